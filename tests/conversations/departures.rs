@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use super::logs::read_until;
 use super::{ConversationApp, dialogue};
 use crate::support::server::session_token;
-use crate::support::vendor::{Step, answer};
+use crate::support::vendor::{Step, answer, delta, stream_head};
 use crate::support::{parse_run, poll_until, text_of};
 
 /// Returns an answer whose head comes when the gate is opened.
@@ -135,4 +135,40 @@ async fn a_run_is_cancelled_before_the_backend_answers() {
     assert_eq!(parse_run(&shown).last().expect("an end")["outcome"], json!({"type": "cancelled"}));
     test.vendor.wait_for_disconnects(1).await;
     assert_eq!(test.ended_run("r1").await["reason"], "requested");
+}
+
+#[tokio::test]
+async fn a_client_may_leave_after_each_event() {
+    let test = ConversationApp::start().await;
+    let words = ["One ", "two ", "three ", "four ", "five "];
+    let mut said = Vec::new();
+    for count in 0..=words.len() {
+        let run = format!("r{count}");
+        let mut steps = vec![stream_head()];
+        steps.extend(words[..count].iter().map(|word| delta(json!({ "content": word }))));
+        steps.push(Step::Stall);
+        test.vendor.on("m", [steps]);
+        let mut response = test.app.chat(&body(&run, json!({}))).await;
+        let last = count.checked_sub(1).map_or("RUN_STARTED", |last| words[last]);
+        read_until(&mut response, last).await;
+        drop(response);
+        let ended = test.ended_run(&run).await;
+        assert_eq!(
+            (&ended["state"], &ended["reason"]),
+            (&json!("cancelled"), &json!("disconnected")),
+            "{count}"
+        );
+        test.vendor.wait_for_disconnects(count + 1).await;
+        // What was sent is stored, and nothing else.
+        said.push(("user".to_owned(), "Hello".to_owned()));
+        if count > 0 {
+            said.push(("assistant".to_owned(), words[..count].concat().trim().to_owned()));
+        }
+        assert_eq!(test.path("t").await, said, "{count}");
+        let log = test.app.request("GET", &format!("/api/runs/{run}/events"));
+        let log = log.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+        let log = parse_run(&log.text().await.expect("a whole body"));
+        assert_eq!(text_of(&log), words[..count].concat());
+        assert_eq!(log.last().expect("an end")["outcome"], json!({"type": "cancelled"}), "{count}");
+    }
 }

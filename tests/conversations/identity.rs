@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::ConversationApp;
-use crate::support::expect_problem;
 use crate::support::server::{INTERNAL_SECRET, session_token};
+use crate::support::{exchange, expect_problem};
 
 /// A call of a route with an id that may be another's.
 type Call = (&'static str, String, Option<Value>);
@@ -115,6 +115,41 @@ async fn the_same_id_is_another_thread_for_everybody() {
         }
     }
     assert_eq!(test.path("t").await.len(), 2);
+}
+
+#[tokio::test]
+async fn any_id_without_control_characters_is_an_id() {
+    let test = ConversationApp::start().await;
+    let (longest, too_long) = ("x".repeat(128), "x".repeat(129));
+    let ids =
+        ["..", ".", "a/b", "../t", "%2f", "%", "a b", "😀", "job:j1", "widget:1:2", "?", "#x", &longest];
+    for (id, segment) in ids.iter().map(|id| (id, segment(id))) {
+        let turn = test.say(id, "Hello").await;
+        assert_eq!(turn.thread_id(), *id);
+        // Not by the client, which resolves dots in a path.
+        let path = format!("/api/threads/{segment}?messages=none");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
+            session_token("u1", "c1")
+        );
+        let response = exchange(test.app.address, request).await;
+        let (head, read) = response.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200"), "{id}: {response}");
+        let thread: Value = serde_json::from_str(read).expect("an object");
+        assert_eq!((&thread["id"], &thread["messageCount"]), (&json!(id), &json!(2)), "{id}");
+    }
+    let listed = test.get("/api/threads?limit=100").await;
+    assert_eq!(listed["threads"].as_array().expect("threads").len(), ids.len(), "each is another thread");
+    for id in [&too_long, "a\u{0}b", "a\nb", "\u{7f}", "a\u{85}b"] {
+        let body = json!({"agentId": "a1", "threadId": id, "message": "Hello"});
+        expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+    }
+    assert_eq!(test.get("/api/threads?limit=100").await, listed);
+}
+
+/// Returns an id as a segment of a path.
+fn segment(id: &str) -> String {
+    id.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 #[tokio::test]

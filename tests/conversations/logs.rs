@@ -42,13 +42,13 @@ pub(super) async fn read_until(response: &mut reqwest::Response, text: &str) -> 
     read
 }
 
-async fn open_log(app: &Server, query: &str) -> reqwest::Response {
+pub(super) async fn open_log(app: &Server, query: &str) -> reqwest::Response {
     let request = app.request("GET", &format!("/api/runs/r1/events{query}"));
     request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer")
 }
 
 /// Reads a log to its end.
-async fn read_log(app: &Server, query: &str) -> String {
+pub(super) async fn read_log(app: &Server, query: &str) -> String {
     let response = open_log(app, query).await;
     assert_eq!(response.status(), 200, "{query}");
     response.text().await.expect("a whole body")
@@ -394,6 +394,81 @@ async fn wrong_places_and_too_many_readers_are_refused() {
     poll_until(look, |status| *status == 200).await;
     gate.send_replace(true);
     parse_run(&read_log(&test.app, "").await);
+}
+
+#[tokio::test]
+async fn the_place_in_a_log_is_named_by_the_header_before_the_address() {
+    let test = ConversationApp::start().await;
+    let first = test.app.chat(&body(json!({}))).await.text().await.expect("a whole body");
+    let lines: Vec<&str> = first.split_inclusive('\n').collect();
+    let read = async |app: &Server, query: &str, header: Option<&str>| {
+        let request = app.request("GET", &format!("/api/runs/r1/events{query}"));
+        let request = header.into_iter().fold(request, |request, id| request.header("last-event-id", id));
+        request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer")
+    };
+    let last = lines.len() - 1;
+    let other = test.another_process().await;
+    for app in [&test.app, &other] {
+        for (query, header, from) in [
+            ("?after=3".to_owned(), None, 4),
+            ("?after=3".to_owned(), Some("1".to_owned()), 2),
+            (String::new(), Some("0".to_owned()), 1),
+            ("?after=x".to_owned(), Some("2".to_owned()), 3),
+            // A client that has more than there is receives the end.
+            (format!("?after={}", last + 1), None, last),
+            (format!("?after={}", u64::MAX - 1), None, last),
+            ("?after=0".to_owned(), Some("4294967296".to_owned()), last),
+        ] {
+            let rest = read(app, &query, header.as_deref()).await;
+            assert_eq!(rest.status(), 200, "{query} {header:?}");
+            let rest = rest.text().await.expect("a whole body");
+            assert_eq!(rest, lines[from..].concat(), "{query} {header:?}");
+        }
+        let header = last.to_string();
+        assert_eq!(read(app, "?after=0", Some(&header)).await.status(), 204, "nothing follows");
+        for wrong in ["-1", "1e99", "1.5", "0x1", "18446744073709551615", "99999999999999999999", ""] {
+            let refused = read(app, "?after=1", Some(wrong)).await;
+            expect_problem(refused, 400, "INVALID_REQUEST").await;
+            let refused = read(app, &format!("?after={wrong}"), None).await;
+            expect_problem(refused, 400, "INVALID_REQUEST").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_beyond_the_end_of_a_live_run_is_waited_for() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({}))).await;
+    let shown = read_until(&mut first, "Partly").await;
+    let there = read_log(&test.app, "?after=100000&wait=false").await;
+    assert_eq!(there, "", "nothing is there");
+    let beyond = format!("?after={}", shown.lines().count());
+    let reader = open_log(&test.app, &beyond).await;
+    gate.send_replace(true);
+    let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
+    let expected: String = whole.split_inclusive('\n').skip(shown.lines().count() + 1).collect();
+    assert_eq!(reader.text().await.expect("a whole body"), expected);
+}
+
+#[tokio::test]
+async fn a_message_has_no_place_in_a_log() {
+    let test = ConversationApp::start().await;
+    for (number, id) in ["0", "3", "-1", "1e99", "x"].into_iter().enumerate() {
+        let request = test.app.request("POST", "/api/agent/chat").header("last-event-id", id);
+        let asked = body(json!({"runId": format!("r{number}")}));
+        let response =
+            request.bearer_auth(session_token("u1", "c1")).json(&asked).send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "{id}");
+        let events = parse_run(&response.text().await.expect("a whole body"));
+        assert_eq!(
+            (&events[0]["type"], text_of(&events).as_str()),
+            (&json!("RUN_STARTED"), "hello world"),
+            "{id}"
+        );
+    }
+    assert_eq!(test.path("t").await.len(), 10, "each is a message");
 }
 
 #[tokio::test]

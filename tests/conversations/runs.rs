@@ -5,13 +5,19 @@ use std::time::Duration;
 use agent_platform::conversation::{
     BeginRun, NewNode, NewThread, OnDisconnect, RunLease, RunTrigger, ThreadKey,
 };
+use agentd::stores::Stores;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::watch;
 
-use super::{ConversationApp, dialogue};
+use super::logs::read_until;
+use super::stores::{config, start as start_process};
+use super::{ConversationApp, call_as, dialogue, everyone, gated};
+use crate::processes::Place;
+use crate::support::cluster::Cluster;
 use crate::support::server::session_token;
-use crate::support::vendor::{Step, answer, delta, json_response, stream_head};
+use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until};
 
 /// Returns an answer that stops in the middle.
@@ -103,6 +109,131 @@ async fn of_a_hundred_messages_at_once_one_runs() {
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
     assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 99, "{statuses:?}");
     assert_eq!(test.get("/api/threads/t?messages=none").await["messageCount"], 1);
+}
+
+async fn of_a_hundred_messages_to_two_processes_one_runs(place: Place) {
+    let vendor = Vendor::start().await;
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let apps = [start_process(&place).await, start_process(&place).await];
+    vendor.on("m", [stalled()]);
+    let asked: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
+    let calls = asked.iter().enumerate().map(|(number, body)| apps[number % 2].chat(body));
+    let responses = futures_util::future::join_all(calls).await;
+    let is_busy = |response: &&reqwest::Response| response.status() == 409;
+    assert_eq!(responses.iter().filter(is_busy).count(), 99);
+    let mut running: Vec<_> = responses.into_iter().filter(|response| !is_busy(&response)).collect();
+    assert_eq!(running[0].status(), 200);
+    read_until(&mut running[0], "Partly").await;
+    let session = session_token("u1", "c1");
+    for app in &apps {
+        let (_, thread) = call_as(app, &session, "GET", "/api/threads/t", None).await;
+        assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("running"), &json!(1)));
+        let (_, runs) = call_as(app, &session, "GET", "/api/runs", None).await;
+        assert_eq!(runs["runs"].as_array().expect("runs").len(), 1, "the others have left nothing");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_hundred_messages_one_runs_in_sqlite() {
+    of_a_hundred_messages_to_two_processes_one_runs(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_hundred_messages_one_runs_in_postgres() {
+    of_a_hundred_messages_to_two_processes_one_runs(Place::Postgres(Cluster::start())).await;
+}
+
+#[tokio::test]
+async fn the_run_of_a_killed_process_ends_when_it_is_cancelled() {
+    // No process looks for such runs while the test goes on.
+    let test = ConversationApp::start_with(&[("RUN_LEASE_MS", "600000")]).await;
+    let other = test.another_process().await;
+    let past = Timestamp::now().checked_sub(SignedDuration::from_millis(1)).expect("a time");
+    let session = session_token("u1", "c1");
+    for (number, (app, kind)) in
+        [(&test.app, "runs"), (&other, "runs"), (&test.app, "threads")].into_iter().enumerate()
+    {
+        let (thread, run) = (format!("t{number}"), format!("r{number}"));
+        test.begin_in_store(&thread, &run, past).await;
+        let id = if kind == "runs" { &run } else { &thread };
+        let (status, _) = call_as(app, &session, "POST", &format!("/api/{kind}/{id}/cancel"), None).await;
+        assert_eq!(status, 200, "{kind}");
+        let ended = test.get(&format!("/api/runs/{run}")).await;
+        assert_eq!(
+            (&ended["state"], &ended["error"]["code"]),
+            (&json!("interrupted"), &json!("RUN_INTERRUPTED"))
+        );
+        let read = test.get(&format!("/api/threads/{thread}")).await;
+        assert_eq!((&read["status"], read.get("activeRunId")), (&json!("idle"), None), "the thread is free");
+        let (status, again) = call_as(app, &session, "POST", &format!("/api/runs/{run}/cancel"), None).await;
+        assert_eq!((status, &again["state"]), (200, &json!("interrupted")), "again, nothing changes");
+    }
+}
+
+/// Waits until a statement waits for a lock that another session has.
+async fn wait_for_blocked_statement(client: &tokio_postgres::Client) {
+    let look = async || {
+        let row =
+            client.query_one("SELECT count(*) FROM pg_locks WHERE NOT granted", &[]).await.expect("a row");
+        row.get::<_, i64>(0)
+    };
+    poll_until(look, |waiting| *waiting > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_cancelled_while_its_end_is_stored() {
+    let vendor = Vendor::start().await;
+    let cluster = Cluster::start();
+    let (client, connection) =
+        tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    let place = Place::Postgres(cluster);
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let apps = [start_process(&place).await, start_process(&place).await];
+    let session = session_token("u1", "c1");
+    for (number, cancels) in [&apps[0], &apps[1]].into_iter().enumerate() {
+        let (steps, gate) = gated();
+        vendor.on("m", [steps]);
+        let run = format!("r{number}");
+        let mut asked = body("t", "Hello");
+        asked["runId"] = json!(run);
+        let mut first = apps[0].chat(&asked).await;
+        let mut shown = read_until(&mut first, "Partly").await;
+        // The rows of threads are read, and not written.
+        client.batch_execute("BEGIN; LOCK TABLE app.threads IN EXCLUSIVE MODE").await.expect("a lock");
+        gate.send_replace(true);
+        wait_for_blocked_statement(&client).await;
+        let path = format!("/api/runs/{run}");
+        let cancel = format!("{path}/cancel");
+        let cancel = call_as(cancels, &session, "POST", &cancel, None);
+        let commit = async || client.batch_execute("COMMIT").await.expect("the lock is released");
+        let (status, cancelled) = if number == 0 {
+            let cancelled = cancel.await;
+            commit().await;
+            cancelled
+        } else {
+            // Another process may have to wait for the end, too.
+            tokio::join!(cancel, commit()).0
+        };
+        assert_eq!(status, 200);
+        assert!(number == 1 || cancelled["state"] == "running", "its end is not stored yet: {cancelled}");
+        shown.push_str(&first.text().await.expect("a whole body"));
+        let events = parse_run(&shown);
+        let last = events.last().expect("an end");
+        assert_eq!(last["type"], "RUN_FINISHED");
+        let expected = if last["outcome"]["type"] == "cancelled" { "cancelled" } else { "completed" };
+        for app in &apps {
+            let (_, ended) = call_as(app, &session, "GET", &path, None).await;
+            assert_eq!(ended["state"], expected, "the client was told what is stored: {last}");
+            let log = app.request("GET", &format!("{path}/events")).bearer_auth(&session);
+            let log = log.send().await.expect("an answer").text().await.expect("a whole body");
+            assert_eq!(log, shown, "and the log has the same");
+        }
+        let (_, thread) = call_as(&apps[1], &session, "GET", "/api/threads/t", None).await;
+        assert_eq!((&thread["status"], thread.get("activeRunId")), (&json!("idle"), None));
+    }
 }
 
 #[tokio::test]

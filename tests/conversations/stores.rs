@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+use super::logs::read_until;
 use super::{call_as, everyone, prompt_of};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
@@ -110,4 +111,47 @@ async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     assert_eq!(nodes[1]["message"]["content"], "first second");
     let again = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
     parse_run(&app.chat(&again).await.text().await.expect("a whole body"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_while_its_store_is_away() {
+    let vendor = Vendor::start().await;
+    let mut place = Place::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let app = start(&place).await;
+    let gates = [watch::Sender::new(false), watch::Sender::new(false)];
+    let mut steps = vec![stream_head()];
+    for (gate, word) in gates.iter().zip(["second ", "third"]) {
+        steps.extend([Step::Until(gate.subscribe()), delta(json!({ "content": word }))]);
+    }
+    steps.insert(1, delta(json!({"content": "first "})));
+    steps.extend(finish("stop"));
+    vendor.on("m", [steps]);
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
+    let mut running = app.chat(&body).await;
+    let mut shown = read_until(&mut running, "first ").await;
+    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    cluster.crash();
+    gates[0].send_replace(true);
+    shown.push_str(&read_until(&mut running, "second ").await);
+    // Nothing that cannot be kept begins.
+    let refused = json!({"agentId": "a1", "threadId": "u", "message": "Hello", "runId": "r2"});
+    expect_problem(app.chat(&refused).await, 503, "STORE_UNAVAILABLE").await;
+    assert_eq!(vendor.received_bodies("m").len(), 1, "no backend is asked");
+    cluster.restart();
+    let session = session_token("u1", "c1");
+    let look = async || call_as(&app, &session, "GET", "/api/runs/r1", None).await.0;
+    poll_until(look, |status| *status == 200).await;
+    gates[1].send_replace(true);
+    shown.push_str(&running.text().await.expect("a whole body"));
+    let events = parse_run(&shown);
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    let run = get(&app, "/api/runs/r1").await;
+    assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(true)));
+    let log = app.request("GET", "/api/runs/r1/events").bearer_auth(&session);
+    let log = log.send().await.expect("an answer").text().await.expect("a whole body");
+    assert_eq!(log, shown, "the log has no gap");
+    let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
+    assert_eq!(nodes[1]["message"]["content"], "first second third");
 }

@@ -4,8 +4,8 @@ use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
-    Approval, ApprovalState, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run, RunChange, RunFilter,
-    RunKey, RunState, ThreadOwner, Verdict, parse_approval_id,
+    Approval, ApprovalState, ChangeRun, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
+    RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, parse_approval_id,
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -96,9 +96,9 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
     let now = own.app.conversations.now();
     let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
     let change = RunChange::Decide(decision.clone());
-    let run = own.store.change_run(ChangeRun { run, change, now }).await?;
+    let ChangedRun { run, is_changed } = own.store.change_run(ChangeRun { run, change, now }).await?;
     // The same decision again changes nothing.
-    if found.approval.state == ApprovalState::Open {
+    if is_changed {
         own.app.record_decision(&found.owner, &found.approval, &decision);
     }
     let approval = run.approvals.iter().find(|approval| approval.id == found.approval.id).cloned();

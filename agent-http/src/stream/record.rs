@@ -26,6 +26,9 @@ pub(crate) trait RunRecorder: Send {
     /// Records an event, before the client receives it.
     fn record(&mut self, event: &Event);
 
+    /// Polls until the recorder can take further events; it takes those of the end at any time.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
     /// Stores the end of the run, after its terminal event was recorded. Returns the terminal event to send.
     fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event>;
 
@@ -49,6 +52,11 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(recorder: Box<dyn RunRecorder>) -> Self {
         Self { recorder, end: None }
+    }
+
+    /// Polls until further events can be recorded.
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.recorder.poll_ready(cx)
     }
 
     /// Polls for a request to stop the run.
@@ -114,6 +122,10 @@ mod tests {
 
         fn record(&mut self, event: &Event) {
             self.names.lock().expect("unpoisoned").push(event.name());
+        }
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
         }
 
         fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event> {

@@ -105,6 +105,9 @@ impl TimeoutStream {
             let timeout = self.timer.poll_busy(cx);
             let _ = self.expire(timeout);
         }
+        if let Some(recording) = self.recording.as_mut().filter(|_| !self.events.is_over()) {
+            ready!(recording.poll_ready(cx));
+        }
         let polled = self.events.poll_next_unpin(cx);
         if polled.is_ready() {
             self.timer.record_item();

@@ -59,6 +59,43 @@ async fn a_thread_is_exported_with_all_that_it_has() {
 }
 
 #[tokio::test]
+async fn a_thread_is_exported_while_its_run_goes_on_and_deleted_during_the_export() {
+    let test = ConversationApp::start().await;
+    let session = session_token("u1", "c1");
+    let messages: Vec<_> = (0..900)
+        .map(|n| json!({"role": "user", "content": format!("Note {n} {}", "word ".repeat(60))}))
+        .collect();
+    let thread = json!({"id": "t", "agentId": "a1", "messages": messages});
+    assert_eq!(test.call("POST", "/api/threads", Some(thread)).await.0, 201);
+    let (steps, gate) = crate::conversations::gated();
+    test.vendor.on("m", [steps]);
+    let running = test.app.chat(&json!({"agentId": "a1", "threadId": "t", "message": "How are you?"})).await;
+    let (_, text) = test.text(&session, "/api/threads/t/export").await;
+    let exported: Value = serde_json::from_str(&text).expect("a whole object");
+    assert_eq!(exported["nodes"].as_array().expect("nodes").len(), 901, "the question is there");
+    let runs = exported["runs"].as_array().expect("runs");
+    assert_eq!((runs.len(), &runs[0]["state"]), (1, &json!("running")));
+    // Other processes and the rest of the export find that the thread is gone.
+    let export = test.app.request("GET", "/api/threads/t/export").bearer_auth(&session);
+    let mut export = export.send().await.expect("an answer");
+    let first = export.chunk().await.expect("it reads").expect("a first part");
+    let (status, _) = call_as(&test.app, &session, "DELETE", "/api/threads/t", None).await;
+    assert_eq!(status, 204);
+    let mut parts = first.to_vec();
+    // An export that is cut is not a whole object.
+    while let Ok(Some(part)) = export.chunk().await {
+        parts.extend(part);
+    }
+    if let Ok(whole) = serde_json::from_slice::<Value>(&parts) {
+        assert_eq!(whole["nodes"].as_array().map(Vec::len), Some(901), "it is whole or cut");
+    }
+    gate.send_replace(true);
+    let text = running.text().await.expect("it ends");
+    assert!(text.contains("cancelled"), "{text}");
+    assert_eq!(test.call("GET", "/api/threads/t/export", None).await.0, 404);
+}
+
+#[tokio::test]
 async fn all_threads_are_exported_a_line_each() {
     let test = ConversationApp::start().await;
     for number in 0..210 {

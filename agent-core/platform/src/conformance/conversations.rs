@@ -6,6 +6,7 @@ use crate::conversation::Conversations;
 
 mod approvals;
 mod contexts;
+mod decision_races;
 mod deletion;
 mod feedback;
 mod limits;
@@ -56,6 +57,11 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::questions_that_expire_free_their_thread(&*make().await).await;
     approvals::due_runs_are_read_in_pages(&*make().await).await;
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
+    decision_races::of_many_decisions_at_once_one_counts(make().await).await;
+    decision_races::a_decision_and_the_expiry_exclude_each_other(make().await).await;
+    decision_races::a_clock_that_goes_back_opens_no_question_again(&*make().await).await;
+    decision_races::a_message_and_the_last_decision_exclude_each_other(make().await).await;
+    decision_races::threads_are_deleted_while_their_runs_are_interrupted(make().await).await;
     contexts::a_context_is_of_a_message_and_a_turn(&*make().await).await;
     contexts::a_turn_keeps_its_first_context(&*make().await).await;
     contexts::contexts_go_with_their_message(&*make().await).await;

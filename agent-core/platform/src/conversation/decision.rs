@@ -52,6 +52,15 @@ pub struct ChangeRun {
     pub now: Timestamp,
 }
 
+/// Result of a change of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangedRun {
+    /// The run as it is then.
+    pub run: Run,
+    /// True if this call has changed it; false if it was so before, as after the same change by another caller.
+    pub is_changed: bool,
+}
+
 /// Kind of a change of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunChange {

@@ -11,13 +11,13 @@ use super::commit::{self, BeginRows, QueueRows};
 use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
-    AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations,
-    CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor,
-    FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, QueueRun, Run,
-    RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread,
-    ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan,
-    TurnContext, VisitorThreadCursor, parse_number_cursor,
+    AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
+    Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
+    FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
+    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole,
+    QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode,
+    Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
+    ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -263,7 +263,7 @@ impl Conversations for MemoryConversations {
         Ok(RunPage::from_overfetch(runs, limit))
     }
 
-    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError> {
+    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
         self.lock().change_run(&change)
     }
 

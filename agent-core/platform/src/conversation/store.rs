@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    BeginRun, BegunRun, ChangeRun, ConversationError, DueRuns, EndRun, EndedRun, Feedback, FeedbackPage,
-    LogPage, NewNode, NewThread, Node, NodeId, NodeLink, QueueRun, Run, RunChunk, RunClock, RunFilter,
-    RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage,
-    ThreadPatch, ThreadScan, TurnContext,
+    BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DueRuns, EndRun, EndedRun, Feedback,
+    FeedbackPage, LogPage, NewNode, NewThread, Node, NodeId, NodeLink, QueueRun, Run, RunChunk, RunClock,
+    RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext,
 };
 
 /// Default number of nodes on a page.
@@ -159,11 +159,11 @@ pub trait Conversations: Send + Sync {
         limit: usize,
     ) -> Result<RunPage, ConversationError>;
 
-    /// Changes a run that waits or has waited for decisions. Returns it as it is then.
+    /// Changes a run that waits or has waited for decisions. Of several callers that change the same, one has changed it.
     ///
     /// # Errors
     /// [`ConversationError::RunNotFound`]; those of [`RunChange`](super::RunChange).
-    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError>;
+    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError>;
 
     /// Returns the runs of a company that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
     /// newest first.

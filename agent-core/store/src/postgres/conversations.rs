@@ -6,7 +6,7 @@ use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit;
 use agent_platform::conversation::page::select_nodes;
 use agent_platform::conversation::{
-    AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
+    AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
     MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
@@ -305,7 +305,7 @@ impl Conversations for PostgresRecords {
         Ok(RunPage::from_overfetch(found, limit))
     }
 
-    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError> {
+    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
         write!(self, &change.run.owner, |tables| runs::change_run(&tables, &change))
     }
 

@@ -5,7 +5,7 @@ use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
-    AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
+    AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
     MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
@@ -289,7 +289,7 @@ impl Conversations for SqliteStore {
         Ok(RunPage::from_overfetch(read.await?, limit))
     }
 
-    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError> {
+    async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError> {
         self.write_conversations(0, move |tables| runs::change_run(tables, &change)).await
     }
 

@@ -77,11 +77,10 @@ async fn expire(
     let key = RunKey { owner: owner.clone(), id: run.id.clone() };
     let ended = store.change_run(ChangeRun { run: key, change: RunChange::Expire, now }).await?;
     // Another process may have ended it before.
-    let is_mine = ended.ended_at.map(Timestamp::as_millisecond) == Some(now.as_millisecond());
-    if is_mine {
+    if ended.is_changed {
         app.record_expiry(owner, run);
     }
-    Ok(is_mine)
+    Ok(ended.is_changed)
 }
 
 /// Returns true if a run whose calls were all decided is left by its process, which may have ended between the decision

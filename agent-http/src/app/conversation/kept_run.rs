@@ -304,6 +304,10 @@ impl RunRecorder for KeptRun {
         }
     }
 
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.open.as_ref().map_or(Poll::Ready(()), |(_, live)| live.run.poll_ready(cx))
+    }
+
     fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event> {
         let ended = self.spawn_end(&terminal);
         async move {

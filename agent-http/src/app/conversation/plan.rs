@@ -8,7 +8,7 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
-    ApprovalState, BeginOrder, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread,
+    BeginOrder, BeginRun, ConversationError, Conversations, Decision, DecisionRoute, Merged, NewThread,
     NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
 };
 use agent_platform::history::ThreadFields;
@@ -231,13 +231,14 @@ impl RunStart {
         let caller = principal.caller;
         let events = if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
             begun.await?;
+            let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             for decision in &decisions {
-                let decided = waiting.approvals.iter().find(|approval| approval.id == decision.approval);
-                if let Some(approval) = decided.filter(|approval| approval.state == ApprovalState::Open) {
+                let decided = run.approvals.iter().find(|approval| approval.id == decision.approval);
+                // The route of approvals records what it has decided, also the same a moment before.
+                if let Some(approval) = decided.filter(|approval| approval.via == Some(DecisionRoute::Chat)) {
                     app.record_decision(&owner, approval, decision);
                 }
             }
-            let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             let observer = observer.clone();
             ContinuedTurn { app, principal, turn, store, owner, run, observer }.into_events()
         } else {

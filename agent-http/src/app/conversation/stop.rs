@@ -42,7 +42,7 @@ impl ConversationService {
         if run.state == RunState::Waiting {
             let change = RunChange::CancelWaiting(reason);
             let change = ChangeRun { run: key.clone(), change, now: self.now() };
-            return store.change_run(change).await.map(Some);
+            return store.change_run(change).await.map(|changed| Some(changed.run));
         }
         match self.runs.get(key) {
             Some(live) => live.stop(RunStop::Cancelled(reason)),

@@ -56,6 +56,7 @@ impl ConversationService {
             };
             if let Err(error) = done.await {
                 tracing::warn!(%error, "the logs of runs were not stored");
+                self.runs.all().iter().for_each(|run| run.store_failed());
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             let _ = tokio::time::timeout(FLUSH_TICK, self.large_tail.notified()).await;
@@ -101,7 +102,7 @@ impl ConversationService {
                     let deleted = RunStop::Cancelled(CancelReason::Deleted);
                     run.stop(found.map_or(deleted, |_| RunStop::Lost));
                 }
-                false => run.tail().stored(),
+                false => run.stored(),
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -66,6 +66,11 @@ pub(in crate::app) struct LiveRun {
     storing: Arc<tokio::sync::Mutex<()>>,
     stop: Mutex<Option<RunStop>>,
     stop_waker: AtomicWaker,
+    /// True while the run waits until events are stored. Written under the lock on the tail.
+    is_lagging: AtomicBool,
+    /// True after events could not be stored: the run does not wait for the store then.
+    is_store_away: AtomicBool,
+    stored_waker: AtomicWaker,
 }
 
 impl LiveRun {
@@ -81,6 +86,9 @@ impl LiveRun {
             storing: Arc::default(),
             stop: Mutex::default(),
             stop_waker: AtomicWaker::new(),
+            is_lagging: AtomicBool::new(false),
+            is_store_away: AtomicBool::new(false),
+            stored_waker: AtomicWaker::new(),
         }
     }
 
@@ -95,9 +103,47 @@ impl LiveRun {
 
     /// Logs an event. Returns true if the tail is to be stored at once.
     pub(in crate::app) fn record(&self, event: &Event) -> bool {
-        let is_large = self.tail().push(event);
+        let is_large = {
+            let mut tail = self.tail();
+            let is_large = tail.push(event);
+            if tail.is_lagging() {
+                self.update_lagging(&tail);
+            }
+            is_large
+        };
         self.wake_readers();
         is_large
+    }
+
+    /// Records that the waiting chunk was stored.
+    pub(in crate::app) fn stored(&self) {
+        let mut tail = self.tail();
+        tail.stored();
+        self.is_store_away.store(false, Ordering::SeqCst);
+        self.update_lagging(&tail);
+    }
+
+    /// Records that events could not be stored: the run goes on without waiting for the store.
+    pub(in crate::app) fn store_failed(&self) {
+        let tail = self.tail();
+        self.is_store_away.store(true, Ordering::SeqCst);
+        self.update_lagging(&tail);
+    }
+
+    fn update_lagging(&self, tail: &Tail) {
+        let is_lagging = tail.is_lagging() && !self.is_store_away.load(Ordering::SeqCst);
+        if self.is_lagging.swap(is_lagging, Ordering::SeqCst) && !is_lagging {
+            self.stored_waker.wake();
+        }
+    }
+
+    /// Polls until no more events wait to be stored than may.
+    pub(in crate::app) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_lagging.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
+        self.stored_waker.register(cx.waker());
+        if self.is_lagging.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Wakes the tail's readers.

@@ -1,8 +1,9 @@
 //! End of a live run's log: the events that the store does not have yet, packed.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
-use agent_core::event::Event;
+use agent_core::event::{Event, Id};
 use agent_platform::conversation::{ChunkReader, ChunkWriter, LogChunk};
 
 /// Maximum size of a run's log; what exceeds it is not logged, except for the terminal event.
@@ -11,6 +12,8 @@ pub(in crate::app) const MAX_LOG_BYTES: usize = 32 << 20;
 const MAX_WAITING_BYTES: usize = 1 << 20;
 /// Size from which on waiting events are stored without delay.
 const LARGE_TAIL_BYTES: usize = 64 << 10;
+/// Size from which on a run waits until events are stored.
+const LAGGING_TAIL_BYTES: usize = MAX_WAITING_BYTES / 2;
 
 /// Packed events of one run from the first that is not stored.
 #[derive(Debug)]
@@ -22,8 +25,51 @@ pub(in crate::app) struct Tail {
     /// Time of the first event of `open`.
     since: Option<Instant>,
     logged_bytes: usize,
-    is_incomplete: bool,
+    /// Present once events are missing.
+    gap: Option<LogGap>,
     state: TailState,
+}
+
+/// Rest of a log from which events are missing: the ends of what it has open, and the terminal event.
+#[derive(Debug, Default)]
+struct LogGap {
+    /// Messages, calls and steps whose starts are missing, and whose ends are too.
+    unlogged: HashSet<(ItemKind, Id)>,
+}
+
+/// Kind of what events open and close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum ItemKind {
+    Text,
+    Reasoning,
+    ReasoningMessage,
+    Call,
+    Step,
+}
+
+impl LogGap {
+    /// Returns true if an event closes what the log has open.
+    fn closes_logged(&mut self, event: &Event) -> bool {
+        let (kind, id, is_start) = match event {
+            Event::TextMessageStart { message_id, .. } => (ItemKind::Text, message_id, true),
+            Event::TextMessageEnd { message_id } => (ItemKind::Text, message_id, false),
+            Event::ReasoningStart { message_id } => (ItemKind::Reasoning, message_id, true),
+            Event::ReasoningEnd { message_id } => (ItemKind::Reasoning, message_id, false),
+            Event::ReasoningMessageStart { message_id, .. } => (ItemKind::ReasoningMessage, message_id, true),
+            Event::ReasoningMessageEnd { message_id } => (ItemKind::ReasoningMessage, message_id, false),
+            Event::ToolCallStart { tool_call_id, .. } => (ItemKind::Call, tool_call_id, true),
+            Event::ToolCallEnd { tool_call_id } => (ItemKind::Call, tool_call_id, false),
+            Event::StepStarted { step_name } => (ItemKind::Step, step_name, true),
+            Event::StepFinished { step_name } => (ItemKind::Step, step_name, false),
+            _ => return false,
+        };
+        let item = (kind, id.clone());
+        if is_start {
+            self.unlogged.insert(item);
+            return false;
+        }
+        !self.unlogged.remove(&item)
+    }
 }
 
 #[derive(Debug)]
@@ -73,7 +119,7 @@ impl Tail {
             open: ChunkWriter::default(),
             since: None,
             logged_bytes: 0,
-            is_incomplete: false,
+            gap: None,
             state: TailState::Live,
         }
     }
@@ -85,13 +131,15 @@ impl Tail {
 
     /// Appends an event. Returns true if the tail has just become large enough to be stored at once.
     pub(in crate::app) fn push(&mut self, event: &Event) -> bool {
-        if self.is_incomplete || !matches!(self.state, TailState::Live) {
+        if !matches!(self.state, TailState::Live) {
             return false;
         }
         let before = self.open.body().len();
         let is_full = self.logged_bytes >= MAX_LOG_BYTES || before >= MAX_WAITING_BYTES;
         if is_full {
-            self.is_incomplete = true;
+            self.gap.get_or_insert_default();
+        }
+        if self.gap.as_mut().is_some_and(|gap| !gap.closes_logged(event)) {
             return false;
         }
         if before == 0 {
@@ -107,6 +155,11 @@ impl Tail {
     pub(in crate::app) fn is_due(&self, limit: Instant) -> bool {
         let is_old = self.since.is_some_and(|since| since <= limit);
         self.storing.is_some() || is_old || self.open.body().len() >= LARGE_TAIL_BYTES
+    }
+
+    /// Returns true if so many events wait that the run should wait, too.
+    pub(in crate::app) fn is_lagging(&self) -> bool {
+        self.gap.is_none() && self.open.body().len() >= LAGGING_TAIL_BYTES
     }
 
     /// Returns the chunk to store: the one whose storing has failed, or all waiting events.
@@ -132,7 +185,7 @@ impl Tail {
         let mut last = self.open.clone();
         last.push(terminal);
         self.state = TailState::Ending(last.clone());
-        (self.storing.clone().into_iter().chain(last.take()).collect(), self.is_incomplete)
+        (self.storing.clone().into_iter().chain(last.take()).collect(), self.gap.is_some())
     }
 
     /// Records that the end was stored, or that another process has ended the log.
@@ -183,7 +236,7 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::event::AssistantRole;
+    use agent_core::event::{AssistantRole, EventGrammar};
 
     use super::*;
 
@@ -292,6 +345,53 @@ mod tests {
         tail.close(false);
         assert_eq!(tail.read(&mut LogCursor::default()), TailRead::Stored);
         assert_eq!(tail.begin_store(), None);
+    }
+
+    #[test]
+    fn a_log_with_a_gap_closes_what_it_has_open() {
+        let mut tail = Tail::new();
+        let (early, round): (Id, Id) = ("early".into(), "round-1".into());
+        let start =
+            |id: &Id| Event::TextMessageStart { message_id: id.clone(), role: AssistantRole::Assistant };
+        let say = |id: &Id, delta: &str| Event::TextMessageContent {
+            message_id: id.clone(),
+            delta: delta.to_owned(),
+        };
+        tail.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r".into() });
+        tail.push(&Event::StepStarted { step_name: round.clone() });
+        tail.push(&start(&early));
+        tail.push(&say(&early, &"x".repeat(MAX_WAITING_BYTES)));
+        assert!(tail.is_lagging());
+        let late: Id = "late".into();
+        for event in [
+            say(&early, "missing"),
+            start(&late),
+            say(&late, "missing"),
+            Event::TextMessageEnd { message_id: late.clone() },
+            Event::TextMessageEnd { message_id: early.clone() },
+            Event::ToolCallStart {
+                tool_call_id: late.clone(),
+                tool_call_name: "look".into(),
+                parent_message_id: None,
+            },
+            Event::ToolCallEnd { tool_call_id: late.clone() },
+            Event::StepFinished { step_name: round },
+        ] {
+            tail.push(&event);
+        }
+        assert!(!tail.is_lagging(), "a run whose log has a gap does not wait");
+        let finished = Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result: None,
+            outcome: None,
+            usage: Vec::new(),
+        };
+        let (chunks, is_incomplete) = tail.end(&finished);
+        let logged: Vec<Event> = chunks.iter().flat_map(|chunk| chunk.events().expect("intact")).collect();
+        assert!(is_incomplete);
+        EventGrammar::check(&logged).expect("what is open is closed");
+        assert_eq!(logged.len(), 7);
     }
 
     #[test]

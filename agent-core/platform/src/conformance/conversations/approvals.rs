@@ -6,19 +6,19 @@ use serde_json::json;
 
 use super::support::*;
 use crate::conversation::{
-    ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ConversationError, Conversations,
-    Decision, DecisionRoute, EndRun, MAX_REAPED_RUNS, NewNode, NodeOrigin, Run, RunChange, RunEndKind,
-    RunEnding, RunKey, RunState, ThreadStatus, Verdict,
+    ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ConversationError,
+    Conversations, Decision, DecisionRoute, EndRun, MAX_REAPED_RUNS, NewNode, NodeOrigin, Run, RunChange,
+    RunEndKind, RunEnding, RunKey, RunState, ThreadStatus, Verdict,
 };
 
-const CALLS: [&str; 2] = ["call-1", "call-2"];
+pub(super) const CALLS: [&str; 2] = ["call-1", "call-2"];
 
 /// Begins a run `id` in the thread `t`, and ends it with two calls that wait for approval until `at(1000)`.
 pub(super) async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
     waiting_run_in(store, "t", id).await
 }
 
-async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: &str) -> Run {
+pub(super) async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: &str) -> Run {
     let begun = done("a beginning", store.begin_run(begin(key(thread), id, None, "Send both", 0)).await);
     let calls = CALLS.map(|call| ToolCall::new(call, "send", r#"{"to":"bob"}"#)).to_vec();
     let parent = begun.nodes.last().map(|node| node.id.clone());
@@ -38,16 +38,16 @@ async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: &str) -> Ru
     done("an end", store.end_run(EndRun { ending, ..end(ada(), id, vec![answer], 5) }).await).run
 }
 
-fn decision(run: &str, call: &str, verdict: Verdict) -> Decision {
+pub(super) fn decision(run: &str, call: &str, verdict: Verdict) -> Decision {
     let approval = format!("approval of {call} in {run}");
     Decision { approval, verdict, by: "bob".into(), via: DecisionRoute::Approvals }
 }
 
-fn approve() -> Verdict {
+pub(super) fn approve() -> Verdict {
     Verdict::Approve { arguments: None }
 }
 
-fn change(run: &str, change: RunChange, ms: i64) -> ChangeRun {
+pub(super) fn change(run: &str, change: RunChange, ms: i64) -> ChangeRun {
     ChangeRun { run: RunKey { owner: ada(), id: run.into() }, change, now: at(ms) }
 }
 
@@ -82,10 +82,12 @@ pub(super) async fn a_run_waits_until_all_calls_are_decided(store: &dyn Conversa
         "{refused:?}"
     );
     let one = change("r1", RunChange::Decide(decision("r1", "call-1", approve())), 10);
-    let decided = done("a decision", store.change_run(one.clone()).await);
+    let ChangedRun { run: decided, is_changed } = done("a decision", store.change_run(one.clone()).await);
+    assert!(is_changed);
     assert_eq!(decided.approvals[0].state, ApprovalState::Approved);
     assert_eq!(decided.approvals[0].decided_by, Some("bob".into()));
-    assert_eq!(done("the same again", store.change_run(one).await), decided);
+    let again = done("the same again", store.change_run(one).await);
+    assert_eq!(again, ChangedRun { run: decided, is_changed: false });
     let other = RunChange::Decide(decision("r1", "call-1", Verdict::Cancel));
     let other = store.change_run(change("r1", other, 10)).await;
     assert!(matches!(other, Err(ConversationError::ApprovalDecided { .. })), "{other:?}");
@@ -111,7 +113,7 @@ pub(super) async fn an_approved_call_begins_once_in_its_process(store: &dyn Conv
         let refused = store.change_run(begin_call("r1", "call-1", by, process)).await;
         assert!(matches!(refused, Err(ConversationError::CallRefused)), "{refused:?}");
     }
-    let begun = done("a call", store.change_run(begin_call("r1", "call-1", "r2", "p1")).await);
+    let begun = done("a call", store.change_run(begin_call("r1", "call-1", "r2", "p1")).await).run;
     assert_eq!(begun.approvals[0].executed, CallExecution::Begun);
     let again = store.change_run(begin_call("r1", "call-1", "r2", "p1")).await;
     assert!(matches!(again, Err(ConversationError::CallRefused)), "{again:?}");
@@ -153,10 +155,11 @@ pub(super) async fn questions_expire_and_are_withdrawn(store: &dyn Conversations
 
     waiting_run(store, "r3").await;
     let cancel = change("r3", RunChange::CancelWaiting(CancelReason::Requested), 1100);
-    let cancelled = done("a cancellation", store.change_run(cancel.clone()).await);
+    let cancelled = done("a cancellation", store.change_run(cancel.clone()).await).run;
     assert_eq!((cancelled.state, cancelled.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
     assert!(cancelled.approvals.iter().all(|approval| approval.state == ApprovalState::Cancelled));
-    assert_eq!(done("again", store.change_run(cancel).await), cancelled);
+    let again = done("again", store.change_run(cancel).await);
+    assert_eq!(again, ChangedRun { run: cancelled, is_changed: false });
     let thread = thread(store, &key("t")).await;
     assert_eq!((thread.status, thread.open_run_id), (ThreadStatus::Idle, None));
     let missing = change("r9", RunChange::CancelWaiting(CancelReason::Requested), 1100);
@@ -166,7 +169,8 @@ pub(super) async fn questions_expire_and_are_withdrawn(store: &dyn Conversations
 pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversations) {
     let run = waiting_run(store, "r1").await;
     let expire = |run: &str, ms| change(run, RunChange::Expire, ms);
-    assert_eq!(done("too early", store.change_run(expire("r1", 999)).await), run, "it waits");
+    let early = done("too early", store.change_run(expire("r1", 999)).await);
+    assert_eq!(early, ChangedRun { run: run.clone(), is_changed: false }, "it waits");
     let deny = Verdict::Deny { reason: Some("No".to_owned()) };
     done(
         "a denial",
@@ -177,11 +181,13 @@ pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversa
     let page = done("a scan", store.due_runs(at(1000), None).await);
     let due: Vec<_> = page.runs.iter().map(|(owner, run)| (owner.clone(), run.id.clone())).collect();
     assert_eq!((due, page.next_cursor), (vec![(ada(), run.id.clone())], None));
-    let ended = done("expired", store.change_run(expire("r1", 1000)).await);
+    let ChangedRun { run: ended, is_changed } = done("expired", store.change_run(expire("r1", 1000)).await);
+    assert!(is_changed);
     let states: Vec<_> = ended.approvals.iter().map(|approval| approval.state).collect();
     assert_eq!(states, [ApprovalState::Denied, ApprovalState::Expired]);
     assert_eq!((ended.state, ended.ended_at), (RunState::Completed, Some(at(1000))));
-    assert_eq!(done("again", store.change_run(expire("r1", 2000)).await), ended);
+    let again = done("again", store.change_run(expire("r1", 2000)).await);
+    assert_eq!(again, ChangedRun { run: ended.clone(), is_changed: false });
     assert_eq!(done("a scan", store.due_runs(at(2000), None).await).runs, [], "nothing waits");
     let after = thread(store, &key("t")).await;
     assert_eq!((after.status, after.open_run_id), (ThreadStatus::Idle, None));
@@ -199,8 +205,9 @@ pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversa
     // An approved call is not dropped, and an open question not ended.
     waiting_run(store, "r3").await;
     let approved = change("r3", RunChange::Decide(decision("r3", "call-1", approve())), 20);
-    let approved = done("an approval", store.change_run(approved).await);
-    assert_eq!(done("expired", store.change_run(expire("r3", 1000)).await), approved);
+    let approved = done("an approval", store.change_run(approved).await).run;
+    let kept = done("expired", store.change_run(expire("r3", 1000)).await);
+    assert_eq!(kept, ChangedRun { run: approved, is_changed: false });
     let wrong = store.due_runs(at(1000), Some("?")).await;
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }
@@ -213,7 +220,7 @@ pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
     // Its last decision makes a run due before the others.
     for (call, ms) in [("call-1", 10), ("call-2", 20)] {
         let deny = RunChange::Decide(decision("r7", call, Verdict::Deny { reason: None }));
-        let decided = done("a decision", store.change_run(change("r7", deny, ms)).await);
+        let decided = done("a decision", store.change_run(change("r7", deny, ms)).await).run;
         assert_eq!(decided.due_at(), Some(at(if ms == 20 { 20 } else { 1000 })));
     }
     let page = done("a page", store.due_runs(at(20), None).await);

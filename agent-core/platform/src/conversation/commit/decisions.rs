@@ -94,6 +94,8 @@ pub struct ChangeCommit {
     pub run: Run,
     /// New nodes.
     pub nodes: Vec<StoredNode>,
+    /// True if the run differs from the one that was read.
+    pub is_changed: bool,
 }
 
 /// Changes a run that waits or has waited for decisions.
@@ -102,7 +104,7 @@ pub struct ChangeCommit {
 /// See [`Conversations::change_run`](super::super::Conversations::change_run).
 pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
     let ChangeRows { mut run, continuing, mut thread, known } = rows;
-    let now = whole_millis(change.now);
+    let (now, before) = (whole_millis(change.now), run.clone());
     let mut nodes = Vec::new();
     match &change.change {
         RunChange::Decide(decision) => approval_mut(&mut run, &decision.approval)?.decide(decision, now)?,
@@ -134,7 +136,8 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
     }
-    Ok(ChangeCommit { thread, run, nodes })
+    let is_changed = run != before;
+    Ok(ChangeCommit { thread, run, nodes, is_changed })
 }
 
 /// Ends a run whose questions nobody has answered in time. The thread's last activity stays.

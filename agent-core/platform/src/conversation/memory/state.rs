@@ -9,10 +9,10 @@ use jiff::Timestamp;
 
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
-    ActiveThread, ChangeRun, ConversationError, DeletedThreads, DueRuns, EndRun, EndedRun, LogChunk,
-    MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink, NodeRole,
-    NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, SentContext, StoredNode, Thread,
-    ThreadKey, ThreadOwner, ThreadScan, TurnContext, interrupt_run,
+    ActiveThread, ChangeRun, ChangedRun, ConversationError, DeletedThreads, DueRuns, EndRun, EndedRun,
+    LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink,
+    NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, SentContext, StoredNode,
+    Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -285,7 +285,7 @@ impl ConversationState {
         }
     }
 
-    pub(super) fn change_run(&mut self, change: &ChangeRun) -> Result<Run, ConversationError> {
+    pub(super) fn change_run(&mut self, change: &ChangeRun) -> Result<ChangedRun, ConversationError> {
         let owner = &change.run.owner;
         let missing = || ConversationError::RunNotFound;
         let run = self.find_run(owner, &change.run.id).ok_or_else(missing)?.stored.run.clone();
@@ -301,7 +301,7 @@ impl ConversationState {
         self.write(&key, commit.thread, commit.nodes);
         let found = self.find_run_mut(owner, &change.run.id).ok_or_else(missing)?;
         found.stored.run = commit.run;
-        Ok(found.run())
+        Ok(ChangedRun { run: found.run(), is_changed: commit.is_changed })
     }
 
     pub(super) fn end_run(&mut self, end: EndRun) -> Result<EndedRun, ConversationError> {

@@ -5,8 +5,9 @@ use agent_platform::conversation::commit::{
     self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun, referenced_ids,
 };
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ChangeRun, ConversationError, DeleteFilter, DeletedThreads, EndRun, EndedRun, NodeId,
-    QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
+    EndedRun, NodeId, QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
+    interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -102,7 +103,10 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
 }
 
-pub(super) async fn change_run(tables: &ConversationTables, change: &ChangeRun) -> Result<Run, TableError> {
+pub(super) async fn change_run(
+    tables: &ConversationTables,
+    change: &ChangeRun,
+) -> Result<ChangedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let owner = &change.run.owner;
     let (number, _, stored) = tables.run(owner, &change.run.id).await?.ok_or_else(missing)?;
@@ -123,7 +127,7 @@ pub(super) async fn change_run(tables: &ConversationTables, change: &ChangeRun) 
     if commit.thread != thread {
         tables.put_thread(Some(n), &key, &commit.thread).await?;
     }
-    Ok(commit.run)
+    Ok(ChangedRun { run: commit.run, is_changed: commit.is_changed })
 }
 
 /// Returns true if the run is live and its process's lease has expired.

@@ -5,9 +5,9 @@ use agent_platform::conversation::commit::{
     self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun, referenced_ids,
 };
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ChangeRun, ConversationError, DeleteFilter, DeletedThreads, EndRun, EndedRun, NodeId,
-    QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
-    interrupt_run,
+    BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
+    EndedRun, NodeId, QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey,
+    ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -102,7 +102,10 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
 }
 
-pub(super) fn change_run(tables: &ConversationTables<'_>, change: &ChangeRun) -> Result<Run, TableError> {
+pub(super) fn change_run(
+    tables: &ConversationTables<'_>,
+    change: &ChangeRun,
+) -> Result<ChangedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let owner = &change.run.owner;
     let (number, _, stored) = tables.run(owner, &change.run.id)?.ok_or_else(missing)?;
@@ -123,7 +126,7 @@ pub(super) fn change_run(tables: &ConversationTables<'_>, change: &ChangeRun) ->
     if commit.thread != thread {
         tables.put_thread(Some(n), &key, &commit.thread)?;
     }
-    Ok(commit.run)
+    Ok(ChangedRun { run: commit.run, is_changed: commit.is_changed })
 }
 
 /// Returns true if the run is live and its process's lease has expired.

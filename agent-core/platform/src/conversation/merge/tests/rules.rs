@@ -1,5 +1,7 @@
 //! The rules of merging, one by one.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 
 /// Returns messages without ids: `u…` of the user, `t…` a tool's result, all others of the assistant.
@@ -218,27 +220,47 @@ fn the_same_text_many_times_is_told_apart_by_its_place() {
     }
 }
 
-#[test]
-fn ten_thousand_unknown_messages_on_ten_thousand_nodes_are_merged() {
+/// Merges unknown messages into a thread of as many nodes. Returns the time that the merge takes.
+fn merge_unknown(count: usize) -> Duration {
     let mut tree = StoredTree::default();
-    let nodes = import_nodes(None, (0..10_000).map(|n| Message::user(format!("u{n}"))).collect());
+    let nodes = import_nodes(None, (0..count).map(|n| Message::user(format!("u{n}"))).collect());
     nodes.into_iter().for_each(|node| _ = tree.add(node, "t"));
-    let unknown: Vec<Message> =
-        (0..10_000).map(|n| with_id(format!("x{n}"), Message::user(format!("other {n}")))).collect();
-    let merged =
-        tree.merge(MergeInput { messages: unknown, envelope: Envelope::AgUi, ..MergeInput::default() });
-    assert_eq!((merged.path.len(), merged.nodes.len()), (0, 10_000));
-    // Alternating between the ends of a chain of answers costs no more.
+    let unknown = (0..count).map(|n| with_id(format!("x{n}"), Message::user(format!("other {n}"))));
+    let input = MergeInput { messages: unknown.collect(), envelope: Envelope::AgUi, ..MergeInput::default() };
+    let begun = Instant::now();
+    let merged = tree.merge(input);
+    let taken = begun.elapsed();
+    assert_eq!((merged.path.len(), merged.nodes.len()), (0, count));
+    taken
+}
+
+/// Merges messages that alternate between the ends of a chain of as many answers. Returns the time that the merge takes.
+fn merge_alternating(count: usize) -> Duration {
     let mut tree = StoredTree::default();
-    let answers = import_nodes(None, (0..10_000).map(|_| Message::assistant("a")).collect());
+    let answers = import_nodes(None, (0..count).map(|_| Message::assistant("a")).collect());
     answers.into_iter().for_each(|node| _ = tree.add(node, "t"));
     let first = tree.links[0].id.to_string();
-    let messages = (0..10_000).map(|n| match n % 2 {
+    let messages = (0..count).map(|n| match n % 2 {
         0 => with_id(first.clone(), Message::assistant("a")),
         _ => Message::user("u"),
     });
-    let merged = tree.merge(MergeInput { messages: messages.collect(), ..MergeInput::default() });
-    assert_eq!((merged.path.len(), merged.nodes.len()), (10_000, 1));
+    let input = MergeInput { messages: messages.collect(), ..MergeInput::default() };
+    let begun = Instant::now();
+    let merged = tree.merge(input);
+    let taken = begun.elapsed();
+    assert_eq!((merged.path.len(), merged.nodes.len()), (count, 1));
+    taken
+}
+
+#[test]
+fn the_cost_of_ten_thousand_unknown_messages_on_ten_thousand_nodes_is_linear() {
+    for merge in [merge_unknown, merge_alternating] {
+        // The least of some attempts hardly depends on other work of the machine. A quadratic merge takes a hundred times
+        // as long for ten times as many.
+        let least = |count| (0..3).map(|_| merge(count)).min().expect("attempts");
+        let (small, large) = (least(1_000), least(10_000));
+        assert!(large < small * 50, "1,000: {small:?}; 10,000: {large:?}");
+    }
 }
 
 /// Returns the prompt of a request that was queued in `tree` and begins now that it is `later`.
