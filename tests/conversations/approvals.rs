@@ -7,7 +7,7 @@ use crate::support::server::{self, INTERNAL_SECRET, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
 use crate::support::{expect_problem, parse_events, parse_run, poll_until};
 
-fn call(id: &str, title: &str) -> Vec<Step> {
+pub(super) fn call(id: &str, title: &str) -> Vec<Step> {
     tool_calls(&[(id, "createTodo", &json!({"title": title}).to_string())])
 }
 
@@ -16,7 +16,7 @@ pub(super) async fn start(rule: Value) -> ConversationApp {
     start_with(rule, &[]).await
 }
 
-async fn start_with(rule: Value, settings: &[(&str, &str)]) -> ConversationApp {
+pub(super) async fn start_with(rule: Value, settings: &[(&str, &str)]) -> ConversationApp {
     let vendor = Vendor::start().await;
     let mut all = everyone(&vendor.base_url());
     let mut approvals = json!({"tools": ["createTodo"]});
@@ -79,13 +79,13 @@ impl ConversationApp {
         calls.iter().map(entry).collect()
     }
 
-    async fn decide(&self, user: &str, approval: &Value, body: Value) -> (u16, Value) {
+    pub(super) async fn decide(&self, user: &str, approval: &Value, body: Value) -> (u16, Value) {
         let path = format!("/api/approvals/{}", approval["id"].as_str().expect("an id"));
         call_as(&self.app, &session_token(user, "c1"), "POST", &path, Some(body)).await
     }
 }
 
-fn results(turn: &Turn) -> Vec<String> {
+pub(super) fn results(turn: &Turn) -> Vec<String> {
     let results = turn.events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT");
     results.map(|event| event["content"].as_str().expect("text").to_owned()).collect()
 }

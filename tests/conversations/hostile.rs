@@ -5,12 +5,16 @@ use serde_json::{Value, json};
 
 use super::approvals::{resume_entry, start};
 use super::{ConversationApp, call_as, dialogue};
+use crate::support::log::LogBuffer;
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{expect_problem, parse_run, poll_until, text_of};
+use crate::support::{env_number, expect_problem, parse_run, poll_until, text_of};
 
-/// Number of pieces of a long answer.
+/// Number of pieces of a long answer; `ANSWER_PIECES` sets another.
 const PIECES: usize = 100_000;
+/// Length of an answer in one piece that is just short of the limits, and of one beyond them.
+const LARGE_PIECE_BYTES: usize = (1 << 20) - 1024;
+const TOO_LARGE_PIECE_BYTES: usize = 8 << 20;
 
 #[tokio::test]
 async fn edited_arguments_are_those_of_the_tool_or_refused() {
@@ -132,9 +136,10 @@ async fn a_hundred_runs_displace_one_another() {
 #[tokio::test]
 async fn an_answer_in_a_hundred_thousand_pieces_is_kept_whole() {
     let test = ConversationApp::start().await;
+    let count = env_number("ANSWER_PIECES", PIECES);
     let mut steps = vec![stream_head()];
     let mut pieces = Vec::new();
-    for _ in 0..PIECES {
+    for _ in 0..count {
         let Step::Send(bytes) = delta(json!({"content": "x"})) else { panic!("a step with bytes") };
         pieces.extend(bytes);
     }
@@ -142,17 +147,159 @@ async fn an_answer_in_a_hundred_thousand_pieces_is_kept_whole() {
     steps.extend(finish("stop"));
     test.vendor.on("m", [steps]);
     let turn = test.say("t", "At length").await;
-    assert_eq!(text_of(&turn.events).len(), PIECES);
+    assert_eq!(text_of(&turn.events).len(), count);
     let run = test.get(&format!("/api/runs/{}", turn.run_id())).await;
     assert_eq!(
         (&run["events"]["count"], &run["events"]["complete"]),
         (&json!(turn.events.len()), &json!(true))
     );
-    assert_eq!(test.path("t").await[1].1.len(), PIECES);
+    assert_eq!(test.path("t").await[1].1.len(), count);
     let path = format!("/api/runs/{}/events?after={}", turn.run_id(), turn.events.len() - 3);
     let rest = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
     let rest = rest.send().await.expect("an answer").text().await.expect("a whole body");
     assert_eq!(rest.lines().count(), 2);
+}
+
+#[tokio::test]
+async fn an_answer_of_one_large_piece_is_kept_whole_or_refused() {
+    let piece = |bytes: usize| {
+        let mut steps = vec![stream_head(), delta(json!({"content": "x".repeat(bytes)}))];
+        steps.extend(finish("stop"));
+        steps
+    };
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [piece(LARGE_PIECE_BYTES), piece(TOO_LARGE_PIECE_BYTES), answer(&["Shortly."])]);
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "At length", "runId": "r"});
+    let first = test.app.chat(&body).await.text().await.expect("a whole body");
+    let events = parse_run(&first);
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    assert_eq!(text_of(&events).len(), LARGE_PIECE_BYTES);
+    let run = test.get("/api/runs/r").await;
+    assert_eq!((&run["events"]["count"], &run["events"]["complete"]), (&json!(events.len()), &json!(true)));
+    let log = test.app.request("GET", "/api/runs/r/events").bearer_auth(session_token("u1", "c1"));
+    let log = log.send().await.expect("an answer").text().await.expect("a whole body");
+    assert!(log == first, "the log has the same {} bytes: {}", first.len(), log.len());
+    assert_eq!(test.path("t").await[1].1.len(), LARGE_PIECE_BYTES);
+
+    let turn = test.say("u", "At greater length").await;
+    assert_eq!((turn.last()["type"].as_str(), text_of(&turn.events).len()), (Some("RUN_ERROR"), 0));
+    let run = test.get(&format!("/api/runs/{}", turn.run_id())).await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &turn.last()["code"]));
+    assert_eq!(run["events"]["complete"], true);
+    test.say("u", "Again").await;
+    assert_eq!(test.path("u").await.last().expect("an answer").1, "Shortly.");
+}
+
+#[tokio::test]
+async fn secrets_in_arguments_and_results_stay_in_their_thread() {
+    const SECRETS: [&str; 4] = ["argument-canary", "result-canary", "edited-canary", "reason-canary"];
+    let log = LogBuffer::install();
+    let test = start(json!({"by": "user", "message": "Add it?"})).await;
+    let other = test.another_process().await;
+    let ask = |title: &str| tool_calls(&[("c1", "createTodo", &json!({ "title": title }).to_string())]);
+    let read = tool_calls(&[("c0", "readTodos", "{}")]);
+    let answers = [
+        ask(SECRETS[1]),
+        answer(&["Done."]),
+        read,
+        ask(SECRETS[0]),
+        answer(&["Done."]),
+        ask("x"),
+        answer(&["No."]),
+    ];
+    test.vendor.on("m", answers);
+    let mut seen_by_others = String::new();
+    // What `readTodos` returns has a secret, too.
+    let interrupt = test.ask("other").await;
+    test.resume("other", &interrupt, json!(true)).await;
+    let body = json!({"threadId": "t", "message": "Buy milk", "todoListId": "l1"});
+    let turn = test.chat(body).await;
+    let interrupt = turn.last()["outcome"]["interrupts"][0].clone();
+    let own = serde_json::to_string(&turn.events).expect("JSON");
+    assert!(own.contains(SECRETS[1]), "the owner sees the result: {own}");
+    seen_by_others.push_str(&turn.custom("agent.thread").expect("an event").to_string());
+    let approval = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+    assert_eq!(test.get(&approval).await["arguments"]["title"], SECRETS[0], "and the arguments");
+    let run = format!("/api/runs/{}", turn.run_id());
+    let audit = "/api/agent/tools/audit?agentId=a1";
+    let paths = [
+        "/api/approvals",
+        "/api/approvals?state=open",
+        &approval,
+        "/api/threads",
+        "/api/runs",
+        &run,
+        "/api/threads/t",
+        "/api/threads/t/export",
+        audit,
+    ];
+    let look_around = async |seen: &mut String| {
+        for (user, company) in [("u2", "c1"), ("u3", "c2"), ("u1", "c2")] {
+            for (app, path) in [&test.app, &other].into_iter().flat_map(|app| paths.map(|path| (app, path))) {
+                let request = app.request("GET", path).bearer_auth(session_token(user, company));
+                seen.push_str(&request.send().await.expect("an answer").text().await.expect("a body"));
+            }
+            let decide = json!({"decision": "approve", "arguments": {"title": [SECRETS[2]]}});
+            let bearer = session_token(user, company);
+            let request = test.app.request("POST", &approval).bearer_auth(bearer).json(&decide);
+            seen.push_str(&request.send().await.expect("an answer").text().await.expect("a body"));
+        }
+    };
+    look_around(&mut seen_by_others).await;
+    // Problems, also the owner's, tell nothing of the values.
+    let decide = |entry: Value| json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [entry]});
+    let wrong = json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});
+    let entry =
+        |payload: Value| json!({"interruptId": interrupt["id"], "status": "resolved", "payload": payload});
+    for body in [
+        json!({"agentId": "a1", "threadId": "t", "message": "Hello?"}),
+        decide(entry(wrong)),
+        decide(entry(json!({"approved": SECRETS[2]}))),
+        decide(json!({"interruptId": SECRETS[2], "status": SECRETS[2]})),
+        decide(json!({"interruptId": SECRETS[2], "status": "resolved", "payload": true})),
+    ] {
+        let response = test.app.chat(&body).await;
+        assert!(response.status().is_client_error(), "{body}");
+        seen_by_others.push_str(&response.text().await.expect("a body"));
+    }
+    for body in [
+        json!({"decision": "approve", "arguments": {"title": {"x": SECRETS[2]}}}),
+        json!({"decision": SECRETS[2]}),
+        json!({"decision": "deny", "reason": SECRETS[3].repeat(200)}),
+    ] {
+        let request = test.app.request("POST", &approval).bearer_auth(session_token("u1", "c1"));
+        let response = request.json(&body).send().await.expect("an answer");
+        assert_eq!(response.status(), 400, "{body}");
+        seen_by_others.push_str(&response.text().await.expect("a body"));
+    }
+    let edited = json!({"approved": true, "editedArgs": {"title": SECRETS[2]}});
+    test.resume("t", &interrupt, edited.clone()).await;
+    assert_eq!(test.titles().await, ["Water the basil", SECRETS[1], SECRETS[2]]);
+    let denied = test.ask("t2").await;
+    test.resume("t2", &denied, json!({"approved": false, "reason": SECRETS[3]})).await;
+    look_around(&mut seen_by_others).await;
+    let late = test.app.chat(&decide(entry(edited))).await;
+    seen_by_others.push_str(&late.text().await.expect("a body"));
+    // The decisions are in the audit, without their words.
+    let audited = async || test.get(audit).await.to_string();
+    let audited = poll_until(audited, |text| text.contains("edited") && text.contains("denied")).await;
+    seen_by_others.push_str(&audited);
+    let log = log.text();
+    assert!(
+        log.contains("run ended") && seen_by_others.contains("INTERRUPTS_OPEN"),
+        "there is something to see"
+    );
+    for (place, text) in [("the log", &log), ("what others see", &seen_by_others)] {
+        for secret in SECRETS {
+            let found = text.find(secret).map(|at| {
+                text.chars()
+                    .skip(text[..at].chars().count().saturating_sub(300))
+                    .take(400)
+                    .collect::<String>()
+            });
+            assert_eq!(found, None, "{secret} is in {place}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{ConversationApp, dialogue};
-use crate::support::expect_problem;
+use crate::support::{expect_problem, parse_run};
 
 #[tokio::test]
 async fn what_the_server_does_not_support_is_refused_by_name() {
@@ -72,6 +72,59 @@ async fn the_threads_of_a_deleted_agent_are_read_and_not_continued() {
     let problem = expect_problem(test.app.chat(&body).await, 404, "NOT_FOUND").await;
     assert_eq!(problem["detail"], "agent not found");
     assert_eq!(test.path("t").await.len(), 2);
+}
+
+/// Returns the body of a request that imports `count` messages of a user.
+fn numbered(count: usize) -> Vec<serde_json::Value> {
+    (0..count).map(|number| json!({"role": "user", "content": format!("n{number}")})).collect()
+}
+
+#[tokio::test]
+async fn a_thread_has_ten_thousand_messages_at_most() {
+    let test = ConversationApp::start().await;
+    let create = json!({"id": "t", "agentId": "a1", "messages": numbered(9_999)});
+    assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
+    // All of them are known, and one is new.
+    let mut messages = numbered(9_999);
+    messages.push(json!({"role": "user", "content": "The last one"}));
+    let asked = json!({"agentId": "a1", "threadId": "t", "messages": messages});
+    let response = test.app.chat(&asked).await;
+    assert_eq!(response.status(), 200);
+    let sent = test.vendor.received_bodies("m").len();
+    let events = parse_run(&response.text().await.expect("a whole body"));
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    // The answer of a run that has begun is kept whatever there is.
+    let thread = test.get("/api/threads/t?messages=none").await;
+    assert_eq!((&thread["messageCount"], &thread["status"]), (&json!(10_001), &json!("idle")));
+    for body in [
+        json!({"agentId": "a1", "threadId": "t", "message": "One more"}),
+        json!({"agentId": "a1", "threadId": "t", "message": "One more", "parentId": null}),
+        json!({"agentId": "a1", "threadId": "t", "message": "One more", "onBusy": "queue"}),
+    ] {
+        expect_problem(test.app.chat(&body).await, 409, "THREAD_FULL").await;
+    }
+    let more = json!({"messages": [{"role": "user", "content": "One more"}]});
+    assert_eq!(test.call("POST", "/api/threads/t/messages", Some(more)).await.0, 409);
+    assert_eq!(test.get("/api/threads/t?messages=none").await["messageCount"], 10_001);
+    assert_eq!(test.vendor.received_bodies("m").len(), sent, "a message without a place is not sent");
+}
+
+#[tokio::test]
+async fn ten_thousand_unknown_messages_find_no_place_in_a_full_thread() {
+    let test = ConversationApp::start().await;
+    let create = json!({"id": "t", "agentId": "a1", "messages": numbered(10_000)});
+    assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);
+    let unknown: Vec<_> = (0..10_000)
+        .map(|number| json!({"id": format!("x{number}"), "role": "user", "content": format!("other {number}")}))
+        .collect();
+    let body = json!({"threadId": "t", "runId": "r", "messages": unknown, "tools": [], "context": [], "state": {},
+        "forwardedProps": {"agentId": "a1"}});
+    expect_problem(test.app.chat(&body).await, 409, "THREAD_FULL").await;
+    let thread = test.get("/api/threads/t?messages=none").await;
+    assert_eq!((&thread["messageCount"], &thread["status"]), (&json!(10_000), &json!("idle")));
+    assert_eq!(test.call("GET", "/api/runs/r", None).await.0, 404, "the run has not begun");
+    let more = json!({"id": "u", "agentId": "a1", "messages": numbered(10_001)});
+    assert!((400..500).contains(&test.call("POST", "/api/threads", Some(more)).await.0));
 }
 
 #[tokio::test]

@@ -8,10 +8,10 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, Conversations, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, Node,
-    NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunState, RunTrigger,
-    RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued, continue_head,
-    merge,
+    BeginOrder, ConversationError, Conversations, MAX_NODE_CHILDREN, MAX_QUEUED_RUNS, MAX_THREAD_NODES,
+    MergeInput, Merged, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection,
+    Run, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadLimit, ThreadLinks, ThreadOrigin,
+    ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
@@ -56,6 +56,7 @@ impl KeptTurn {
                 Some(merged) => merged,
                 None => self.place(turn, &links, thread.as_ref(), open_run.as_ref(), &key)?,
             };
+        check_room(&links, &merged)?;
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
         let messages = self.prompt(turn, &key, &merged, &links).await?;
         let sent_context = ContextSlot::new(&merged, &links);
@@ -67,7 +68,6 @@ impl KeptTurn {
             return Err(BeginError::Request(fault));
         }
         let trigger = self.trigger(principal, turn, merged.trigger);
-        let new_thread = self.new_thread(&trigger);
         let course = RunCourse::of(&self.fields);
         let context = run_context(turn, continues.as_ref());
         let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
@@ -75,7 +75,7 @@ impl KeptTurn {
             key,
             merged,
             messages,
-            new_thread,
+            new_thread: self.new_thread(&trigger),
             retention,
             order: if is_waiting { order.continuing() } else { order },
             queued_ms: None,
@@ -254,6 +254,27 @@ async fn load_path(
         if query.cursor.is_none() {
             return Ok(path);
         }
+    }
+}
+
+/// Returns an error if the thread has no room for the new nodes, so that no backend is asked in vain.
+fn check_room(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+    let Some(first) = merged.nodes.first() else { return Ok(()) };
+    if links.len() + merged.nodes.len() > MAX_THREAD_NODES as usize {
+        return Err(ConversationError::ThreadFull(ThreadLimit::Nodes));
+    }
+    let parent = match &first.parent_id {
+        None => None,
+        Some(id) => match links.iter().find(|link| link.id == *id) {
+            Some(link) => Some(link.seq),
+            // The commit refuses it.
+            None => return Ok(()),
+        },
+    };
+    let children = links.iter().filter(|link| link.parent == parent).count();
+    match children >= MAX_NODE_CHILDREN as usize {
+        true => Err(ConversationError::ThreadFull(ThreadLimit::Children)),
+        false => Ok(()),
     }
 }
 
