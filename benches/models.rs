@@ -1,12 +1,17 @@
 //! `cargo bench -p benches --bench models`: an agent whose model has fallbacks and repetitions, and one with tool servers that
-//! do not answer, beside one with neither, while the model is healthy.
+//! do not answer, beside one with neither, while the model is healthy; and look-ups in the catalogue of models, beside a plain map
+//! of maps.
 //!
-//! All are applications in processes of their own, with the same mock vendor. The subjects alternate within each of five
-//! repeats; figures are medians.
+//! The agents are those of applications in processes of their own, with the same mock vendor. The subjects alternate within
+//! each of five repeats; figures are medians.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
+use std::collections::HashMap;
+use std::hint::black_box;
 use std::path::Path;
+use std::time::Instant;
 
+use agent_platform::catalog::Catalog;
 use anyhow::Result;
 use benches::answer::Behaviour;
 use benches::comparison::{Bound, Comparison, environment_line, markdown};
@@ -22,6 +27,10 @@ const MEASUREMENTS: [(Measurement, [Bound; 2]); 2] = [
 ];
 /// The agents beside the one without either.
 const AGENTS: [&str; 2] = ["four fallbacks", "ten dead tool servers"];
+/// Look-ups of each form of a name in a repeat, at least.
+const LOOKUPS: usize = 1_000_000;
+/// Limit of a look-up, in nanoseconds.
+const MAX_LOOKUP_NS: f64 = 200.0;
 /// Port at which nobody listens.
 const DEAD: &str = "http://127.0.0.1:9";
 
@@ -78,6 +87,60 @@ async fn measure() -> Result<()> {
             rows.push(Comparison::new(what, measurement.unit(), bound, &without, &with));
         }
     }
+    rows.extend(measure_lookups(scale.repeats));
     println!("{}\n\n{}", environment_line(scale.repeats), markdown("what", &rows));
     Ok(())
+}
+
+/// Provider and name of each model of the catalogue, in one form.
+type Names = Vec<(String, String)>;
+
+/// Measures the look-up of a model's window and of its price, for each form of its name.
+fn measure_lookups(repeats: usize) -> Vec<Comparison> {
+    let catalog = Catalog::shipped();
+    let names = |form: fn(&str, &str) -> (String, String)| -> Names {
+        catalog.models().map(|model| form(&model.provider, &model.model)).collect()
+    };
+    let forms: [(&str, Names); 4] = [
+        ("as it is", names(|provider, model| (provider.to_owned(), model.to_owned()))),
+        ("with a date", names(|provider, model| (provider.to_owned(), format!("{model}-2025-08-07")))),
+        ("of another provider", names(|provider, model| ("acme".to_owned(), format!("{provider}/{model}")))),
+        ("unknown", names(|provider, model| (provider.to_owned(), format!("{model}-unheard-of")))),
+    ];
+    let mut plain: HashMap<String, HashMap<String, usize>> = HashMap::new();
+    for (place, (provider, model)) in forms[0].1.iter().enumerate() {
+        plain.entry(provider.clone()).or_default().insert(model.clone(), place);
+    }
+    let mut rows = Vec::new();
+    for (form, names) in &forms {
+        let mut figures = [const { Vec::new() }; 3];
+        for _ in 0..repeats {
+            figures[0].push(nanos_per_lookup(names, |provider, model| {
+                plain.get(provider).and_then(|models| models.get(model)).is_some()
+            }));
+            figures[1].push(nanos_per_lookup(names, |provider, model| {
+                catalog.model_with_window(provider, model).is_some()
+            }));
+            figures[2]
+                .push(nanos_per_lookup(names, |provider, model| catalog.price(provider, model).is_some()));
+        }
+        let [reference, windows, prices] = figures;
+        for (what, figures) in [("window", windows), ("price", prices)] {
+            let what = format!("look-up of the {what} of a model, its name {form}");
+            rows.push(Comparison::new(what, "ns", Bound::FigureAtMost(MAX_LOOKUP_NS), &reference, &figures));
+        }
+    }
+    rows
+}
+
+/// Returns the time of a look-up of each name, in nanoseconds.
+fn nanos_per_lookup(names: &[(String, String)], look_up: impl Fn(&str, &str) -> bool) -> f64 {
+    let passes = LOOKUPS.div_ceil(names.len().max(1));
+    let start = Instant::now();
+    for _ in 0..passes {
+        for (provider, model) in names {
+            black_box(look_up(black_box(provider), black_box(model)));
+        }
+    }
+    start.elapsed().as_nanos() as f64 / (passes * names.len().max(1)) as f64
 }

@@ -1,5 +1,6 @@
 //! Outbound address policy: each address form tried through each component that sends HTTP requests.
 
+mod fallbacks;
 mod moved;
 mod table;
 

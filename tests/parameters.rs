@@ -66,7 +66,10 @@ async fn the_model_is_sent_what_the_preview_shows() {
     for (value, path) in [
         (json!({"temprature": 1}), "temprature"),
         (json!({"temperature": 3}), "temperature"),
-        (json!({"extraBody": {"messages": []}}), "extraBody"),
+        (json!({"extraBody": {"messages": []}}), "extraBody must not name messages"),
+        (json!({"extraBody": {"model": "x"}}), "extraBody must not name model"),
+        (json!({"extraBody": {"tools": []}}), "extraBody must not name tools"),
+        (json!({"extraBody": {"service_tier": "flex", "stream": false}}), "extraBody must not name stream"),
     ] {
         at(&mut agent, value);
         let (status, problem) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent.clone())).await;

@@ -491,6 +491,38 @@ async fn a_key_that_is_changed_within_a_run_holds_for_its_next_call() {
     assert_eq!(keys(&test.vendor), ["k1", "k2"]);
 }
 
+#[tokio::test]
+async fn a_price_that_is_changed_within_a_run_holds_for_the_next_run() {
+    let test = ProviderApp::start(&[]).await;
+    let priced = |output: &str| {
+        test.provider(json!({"models": [{"model": "m", "prices": {"input": "2", "output": output}}]}))
+    };
+    put(&test.app, "acme", &priced("10")).await;
+    let path = "/api/budgets/agent/a1";
+    let budget = json!({"limits": [{"unit": "cost", "amount": "50", "window": "month"}]});
+    assert!(test.send(BOSS, "PUT", path, &budget).await.status().is_success());
+    let gate = watch::Sender::new(false);
+    let mut held = tool_calls(&[("c1", "readTodos", "{}")]);
+    held.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [held, answer(&["Done."])]);
+    let running = ask(&test.app, "a1").await;
+    test.vendor.wait_for_requests("m", 1).await;
+    put(&test.app, "acme", &priced("100")).await;
+    gate.send_replace(true);
+    let first = parse_events(&running.text().await.expect("a body"));
+    let second = parse_events(&ask(&test.app, "a1").await.text().await.expect("a body"));
+    // 11 and 7 tokens a call: the run keeps the price of its beginning.
+    for (events, calls, cost) in [(first, 2, "0.000184000"), (second, 1, "0.000722000")] {
+        assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{events:?}");
+        let path = format!("/api/usage/runs/{}", events[0]["runId"].as_str().expect("a run"));
+        let usage = poll_until(async || test.get(BOSS, &path).await, |usage| usage["calls"] == calls).await;
+        assert_eq!(usage["cost"], cost, "{usage}");
+    }
+    let limit = async || test.get(BOSS, path).await["limits"][0].clone();
+    let limit = poll_until(limit, |limit| limit["reserved"] == "0.000000000").await;
+    assert_eq!(limit["used"], "0.000906000", "the meter has what the calls have");
+}
+
 async fn start(place: &Place) -> Server {
     let url = place.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);

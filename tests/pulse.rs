@@ -2,6 +2,7 @@
 //! happen once.
 
 mod assignments;
+mod budgets;
 mod callback;
 mod client;
 mod contention;

@@ -1,5 +1,11 @@
 //! Usage: what is booked of runs, who sees it, and the metrics of it.
 
+use std::sync::Arc;
+
+use agent_core::clock::SystemClock;
+use agent_platform::records::Precondition;
+use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets};
+use agentd::stores::Stores;
 use serde_json::{Value, json};
 
 use crate::support::log::LogBuffer;
@@ -7,6 +13,9 @@ use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head, tool_calls};
 mod budgets;
 mod default_limits;
+mod disconnects;
+mod hostile;
+mod kill;
 
 use crate::support::{client, expect_problem, parse_events, poll_until, workspace};
 
@@ -19,6 +28,7 @@ const PRICE_OF_ANSWER: &str = "0.000092000";
 /// The application with priced models; `u1` owns the agent `a1`, `ada` is a colleague, `boss` an admin.
 struct UsageApp {
     vendor: Vendor,
+    stores: Stores,
     app: Server,
     _catalog: tempfile::NamedTempFile,
 }
@@ -42,8 +52,9 @@ impl UsageApp {
         std::fs::write(catalog.path(), CATALOG).expect("written");
         let path = catalog.path().to_str().expect("UTF-8").to_owned();
         let settings = [&[("MODEL_CATALOG", path.as_str())], settings].concat();
-        let app = server::app(&workspace, &settings).await;
-        Self { vendor, app, _catalog: catalog }
+        let stores = server::stores(&workspace).await;
+        let app = server::app_with_stores(stores.clone(), &settings).await;
+        Self { vendor, stores, app, _catalog: catalog }
     }
 
     /// Runs a turn of a user and returns the run's id.
@@ -79,6 +90,20 @@ impl UsageApp {
         let response = self.app.request("GET", "/metrics").send().await.expect("an answer");
         response.text().await.expect("text")
     }
+}
+
+/// Returns the budgets of a store, for those that the operator sets.
+fn budgets(stores: &Stores) -> Budgets {
+    let (records, usage) = (stores.records.clone(), stores.usage.clone());
+    let spawner = Arc::new(|task| drop(tokio::spawn(task)));
+    Budgets::new(records, usage, Arc::new(SystemClock), spawner, BudgetOptions::default())
+}
+
+/// Sets the budget of a subject of the company `c1` in a store.
+async fn put_budget(stores: &Stores, subject: (BudgetKind, &str), limits: Value) {
+    let body = json!({ "limits": limits });
+    let budget = Budget::read(subject.0, body.as_object().expect("an object")).expect("valid");
+    budgets(stores).put(&"c1".into(), subject, &budget, Precondition::Any).await.expect("written");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Files of users in messages: uploads, their contents in prompts and threads, and their ends.
 
 use agent_core::ids::{CompanyId, UserId};
+use agent_extract::fixtures::{archive, docx_parts};
 use agent_platform::records::{Key, Precondition, RecordsExt};
 use agent_platform::workspace::{USER_FILE_COLLECTION, UserFile, get_user_files};
 use base64::Engine as _;
@@ -131,6 +132,53 @@ async fn files_are_refused_to_others_and_by_their_content() {
     expect_problem(named, 400, "INVALID_REQUEST").await;
     let unsigned = test.app.request("POST", "/api/files").body(PNG).send().await.expect("an answer");
     assert_eq!(unsigned.status(), 401);
+}
+
+/// A document of Word whose text is so many bytes of spaces, which compress to a thousandth.
+fn docx_bomb(bytes: usize) -> Vec<u8> {
+    let mut parts = docx_parts();
+    parts.retain(|(name, _)| name != "word/document.xml");
+    parts.push(("word/document.xml".to_owned(), vec![b' '; bytes]));
+    archive(&parts)
+}
+
+#[tokio::test]
+async fn a_compressed_bomb_is_a_file_of_its_compressed_size() {
+    let settings = [("FILE_LIMIT_BYTES", "200000"), ("MAX_UPLOADED_BYTES", "300000")];
+    let test = ConversationApp::start_with(&settings).await;
+    let bearer = session_token("u1", "c1");
+    let bomb = docx_bomb(16 << 20);
+    assert!(bomb.len() < 100_000, "{} bytes", bomb.len());
+    let word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
+    for declared in [word, "application/zip", "application/octet-stream"] {
+        let stored = upload(&test.app, &bearer, "/api/files", declared, &bomb).await;
+        assert_eq!(stored.status(), 201, "{declared}");
+        let file: Value = stored.json().await.expect("JSON");
+        assert_eq!((&file["mimeType"], &file["bytes"]), (&json!(word), &json!(bomb.len())), "{declared}");
+        let path = format!("/api/files/{}", file["fileId"].as_str().expect("an id"));
+        let request = test.app.request("GET", &path).bearer_auth(&bearer).header("accept-encoding", "gzip");
+        let read = request.send().await.expect("an answer");
+        assert_eq!(read.headers()["content-length"], bomb.len().to_string());
+        assert_eq!(read.bytes().await.expect("a whole body"), bomb, "it is given as it is");
+        // A message does not inflate it: the model has no part for it, or the compressed bytes.
+        let body =
+            json!({"agentId": "a1", "messages": with_file(&file["fileId"], "Read it"), "store": false});
+        let answered = test.app.chat(&body).await;
+        assert!(answered.bytes().await.expect("a whole body").len() < 100_000);
+        let sent = test.vendor.received().into_iter().map(|request| request.body.len()).max();
+        assert!(sent.unwrap_or_default() < 2 * bomb.len(), "{sent:?} bytes for {}", bomb.len());
+        let deleted = test.app.request("DELETE", &path).bearer_auth(&bearer).send().await;
+        assert_eq!(deleted.expect("an answer").status(), 204);
+    }
+    // What is declared as a picture or compressed on the way is none of these.
+    for (declared, bytes) in [("image/png", bomb.clone()), ("application/zip", bomb[..1_000].to_vec())] {
+        let refused = upload(&test.app, &bearer, "/api/files", declared, &bytes).await;
+        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    }
+    let request = test.app.request("POST", "/api/files").bearer_auth(&bearer).header("content-type", word);
+    let encoded = request.header("content-encoding", "gzip").body(bomb).send().await.expect("an answer");
+    expect_problem(encoded, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    assert_eq!(test.get("/api/files").await["files"], json!([]));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! later one ends the run as without a fallback.
 
 use super::*;
+use crate::support::vendor::{Step, answer, delta, json_response, stream_head};
 
 /// Asks for the faults side by side, and fails with all answers that are not as expected.
 pub(super) async fn expect_each(
@@ -43,7 +44,8 @@ pub(super) fn expect_failed_attempts(problem: &Value) {
 /// Faults of requests that no other model would answer either.
 const INVALID_REQUESTS: [&str; 1] = ["400"];
 /// Faults without text, after tool calls that the client has been given.
-const AFTER_TOOL_CALLS: [&str; 4] = ["endless-rounds", "many-calls", "long-arguments", "call-cut-off"];
+const AFTER_TOOL_CALLS: [&str; 5] =
+    ["endless-rounds", "many-calls", "long-arguments", "call-cut-off", "call-reset"];
 
 /// Returns an agent for each fault, whose fallback is the healthy model.
 fn agents(models: &[(&str, String)], fallback: &Value) -> Value {
@@ -110,7 +112,7 @@ async fn every_fault_before_content_is_answered_by_the_fallback() {
 #[tokio::test]
 async fn attempts_are_told_to_the_user() {
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
-    vendor.on("bad", [crate::support::vendor::json_response("503 Service Unavailable", "", "{}")]);
+    vendor.on("bad", [json_response("503 Service Unavailable", "", "{}")]);
     let fallback = json!({"provider": "openai", "model": HEALTHY_MODEL, "baseUrl": healthy.base_url()});
     let models = [("bad", vendor.base_url())];
     let app = server::app(&agents(&models, &fallback), &[("MODEL_ATTEMPTS", "2")]).await;
@@ -119,9 +121,81 @@ async fn attempts_are_told_to_the_user() {
     assert_eq!(vendor.received().len(), 2);
 
     // Both vendors fail: the problem has all attempts.
-    healthy.on(HEALTHY_MODEL, [crate::support::vendor::json_response("401 Unauthorized", "", "{}")]);
+    healthy.on(HEALTHY_MODEL, [json_response("401 Unauthorized", "", "{}")]);
     let problem: Value = app.chat(&body_of("run-2")).await.json().await.expect("a problem");
     expect_failed_attempts(&problem);
+}
+
+#[tokio::test]
+async fn a_call_whose_name_is_followed_by_a_reset_is_not_made() {
+    let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
+    let name = json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
+        "function": {"name": "createTodo", "arguments": ""}}]});
+    let of_name = vec![stream_head(), delta(name), Step::Reset];
+    let fallback = json!({"provider": "openai", "model": HEALTHY_MODEL, "baseUrl": healthy.base_url()});
+    let models = [("bad", vendor.base_url())];
+    for fallbacks in [json!([]), json!([fallback])] {
+        vendor.on("bad", [of_name.clone()]);
+        let mut workspace = agents(&models, &fallback);
+        workspace["agents"][0]["content"]["mcpPreset"] = json!(["createTodo"]);
+        workspace["agents"][0]["children"][0]["content"]["fallbacks"] = fallbacks;
+        let stores = server::stores(&workspace).await;
+        let app = server::app_with_stores(stores.clone(), &[("MODEL_ATTEMPTS", "3")]).await;
+        let body = json!({"agentId": "bad", "message": "hello", "todoListId": "l1"});
+        let events = parse_events(&app.chat(&body).await.text().await.expect("a whole body"));
+        let ends = events.iter().filter(|event| {
+            event["type"].as_str().is_some_and(|kind| matches!(kind, "RUN_ERROR" | "RUN_FINISHED"))
+        });
+        let ends: Vec<_> = ends.map(|event| event["code"].as_str()).collect();
+        assert_eq!(ends, [Some("BACKEND_FAILED")], "{events:?}");
+        assert!(events.iter().all(|event| event["type"] != "TOOL_CALL_RESULT"), "{events:?}");
+        assert!(server::todo_titles(&stores, "l1").await.is_empty(), "the tool has no effect");
+    }
+    assert_eq!((vendor.received().len(), healthy.received().len()), (2, 0), "the client was given the name");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_a_call_waits_makes_no_further_call() {
+    let vendor = Vendor::start().await;
+    let models = [("left", vendor.base_url()), ("witness", vendor.base_url())];
+    let mut workspace = agents(&models, &json!({}));
+    for agent in workspace["agents"].as_array_mut().expect("a list") {
+        agent["children"][0]["content"]["fallbacks"] = json!([]);
+    }
+    let app = server::app(&workspace, &[("MODEL_ATTEMPTS", "2")]).await;
+    let busy = || json_response("429 Too Many Requests", "retry-after: 1\r\n", "{}");
+    for (model, _) in &models {
+        vendor.on(model, [busy(), answer(&["late"])]);
+    }
+    let ask = |agent: &str| {
+        let request =
+            client().post(app.url("/api/agent/chat")).bearer_auth(server::session_token("u1", "c1"));
+        request.json(&json!({"agentId": agent, "message": "hello"})).send()
+    };
+    let leaving = tokio::spawn(ask("left"));
+    vendor.wait_for_requests("left", 1).await;
+    leaving.abort();
+    assert!(leaving.await.expect_err("it was aborted").is_cancelled());
+    // This run begins later and waits as long, so that the other one would have been repeated before it.
+    let witness = ask("witness").await.expect("an answer").text().await.expect("a whole body");
+    assert_eq!(crate::support::text_of(&parse_events(&witness)), "late");
+    assert_eq!((vendor.received_bodies("witness").len(), vendor.received_bodies("left").len()), (2, 1));
+}
+
+#[tokio::test]
+async fn five_entries_at_a_dead_address_end_a_run_once() {
+    let dead = format!("http://127.0.0.1:{}/v1", crate::support::free_port());
+    let entry = json!({"provider": "openai", "model": "bad", "baseUrl": dead});
+    let mut workspace = agents(&[("bad", dead.clone())], &entry);
+    workspace["agents"][0]["children"][0]["content"]["fallbacks"] = json!(vec![entry; 4]);
+    let app = server::app(&workspace, &[("MODEL_ATTEMPTS", "10"), ("MODEL_RETRY_WAIT_MS", "500")]).await;
+    for run in 0..3 {
+        let answer = app.chat(&body_of(&format!("run-{run}"))).await;
+        let problem = crate::support::expect_problem(answer, 502, "BACKEND_UNREACHABLE").await;
+        let attempts = problem["attempts"].as_array().expect("attempts");
+        let calls = attempts.iter().filter(|attempt| attempt["attempt"].is_u64()).count();
+        assert!((1..=11).contains(&calls), "within the free repetitions: {problem}");
+    }
 }
 
 fn body_of(run: &str) -> Value {

@@ -185,6 +185,24 @@ fn refusals() -> Vec<Fault> {
         )
         .retry_after(60..=91),
         refused(
+            "429-for-ever",
+            json_response("429 Too Many Requests", "retry-after: 1000000000\r\n", error),
+            "RATE_LIMITED",
+        )
+        .retry_after(3_600..=3_600),
+        refused(
+            "429-negative",
+            json_response("429 Too Many Requests", "retry-after: -7\r\n", error),
+            "RATE_LIMITED",
+        )
+        .retry_after(1..=60),
+        refused(
+            "429-exponent",
+            json_response("429 Too Many Requests", "retry-after: 1e9\r\n", error),
+            "RATE_LIMITED",
+        )
+        .retry_after(1..=60),
+        refused(
             "429-nonsense",
             json_response("429 Too Many Requests", "retry-after: soon\r\n", error),
             "RATE_LIMITED",
@@ -318,6 +336,7 @@ fn tools(provider: Provider) -> Vec<Fault> {
     let long = format!("{{\"x\":\"{}\"}}", "y".repeat(300 << 10));
     // A stream without its final event.
     let cut_off = good().into_iter().take(2).chain([last_chunk()]).collect::<Vec<_>>();
+    let begun_call = good().into_iter().take(2).chain([Step::Reset]).collect::<Vec<_>>();
     let limit = |name, script| broken(name, script, "", "TOOL_LOOP_LIMIT");
     let mut endless = limit("endless-rounds", good());
     endless.asked = MAX_TOOL_ROUNDS;
@@ -332,6 +351,7 @@ fn tools(provider: Provider) -> Vec<Fault> {
         limit("many-calls", provider.tool_calls(&many)),
         broken("long-arguments", call("readTodos", &long), "", "BACKEND_FAILED"),
         broken("call-cut-off", cut_off, "", "STREAM_TRUNCATED"),
+        broken("call-reset", begun_call, "", "BACKEND_FAILED"),
         broken("second-round-500", good(), "", "BACKEND_FAILED")
             .with_last_step(json_response("500 No", "", "")),
         broken("second-round-429", good(), "", "RATE_LIMITED")

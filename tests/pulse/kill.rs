@@ -2,9 +2,8 @@
 //! acknowledged job takes effect, and none twice.
 
 use std::collections::HashSet;
-use std::io::Write as _;
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::watch;
@@ -13,6 +12,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::support::env_number;
 use crate::support::process::{AppProcess, SchedulerProcess};
+use crate::support::random::Random;
 
 /// Environment variables that override the number of rounds and the seed of their order.
 const ROUNDS_ENV: &str = "PULSE_KILL_ROUNDS";
@@ -23,26 +23,6 @@ const CLIENTS: u64 = 2;
 const CLIENT_PAUSE: Duration = Duration::from_millis(5);
 /// Time limit per round for the last deliveries: each retry waits twice as long as the one before.
 const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A generator of pseudo-random numbers (SplitMix64) with a seed that the test prints.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time");
-        let seed = env_number(SEED_ENV, time.as_nanos() as u64);
-        // Shown with the output of a test that fails.
-        writeln!(std::io::stderr(), "{SEED_ENV}={seed}").expect("written");
-        Self(seed)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
 
 /// Instructions to the clients.
 #[derive(Clone)]
@@ -120,7 +100,7 @@ impl Clients {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_effect_is_lost_or_doubled_by_kills_of_application_and_scheduler() {
     let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
-    let mut random = Random::new();
+    let mut random = Random::new(SEED_ENV);
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let url = |name: &str| format!("sqlite://{}", path(name).display());

@@ -33,6 +33,7 @@ pub mod paused_records;
 pub mod pooler;
 pub mod process;
 pub mod proxy;
+pub mod random;
 pub mod responses_vendor;
 pub mod schemathesis;
 pub mod server;

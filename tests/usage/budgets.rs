@@ -9,23 +9,23 @@ use crate::support::vendor::{answer, tool_calls};
 use crate::support::{expect_problem, parse_events, poll_until};
 
 impl UsageApp {
-    async fn send(&self, user: &str, method: &str, path: &str, body: &Value) -> Response {
+    pub(super) async fn send(&self, user: &str, method: &str, path: &str, body: &Value) -> Response {
         let request = self.app.request(method, path).bearer_auth(session_token(user, "c1"));
         request.json(body).send().await.expect("an answer")
     }
 
-    async fn put(&self, path: &str, limits: Value) {
+    pub(super) async fn put(&self, path: &str, limits: Value) {
         let response = self.send("boss", "PUT", path, &json!({ "limits": limits })).await;
         assert!(response.status().is_success(), "{}", response.text().await.unwrap_or_default());
     }
 
-    async fn ask(&self, app: &Server, user: &str, query: &str) -> Response {
+    pub(super) async fn ask(&self, app: &Server, user: &str, query: &str) -> Response {
         let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1", "store": false});
         app.chat_as(&session_token(user, "c1"), query, &body).await
     }
 
     /// Waits until nothing is reserved of a budget's first limit, and returns the limit.
-    async fn settled(&self, path: &str) -> Value {
+    pub(super) async fn settled(&self, path: &str) -> Value {
         let look = async || self.get("boss", path).await.1["limits"][0].clone();
         poll_until(look, |limit| {
             matches!(limit["reserved"].to_string().trim_matches('"'), "0" | "0.000000000")

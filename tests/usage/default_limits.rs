@@ -1,16 +1,13 @@
 //! Default limits of companies and runs, and budgets that replace them.
 
-use std::sync::Arc;
-
-use agent_core::clock::SystemClock;
-use agent_platform::records::Precondition;
-use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets};
+use agent_platform::usage::BudgetKind;
 use agentd::stores::Stores;
 use futures_util::future::join_all;
 use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::put_budget;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, parse_events, poll_until, workspace};
@@ -43,13 +40,7 @@ impl LimitedApp {
 
     /// Sets the budget of the company `c1`, as the operator does.
     async fn put_company(&self, limits: Value) {
-        let (records, usage) = (self.stores.records.clone(), self.stores.usage.clone());
-        let spawner = Arc::new(|task| drop(tokio::spawn(task)));
-        let budgets = Budgets::new(records, usage, Arc::new(SystemClock), spawner, BudgetOptions::default());
-        let body = json!({ "limits": limits });
-        let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("valid");
-        let subject = (BudgetKind::Company, "c1");
-        budgets.put(&"c1".into(), subject, &budget, Precondition::Any).await.expect("written");
+        put_budget(&self.stores, (BudgetKind::Company, "c1"), limits).await;
     }
 
     /// Returns the default limits that a user of the company `c1` sees.

@@ -8,6 +8,9 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// Upper limit of the delay that a receiver can request.
 const MAX_REQUESTED_BACKOFF: Duration = Duration::from_secs(24 * 3600);
+/// Part of a requested delay by which it is extended at most, and the limit of that time.
+const REQUESTED_SPREAD: f64 = 0.1;
+const MAX_REQUESTED_SPREAD: Duration = Duration::from_secs(60);
 
 /// Delay before the next delivery to a busy receiver that requests none.
 const DEFAULT_DEFERRAL: Duration = Duration::from_secs(1);
@@ -23,12 +26,16 @@ pub(super) fn deferral(retry_after: Option<Duration>) -> Duration {
 
 /// Returns the delay after failed attempt number `attempt`, counted from 1: exponential from one second to an hour,
 /// scaled to between a half and the whole by `jitter` (0 to [`u32::MAX`]), so that jobs that failed together are not
-/// retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day.
+/// retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day; `jitter` extends it by up
+/// to a tenth and a minute, since a receiver may ask all jobs to wait for the same time, such as the reset of a budget.
 pub fn backoff(attempt: u32, jitter: u32, retry_after: Option<Duration>) -> Duration {
     let doubled = INITIAL_BACKOFF.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(MAX_BACKOFF);
     let half = doubled / 2;
-    let own = half + half.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
-    own.max(retry_after.unwrap_or_default().min(MAX_REQUESTED_BACKOFF))
+    let fraction = f64::from(jitter) / f64::from(u32::MAX);
+    let own = half + half.mul_f64(fraction);
+    let requested = retry_after.unwrap_or_default().min(MAX_REQUESTED_BACKOFF);
+    let spread = requested.mul_f64(REQUESTED_SPREAD).min(MAX_REQUESTED_SPREAD);
+    own.max(requested + spread.mul_f64(fraction))
 }
 
 #[cfg(test)]
@@ -46,5 +53,27 @@ mod tests {
         assert_eq!(backoff(1, 0, Some(Duration::from_secs(90))), Duration::from_secs(90));
         assert_eq!(backoff(1, 0, Some(Duration::MAX)), MAX_REQUESTED_BACKOFF);
         assert_eq!(backoff(9, 0, Some(Duration::from_secs(1))), Duration::from_secs(128));
+    }
+
+    #[test]
+    fn jobs_that_wait_for_the_same_time_are_spread_after_it() {
+        let seconds = Duration::from_secs;
+        for (requested, latest) in [
+            (seconds(5), Duration::from_millis(5_500)),
+            (seconds(90), seconds(99)),
+            (seconds(12 * 3600), seconds(12 * 3600 + 60)),
+            (Duration::MAX, MAX_REQUESTED_BACKOFF + MAX_REQUESTED_SPREAD),
+        ] {
+            assert_eq!(backoff(1, u32::MAX, Some(requested)), latest, "{requested:?}");
+        }
+        // A thousand jobs whose budget ends at the same time: none comes before it, and no second has a tenth of them.
+        let step = u32::MAX / 1_000;
+        let mut by_second = std::collections::BTreeMap::<u64, usize>::new();
+        for jitter in (0..1_000).map(|job| job * step) {
+            let delay = backoff(1, jitter, Some(seconds(3600)));
+            assert!((seconds(3600)..=seconds(3660)).contains(&delay), "{delay:?}");
+            *by_second.entry(delay.as_secs()).or_default() += 1;
+        }
+        assert!(by_second.len() >= 60 && by_second.values().all(|jobs| *jobs < 100), "{by_second:?}");
     }
 }

@@ -280,7 +280,9 @@ impl<T: CallTarget> RoundCalls<T> {
         if error.kind() == AgentErrorKind::RateLimited {
             self.retry_after = self.retry_after.into_iter().chain(error.retry_after()).min();
         }
-        if self.failure.as_ref().is_none_or(|(entry, _)| *entry == call.entry) {
+        // A spent budget ends the round whatever the first entry's failure was, and is not the provider's fault.
+        let is_budget = error.kind() == AgentErrorKind::BudgetExceeded;
+        if is_budget || self.failure.as_ref().is_none_or(|(entry, _)| *entry == call.entry) {
             self.failure = Some((call.entry, error));
         }
         self.current = Some(call);

@@ -18,6 +18,8 @@ use serde_json::Value;
 use super::*;
 use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
 
+mod rounds;
+
 /// Scripted models by their names.
 #[derive(Clone, Default)]
 struct ScriptedSource(Arc<Mutex<ScriptedModels>>);

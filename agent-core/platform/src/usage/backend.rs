@@ -60,7 +60,7 @@ pub(super) async fn reserve_run_call(
                 model: model.to_owned(),
                 prompt_tokens: count(tokens),
                 output_tokens: 0,
-                prices: recorder.prices().price(provider, model).map(|price| price.prices),
+                price: recorder.prices().price(provider, model).cloned(),
             };
             budgets.reserve_call(scope, demand, || false).await?.map(|(hold, _)| hold)
         }

@@ -90,13 +90,14 @@ fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, 
     Ok(Write::Delete { key: collection.key(record.id)?, precondition })
 }
 
-/// Returns what the call has used, by the ledger. Books it if the ledger does not have it.
+/// Returns what the call has used, by the ledger. Books it if the ledger does not have it, at the price with which it was
+/// reserved: the catalogue of this process may have another one, and has none for a company's provider.
 async fn book_lost_call(
     call: &ReservedCall,
     record: &Record<BudgetReservation>,
     recorder: &UsageRecorder,
 ) -> Result<UsedAmounts, StoreError> {
-    let ReservedCall { scope, provider, model, tokens } = call;
+    let ReservedCall { scope, provider, model, tokens, cost, price_as_of } = call;
     let booked = recorder.store().run_usage(&scope.company_id, &scope.run_id).await?;
     let entries: Vec<&UsageEntry> = booked.iter().filter(|entry| is_of(&record.id, &entry.id)).collect();
     if !entries.is_empty() {
@@ -112,13 +113,15 @@ async fn book_lost_call(
         model: model.clone(),
         tokens: *tokens,
         tool_calls: 0,
-        cost: None,
-        price_as_of: None,
+        cost: *cost,
+        price_as_of: price_as_of.clone(),
         estimated: true,
         outcome: LOST.to_owned(),
         ended_at: recorder.now(),
     };
-    recorder.set_price(&mut entry);
+    if entry.cost.is_none() {
+        recorder.set_price(&mut entry);
+    }
     recorder.store().book(vec![entry.clone()]).await?;
     Ok(UsedAmounts::of_entries([&entry]))
 }

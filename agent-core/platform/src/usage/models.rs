@@ -195,16 +195,16 @@ impl MeteredModel {
     fn demand(&self, payload: &Payload) -> CallDemand {
         let info = self.model.info();
         let (provider, price) = match &self.billing {
-            Some(billing) => (billing.provider.clone(), billing.price.as_ref()),
+            Some(billing) => (billing.provider.clone(), billing.price.clone()),
             None => {
-                let price = self.recorder.prices().price(&info.provider, &info.model);
+                let price = self.recorder.prices().price(&info.provider, &info.model).cloned();
                 (info.provider, price)
             }
         };
         CallDemand {
             prompt_tokens: count(prompt_tokens(payload)),
             output_tokens: count(info.max_output_tokens),
-            prices: price.map(|price| price.prices),
+            price,
             provider,
             model: info.model,
         }

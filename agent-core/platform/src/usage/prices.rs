@@ -30,6 +30,15 @@ impl TokenPrices {
     }
 }
 
+impl TokenPrices {
+    /// Returns the counts with which a call of so many tokens costs the most: a prompt that is written to the provider's
+    /// cache may cost more than one that is not.
+    pub(super) fn dearest_counts(&self, input_tokens: u64, output_tokens: u64) -> TokenCounts {
+        let cache_write_tokens = if self.cache_write > self.input { input_tokens } else { 0 };
+        TokenCounts { input_tokens, cache_write_tokens, output_tokens, ..TokenCounts::default() }
+    }
+}
+
 /// The prices of a [`Catalog`].
 #[derive(Debug, Clone)]
 pub struct PriceTable {

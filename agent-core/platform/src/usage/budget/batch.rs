@@ -179,6 +179,32 @@ impl BudgetState {
         waiting
     }
 
+    /// Brings the meter of a limit that did not hold for some time to what the ledger has of the current window. One that
+    /// does not exist begins with it anyway.
+    pub(super) async fn renew(
+        &self,
+        company_id: &CompanyId,
+        applied: &AppliedLimit,
+    ) -> Result<(), StoreError> {
+        let key = Collection::of_platform(METERS)?.within(company_id)?.key(applied.meter.clone())?;
+        let mut attempt = 1;
+        loop {
+            let Some(found) = self.records.get_as::<MeterState>(&key).await? else { return Ok(()) };
+            let now = self.now();
+            let meter = found.value.at(applied.limit.window, now);
+            let used = self.used_before(company_id, applied, now).await?;
+            if used <= meter.used {
+                return Ok(());
+            }
+            let meter = to_json(&MeterState { used, ..meter })?;
+            match self.records.put(&key, meter, Precondition::Version(found.version)).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Returns what the ledger has of a limit's current window.
     pub(super) async fn used_before(
         &self,
@@ -261,7 +287,7 @@ impl Batch {
         for held in &reservation.held {
             let Some(meter) = self.meters.get_mut(&held.meter) else { continue };
             meter.state = meter.state.at(held.window, self.now);
-            let used = settlement.used.amount(held, meter.state.start_ms);
+            let used = settlement.used.amount(held, meter.state.started_ms(self.now));
             if used > held.amount {
                 tracing::warn!(
                     company_id = %self.company_id,
@@ -320,10 +346,7 @@ impl Batch {
             return Ok(AdmissionDecision::Admit { output, reservation: None });
         }
         let id = agent_core::new_id();
-        let call = admission.call.clone().map(|mut call| {
-            call.tokens.output_tokens = output;
-            call
-        });
+        let call = admission.call.as_ref().map(|call| call.reserve(output));
         let reservation = BudgetReservation { held, expires_ms: expires.as_millisecond(), call };
         let (key, value) = (self.keys.1.key(id.clone())?, to_json(&reservation)?);
         self.writes.push(Write::Put { key, value, precondition: Precondition::Absent });

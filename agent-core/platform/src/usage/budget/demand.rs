@@ -4,7 +4,7 @@ use agent_core::ids::{AgentId, UserId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::super::{TokenCounts, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX};
+use super::super::{ModelPrice, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX};
 use super::meter::{MeterState, first_day};
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
 
@@ -93,15 +93,7 @@ impl Demand {
         match self {
             Self::One => 1,
             Self::Tokens { input } => i64::try_from(input.saturating_add(output)).unwrap_or(i64::MAX),
-            Self::Cost { input, prices } => {
-                // A prompt that is written to the provider's cache may cost more than one that is not.
-                let is_dearer = prices.cache_write > prices.input;
-                let cache_write_tokens = if is_dearer { *input } else { 0 };
-                let (input_tokens, output_tokens) = (*input, output);
-                let tokens =
-                    TokenCounts { input_tokens, cache_write_tokens, output_tokens, ..TokenCounts::default() };
-                prices.cost(&tokens).get()
-            }
+            Self::Cost { input, prices } => prices.cost(&prices.dearest_counts(*input, output)).get(),
         }
     }
 
@@ -131,8 +123,8 @@ pub(in crate::usage) struct CallDemand {
     pub(in crate::usage) prompt_tokens: u64,
     /// Limit on the answer.
     pub(in crate::usage) output_tokens: u64,
-    /// Prices of the model, if they are known.
-    pub(in crate::usage) prices: Option<TokenPrices>,
+    /// Price of the model, if it is known.
+    pub(in crate::usage) price: Option<ModelPrice>,
 }
 
 impl CallDemand {

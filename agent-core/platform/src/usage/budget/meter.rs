@@ -59,6 +59,12 @@ impl MeterState {
         Self { start_ms, used: 0, previous, reserved: self.reserved }
     }
 
+    /// Returns the time since which calls count, in milliseconds since 1970-01-01: the start of the window. Where that is in
+    /// the future, because a clock was set back or another process's is ahead, every call counts.
+    pub(super) fn started_ms(&self, now: Timestamp) -> i64 {
+        if self.start_ms > now.as_millisecond() { i64::MIN } else { self.start_ms }
+    }
+
     /// Returns the amount that is used.
     pub(super) fn total_used(&self) -> i64 {
         self.used.saturating_add(self.previous)

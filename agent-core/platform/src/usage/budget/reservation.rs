@@ -4,7 +4,7 @@ use agent_core::ids::CompanyId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::super::{RunScope, TokenCounts, UsageEntry};
+use super::super::{ModelPrice, NanoUsd, RunScope, TokenCounts, UsageEntry};
 use super::{BudgetUnit, BudgetWindow};
 
 /// Name of the platform's collection of reservations. Nested collections: the company.
@@ -43,6 +43,42 @@ pub(in crate::usage) struct ReservedCall {
     pub(in crate::usage) provider: String,
     pub(in crate::usage) model: String,
     pub(in crate::usage) tokens: TokenCounts,
+    /// Price of the tokens, if that of the model was known. Another process may know another one, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::usage) cost: Option<NanoUsd>,
+    /// Date of the model's price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::usage) price_as_of: Option<String>,
+}
+
+/// Call that asks for a reservation.
+#[derive(Debug, Clone)]
+pub(super) struct RequestedCall {
+    pub(super) scope: RunScope,
+    pub(super) provider: String,
+    pub(super) model: String,
+    pub(super) input_tokens: u64,
+    /// Price of the model, if it is known.
+    pub(super) price: Option<ModelPrice>,
+}
+
+impl RequestedCall {
+    /// Returns the call with the most that it can use with a limit on the answer.
+    pub(super) fn reserve(&self, output_tokens: u64) -> ReservedCall {
+        let input_tokens = self.input_tokens;
+        let tokens = match &self.price {
+            Some(price) => price.prices.dearest_counts(input_tokens, output_tokens),
+            None => TokenCounts { input_tokens, output_tokens, ..TokenCounts::default() },
+        };
+        ReservedCall {
+            scope: self.scope.clone(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            tokens,
+            cost: self.price.as_ref().map(|price| price.prices.cost(&tokens)),
+            price_as_of: self.price.as_ref().map(|price| price.as_of.clone()),
+        }
+    }
 }
 
 /// Amounts that are used in place of those of a reservation.

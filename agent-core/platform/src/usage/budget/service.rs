@@ -10,13 +10,13 @@ use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::super::{RunScope, TokenCounts, UsageObserver, UsageStore, WIDGET_USER_PREFIX};
+use super::super::{RunScope, UsageObserver, UsageStore, WIDGET_USER_PREFIX};
 use super::deadline::ExpireRun;
 use super::defaults::{DefaultLimits, DefaultMeters, RunSlot, kinds};
 use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
-use super::limit::Budget;
+use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
-use super::reservation::ReservedCall;
+use super::reservation::RequestedCall;
 use super::state::{Admission, Admitted, BudgetError, BudgetState, Hold};
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
@@ -147,7 +147,8 @@ impl Budgets {
         self.state.records.count(&Collection::new(company.clone(), BUDGETS)?).await
     }
 
-    /// Writes a budget and returns its version. Its meters go on.
+    /// Writes a budget and returns its version. The meters of its limits go on; that of a limit which it did not have before
+    /// has what the ledger has of the current window, if that is more.
     ///
     /// # Errors
     /// Errors of the store; a conflict if the condition does not hold.
@@ -159,7 +160,15 @@ impl Budgets {
         condition: Precondition,
     ) -> Result<u64, StoreError> {
         let key = budget_key(company, kind, subject)?;
-        self.state.records.put(&key, to_json(budget)?, condition).await
+        let before = self.get(company, kind, subject).await?.map(|found| found.value.limits);
+        let version = self.state.records.put(&key, to_json(budget)?, condition).await?;
+        let is_new = |limit: &&BudgetLimit| {
+            !before.iter().flatten().any(|had| (had.unit, had.window) == (limit.unit, limit.window))
+        };
+        for limit in budget.limits.iter().filter(is_new) {
+            self.state.renew(company, &AppliedLimit::new(kind, subject, *limit)).await?;
+        }
+        Ok(version)
     }
 
     /// Deletes a budget; false if there was none.
@@ -277,7 +286,7 @@ impl Budgets {
         &self,
         scope: &RunScope,
         demands: Vec<(AppliedLimit, Demand)>,
-        (output, call): (OutputRange, Option<ReservedCall>),
+        (output, call): (OutputRange, Option<RequestedCall>),
     ) -> Result<Option<Admitted>, AgentError> {
         if demands.is_empty() {
             return Ok(None);
@@ -311,20 +320,16 @@ impl Budgets {
         let input = call.input_tokens();
         let mut demands = Vec::with_capacity(applied.len());
         for limit in applied {
-            let demand = match (limit.limit.unit, call.prices) {
-                (BudgetUnit::Cost, Some(prices)) => Demand::Cost { input, prices },
+            let demand = match (limit.limit.unit, &call.price) {
+                (BudgetUnit::Cost, Some(price)) => Demand::Cost { input, prices: price.prices },
                 (BudgetUnit::Cost, None) => return Err(price_unknown(scope, &call)),
                 _ => Demand::Tokens { input },
             };
             demands.push((limit, demand));
         }
-        let reserved = ReservedCall {
-            scope: scope.clone(),
-            tokens: TokenCounts { input_tokens: input, ..TokenCounts::default() },
-            provider: call.provider.clone(),
-            model: call.model.clone(),
-        };
-        let admitted = self.admit(scope, demands, (range, Some(reserved))).await?;
+        let CallDemand { provider, model, price, .. } = call;
+        let requested = RequestedCall { scope: scope.clone(), provider, model, input_tokens: input, price };
+        let admitted = self.admit(scope, demands, (range, Some(requested))).await?;
         Ok(admitted.and_then(|Admitted { output, hold }| Some((hold?, output))))
     }
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::super::{UsageEntry, UsageStore};
 use super::demand::{AppliedLimit, Demand, OutputRange};
-use super::reservation::{ReservedCall, UsedAmounts};
+use super::reservation::{RequestedCall, UsedAmounts};
 use super::{BudgetExceededError, Settlement};
 use crate::records::Records;
 use crate::spawner::Spawner;
@@ -52,7 +52,7 @@ pub(super) struct Admission {
     pub(super) demands: Vec<(AppliedLimit, Demand)>,
     pub(super) output: OutputRange,
     /// The call to reserve for; `None` for a run or a tool call.
-    pub(super) call: Option<ReservedCall>,
+    pub(super) call: Option<RequestedCall>,
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Result<Admitted, BudgetError>>,
 }

@@ -22,6 +22,8 @@ use crate::records::{Collection, Inventory, ListQuery, Precondition, Records as 
 use crate::spawner::Spawner;
 use crate::user_rates::{SessionLimits, UserRates};
 
+mod hostile;
+
 const COMPANY: &str = "acme";
 /// Prices with which a token of input costs 1,000 nano-dollars, and one of output 10,000.
 const PRICES: &str =
@@ -102,7 +104,7 @@ fn demand(process: &UsageRecorder, output_tokens: u64) -> CallDemand {
         model: "m".to_owned(),
         prompt_tokens: 20,
         output_tokens,
-        prices: process.prices().price("p", "m").map(|price| price.prices),
+        price: process.prices().price("p", "m").cloned(),
     }
 }
 
@@ -445,7 +447,7 @@ async fn a_model_without_a_price_is_refused_where_the_cost_is_limited() {
     let installation = Installation::new();
     let process = installation.process();
     put_company(&process, json!({"unit": "cost", "amount": "5", "window": "month"})).await;
-    let unpriced = CallDemand { model: "new".to_owned(), prices: None, ..demand(&process, 10) };
+    let unpriced = CallDemand { model: "new".to_owned(), price: None, ..demand(&process, 10) };
     let error = budgets(&process).reserve_call(&scope("run"), unpriced, || true).await;
     let error = error.err().expect("no price");
     assert_eq!(error.kind(), AgentErrorKind::PriceUnknown);
@@ -463,6 +465,8 @@ async fn a_lowered_limit_and_a_used_one_refuse() {
     assert_eq!((refusal(&error).amount, refusal(&error).reserved), (10, 321));
     settle(&process, hold, 20, 300).await;
     assert_eq!(amounts(&process).await, (320, 0));
+    let error = reserve(&process, 1).await.err().expect("more is used than the new limit");
+    assert_eq!((refusal(&error).amount, refusal(&error).used), (10, 320));
     // Absurd reports do not overflow.
     put_company(&process, json!({"unit": "tokens", "amount": 1_000_000_000_000_000i64, "window": "day"}))
         .await;

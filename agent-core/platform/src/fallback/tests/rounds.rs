@@ -1,0 +1,104 @@
+//! Runs with a tool, whose second round fails at the first entry.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agent_core::backend::{EmbeddedBackend, Turn};
+use agent_core::event::Event;
+use agent_core::payload::Payload;
+use agent_core::select::BackendChoice;
+use agent_core::testing::{FakeTools, backend_turn, prepare_turn, start_turn};
+use async_trait::async_trait;
+
+use super::*;
+
+const RUNS: usize = 1_000;
+
+/// A model that calls a tool in the first round. In the second it answers, or fails in one of several ways.
+struct TwoRoundModel {
+    script: ScriptedModel,
+    fails: bool,
+    second_rounds: AtomicUsize,
+}
+
+impl TwoRoundModel {
+    fn new(fails: bool) -> Arc<Self> {
+        let script = ScriptedModel::new([]);
+        Arc::new(Self { script, fails, second_rounds: AtomicUsize::new(0) })
+    }
+}
+
+#[async_trait]
+impl Model for TwoRoundModel {
+    fn info(&self) -> ModelInfo {
+        self.script.info()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        self.script.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let has_result = String::from_utf8_lossy(payload.bytes()).contains(r#""role":"tool""#);
+        let answer = match has_result {
+            false => ScriptedAnswer::from_tool_call("c1", "charge", "{}"),
+            true => {
+                let number = self.second_rounds.fetch_add(1, Ordering::Relaxed);
+                match (self.fails, number % 3) {
+                    (false, _) => ScriptedAnswer::from_text("Charged."),
+                    (true, 0) => failing(upstream(503, "x")),
+                    (true, 1) => ScriptedAnswer::new().text("").fail(upstream(500, "x")),
+                    (true, _) => ScriptedAnswer::new(),
+                }
+            }
+        };
+        ScriptedModel::new([answer]).start(payload).await
+    }
+}
+
+/// The entries of a container: the first fails in second rounds, the other does not.
+#[derive(Clone)]
+struct TwoEntries([Arc<TwoRoundModel>; 2]);
+
+impl ModelSource for TwoEntries {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        let [first, second] = &self.0;
+        let is_first = settings.model.as_deref() == Some("first");
+        Ok(if is_first { first.clone() } else { second.clone() })
+    }
+}
+
+#[test]
+fn a_thousand_runs_whose_second_round_fails_call_the_tool_a_thousand_times() {
+    let bench = Bench::new();
+    let clock = Arc::new(bench.clock.clone());
+    let entries = TwoEntries([TwoRoundModel::new(true), TwoRoundModel::new(false)]);
+    let timed = FirstContentModels::new(entries.clone(), Duration::from_secs(60), clock.clone());
+    let defaults =
+        FallbackDefaults { max_attempts: 2, max_wait: Duration::from_secs(10), fallbacks: Vec::new() };
+    let metered = MeteredModels::new(timed, bench.recorder.clone());
+    let models = FallbackModels::new(metered, defaults, bench.circuits.clone(), clock.clone());
+    let tools = Arc::new(FakeTools::new().answers("charge", "charged"));
+    let backend = EmbeddedBackend::new(models).with_tools(tools.clone()).with_clock(clock);
+    for run in 0..RUNS {
+        let choice = BackendChoice::Embedded(settings(&["second"]));
+        let turn = Arc::new(Turn { tools: tools.specs(), ..backend_turn(choice) });
+        let prepared = prepare_turn(&backend, turn).expect("a request");
+        let events = async {
+            let events = start_turn(&backend, prepared).await.expect("the run begins");
+            events.collect::<Vec<Event>>().await
+        };
+        let events = bench.wait(events.boxed());
+        assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{run}: {events:?}");
+        let text = events.iter().filter_map(|event| match event {
+            Event::TextMessageContent { delta, .. } => Some(delta.as_str()),
+            _ => None,
+        });
+        assert_eq!(text.collect::<String>(), "Charged.");
+        // Circuits and repetitions are those of another minute in each run, so that each has the fault.
+        bench.clock.advance(Duration::from_secs(61));
+    }
+    let [first, second] = entries.0.map(|model| model.second_rounds.load(Ordering::Relaxed));
+    assert_eq!((first, second), (2 * RUNS, RUNS), "each second round fails twice, and is answered once");
+    assert_eq!(tools.calls().len(), RUNS);
+    assert_eq!(tools.finished(), RUNS);
+}
