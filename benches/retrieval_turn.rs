@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -36,8 +37,6 @@ const DOCUMENTS: usize = 100;
 const PARAGRAPHS: usize = 100;
 /// Length of a paragraph in bytes, up to a word.
 const PARAGRAPH_BYTES: usize = 850;
-/// Number of different words of the documents, whose frequencies follow Zipf's law.
-const WORDS: usize = 20_000;
 /// Number of questions, which are asked in turn, and of words of each.
 const QUESTIONS: usize = 50;
 const QUESTION_WORDS: usize = 6;
@@ -204,6 +203,21 @@ fn documents(random: &mut Random) -> Vec<Value> {
         .collect()
 }
 
+/// All words of this project's documentation, as often as they occur, so that texts have the frequencies of a language and words
+/// that a tokenizer knows.
+static WORDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let is_word = |word: &&str| word.chars().all(char::is_alphabetic);
+    DOCUMENTATION.iter().flat_map(|text| text.split_whitespace()).filter(is_word).collect()
+});
+const DOCUMENTATION: [&str; 6] = [
+    include_str!("../docs/architecture.md"),
+    include_str!("../docs/configuration.md"),
+    include_str!("../docs/http-api.md"),
+    include_str!("../docs/jobs.md"),
+    include_str!("../docs/operating.md"),
+    include_str!("../docs/security.md"),
+];
+
 /// A generator of random texts (xorshift).
 struct Random(u64);
 
@@ -219,22 +233,14 @@ impl Random {
     }
 
     fn words(&mut self, count: usize) -> String {
-        let words: Vec<String> = (0..count).map(|_| self.word()).collect();
+        let words: Vec<&str> = (0..count).map(|_| self.word()).collect();
         words.join(" ")
     }
 
-    /// Returns a word, of which the first ones are the most frequent.
-    fn word(&mut self) -> String {
-        const SYLLABLES: [&str; 16] =
-            ["ba", "do", "fe", "gi", "ku", "la", "mo", "ne", "pi", "ro", "sa", "tu", "va", "we", "xo", "zi"];
-        // The inverse of the distribution function, whose density falls with the rank.
-        let mut rank = (WORDS as f64).powf(self.uniform()) as usize;
-        let mut word = String::new();
-        while rank > 0 {
-            word.push_str(SYLLABLES[rank % SYLLABLES.len()]);
-            rank /= SYLLABLES.len();
-        }
-        word
+    /// Returns a word of the documentation, with its frequency there.
+    fn word(&mut self) -> &'static str {
+        let words = &*WORDS;
+        words[(self.uniform() * words.len() as f64) as usize]
     }
 
     fn uniform(&mut self) -> f64 {
