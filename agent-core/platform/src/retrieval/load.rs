@@ -17,9 +17,10 @@ use super::search_result::SkipReason;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
 
-/// Maximum size of the texts that are analyzed in one piece of work, in bytes. A longer text is analyzed alone, after all
-/// others.
-const MAX_BATCH_BYTES: usize = 2 << 20;
+/// Size of the texts that are analyzed in one piece of work, in bytes.
+const BATCH_BYTES: usize = 2 << 20;
+/// Size from which on a text is analyzed alone, after all others, in bytes.
+const LONG_TEXT_BYTES: usize = 512 << 10;
 /// Number of documents whose stored indexes are read at a time.
 const BATCH_DOCUMENTS: usize = 32;
 
@@ -83,7 +84,7 @@ impl DocumentRetriever {
         let scope = Arc::new(wanted.ids());
         self.remove(entry, &scope, wanted).await;
         let outdated = outdated(entry, wanted).await;
-        let max_text_bytes = if outdated.len() == 1 { usize::MAX } else { MAX_BATCH_BYTES };
+        let max_text_bytes = if outdated.len() == 1 { usize::MAX } else { LONG_TEXT_BYTES };
         let mut long = Vec::new();
         for batch in outdated.chunks(BATCH_DOCUMENTS) {
             long.extend(self.load_batch(company_id, entry, (&scope, batch), max_text_bytes).await?);
@@ -128,7 +129,7 @@ impl DocumentRetriever {
             bytes += document.text.len();
             let source = IndexSource::Text(Box::new(document), earlier);
             loaded.push(Loaded { id: id.clone(), version, source });
-            if bytes >= MAX_BATCH_BYTES {
+            if bytes >= BATCH_BYTES {
                 self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
                 bytes = 0;
             }
