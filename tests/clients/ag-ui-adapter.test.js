@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { HttpAgent } from '@ag-ui/client';
 import { createAgent, resumeWith } from '../../clients/js/adapters/ag-ui.js';
-import { agentdUrl, agents, assertProblem, mark, storedThread, text, token } from './setting.js';
+import { agentdUrl, agents, assertProblem, mark, storedThread, text, todoListId, token } from './setting.js';
 
 test('an agent has the address, a new token for each run, and the fields of a chat', async () => {
   const tokens = [];
@@ -28,7 +28,7 @@ test('an agent has the address, a new token for each run, and the fields of a ch
 
 test('calls that wait are decided, and others are withdrawn', async () => {
   for (const [decision, words] of [[true, 'Water the basil'], [{ approved: false, reason: 'later' }, 'later'], [undefined, 'withdrawn']]) {
-    const agent = createAgent(HttpAgent, { baseUrl: agentdUrl, token, agentId: agents.guarded, threadId: `adapter-${mark()}` });
+    const agent = createAgent(HttpAgent, { baseUrl: agentdUrl, token, agentId: agents.guarded, fields: { todoListId }, threadId: `adapter-${mark()}` });
     agent.addMessage({ id: 'm1', role: 'user', content: 'What is to do?' });
     let interrupts;
     await agent.runAgent({}, { onRunFinishedEvent: ({ event }) => void ({ interrupts } = event.outcome) });

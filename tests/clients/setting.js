@@ -62,7 +62,7 @@ export const widgetTokens = { guide: required('WIDGET_TOKEN_GUIDE'), error: requ
 
 const base = required('BASE_URL');
 const control = required('VENDOR_CONTROL_URL');
-const todoListId = required('TODO_LIST');
+export const todoListId = required('TODO_LIST');
 
 /** The chat entry for an agent. */
 export function chatUrl(agentId, parameters = {}) {
