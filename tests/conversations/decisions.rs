@@ -148,7 +148,7 @@ async fn a_message_that_comes_with_a_decision_leaves_a_whole_thread() {
             json!({"agentId": "a1", "threadId": thread, "message": "Rather not", "todoListId": "l1"});
         let mut displacing = message.clone();
         displacing["onBusy"] = json!("interrupt");
-        let mut bodies = vec![
+        let mut bodies = [
             resume(&thread, &approval, json!({})),
             message,
             displacing,
