@@ -35,12 +35,13 @@ export async function openPlayer(browser) {
       if (!next || !String(url).includes('/api/agent/chat')) return fetch(url, options);
       const { text, rate } = next;
       const runId = `figure-${(runs += 1)}`;
-      const size = Math.ceil(text.length / (count - 4));
-      const deltas = Array.from({ length: Math.ceil(text.length / size) }, (_, place) => ({ type: 'TEXT_MESSAGE_CONTENT', messageId: runId, delta: text.slice(place * size, (place + 1) * size) }));
+      const length = Math.min(count - 4, text.length);
+      const start = (place) => Math.floor((place * text.length) / length);
+      const deltas = Array.from({ length }, (_, place) => ({ type: 'TEXT_MESSAGE_CONTENT', messageId: runId, delta: text.slice(start(place), start(place + 1)) }));
       const events = [{ type: 'RUN_STARTED', threadId: `t-${runId}`, runId }, { type: 'TEXT_MESSAGE_START', messageId: runId, role: 'assistant' }, ...deltas,
         { type: 'TEXT_MESSAGE_END', messageId: runId }, { type: 'RUN_FINISHED', threadId: `t-${runId}`, runId, result: { finishReason: 'stop' } }];
       const encode = (events) => new TextEncoder().encode(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
-      const start = performance.now();
+      const startedAt = performance.now();
       let sent = 0;
       const body = new ReadableStream({
         async pull(controller) {
@@ -49,7 +50,7 @@ export async function openPlayer(browser) {
             return controller.close();
           }
           if (rate) await new Promise((resolve) => setTimeout(resolve, 4));
-          const due = rate ? Math.min(events.length, Math.max(sent + 1, Math.floor(((performance.now() - start) / 1000) * rate))) : events.length;
+          const due = rate ? Math.min(events.length, Math.max(sent + 1, Math.floor(((performance.now() - startedAt) / 1000) * rate))) : events.length;
           controller.enqueue(encode(events.slice(sent, due)));
           sent = due;
           return undefined;
