@@ -55,7 +55,6 @@ inPage('a question shows what was found in the documents, and why each hit is in
   await page.getByRole('tab', { name: 'Prompt' }).click();
   await page.locator('.part', { hasText: 'retrieval' }).first().waitFor();
   const { systemPromptParts } = await manage('POST', 'api/svcchat/previewPrompt', { agentId: id, message: 'Do ferns like shade and water?' });
-  const quoted = systemPromptParts.find(({ source, content }) => /retrieval/.test(source) || content?.includes('<fragment-'));
-  assert.match(quoted.content, /<fragment-\w+ id="1"[^>]*>[^<]*Ferns like shade/);
+  assert.match(systemPromptParts.map(({ content }) => content).join('\n'), /<fragment-\w+ id="1"[^>]*>[^<]*Ferns like shade/);
   await manage('DELETE', `api/agents/${id}`);
 });
