@@ -457,7 +457,7 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   }, id);
   assert.equal(made, 201);
   await visit(page, `agents/${id}/documents`);
-  await page.locator('.item', { hasText: 'Opening hours' }).getByText('not indexed').waitFor();
+  await page.locator('.item', { hasText: 'Opening hours' }).getByText(/indexed/).waitFor();
   const name = `Care of ferns ${Date.now()}`;
   const file = { name: `${name}.md`, mimeType: 'text/markdown', buffer: Buffer.from('# Ferns\n\nFerns like shade and water.') };
   const wrong = { name: 'picture.json', mimeType: 'application/json', buffer: Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 1, 2, 3]) };
