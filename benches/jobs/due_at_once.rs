@@ -82,25 +82,18 @@ impl DueAtOnce {
             .collect();
         scheduler.clients(CLIENTS).await?.store(&requests?).await?;
         tokio::time::sleep(due.duration_since(Timestamp::now()).try_into().context("stored too late")?).await;
-        let (mut half, mut almost_all) = (None, None);
-        while almost_all.is_none() {
-            let count = done(&mut connection).await? - before;
+        let (mut half, mut almost_all, mut count) = (None, None, 0);
+        while count < COUNT {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            count = done(&mut connection).await? - before;
             let elapsed = Timestamp::now().duration_since(due).as_secs_f64();
             ensure!(elapsed < TIMEOUT.as_secs_f64(), "{count} of {COUNT} jobs are done");
             if count >= COUNT / 2 {
                 half.get_or_insert(elapsed * 1e3);
             }
             if count >= ALMOST_ALL {
-                almost_all = Some(elapsed * 1e3);
+                almost_all.get_or_insert(elapsed * 1e3);
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        while done(&mut connection).await? - before < COUNT {
-            ensure!(
-                Timestamp::now().duration_since(due).as_secs_f64() < TIMEOUT.as_secs_f64(),
-                "not all are done"
-            );
-            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.half.extend(half);
         self.almost_all.extend(almost_all);

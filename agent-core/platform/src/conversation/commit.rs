@@ -302,6 +302,28 @@ fn count(nodes: usize) -> u32 {
     u32::try_from(nodes).unwrap_or(u32::MAX)
 }
 
+/// Checks that a thread of `count` nodes has room for `new` ones.
+///
+/// # Errors
+/// [`ConversationError::ThreadFull`].
+pub fn check_node_count(count: usize, new: usize) -> Result<(), ConversationError> {
+    match new > 0 && count + new > MAX_THREAD_NODES as usize {
+        true => Err(ConversationError::ThreadFull(ThreadLimit::Nodes)),
+        false => Ok(()),
+    }
+}
+
+/// Checks that a node with `count` children, or a thread with as many roots, may have another one.
+///
+/// # Errors
+/// [`ConversationError::ThreadFull`].
+pub fn check_child_count(count: usize) -> Result<(), ConversationError> {
+    match count >= MAX_NODE_CHILDREN as usize {
+        true => Err(ConversationError::ThreadFull(ThreadLimit::Children)),
+        false => Ok(()),
+    }
+}
+
 /// Placement of new nodes in a tree.
 struct Placement {
     known: KnownNodes,
@@ -323,9 +345,8 @@ impl Placement {
         nodes: Vec<NewNode>,
         is_limited: bool,
     ) -> Result<Vec<StoredNode>, ConversationError> {
-        if is_limited && self.next_seq as usize + nodes.len() > MAX_THREAD_NODES as usize && !nodes.is_empty()
-        {
-            return Err(ConversationError::ThreadFull(ThreadLimit::Nodes));
+        if is_limited {
+            check_node_count(self.next_seq as usize, nodes.len())?;
         }
         nodes.into_iter().map(|node| self.add(node, is_limited)).collect()
     }
@@ -344,8 +365,8 @@ impl Placement {
         let parent_place = parent_id.as_ref().and_then(|id| self.known.places.get_mut(id));
         let parent = parent_place.as_ref().map(|place| place.seq);
         let children = parent_place.map_or(&mut self.known.roots, |place| &mut place.children);
-        if is_limited && *children >= MAX_NODE_CHILDREN {
-            return Err(ConversationError::ThreadFull(ThreadLimit::Children));
+        if is_limited {
+            check_child_count(*children as usize)?;
         }
         *children += 1;
         let mut client_id = node.client_id.filter(|id| check_conversation_id("", id).is_ok());

@@ -121,11 +121,11 @@ impl DocumentRetriever {
             };
             let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
             let version = found.version;
-            let Some(document) = self.texts.read_extracted(company_id, found.value).await? else { continue };
-            if document.text.len() > max_text_bytes {
+            if found.value.text_bytes() > max_text_bytes {
                 long.push((id.clone(), version));
                 continue;
             }
+            let Some(document) = self.texts.read_extracted(company_id, found.value).await? else { continue };
             bytes += document.text.len();
             let source = IndexSource::Text(Box::new(document), earlier);
             loaded.push(Loaded { id: id.clone(), version, source });

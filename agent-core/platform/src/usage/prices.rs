@@ -28,9 +28,7 @@ impl TokenPrices {
         let nanos = sum.saturating_add(TOKENS_PER_PRICE - 1) / TOKENS_PER_PRICE;
         NanoUsd::new(i64::try_from(nanos).unwrap_or(i64::MAX)).min(MAX_CALL_COST)
     }
-}
 
-impl TokenPrices {
     /// Returns the counts with which a call of so many tokens costs the most: a prompt that is written to the provider's
     /// cache may cost more than one that is not.
     pub(super) fn dearest_counts(&self, input_tokens: u64, output_tokens: u64) -> TokenCounts {

@@ -16,36 +16,32 @@ const MAX_HEADING_BYTES: usize = 1024;
 impl DocIndex {
     /// Analyzes a document and builds its index.
     pub fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<Self, BuildError> {
-        build(document, chunker)
+        let text = &document.text;
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(BuildError::TextTooLong(text.len()));
+        }
+        let language = Language::detect(text);
+        let title = prefix(&document.title, MAX_TITLE_BYTES);
+        let mut builder = Builder { analyzer: Analyzer::new(language), ..Builder::default() };
+        builder.analyzer.append_terms(title, &mut builder.title_terms);
+        let mut last_start = 0;
+        for chunk in chunker.chunk(document) {
+            let content = text.get(chunk.start..chunk.end).filter(|content| !content.is_empty());
+            let Some(content) = content.filter(|_| chunk.start >= last_start) else {
+                return Err(BuildError::InvalidChunk(chunk.start, chunk.end));
+            };
+            last_start = chunk.start;
+            builder.add(&chunk, content);
+        }
+        Ok(Self {
+            labels: Labels { title: title.into(), headings: builder.headings.into() },
+            language,
+            places: builder.places,
+            lengths: builder.lengths,
+            postings: Postings::build(builder.analyzer.terms(), &builder.occurrences),
+            vectors: None,
+        })
     }
-}
-
-fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<DocIndex, BuildError> {
-    let text = &document.text;
-    if text.len() > MAX_TEXT_BYTES {
-        return Err(BuildError::TextTooLong(text.len()));
-    }
-    let language = Language::detect(text);
-    let title = prefix(&document.title, MAX_TITLE_BYTES);
-    let mut builder = Builder { analyzer: Analyzer::new(language), ..Builder::default() };
-    builder.analyzer.append_terms(title, &mut builder.title_terms);
-    let mut last_start = 0;
-    for chunk in chunker.chunk(document) {
-        let content = text.get(chunk.start..chunk.end).filter(|content| !content.is_empty());
-        let Some(content) = content.filter(|_| chunk.start >= last_start) else {
-            return Err(BuildError::InvalidChunk(chunk.start, chunk.end));
-        };
-        last_start = chunk.start;
-        builder.add(&chunk, content);
-    }
-    Ok(DocIndex {
-        labels: Labels { title: title.into(), headings: builder.headings.into() },
-        language,
-        places: builder.places,
-        lengths: builder.lengths,
-        postings: Postings::build(builder.analyzer.terms(), &builder.occurrences),
-        vectors: None,
-    })
 }
 
 struct Builder {

@@ -50,33 +50,52 @@ pub enum DecodeError {
 impl DocIndex {
     /// Encodes the index in the current version of the format.
     pub fn encode(&self) -> Vec<u8> {
-        encode(self)
+        let mut body = Vec::new();
+        body.push(self.language as u8);
+        put_string(&mut body, &self.labels.title);
+        put_number(&mut body, self.labels.headings.len());
+        for heading in self.labels.headings.iter() {
+            put_string(&mut body, heading);
+        }
+        put_chunks(&mut body, self);
+        put_terms(&mut body, &self.postings);
+        put_vectors(&mut body, self.vectors());
+
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&checksum(&body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
     }
 
     /// Decodes an index. Any bytes give an index or an error; allocations are bounded by the number of bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        decode(bytes)
+        let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::NotAnIndex)?;
+        let (version, rest) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
+        let version = u16::from_le_bytes(*version);
+        if version != FORMAT_VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let (sum, body) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
+        if u64::from_le_bytes(*sum) != checksum(body) {
+            return Err(DecodeError::Checksum);
+        }
+        let mut reader = Reader { rest: body };
+        let language = Language::from_code(reader.byte()?).ok_or(DecodeError::Invalid("unknown language"))?;
+        let title = reader.string(usize::MAX)?.into();
+        let heading_count = reader.count(1)?;
+        let headings: Result<Vec<Arc<str>>, _> =
+            (0..heading_count).map(|_| reader.string(usize::MAX).map(Into::into)).collect();
+        let (places, lengths) = reader.chunks(heading_count)?;
+        let postings = reader.terms(places.len())?;
+        let vectors = reader.vectors(places.len())?.map(Arc::new);
+        if !reader.rest.is_empty() {
+            return Err(DecodeError::Invalid("bytes after the end"));
+        }
+        let labels = Labels { title, headings: headings?.into() };
+        Ok(Self { labels, language, places, lengths, postings, vectors })
     }
-}
-
-fn encode(index: &DocIndex) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.push(index.language as u8);
-    put_string(&mut body, &index.labels.title);
-    put_number(&mut body, index.labels.headings.len());
-    for heading in index.labels.headings.iter() {
-        put_string(&mut body, heading);
-    }
-    put_chunks(&mut body, index);
-    put_terms(&mut body, &index.postings);
-    put_vectors(&mut body, index.vectors());
-
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    bytes.extend_from_slice(&checksum(&body).to_le_bytes());
-    bytes.extend_from_slice(&body);
-    bytes
 }
 
 fn put_chunks(body: &mut Vec<u8>, index: &DocIndex) {
@@ -145,33 +164,6 @@ fn checksum(body: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(body);
     hasher.finish()
-}
-
-fn decode(bytes: &[u8]) -> Result<DocIndex, DecodeError> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::NotAnIndex)?;
-    let (version, rest) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
-    let version = u16::from_le_bytes(*version);
-    if version != FORMAT_VERSION {
-        return Err(DecodeError::Version(version));
-    }
-    let (sum, body) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
-    if u64::from_le_bytes(*sum) != checksum(body) {
-        return Err(DecodeError::Checksum);
-    }
-    let mut reader = Reader { rest: body };
-    let language = Language::from_code(reader.byte()?).ok_or(DecodeError::Invalid("unknown language"))?;
-    let title = reader.string(usize::MAX)?.into();
-    let heading_count = reader.count(1)?;
-    let headings: Result<Vec<Arc<str>>, _> =
-        (0..heading_count).map(|_| reader.string(usize::MAX).map(Into::into)).collect();
-    let (places, lengths) = reader.chunks(heading_count)?;
-    let postings = reader.terms(places.len())?;
-    let vectors = reader.vectors(places.len())?.map(Arc::new);
-    if !reader.rest.is_empty() {
-        return Err(DecodeError::Invalid("bytes after the end"));
-    }
-    let labels = Labels { title, headings: headings?.into() };
-    Ok(DocIndex { labels, language, places, lengths, postings, vectors })
 }
 
 struct Reader<'a> {

@@ -22,9 +22,8 @@ impl App {
             return Ok(false);
         }
         match approval.by {
-            ApprovalBy::Visitor => Ok(principal.user_id == owner.owner),
-            _ if principal.caller == Caller::Widget => Ok(false),
-            ApprovalBy::User => Ok(principal.user_id == owner.owner),
+            by if principal.caller == Caller::Widget && by != ApprovalBy::Visitor => Ok(false),
+            ApprovalBy::User | ApprovalBy::Visitor => Ok(principal.user_id == owner.owner),
             ApprovalBy::Company => Ok(true),
             ApprovalBy::Owner => {
                 let role = self.roles.role(&owner.company, &approval.agent_id).await?;

@@ -7,11 +7,12 @@ use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
+use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, Conversations, MAX_NODE_CHILDREN, MAX_QUEUED_RUNS, MAX_THREAD_NODES,
-    MergeInput, Merged, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection,
-    Run, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadLimit, ThreadLinks, ThreadOrigin,
-    ThreadStatus, append_queued, continue_head, merge,
+    BeginOrder, ConversationError, Conversations, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, Node,
+    NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunState, RunTrigger,
+    RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued, continue_head,
+    merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
@@ -260,9 +261,7 @@ async fn load_path(
 /// Returns an error if the thread has no room for the new nodes, so that no backend is asked in vain.
 fn check_room(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
-    if links.len() + merged.nodes.len() > MAX_THREAD_NODES as usize {
-        return Err(ConversationError::ThreadFull(ThreadLimit::Nodes));
-    }
+    check_node_count(links.len(), merged.nodes.len())?;
     let parent = match &first.parent_id {
         None => None,
         Some(id) => match links.iter().find(|link| link.id == *id) {
@@ -271,11 +270,7 @@ fn check_room(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationErr
             None => return Ok(()),
         },
     };
-    let children = links.iter().filter(|link| link.parent == parent).count();
-    match children >= MAX_NODE_CHILDREN as usize {
-        true => Err(ConversationError::ThreadFull(ThreadLimit::Children)),
-        false => Ok(()),
-    }
+    check_child_count(links.iter().filter(|link| link.parent == parent).count())
 }
 
 /// Appends the messages of a queued request to its thread, if the branch is shown of which they were the next ones.

@@ -123,10 +123,7 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
     let (filter, order) = (filter(query, &principal)?, order(query)?);
     let page = resource::page_params(query)?;
     let mut found = pulse.list_jobs(&filter, order, page.cursor.as_deref(), page.page_size()).await?;
-    // Filtered again here, in case the server at the scheduler's URL returns jobs of other users.
-    found.jobs.retain(|job: &JobView| {
-        job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
-    });
+    found.jobs.retain(|job| is_own(job, &principal));
     for job in &mut found.jobs {
         // A job's own route has them.
         job.attempts.clear();
@@ -137,12 +134,16 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
 pub(in crate::app) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let pulse = context.state.pulse.scheduler()?;
     let job = pulse.get_job(&scope(&principal), &context.params.id("id")?.into()).await?;
-    // As in a list, the server at the scheduler's URL is not trusted with whose job it is.
-    let payload = &job.payload;
-    if payload.company_id != principal.company_id || payload.user_id != principal.user_id {
+    if !is_own(&job, &principal) {
         return Err(HttpError::not_found());
     }
     answer::json(StatusCode::OK, &job)
+}
+
+/// Returns true if a job is the caller's. Jobs are checked although the scheduler was asked for the caller's own: the server at
+/// its URL may return those of other users.
+fn is_own(job: &JobView, principal: &Principal) -> bool {
+    job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
 }
 
 fn filter(query: &Query<'_>, principal: &Principal) -> Result<JobFilter, HttpError> {
