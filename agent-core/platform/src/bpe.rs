@@ -56,10 +56,29 @@ static PIECE: LazyLock<Regex> = LazyLock::new(|| {
 /// The pattern of [`PIECE`] that matches one character more than the piece has.
 const WHITE_SPACE_BEFORE_ANOTHER: PatternID = PatternID::new_unchecked(1);
 
+/// Returns the length of the piece at the start of a text, if the pattern's first alternative matches it and it is known from
+/// ASCII bytes alone: most words are, and need no automaton.
+fn ascii_word(text: &[u8]) -> Option<usize> {
+    let begins_word =
+        |byte: &u8| byte.is_ascii() && !byte.is_ascii_alphanumeric() && !matches!(byte, b'\r' | b'\n');
+    let prefix = usize::from(text.first().is_some_and(begins_word));
+    let capitals = text[prefix..].iter().take_while(|byte| byte.is_ascii_uppercase()).count();
+    let small = text[prefix + capitals..].iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+    let length = prefix + capitals + small;
+    // A letter beyond ASCII belongs to the word, and so does a contraction after an apostrophe.
+    let is_whole = text.get(length).is_none_or(|next| next.is_ascii() && *next != b'\'');
+    (small > 0 && is_whole).then_some(length)
+}
+
 /// Splits a text into the pieces that are encoded separately.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
+        if let Some(length) = ascii_word(rest.as_bytes()) {
+            let (word, others) = rest.split_at(length);
+            rest = others;
+            return Some(word);
+        }
         let found = PIECE.find(Input::new(rest).anchored(Anchored::Yes))?;
         let mut matched = &rest[..found.end()];
         if found.pattern() == WHITE_SPACE_BEFORE_ANOTHER {

@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use memchr::memmem::Finder;
+
 use crate::document::DocumentId;
 use crate::search::{Hit, Ranking};
 
@@ -111,7 +113,8 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
             }
         }
         let Some(fragment) = self.unite(number, hit, &neighbours) else { return Verdict::Unavailable };
-        let is_repeated = |&other: &usize| self.fragments[other].text.contains(&fragment.text);
+        let finder = Finder::new(&fragment.text);
+        let is_repeated = |&other: &usize| finder.find(self.fragments[other].text.as_bytes()).is_some();
         if neighbours.is_empty() && others.iter().any(is_repeated) {
             return Verdict::Duplicate;
         }

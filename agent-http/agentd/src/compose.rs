@@ -16,13 +16,13 @@ use std::sync::Arc;
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::backends::subscription::{SubscriptionAccess, SubscriptionModels};
 use agent_client::backends::workflow::WorkflowBackend;
+use agent_client::clock::TokioClock;
 use agent_client::coding::RuntimeCodingAuthority;
 use agent_client::device_auth::DeviceAuthClient;
 use agent_client::messenger::RuntimeMessenger;
 use agent_client::models::ModelLimits;
 use agent_client::outbound::OutboundClient;
 use agent_core::backend::{BackendSettings, EmbeddedBackend, ModelSource};
-use agent_core::clock::SystemClock;
 use agent_core::context::RoleLayer;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
@@ -116,7 +116,7 @@ pub fn application(
         BackendServices { local, usage, circuits, conversations, providers, compaction, own_tools };
     Ok(App {
         uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
-        runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
+        runs: RunRegistry::new(stores.records.clone(), Arc::new(TokioClock)),
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
@@ -153,7 +153,7 @@ pub fn application(
 
 /// Creates the journals of the occurrences of jobs.
 fn journals(stores: &Stores) -> Arc<Journals> {
-    Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)))
+    Arc::new(Journals::new(stores.records.clone(), Arc::new(TokioClock)))
 }
 
 /// Returns what the built-in tools work with.
@@ -173,7 +173,7 @@ fn tool_services(
 
 /// Creates the console, unless it is switched off.
 fn console(config: &AppConfig, public_url: &url::Url, stores: &Stores) -> Option<ConsoleService> {
-    let sessions = ConsoleSessions::new(stores.records.clone(), Arc::new(SystemClock));
+    let sessions = ConsoleSessions::new(stores.records.clone(), Arc::new(TokioClock));
     let hosts = config.allowed_hosts.iter().cloned();
     config.console.then(|| ConsoleService::new(Arc::new(sessions), public_url.clone(), hosts))
 }
@@ -181,7 +181,7 @@ fn console(config: &AppConfig, public_url: &url::Url, stores: &Stores) -> Option
 /// Creates the service of conversations, which are kept unless they are switched off.
 fn conversations(config: &AppConfig, stores: &Stores, shutdown: &Shutdown) -> Arc<ConversationService> {
     let store = config.conversations.then(|| stores.conversations.clone());
-    let (clock, spawner) = (Arc::new(SystemClock), background_spawner());
+    let (clock, spawner) = (Arc::new(TokioClock), background_spawner());
     ConversationService::with_settings(store, clock, spawner, shutdown.clone(), config.run_settings)
 }
 
@@ -196,7 +196,7 @@ fn ingestion(
     let services = IngestionServices {
         records: stores.records.clone(),
         extractor: extractor(config),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(TokioClock),
         spawner: background_spawner(),
         on_end: Arc::new(move |company_id, id| {
             retriever.announce(company_id, id);
@@ -231,7 +231,7 @@ pub fn extractor(config: &AppConfig) -> Arc<dyn Extractor> {
 
 /// Creates the tokens. With `DATA_SECRET`, every process that has it accepts the run tokens of this one.
 fn tokens(config: &AppConfig, stores: &Stores) -> Tokens {
-    let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
+    let tokens = Tokens::new(stores.records.clone(), Arc::new(TokioClock));
     match &config.data_secret {
         Some(_) => tokens.with_shared_run_tokens(stores.roles.sealer().clone(), background_spawner()),
         // No other process has the key of a store in memory.
@@ -241,7 +241,7 @@ fn tokens(config: &AppConfig, stores: &Stores) -> Tokens {
 
 /// Creates the limits of users' requests, which are counted in the store.
 fn user_rates(config: &AppConfig, stores: &Stores) -> UserRates {
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(TokioClock);
     UserRates::new(stores.records.clone(), config.session_limits, clock, background_spawner())
 }
 
@@ -255,7 +255,7 @@ fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> Cod
         authority,
         records: stores.records.clone(),
         sealer: stores.roles.sealer().clone(),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(TokioClock),
         spawner: background_spawner(),
         is_allowed_unattended: config.coding_unattended,
     })
@@ -333,6 +333,7 @@ fn platform(
         .with_layer(PageLayer::new(parts.clone()))
         .with_part_cache(parts)
         .with_output_limits(config.server.output)
+        .with_clock(Arc::new(TokioClock))
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
         .with_sent_prompts(Arc::new(LatestPrompts::default()))
@@ -354,6 +355,7 @@ fn model_backend<S: BackendSettings>(
     let models = ValidatedModels::new(JournaledModels::new(models, journals.clone()));
     EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())
+        .with_clock(Arc::new(TokioClock))
         .with_limits(config.server.tool_loop)
 }
 
@@ -400,7 +402,7 @@ pub(crate) fn runtime(
         discoveries: DiscoveryCache::default(),
         limits: server.tool_loop,
         output: server.output,
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(TokioClock),
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "runtime", "providers": PROVIDERS}), shutdown),
     })
@@ -423,7 +425,7 @@ fn coding_api(config: &RuntimeConfig, outbound: &OutboundClient, shutdown: &Shut
 fn coding_issuer(config: &RuntimeConfig, outbound: &OutboundClient) -> CodingIssuer {
     match &config.coding.issuer {
         CodingIssuerConfig::Configured(issuer) => {
-            let client = DeviceAuthClient::new(outbound.clone(), Arc::new(SystemClock), (**issuer).clone());
+            let client = DeviceAuthClient::new(outbound.clone(), Arc::new(TokioClock), (**issuer).clone());
             CodingIssuer::Configured(Box::new(CodingAuth::new(client, config.runtime_secret.as_ref())))
         }
         CodingIssuerConfig::MissingSetting(name) => CodingIssuer::MissingSetting(name),
@@ -449,7 +451,7 @@ pub(crate) fn scheduler(
         previous_secret: config.secret_previous.clone(),
         timeout: config.callback_timeout,
     };
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(TokioClock);
     let meters = SchedulerMetrics::new(health.metrics());
     Ok(Scheduler {
         worker: Arc::new(Worker::new(jobs.clone(), callback, clock.clone(), config.worker.clone(), meters)),

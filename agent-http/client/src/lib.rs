@@ -20,8 +20,10 @@
 //! - [`problem`]: problem details (RFC 9457) in responses of the platform's own services.
 //! - [`keep_alive`]: the `Keep-Alive` header.
 //! - [`secret`]: secrets bound to an origin.
+//! - [`clock`]: the clock of programs that run on tokio.
 
 pub mod backends;
+pub mod clock;
 pub mod coding;
 mod context_size;
 pub mod device_auth;

@@ -120,13 +120,14 @@ impl RetrievalReport {
         let mut value = visible_source(fragment, number);
         let found = self.result.documents.get(&fragment.document);
         let text = found.map_or("", |found| &*found.text);
-        let characters = |offset: usize| text.get(..offset).map_or(offset, |before| before.chars().count());
+        let start = fragment.range.start;
+        let start = text.get(..start).map_or(start, |before| before.chars().count());
         let members = [
             ("documentId", Some(fragment.document.as_str().into())),
             ("version", found.map(|found| found.version.into())),
             ("mediaType", Some(TEXT_MEDIA_TYPE.into())),
-            ("start", Some(characters(fragment.range.start).into())),
-            ("end", Some(characters(fragment.range.end).into())),
+            ("start", Some(start.into())),
+            ("end", Some((start + fragment.text.chars().count()).into())),
             ("bytes", Some(json!([fragment.range.start, fragment.range.end]))),
             ("sha256", Some(hex::encode(Sha256::digest(fragment.text.as_bytes())).into())),
             ("score", Some(rounded(fragment.score))),

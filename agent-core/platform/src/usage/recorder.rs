@@ -9,6 +9,7 @@ use agent_core::ids::{CompanyId, RunId, TraceContext};
 use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
+use futures_util::future::select;
 use jiff::Timestamp;
 
 use super::budget::Settlement;
@@ -30,6 +31,9 @@ const MAX_BATCH_ENTRIES: usize = 200;
 const MAX_OPEN_RUNS: usize = 100_000;
 /// Maximum number of models that the line of a run names.
 const MAX_LOGGED_MODELS: usize = 8;
+/// Time for which entries wait for others of their commit, so that runs one after another do not take a commit each. Entries with
+/// a settlement do not wait: what they reserved is not free until it is settled.
+const GATHERING_TIME: Duration = Duration::from_millis(20);
 /// Time until the next attempt after an error of the store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -53,6 +57,8 @@ struct RecorderState {
 struct EntryQueue {
     entries: VecDeque<QueuedEntry>,
     is_writing: bool,
+    /// There while the writer gathers entries. Its end wakes the writer.
+    gathering: Option<oneshot::Sender<()>>,
     /// Callers that wait until the queue is empty.
     flushing: Vec<oneshot::Sender<()>>,
     runs: HashMap<(CompanyId, RunId), RunTotals>,
@@ -178,7 +184,11 @@ impl UsageRecorder {
             tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
             return;
         }
+        let is_settled = entry.settlement.is_some();
         queue.entries.push_back(entry);
+        if is_settled || queue.entries.len() >= MAX_BATCH_ENTRIES {
+            queue.gathering = None;
+        }
         if !std::mem::replace(&mut queue.is_writing, true) {
             drop(queue);
             let writer = Writer::new(self.shared.clone());
@@ -248,6 +258,7 @@ impl UsageRecorder {
             }
             let (sender, written) = oneshot::channel();
             queue.flushing.push(sender);
+            queue.gathering = None;
             if !std::mem::replace(&mut queue.is_writing, true) {
                 drop(queue);
                 self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
@@ -350,14 +361,33 @@ impl Writer {
         Self { shared, is_done: false }
     }
 
+    /// Waits for more entries, unless those that are there must not wait.
+    async fn gather(&self) {
+        let gathered = {
+            let mut queue = self.shared.lock();
+            let entries = &queue.entries;
+            let is_full = entries.len() >= MAX_BATCH_ENTRIES;
+            let is_settled = entries.iter().any(|queued| queued.settlement.is_some());
+            if entries.is_empty() || is_full || is_settled || !queue.flushing.is_empty() {
+                return;
+            }
+            let (sender, gathered) = oneshot::channel();
+            queue.gathering = Some(sender);
+            gathered
+        };
+        select(gathered, self.shared.clock.sleep(GATHERING_TIME)).await;
+    }
+
     async fn run(mut self) {
         let mut limit = MAX_BATCH_ENTRIES;
+        self.gather().await;
         while let Some(batch) = self.next_batch(limit) {
             let count = batch.len();
             match self.book(batch).await {
                 Ok(_) => {
                     self.shared.lock().entries.drain(..count);
                     limit = (limit * 2).min(MAX_BATCH_ENTRIES);
+                    self.gather().await;
                 }
                 Err(error @ StoreError::Unavailable(_)) => {
                     tracing::warn!(%error, "usage cannot be stored now");

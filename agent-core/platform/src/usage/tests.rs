@@ -361,6 +361,30 @@ async fn entries_wait_for_the_store() {
 }
 
 #[tokio::test]
+async fn entries_one_after_another_share_a_commit() {
+    let store = failing(0, "none");
+    let clock = ManualClock::new();
+    let prices = PriceTable::empty();
+    let usage = UsageRecorder::new(store.clone(), prices, Arc::new(clock.clone()), spawner(), None, None);
+    for model in ["a", "b", "c"] {
+        book_calls(&usage, &[model]);
+        // The writer has its turn.
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((usage.queued(), store.calls.load(Ordering::Relaxed)), (3, 0), "they are gathered");
+    while usage.queued() > 0 {
+        clock.advance(std::time::Duration::from_millis(20));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.calls.load(Ordering::Relaxed), 1);
+    book_calls(&usage, &["d"; 200]);
+    while usage.queued() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.calls.load(Ordering::Relaxed), 2, "a full batch does not wait");
+}
+
+#[tokio::test]
 async fn an_entry_that_the_store_refuses_keeps_no_other_from_it() {
     let store = failing(0, "poison");
     let usage = recorder(store.clone());

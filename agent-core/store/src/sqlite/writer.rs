@@ -26,6 +26,9 @@ const MAX_GROUP_COMMITS: usize = 256;
 /// Size of a transaction in bytes from which on no further commit is added.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
+/// Least size of a group after which the writer polls for more commits.
+const MIN_POLLED_GROUP: usize = 4;
+
 /// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and
 /// the file is closed.
 pub(super) struct WriterHandle {
@@ -76,7 +79,8 @@ impl Drop for WriterHandle {
 }
 
 /// Collects the queued commits, within the limits of one transaction. Callers that were answered together
-/// commit again nearly together, so a group that is smaller than the previous one polls briefly for more.
+/// commit again nearly together, so a group that is smaller than the previous one polls briefly for more, unless that one
+/// was small itself: then it delays a commit more than it saves.
 fn collect_group(
     first: Box<dyn QueuedWrite>,
     commits: &Receiver<Box<dyn QueuedWrite>>,
@@ -90,7 +94,7 @@ fn collect_group(
         if let Ok(next) = commits.try_recv() {
             bytes += next.bytes();
             group.push(next);
-        } else if group.len() < usual && remaining_polls > 0 {
+        } else if group.len() < usual && usual >= MIN_POLLED_GROUP && remaining_polls > 0 {
             remaining_polls -= 1;
             thread::yield_now();
         } else {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use agent_client::clock::TokioClock;
 use agent_client::outbound::OutboundClient;
-use agent_core::clock::SystemClock;
 use agent_core::model::Model;
 use agent_platform::compaction::{Compaction, Summaries};
 use agent_platform::fallback::FirstContentModels;
@@ -24,7 +24,7 @@ pub(super) fn compaction(
     local: Option<&Arc<dyn Model>>,
     (usage, providers): (&UsageRecorder, &Arc<Providers>),
 ) -> Compaction {
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(TokioClock);
     let models = embedded_models(config, outbound, local.cloned(), &model_limits(&config.server));
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use agent_client::backends::agent_server::AgentServerBackend;
+use agent_client::clock::TokioClock;
 use agent_client::models::EmbeddedModels;
-use agent_core::clock::SystemClock;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::register_circuits;
 use agent_platform::fallback::{
@@ -37,7 +37,7 @@ pub(super) fn with_fallbacks(
     usage: &UsageRecorder,
     (providers, circuits): (&Arc<Providers>, &Arc<Circuits>),
 ) -> FallbackModels<ProvidedModels> {
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(TokioClock);
     let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
@@ -53,7 +53,7 @@ pub(super) fn with_server_fallbacks(
     usage: &UsageRecorder,
     circuits: Arc<Circuits>,
 ) -> FallbackServers {
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(TokioClock);
     let servers = FirstContentServers::new(servers, config.fallback.first_content, clock.clone());
     let servers = MeteredServers::new(servers, usage.clone());
     FallbackServers::new(servers, config.fallback.defaults.clone(), circuits, clock)

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use agent_client::clock::TokioClock;
 use agent_client::outbound::OutboundClient;
 use agent_client::pulse::PulseClient;
-use agent_core::clock::SystemClock;
 use agent_core::tool::ToolRegistry;
 use agent_http::app::{SchedulerLink, SchedulerLinkConfig};
 use agent_platform::journal::Journals;
@@ -26,7 +26,7 @@ pub(super) struct JobServices {
 
 pub(super) fn job_services(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> JobServices {
     let scheduler = pulse_client(&config.pulse, outbound);
-    let local = Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock)));
+    let local = Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(TokioClock)));
     let fallback = config.pulse.cron_secret.is_some().then(|| local.clone() as Arc<dyn Pulse>);
     JobServices { for_tools: scheduler.clone().or(fallback), scheduler, local }
 }
@@ -50,7 +50,7 @@ pub(super) fn scheduler_link(
         tools: tools.clone(),
         inventory: stores.records.clone(),
         journals: journals.clone(),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(TokioClock),
     })
 }
 

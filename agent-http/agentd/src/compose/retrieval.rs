@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use agent_client::clock::TokioClock;
 use agent_client::outbound::OutboundClient;
-use agent_core::clock::SystemClock;
 use agent_core::prompt::PartCache;
 use agent_platform::layers::{DocumentsLayer, RetrievalSettings};
 use agent_platform::retrieval::{
@@ -35,7 +35,7 @@ pub(super) fn retriever(
     Ok(Arc::new(DocumentRetriever::new(RetrieverConfig {
         records: stores.records.clone(),
         pool: Arc::new(pool),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(TokioClock),
         cache_bytes: config.rag.cache_bytes,
         embedder,
     })))

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::clock::TokioClock;
 use agent_client::http_tools::OutboundHttpTools;
 use agent_client::outbound::OutboundClient;
-use agent_core::clock::SystemClock;
 use agent_core::tool::ToolRegistry;
 use agent_http::app::{ApprovedCalls, McpEndpoint};
 use agent_http::tool_servers::OutboundToolServers;
@@ -69,7 +69,7 @@ pub(super) fn agent_tools(
         guarded: with_approvals(stores, observed.clone()),
         approved: ApprovedCalls {
             tools: observed,
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(TokioClock),
             limits: config.server.tool_loop,
         },
         endpoint: McpEndpoint { server, roles },
@@ -87,7 +87,7 @@ pub(super) fn builtin_tools(
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
     let http = Arc::new(OutboundHttpTools { outbound: outbound.clone() });
     let servers = OutboundToolServers { outbound: outbound.clone(), discoveries: DiscoveryCache::default() };
-    let own = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(SystemClock))
+    let own = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(TokioClock))
         .with_tool_servers(Arc::new(servers), stores.records.clone());
     let own = Arc::new(own);
     let tools = Arc::new(MeteredTools::new(own.clone(), usage.clone()));
@@ -96,5 +96,5 @@ pub(super) fn builtin_tools(
 
 /// Returns the tools with calls that wait for approval by the rules of roles.
 fn with_approvals(stores: &Stores, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
-    Arc::new(ApprovalTools::new(tools, stores.roles.clone(), Arc::new(SystemClock)))
+    Arc::new(ApprovalTools::new(tools, stores.roles.clone(), Arc::new(TokioClock)))
 }

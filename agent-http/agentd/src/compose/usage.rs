@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::backends::workflow::WorkflowBackend;
+use agent_client::clock::TokioClock;
 use agent_core::backend::{Backend, BuiltinSettings};
-use agent_core::clock::SystemClock;
 use agent_core::role::WorkflowConnector;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::UsageMetrics;
@@ -28,7 +28,7 @@ pub(super) fn recorder(
 ) -> UsageRecorder {
     let observer = Arc::new(UsageMetrics::new(metrics));
     let (store, prices, clock) =
-        (stores.usage.clone(), config.server.catalog.clone().into(), Arc::new(SystemClock));
+        (stores.usage.clone(), config.server.catalog.clone().into(), Arc::new(TokioClock));
     let options =
         BudgetOptions { lease: config.server.run_timeout + LEASE_MARGIN, ..BudgetOptions::default() };
     let budgets =

@@ -13,8 +13,11 @@ use super::commit::Committer;
 use crate::postgres::fair_queue::FairQueue;
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
 
-/// Maximum number of transactions of one company at a time.
-const MAX_TRANSACTIONS_PER_COMPANY: usize = 2;
+/// Maximum number of transactions of one company at a time while no other company commits.
+const MAX_TRANSACTIONS_ALONE: usize = 2;
+/// Maximum number of transactions of one company at a time while others commit, so that a company with many commits takes
+/// no more of the server's time than others.
+const MAX_TRANSACTIONS_BESIDE_OTHERS: usize = 1;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
 /// Maximum numbers of commits, writes and bytes of a transaction. A commit that exceeds them has one of its own.
@@ -67,12 +70,13 @@ impl CommitQueue {
         let (answer, answered) = oneshot::channel();
         let must_start = {
             let mut companies = self.shared.lock();
+            let is_alone = companies.keys().all(|other| *other == company);
             let queue = companies.entry(company.clone()).or_default();
             if queue.queued.len() >= MAX_QUEUED_PER_COMPANY {
                 return Err(StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Busy)));
             }
             queue.queued.push_back(QueuedCommit { writes, answer });
-            let must_start = queue.transactions < MAX_TRANSACTIONS_PER_COMPANY;
+            let must_start = queue.transactions < max_transactions(is_alone);
             queue.transactions += usize::from(must_start);
             must_start
         };
@@ -81,6 +85,13 @@ impl CommitQueue {
         }
         let lost = |_| StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Unreachable));
         answered.await.map_err(lost)?
+    }
+}
+
+const fn max_transactions(is_alone: bool) -> usize {
+    match is_alone {
+        true => MAX_TRANSACTIONS_ALONE,
+        false => MAX_TRANSACTIONS_BESIDE_OTHERS,
     }
 }
 
@@ -96,11 +107,13 @@ impl Shared {
         self.companies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the commits of the company's next transaction. If there are none, the caller's transactions have ended.
+    /// Takes the commits of the company's next transaction. If there are none, the caller must start no further one.
     fn next_batch(&self, company: &str) -> Vec<QueuedCommit> {
         let mut companies = self.lock();
+        let is_alone = companies.len() == 1;
         let Some(queue) = companies.get_mut(company) else { return Vec::new() };
-        let batch = queue.next_batch();
+        let has_room = queue.transactions <= max_transactions(is_alone);
+        let batch = if has_room { queue.next_batch() } else { Vec::new() };
         if batch.is_empty() {
             queue.transactions -= 1;
             if queue.transactions == 0 {
