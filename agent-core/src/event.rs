@@ -5,8 +5,6 @@
 //! `RUN_FINISHED`, converts an early end, an error or a violation of the grammar into the one `RUN_ERROR`, and emits
 //! nothing after it. The rules are in [`EventGrammar`], which tests also apply to the events that a client receives.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,6 +13,7 @@ use crate::message::{FinishReason, Usage};
 
 mod calls;
 mod grammar;
+mod id;
 mod outcome;
 mod output;
 mod source;
@@ -22,13 +21,11 @@ mod stream;
 
 pub use calls::ReportedToolCalls;
 pub use grammar::{EventGrammar, GrammarError};
+pub use id::Id;
 pub use outcome::{Interrupt, RunOutcome};
 pub use output::OutputLimits;
 pub use source::{RunEnd, SourceEvent};
 pub use stream::{Audience, EventObserver, EventStream, RunIds};
-
-/// An identifier shared by many events.
-pub type Id = Arc<str>;
 
 /// One event, serialized as in AG-UI 1.0; `None` is omitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

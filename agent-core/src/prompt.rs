@@ -26,11 +26,10 @@ mod message;
 mod part;
 mod segment;
 mod sent;
+mod tokens;
 mod tools;
 
-pub use assembly::{
-    AssembleError, AssemblyInput, PromptTokens, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble,
-};
+pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL_SOURCE, assemble};
 pub use cache::PartCache;
 #[cfg(any(test, feature = "conformance"))]
 pub(crate) use dialect::push_message_json;
@@ -38,16 +37,14 @@ pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, LayerReport, Stability, StoredOrigin};
 pub use message::PromptMessage;
 pub use part::{Part, PartHash};
+pub use tokens::{PromptTokens, TrimReason, TrimmedHistory};
 pub use tools::push_tool_json;
 
 pub(crate) use sent::{ContextKey, SentContexts};
 
-use segment::Segment;
+use dialect::push_list;
+use segment::{SEPARATOR, SEPARATOR_JSON, Segment};
 use tools::ToolSet;
-
-/// Separator between the fragments of a system prompt.
-const SEPARATOR: &str = "\n\n";
-const SEPARATOR_JSON: &[u8] = br"\n\n";
 
 /// The highest stability that counts as stable. Fragments up to it are joined once for all users.
 pub const STABLE_PREFIX_LIMIT: Stability = Stability::Agent;
@@ -206,12 +203,7 @@ impl Prompt {
 
     /// Appends the messages as JSON values separated by commas, without brackets.
     pub fn push_messages_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        for (i, message) in self.messages.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            message.push_json(dialect, out);
-        }
+        push_list(&self.messages, out, |message, out| message.push_json(dialect, out));
     }
 
     /// Appends the definitions of the prompt's tools as JSON values separated by commas, without brackets: in MCP's

@@ -15,24 +15,26 @@ use tracing::warn;
 use crate::backend::{Backend, BackendCapabilities, BuiltinSettings, ErasedBackend, PreparedRequest, Turn};
 use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
-use crate::context::{ContextLayer, LayerError, TurnInput, collect};
+use crate::context::{ContextLayer, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{EventStream, OutputLimits, RunIds};
 use crate::prompt::{AssemblyInput, ContextKey, PartCache, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{ResponseFormat, ResponseKind, RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
-use crate::select::{BackendChoice, BackendKind, CustomContainer, Selection, select_with_custom};
+use crate::select::{BackendChoice, BackendKind, CustomContainer, select_with_custom};
 use crate::store_error::StoreError;
-use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
+use crate::tool::{Caller, ExecutionContext, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 use tools::turn_tools;
 
 mod observer;
+mod prepared;
 mod reuse;
 mod tools;
 
 pub use observer::{HistoryStep, TurnObserver};
+pub use prepared::{PreparedTurn, TurnError};
 pub use reuse::{PrefixReuse, PromptComparison, SentPrompts};
 
 /// Stores, layers, tools and backends with which turns run. Shared by all turns, which do not change it.
@@ -138,10 +140,22 @@ impl Platform {
         self
     }
 
+    /// Sets the memory of sent prompts, with which runs and previews compare theirs.
+    pub fn with_sent_prompts(mut self, sent_prompts: Arc<dyn SentPrompts>) -> Self {
+        self.sent_prompts = Some(sent_prompts);
+        self
+    }
+
     /// Sets the clock.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// Compares a prepared request with the prompts that runs have sent; `None` for a visitor, or without a memory of them.
+    pub fn compare_prompt(&self, request: &PreparedRequest) -> Option<PromptComparison> {
+        let is_remembered = request.turn.context.caller != Caller::Widget;
+        self.sent_prompts.as_ref().filter(|_| is_remembered).map(|prompts| prompts.compare(request))
     }
 
     fn backend(&self, choice: &BackendChoice) -> Result<&Arc<dyn ErasedBackend>, TurnError> {
@@ -151,55 +165,6 @@ impl Platform {
         };
         backend.ok_or_else(|| TurnError::NoBackend(choice.kind()))
     }
-}
-
-/// Error that prevents a turn from starting.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TurnError {
-    /// The agent does not exist or is not accessible to the caller; both have the same message.
-    #[error("agent not found")]
-    AgentNotFound,
-    /// The credential is valid for another agent only.
-    #[error("this credential is not valid for this agent")]
-    WrongAgent,
-    /// An invalid field of the request, detected by the turn.
-    #[error("{field}: {problem}")]
-    InvalidField {
-        /// The field's path.
-        field: &'static str,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// The role configures no backend; the selection contains the result of each rule.
-    #[error("no backend is configured for this agent")]
-    NoConnector(Box<Selection>),
-    /// The role selects a kind of backend that this platform does not have.
-    #[error("this server has no {0} backend")]
-    NoBackend(BackendKind),
-    /// A store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A context layer failed.
-    #[error(transparent)]
-    Layer(#[from] LayerError),
-    /// The tool registry failed to list the tools.
-    #[error("the agent's tools could not be listed")]
-    Tools(#[source] ToolError),
-    /// The backend or model returned an error.
-    #[error(transparent)]
-    Backend(#[from] AgentError),
-}
-
-/// A turn that is ready to send, with its selection and the capabilities of its backend.
-#[derive(Debug)]
-pub struct PreparedTurn {
-    /// The selected backend, with the results of all rules.
-    pub selection: Selection,
-    /// Capabilities of the selected backend: prompt budget, token counter, and its use of a run token.
-    pub capabilities: BackendCapabilities,
-    /// The prepared request.
-    pub request: PreparedRequest,
 }
 
 /// Least prompt budget, in tokens, with which earlier messages keep their contexts. A smaller one has no room for them.

@@ -6,6 +6,7 @@
 //! - `worker` is the thread with its bounded queue, in which questions go before documents.
 
 mod bert;
+mod call;
 mod config;
 mod encoder;
 mod error;
@@ -17,22 +18,15 @@ mod worker;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+pub use self::call::EmbeddingPriority;
 pub use self::error::EmbeddingModelError;
 pub use self::files::EmbeddingFiles;
 
+use self::call::MAX_TEXTS_PER_CALL;
 use self::encoder::TextEncoder;
 use self::worker::Worker;
 use crate::catalog::{EmbeddingSpec, KnownModel};
 use crate::model::default_threads;
-
-/// Urgency of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EmbeddingPriority {
-    /// A question that somebody waits for. It waits for one text at most, and for other questions.
-    Query,
-    /// Documents, embedded in the background.
-    Document,
-}
 
 /// An embedding model that runs in this process. The model is loaded at the first call, or by [`warm`](Self::warm).
 ///
@@ -44,7 +38,7 @@ pub struct LocalEmbedder {
 
 impl LocalEmbedder {
     /// Most texts of a call.
-    pub const MAX_BATCH: usize = 32;
+    pub const MAX_BATCH: usize = MAX_TEXTS_PER_CALL;
 
     /// Opens a model that `agentd model pull` has stored in a folder. The lengths of the files are checked now, their sums when
     /// they are read. `threads` defaults to the number of available processors, at most four.

@@ -48,6 +48,7 @@ use crate::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 pub mod claim;
 mod memory;
 pub mod moment;
+mod occurrence;
 mod payload;
 mod retry;
 mod signal;
@@ -56,6 +57,7 @@ mod store;
 mod view;
 
 pub use memory::MemoryJobStore;
+pub use occurrence::occurrence_key;
 pub use payload::{JobKind, JobPayload, PayloadError};
 pub use retry::backoff;
 pub use signal::WakeSignal;
@@ -64,7 +66,7 @@ pub use store::{
     CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobOrder, JobPage,
     JobScope, JobStore, MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,
 };
-pub use view::{AttemptView, Delivery, JobView, occurrence_key};
+pub use view::{AttemptView, Delivery, JobView};
 
 /// Default number of attempts per occurrence.
 pub(crate) const DEFAULT_MAX_ATTEMPTS: u32 = 12;

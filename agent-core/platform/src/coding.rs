@@ -21,10 +21,12 @@ mod limits;
 mod poll;
 mod refresh;
 mod rotation;
+mod services;
 mod sign_in;
 mod sign_in_state;
 mod sign_ins;
 mod stored;
+mod subscriber;
 mod tasks;
 mod tokens;
 
@@ -32,18 +34,13 @@ mod tokens;
 mod tests;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::{CompanyId, UserId};
-use futures_util::future::{self, Either};
 use jiff::Timestamp;
 
-use crate::records::{Key, Precondition, Records, StoreError, Write};
-use crate::seal::{SealError, Sealer};
-use crate::spawner::Spawner;
+use crate::records::{Precondition, Records, StoreError, Write};
 
 pub use access_token::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 pub use authority::{
@@ -51,23 +48,20 @@ pub use authority::{
 };
 pub use limits::{Credits, LimitWindow, SubscriptionLimits};
 pub use rotation::rotate_secrets;
+pub use services::CodingServices;
 pub use sign_in::{SignInStatus, SignInView, SignIns};
 pub use sign_in_state::{BegunSignIn, SignInError};
 pub use sign_ins::{MAX_SIGN_INS_PER_HOUR, expire_sign_ins};
-pub use stored::{SIGN_IN_COLLECTION, TOKEN_COLLECTION};
+pub use subscriber::{SIGN_IN_COLLECTION, TOKEN_COLLECTION};
 pub use tokens::{CodingTokens, SubscriptionStatus};
+
+use subscriber::Subscriber;
 
 /// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a process
 /// that runs holds its lease for the whole call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 /// Time after the check of its lease within which a refresh sends its token.
 const SEND_TIMEOUT: Duration = Duration::from_secs(4);
-/// Delay of a timer from which on the process counts as one that was stopped.
-const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
-/// Time for reading an answer that has arrived while the process was stopped.
-const LATE_ANSWER_TIME: Duration = Duration::from_millis(100);
-/// Maximum duration of a revocation.
-const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Validity of a lease: the time after which another process may take over from one that was killed.
 const LEASE: Duration = Duration::from_secs(30);
 /// Pause between two looks at a record that another process is about to change.
@@ -81,103 +75,12 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of tasks of each kind in a process.
 const MAX_TASKS: usize = 10_000;
 
-/// Services that the sign-ins and the tokens share.
-#[derive(Clone)]
-pub struct CodingServices {
-    /// Store of the records.
-    pub records: Arc<dyn Records>,
-    /// Seals tokens, codes and account ids.
-    pub sealer: Arc<Sealer>,
-    /// Source of time and timers.
-    pub clock: Arc<dyn Clock>,
-    /// The issuer of the tokens.
-    pub authority: Arc<dyn CodingAuthority>,
-    /// Runs tasks that outlive their callers.
-    pub spawner: Arc<dyn Spawner>,
-}
-
-impl CodingServices {
-    fn now(&self) -> Timestamp {
-        Timestamp::try_from(self.clock.now()).unwrap_or_default()
-    }
-
-    /// Awaits a call of the authority, for `limit` at most.
-    async fn call<T>(
-        &self,
-        limit: Duration,
-        call: impl Future<Output = Result<T, CodingAuthorityError>> + Send,
-    ) -> Result<T, CodingAuthorityError> {
-        let mut call = std::pin::pin!(call);
-        let deadline = self.clock.monotonic() + limit;
-        if let Either::Left((answer, _)) = future::select(call.as_mut(), self.clock.sleep(limit)).await {
-            return answer;
-        }
-        // The timers of a process that was stopped end before its sockets are read.
-        if self.clock.monotonic() > deadline + MAX_TIMER_DELAY
-            && let Either::Left((answer, _)) = future::select(call, self.clock.sleep(LATE_ANSWER_TIME)).await
-        {
-            return answer;
-        }
-        let message = "the agent runtime did not answer in time";
-        let error = AgentError::new(AgentErrorKind::Timeout, message);
-        Err(CodingAuthorityError::Unanswered(Arc::new(error)))
-    }
-
-    /// Revokes tokens that are not stored, or no longer. A failure is logged and changes nothing.
-    async fn revoke(&self, who: &Subscriber, tokens: &IssuedTokens) {
-        let (token, hint) = match &tokens.refresh_token {
-            Some(token) => (token, TokenHint::RefreshToken),
-            None => (&tokens.access_token, TokenHint::AccessToken),
-        };
-        let Subscriber { company_id, user_id } = who;
-        match self.call(REVOKE_TIMEOUT, self.authority.revoke(token, hint)).await {
-            Ok(revoked) => {
-                tracing::info!(%company_id, %user_id, revoked, "a subscription's tokens were revoked")
-            }
-            Err(error) => {
-                tracing::warn!(%company_id, %user_id, %error, "a subscription's tokens could not be revoked");
-            }
-        }
-    }
-}
-
 /// Path of the application at which a user signs in.
 pub const SIGN_IN_PATH: &str = "/api/coding/sign-in";
 
 /// Creates the error of a user without a valid sign-in, with [`SIGN_IN_PATH`].
 pub fn sign_in_required(message: impl Into<Cow<'static, str>>) -> AgentError {
     AgentError::new(AgentErrorKind::SignInRequired, message).with_member("signIn", SIGN_IN_PATH)
-}
-
-/// User of a company who signs in to a subscription.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Subscriber {
-    company_id: CompanyId,
-    user_id: UserId,
-}
-
-impl Subscriber {
-    fn new(company_id: &CompanyId, user_id: &UserId) -> Self {
-        Self { company_id: company_id.clone(), user_id: user_id.clone() }
-    }
-
-    fn sign_ins_key(&self) -> Result<Key, StoreError> {
-        Key::new(&self.company_id, SIGN_IN_COLLECTION, self.user_id.as_str())
-    }
-
-    fn tokens_key(&self) -> Result<Key, StoreError> {
-        Key::new(&self.company_id, TOKEN_COLLECTION, self.user_id.as_str())
-    }
-
-    /// Returns the place to which a secret is bound when it is sealed.
-    fn seal_place<'a>(&'a self, field: &'a str) -> [&'a str; 4] {
-        ["coding", &self.company_id, &self.user_id, field]
-    }
-
-    /// Converts a sealing error for a field of the user's records into an error of the store.
-    fn unreadable(&self, field: &str, error: SealError) -> StoreError {
-        error.into_store_error(&self.user_id, format!("coding.{field}"))
-    }
 }
 
 /// Deletes what is stored of a user's subscription, and returns true if there was anything. A process that is about to

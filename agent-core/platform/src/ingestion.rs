@@ -8,6 +8,7 @@
 //!
 //! A process works on a few tasks at once, of each company on fewer, and takes the companies in turn.
 
+mod attempt;
 mod claim;
 mod finish;
 
@@ -17,18 +18,15 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
-use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use agent_retrieval::extract::Extractor;
 use futures_channel::mpsc;
 use futures_util::StreamExt as _;
-use futures_util::future::{self, Either};
+use futures_util::future;
 use futures_util::lock::Mutex as AsyncMutex;
 use jiff::Timestamp;
 
 use crate::records::{Inventory, StoreError};
 use crate::spawner::Spawner;
-use crate::workspace::read_original;
-
-use claim::Claim;
 
 /// Function that is called with the company and the document whenever an extraction has ended.
 pub type ExtractionListener = Arc<dyn Fn(&CompanyId, &str) + Send + Sync>;
@@ -174,19 +172,6 @@ impl IngestionState {
         let _ = self.wake.lock().unwrap_or_else(PoisonError::into_inner).try_send(());
     }
 
-    /// Starts work on the tasks that are due, as far as there is room.
-    async fn start_due(self: &Arc<Self>) -> Result<(), StoreError> {
-        while let Some((claim, slot)) = self.claim_next().await? {
-            let inner = self.clone();
-            self.services.spawner.spawn(Box::pin(async move {
-                inner.work(claim).await;
-                drop(slot);
-                inner.wake();
-            }));
-        }
-        Ok(())
-    }
-
     /// Reserves room for a task of a company.
     fn slot(self: &Arc<Self>, company_id: &CompanyId) -> Option<Slot> {
         let mut running = self.running();
@@ -205,77 +190,6 @@ impl IngestionState {
     /// Locks the table. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn running(&self) -> MutexGuard<'_, ClaimedTasks> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Works on a claimed task to the end of the attempt.
-    async fn work(&self, mut claim: Claim) {
-        let ended = match self.extract(&mut claim).await {
-            Ok(extraction) => self.store_text(&claim, extraction).await,
-            Err(AttemptError::Lost) => return,
-            Err(AttemptError::Extract(error)) => self.end_attempt(&claim, error).await,
-            Err(AttemptError::Store(error)) => {
-                tracing::warn!(%error, document = claim.document_id, "an original cannot be read");
-                self.end_attempt(&claim, ExtractError::Unavailable("the store failed".to_owned())).await
-            }
-        };
-        match ended {
-            // On a conflict, the task was taken over, or its document was deleted or replaced.
-            Ok(()) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => tracing::warn!(%error, document = claim.document_id, "an extraction is repeated"),
-        }
-    }
-
-    /// Extracts the text of a claimed task and extends its lease meanwhile.
-    async fn extract(&self, claim: &mut Claim) -> Result<Extraction, AttemptError> {
-        let Claim { company_id, document_id, content, .. } = claim.clone();
-        let work = async {
-            let bytes = read_original(&*self.services.records, &company_id, &document_id, &content).await?;
-            Ok::<_, AttemptError>(self.services.extractor.extract(&content.media_type, bytes).await?)
-        };
-        let mut work = std::pin::pin!(work);
-        let end = self.services.clock.monotonic() + self.limits.timeout;
-        let mut valid_until = self.services.clock.monotonic() + self.limits.lease;
-        loop {
-            let pause = self.services.clock.sleep(self.limits.lease / 3);
-            match future::select(work, pause).await {
-                Either::Left((extracted, _)) => return extracted,
-                Either::Right(((), rest)) => work = rest,
-            }
-            let now = self.services.clock.monotonic();
-            if now >= end {
-                let limit = format!("the extraction took more than {} s", self.limits.timeout.as_secs());
-                return Err(ExtractError::LimitExceeded(limit).into());
-            }
-            match self.extend(claim).await {
-                Ok(()) => valid_until = now + self.limits.lease,
-                Err(StoreError::Conflict { .. }) => return Err(AttemptError::Lost),
-                Err(error) if now >= valid_until => return Err(error.into()),
-                Err(error) => tracing::warn!(%error, "the lease of an extraction could not be extended"),
-            }
-        }
-    }
-}
-
-/// Error of an attempt to extract a text.
-#[derive(Debug, thiserror::Error)]
-enum AttemptError {
-    /// Another process has claimed the task, or the document was replaced.
-    #[error("the task was lost")]
-    Lost,
-    /// The extraction failed.
-    #[error(transparent)]
-    Extract(#[from] ExtractError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(StoreError),
-}
-
-impl From<StoreError> for AttemptError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Conflict { .. } => Self::Lost,
-            error => Self::Store(error),
-        }
     }
 }
 

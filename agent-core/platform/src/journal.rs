@@ -39,7 +39,6 @@ pub use records::JournaledRecords;
 pub use tools::JournaledTools;
 
 use entry::JournalEntry;
-use records::OpenCall;
 
 /// Collection of the entries. The id of an entry is the occurrence's key, `/`, and the entry's own name.
 pub const JOURNAL_COLLECTION: &str = "pulseJournal";
@@ -125,13 +124,6 @@ impl Journals {
         let key = (context.company_id.clone(), context.run_id.clone());
         let journal = lock(&self.active).get(&key).cloned().flatten()?;
         (journal.user_id == context.user_id && journal.agent_id == context.agent_id).then_some(journal)
-    }
-
-    /// Returns the store for a built-in tool: within a journaled call, one that commits the tool's writes and the
-    /// record of the call together.
-    pub(crate) fn store_for(&self, context: &ExecutionContext) -> Option<Arc<dyn Records>> {
-        let call = self.find(context)?.open_call(context.idempotency_key.as_deref()?)?;
-        Some(Arc::new(JournaledRecords::new(self.records.clone(), call)))
     }
 
     fn reserve(self: &Arc<Self>, run: (CompanyId, RunId)) -> Option<Reservation> {
@@ -239,6 +231,34 @@ pub struct RunJournal {
 struct HeldClaim {
     claim: OccurrenceClaim,
     is_complete: bool,
+}
+
+/// A tool call that is being made.
+struct OpenCall {
+    journal: Arc<RunJournal>,
+    /// Name of the call's entry.
+    name: String,
+}
+
+impl OpenCall {
+    /// Returns the writes that record the call as made. The call of a tool job is all of its occurrence, which is done
+    /// with it; a turn goes on.
+    fn marks(&self) -> Result<Vec<Write>, StoreError> {
+        let journal = &self.journal;
+        match journal.kind {
+            JobKind::Tool => {
+                let done = OccurrenceState::Done { at: journal.now() };
+                Ok(vec![lock(&journal.claim).claim.state_write(&done)?])
+            }
+            JobKind::Agent => journal.entry_writes(&self.name, &JournalEntry::Committed),
+        }
+    }
+
+    fn record_versions(&self, versions: &[Option<u64>]) {
+        if self.journal.kind == JobKind::Tool {
+            self.journal.set_version(versions.first().copied().flatten(), true);
+        }
+    }
 }
 
 impl RunJournal {

@@ -18,8 +18,6 @@
 //!   existed all the time;
 //! - a completed write is visible to every later read.
 
-use std::time::SystemTime;
-
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,10 +29,12 @@ pub use agent_core::store_error::StoreError;
 
 mod key;
 mod list;
+mod record;
 mod walk;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
+pub use record::Record;
 pub use walk::PlatformWalk;
 
 pub(crate) use walk::delete_unchanged;
@@ -76,35 +76,6 @@ impl Precondition {
             Self::Version(version) => Some(version),
         };
         if expected == found { Ok(()) } else { Err(StoreError::Conflict { expected, found }) }
-    }
-}
-
-/// A stored value with its id, version and time of the last write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record<T = SharedJson> {
-    /// Id within the collection.
-    pub id: String,
-    /// Version, which grows with every write; at most 2^53, so that every JSON reader represents it exactly.
-    pub version: u64,
-    /// Time of the last write, to the millisecond.
-    pub updated: SystemTime,
-    /// The value that was put.
-    pub value: T,
-}
-
-impl Record {
-    /// Deserializes the value as a `T`.
-    ///
-    /// # Errors
-    /// [`StoreError::Malformed`], which names `collection`.
-    pub fn parse<T: DeserializeOwned>(self, collection: &Collection) -> Result<Record<T>, StoreError> {
-        let Self { id, version, updated, value } = self;
-        match serde_json::from_str(value.get()) {
-            Ok(value) => Ok(Record { id, version, updated, value }),
-            Err(source) => {
-                Err(StoreError::Malformed { collection: collection.path().to_owned(), id, source })
-            }
-        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `script` | course of the run by its events |
 //! | `tools`, `models`, `backend`, `sources` | recorded implementations of the traits of a turn |
 //! | `driver` | runs the turn to its end |
+//! | `progress`, `outcome` | course and outcome of the replay |
 //! | `compare` | [`ReplayReport`] |
 //! | `live` | models called anew with the requests of the replay |
 
@@ -20,6 +21,8 @@ mod driver;
 mod live;
 mod load;
 mod models;
+mod outcome;
+mod progress;
 mod script;
 mod sources;
 mod tools;
@@ -28,14 +31,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::clock::SystemClock;
 use agent_core::context::RoleLayer;
-use agent_core::event::{Event, RunEnd};
+use agent_core::event::Event;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::StaticRoles;
 use agent_core::tool::ToolRegistry;
 use agent_core::tool_loop::LoopLimits;
 use agent_core::turn::{Platform, run_observed_turn};
 
-use crate::conversation::RunRecord;
 use crate::run_observer::{RunInputs, RunObservers};
 
 pub use backend::ReplayBackend;
@@ -44,6 +46,8 @@ pub use compare::{Difference, Finding, ReplayReport};
 pub use live::{AnsweredCall, LiveCall, ModelAnswer};
 pub use models::ReplayModels;
 
+use outcome::Replayed;
+use progress::ReplayProgress;
 use script::Script;
 use sources::{RecordedComparison, ReplayLayer, ReplayTokens};
 use tools::ReplayTools;
@@ -55,27 +59,6 @@ pub struct Replay {
     script: Script,
     tools: Arc<ReplayTools>,
     progress: Mutex<ReplayProgress>,
-}
-
-/// Course of the replay so far.
-#[derive(Default)]
-struct ReplayProgress {
-    /// Hashes of the requests of the model calls so far.
-    requests: Vec<String>,
-    /// The model calls so far, if models can be called anew.
-    calls: Vec<live::ReplayedCall>,
-}
-
-/// Outcome of a replay.
-#[derive(Debug)]
-struct Replayed {
-    record: RunRecord,
-    requests: Vec<String>,
-    events: Vec<Event>,
-    /// Public message of the error with which the turn has not begun.
-    refusal: Option<String>,
-    /// True if the replay needed something that is not recorded, and the run was not cut at that place.
-    is_stuck: bool,
 }
 
 impl Replay {
@@ -170,17 +153,6 @@ impl Replay {
 
     fn progress(&self) -> std::sync::MutexGuard<'_, ReplayProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns the end of a run by its terminal event.
-fn run_end(terminal: &Event) -> Option<RunEnd> {
-    match terminal.clone() {
-        Event::RunFinished { result, outcome, usage, .. } => {
-            Some(RunEnd::Finished { result, outcome, usage })
-        }
-        Event::RunError { message, code, usage } => Some(RunEnd::Failed { message, code, usage }),
-        _ => None,
     }
 }
 

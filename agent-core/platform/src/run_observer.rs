@@ -4,6 +4,7 @@
 //! turn's observer of inputs and request, as an observer of its events before they are filtered for its audience, and
 //! as a [`ObservedModels`] around its model. Nothing is recorded per token.
 
+mod events;
 mod inputs;
 mod manifest;
 mod models;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use agent_core::budget::{EstimateCounter, TokenCounter};
 use agent_core::clock::Clock;
 use agent_core::context::TurnInput;
-use agent_core::event::{Event, EventObserver};
+use agent_core::event::Event;
 use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::prompt::AssemblyInput;
 use agent_core::select::{BackendChoice, Selection};
@@ -33,7 +34,7 @@ pub use models::ObservedModels;
 
 use inputs::CapturedInputs;
 use manifest::ToolTokens;
-use timer::{EventTimer, ResultTimer, TimerState};
+use timer::TimerState;
 
 /// Recorders of the runs that this process has.
 pub struct RunObservers {
@@ -129,17 +130,6 @@ impl RunObserver {
     /// Records that the preparation of the prompt begins.
     pub fn begin_preparation(&self) {
         self.state().timing.queued_ms = Some(self.elapsed_ms());
-    }
-
-    /// Returns an observer of the run's events.
-    pub fn event_observer(self: &Arc<Self>) -> Box<dyn EventObserver> {
-        Box::new(EventTimer::new(self.clone()))
-    }
-
-    /// Returns an observer of the results of tool calls alone, for events that are a part of the run's and are filtered
-    /// before they reach its [`event_observer`](Self::event_observer).
-    pub fn result_observer(self: &Arc<Self>) -> Box<dyn EventObserver> {
-        Box::new(ResultTimer::new(self.clone()))
     }
 
     /// Takes the results of tool calls that the run's audience does not see, since the last time.

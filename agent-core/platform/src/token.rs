@@ -14,9 +14,7 @@
 //! costs no write; with a key, its text is sealed, so that other processes that share the store accept it too.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -30,10 +28,13 @@ use agent_core::secret::Secret;
 
 mod agent;
 mod caps;
-mod check;
 mod end;
+mod error;
 mod grant;
+mod metadata;
+mod new_token;
 mod run;
+mod run_tokens;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -42,7 +43,10 @@ mod user;
 
 pub use caps::RunCapError;
 pub use end::TokenEndListener;
+pub use error::{TokenError, TokenMintError};
 pub use grant::{ApiGrant, Caps, Grant, McpGrant, WidgetGrant};
+pub use metadata::Token;
+pub use new_token::{MAX_AGENTS_PER_TOKEN, NewToken};
 pub use run::IssuedRunToken;
 
 use end::TokenEndListeners;
@@ -57,9 +61,6 @@ const AGENT_TOKENS: &str = "agentTokens";
 /// Maximum number of a user's MCP and API tokens that are neither expired nor revoked.
 pub const MAX_TOKENS_PER_USER: usize = 50;
 
-/// Maximum number of agents for which an API token is valid.
-pub const MAX_AGENTS_PER_TOKEN: usize = 50;
-
 /// Maximum number of an agent's tokens. At the limit, those that have expired or are revoked are deleted.
 pub const MAX_TOKENS_PER_AGENT: usize = 1_000;
 
@@ -69,108 +70,6 @@ const MINT_ATTEMPTS: u32 = 32;
 /// Prefix of the user id of a widget's visitors, followed by the token's id. No other user id begins with it.
 pub const WIDGET_USER_PREFIX: &str = "widget:";
 
-/// A token without its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Token {
-    /// The public identifier, a UUID of version 7.
-    pub id: String,
-    /// The company of the agent.
-    pub company_id: CompanyId,
-    /// The agent that the token is valid for; of an API token, the first of its agents.
-    pub agent_id: AgentId,
-    /// Permissions of the bearer.
-    #[serde(flatten)]
-    pub grant: Grant,
-    /// Creation time, to the millisecond. RFC 3339 in JSON, like the other times.
-    #[serde(with = "time")]
-    #[schemars(schema_with = "time::schema")]
-    pub created_at: SystemTime,
-    /// Expiry time; the token never expires if absent.
-    #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time::schema")]
-    pub expires_at: Option<SystemTime>,
-    /// Revocation time, if the token was revoked.
-    #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time::schema")]
-    pub revoked_at: Option<SystemTime>,
-    /// Label given by the creator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
-}
-
-impl Token {
-    /// Checks that the token is neither revoked nor expired at `now`.
-    ///
-    /// # Errors
-    /// [`TokenError::Revoked`] and [`TokenError::Expired`].
-    pub fn check(&self, now: SystemTime) -> Result<(), TokenError> {
-        if self.revoked_at.is_some() {
-            return Err(TokenError::Revoked);
-        }
-        if self.expires_at.is_some_and(|end| end <= now) {
-            return Err(TokenError::Expired);
-        }
-        Ok(())
-    }
-
-    /// Returns the agents that the token is valid for.
-    pub fn agents(&self) -> &[AgentId] {
-        match &self.grant {
-            Grant::Api(grant) => &grant.agents,
-            Grant::Widget(_) | Grant::Mcp(_) => std::slice::from_ref(&self.agent_id),
-        }
-    }
-}
-
-/// Parameters of a token to be created.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewToken {
-    /// The company of the agent.
-    pub company_id: CompanyId,
-    /// The agent. The caller must have checked that it exists.
-    pub agent_id: AgentId,
-    /// Permissions of the bearer.
-    pub grant: Grant,
-    /// Lifetime; unlimited if absent.
-    pub ttl: Option<Duration>,
-    /// Label given by the creator.
-    pub label: Option<String>,
-}
-
-impl NewToken {
-    /// Creates parameters for a token that is valid until it is revoked.
-    pub fn new(company_id: impl Into<CompanyId>, agent_id: impl Into<AgentId>, grant: Grant) -> Self {
-        Self { company_id: company_id.into(), agent_id: agent_id.into(), grant, ttl: None, label: None }
-    }
-
-    /// Creates parameters for an API token that is valid until it is revoked.
-    pub fn api(company_id: impl Into<CompanyId>, grant: ApiGrant) -> Self {
-        let first = grant.agents.first().cloned().unwrap_or_default();
-        Self::new(company_id, first, Grant::Api(grant))
-    }
-
-    /// Creates the token and its text, with creation time `now`.
-    fn create(self, now: SystemTime) -> Result<(Token, TokenText), TokenMintError> {
-        check::check_new_token(&self)?;
-        let text = TokenText::random(&self.grant)?;
-        let created_at = time::to_millis(now);
-        let end = |ttl| created_at.checked_add(ttl).filter(|end| time::is_representable(*end));
-        let end = |ttl| end(ttl).map(time::to_millis);
-        let token = Token {
-            id: text.id.to_string(),
-            company_id: self.company_id,
-            agent_id: self.agent_id,
-            grant: self.grant,
-            created_at,
-            expires_at: self.ttl.map(|ttl| end(ttl).ok_or_else(TokenMintError::ttl)).transpose()?,
-            revoked_at: None,
-            label: self.label,
-        };
-        Ok((token, text))
-    }
-}
-
 /// A newly created token with its text.
 #[derive(Debug, Clone)]
 pub struct MintedToken {
@@ -179,78 +78,6 @@ pub struct MintedToken {
     /// The text, available only here: `agw_` for widgets, `agm_` for MCP or `aga_` for the API, followed by 64 characters
     /// of base64url (RFC 4648, section 5).
     pub text: Secret,
-}
-
-/// Error of creating a token.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenMintError {
-    /// A field is invalid.
-    #[error("{field} {fault}")]
-    Invalid {
-        /// Name of the field on the wire.
-        field: &'static str,
-        /// Description of the fault, worded to follow the name.
-        fault: String,
-    },
-    /// The user has as many valid MCP and API tokens as allowed.
-    #[error(
-        "the user has {limit} valid MCP and API tokens, which is the limit: revoke one that is no longer needed"
-    )]
-    TooManyTokens {
-        /// [`MAX_TOKENS_PER_USER`].
-        limit: usize,
-    },
-    /// The agent has as many valid tokens as allowed.
-    #[error("the agent has {limit} valid tokens, which is the limit: revoke one that is no longer needed")]
-    TooManyAgentTokens {
-        /// [`MAX_TOKENS_PER_AGENT`].
-        limit: usize,
-    },
-    /// The number of concurrent runs with a token has reached the limit of the company or of the process.
-    #[error("the limit of concurrent run tokens is reached")]
-    TooManyRunTokens,
-    /// The operating system provides no random bytes.
-    #[error("the operating system provides no random numbers")]
-    Random(#[source] getrandom::Error),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl TokenMintError {
-    fn invalid(field: &'static str, fault: impl Into<String>) -> Self {
-        Self::Invalid { field, fault: fault.into() }
-    }
-
-    fn ttl() -> Self {
-        Self::invalid("ttl", "exceeds the maximum lifetime")
-    }
-}
-
-/// Error of looking up a token by its text. All but [`TokenError::Store`] get the same response, so that a forger does
-/// not learn which part was right; the reason is for the log.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenError {
-    /// The text does not have the form of a token.
-    #[error("malformed")]
-    Malformed,
-    /// No token has this id.
-    #[error("unknown")]
-    Unknown,
-    /// The id is that of a token, but the secret or the kind does not match.
-    #[error("wrong secret")]
-    WrongSecret,
-    /// The token was revoked.
-    #[error("revoked")]
-    Revoked,
-    /// The token has expired.
-    #[error("expired")]
-    Expired,
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// The stored form of a token.

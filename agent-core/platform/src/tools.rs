@@ -14,11 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::journal::Journals;
-use crate::messenger::Messenger;
-use crate::pulse::Pulse;
 use crate::records::Records;
-use crate::retrieval::Retriever;
 use crate::roles::RoleStore;
 use crate::workspace::WorkspaceError;
 use agent_core::tool::{LocalToolRegistry, ToolError};
@@ -34,24 +30,12 @@ mod page;
 mod plans;
 mod scheduled;
 mod schema;
+mod services;
 mod todos;
 
-use builtin::Stores;
+pub use services::ToolServices;
 
-/// Optional services of built-in tools besides the records. A tool whose service is absent returns an error that says
-/// so.
-#[derive(Clone, Default)]
-pub struct ToolServices {
-    /// Sends messages through the agents' messenger bots.
-    pub messenger: Option<Arc<dyn Messenger>>,
-    /// Schedules later tool calls.
-    pub pulse: Option<Arc<dyn Pulse>>,
-    /// Searches the documents. If absent, the tools have a retriever of their own, which analyzes texts on the thread of the
-    /// call.
-    pub retriever: Option<Arc<dyn Retriever>>,
-    /// Journals of the occurrences that this process runs, whose records the tools' commits join.
-    pub journals: Option<Arc<Journals>>,
-}
+use builtin::Stores;
 
 /// Built-in tools whose effect is one commit to the store of the records.
 const TRANSACTIONAL_TOOLS: [&str; 10] = [

@@ -23,14 +23,16 @@
 
 mod expired;
 mod flush;
+mod limits;
+mod metering;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
@@ -44,70 +46,24 @@ use crate::records::{Collection, Key, Records, StoreError};
 use crate::spawner::Spawner;
 
 use flush::FlushTask;
+use metering::Metering;
 use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub use expired::ExpiredRates;
+pub use limits::{SessionLimits, UserRate};
 
 /// Name of the platform's collection of counts. Nested collections: the company.
 const USER_RATES: &str = "userRates";
-/// Minimum time between two commits of a company's requests that were admitted already.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
-/// Time for which a process counts by itself after the store has failed.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for which a request waits for the store; then this process decides by itself.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Maximum numbers of meters in memory: two for each user, and one for each company, that was active last.
 const METER_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
 
-/// Limits on the requests of a signed-in user, over all of the user's sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Maximum number of runs per minute; 60.
-    pub runs_per_minute: NonZeroU32,
-    /// Maximum number of requests per minute that change something; 300.
-    pub changes_per_minute: NonZeroU32,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        let limit = |number| NonZeroU32::new(number).expect("the defaults are positive");
-        Self { runs_per_minute: limit(60), changes_per_minute: limit(300) }
-    }
-}
-
-impl SessionLimits {
-    /// Returns the limit of a rate.
-    pub fn per_minute(&self, rate: UserRate) -> NonZeroU32 {
-        match rate {
-            UserRate::Runs => self.runs_per_minute,
-            UserRate::Changes => self.changes_per_minute,
-        }
-    }
-}
-
-/// Kind of requests that are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum UserRate {
-    /// Runs.
-    Runs,
-    /// Requests that change something.
-    Changes,
-}
-
 /// Counts and limits the requests of users and the runs of companies. Clones share their state.
 #[derive(Clone)]
 pub struct UserRates {
     metering: Arc<Metering>,
-}
-
-/// State that the tasks of the companies share with the requests.
-struct Metering {
-    records: Arc<dyn Records>,
-    limits: SessionLimits,
-    clock: Arc<dyn Clock>,
-    spawner: Arc<dyn Spawner>,
-    table: Mutex<MeterTable>,
 }
 
 impl UserRates {
@@ -208,46 +164,13 @@ impl UserRates {
         id: &MeterId,
         per_minute: NonZeroU32,
     ) -> Result<(), RateLimitError> {
-        let metering = &self.metering;
-        let admit = |place| metering.admit((company_id, id), per_minute, place);
+        let admit = |place| self.admit((company_id, id), per_minute, place);
         let Some(waiting) = admit(DecisionPlace::Either)? else { return Ok(()) };
-        match select(waiting, metering.clock.sleep(MAX_WAIT)).await {
+        match select(waiting, self.metering.clock.sleep(MAX_WAIT)).await {
             Either::Left((Ok(counted), _)) => counted,
             // The store has failed, or is slow.
             _ => admit(DecisionPlace::Process).map(drop),
         }
-    }
-}
-
-/// Used part of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateState {
-    /// The limit per minute.
-    pub limit: u32,
-    /// Number of requests that are used.
-    pub used: u32,
-    /// Time until nothing is used, if no further request is made.
-    pub resets_in: Duration,
-}
-
-/// Place where a request may be decided.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DecisionPlace {
-    /// In the process or in the store.
-    Either,
-    /// In the process alone.
-    Process,
-}
-
-impl Metering {
-    /// Locks the meters. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, MeterTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the time since 1970-01-01.
-    fn now(&self) -> Duration {
-        self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
     /// Admits a request, or returns the receiver of the store's decision.
@@ -255,13 +178,14 @@ impl Metering {
     /// # Errors
     /// The limit is reached.
     fn admit(
-        self: &Arc<Self>,
+        &self,
         (company_id, id): (&CompanyId, &MeterId),
         per_minute: NonZeroU32,
         place: DecisionPlace,
     ) -> Result<Option<oneshot::Receiver<CountedRequest>>, RateLimitError> {
-        let (now, instant) = (self.now(), self.clock.monotonic());
-        let mut table = self.lock();
+        let metering = &self.metering;
+        let (now, instant) = (metering.now(), metering.clock.monotonic());
+        let mut table = metering.lock();
         let is_unavailable =
             table.flushers.get(company_id).is_some_and(|flusher| flusher.is_unavailable(instant));
         let create = || Meter::new(record_key(company_id, id).ok(), per_minute);
@@ -285,11 +209,31 @@ impl Metering {
         drop(table);
         if must_start {
             // Created here, since a runtime that shuts down drops the task before its first poll.
-            let task = FlushTask::new(self.clone(), company_id.clone());
-            self.spawner.spawn(Box::pin(task.run()));
+            let task = FlushTask::new(metering.clone(), company_id.clone());
+            metering.spawner.spawn(Box::pin(task.run()));
         }
         Ok(waiting)
     }
+}
+
+/// Used part of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateState {
+    /// The limit per minute.
+    pub limit: u32,
+    /// Number of requests that are used.
+    pub used: u32,
+    /// Time until nothing is used, if no further request is made.
+    pub resets_in: Duration,
+}
+
+/// Place where a request may be decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DecisionPlace {
+    /// In the process or in the store.
+    Either,
+    /// In the process alone.
+    Process,
 }
 
 /// Returns the key of a meter's record. Those of users have a slash, that of the company has none.

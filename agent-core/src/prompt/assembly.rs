@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::cache::PartCache;
 use super::message::PromptMessage;
+use super::tokens::{PromptTokens, TrimReason, TrimmedHistory};
 use super::{Prompt, STABLE_PREFIX_LIMIT};
 use crate::budget::{self, HistoryEntry, TokenBudget, TokenCounter};
 use crate::error::{AgentError, AgentErrorKind};
@@ -36,46 +35,6 @@ pub struct AssemblyInput<'a> {
     pub cache: &'a PartCache,
     /// Account of how the history was shortened.
     pub history_report: Option<Arc<dyn LayerReport>>,
-}
-
-/// A part of the history that was dropped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TrimmedHistory {
-    /// Number of messages.
-    pub messages: usize,
-    /// Number of tokens of these messages.
-    pub tokens: usize,
-    /// Reason for dropping them.
-    pub reason: TrimReason,
-}
-
-/// Reason for dropping part of the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum TrimReason {
-    /// The prompt would exceed its token budget.
-    TokenBudget,
-}
-
-/// Token counts of a prompt's sections.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PromptTokens {
-    /// Tokens of the system prompt.
-    pub system: usize,
-    /// Tokens of the tools' definitions.
-    pub tools: usize,
-    /// Tokens of history and latest turn, including the turn's context.
-    pub messages: usize,
-}
-
-impl PromptTokens {
-    /// Returns the sum over all sections.
-    pub fn total(self) -> usize {
-        self.system + self.tools + self.messages
-    }
 }
 
 /// Error of [`assemble`].

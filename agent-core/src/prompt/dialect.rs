@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::message::{Content, ContentPart, MediaSource, Message, Role};
+use crate::message::{Content, ContentPart, Message, Role};
 
 mod chat_completions;
 
@@ -47,11 +47,20 @@ pub(crate) fn push_message_json(message: &Message, dialect: Dialect, out: &mut V
 
 /// Appends messages as JSON values separated by commas, without brackets.
 pub fn push_messages_json(messages: &[Message], dialect: Dialect, out: &mut Vec<u8>) {
-    for (i, message) in messages.iter().enumerate() {
+    push_list(messages, out, |message, out| push_message_json(message, dialect, out));
+}
+
+/// Appends items separated by commas.
+pub(super) fn push_list<T>(
+    items: impl IntoIterator<Item = T>,
+    out: &mut Vec<u8>,
+    push_item: impl Fn(T, &mut Vec<u8>),
+) {
+    for (i, item) in items.into_iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
-        push_message_json(message, dialect, out);
+        push_item(item, out);
     }
 }
 
@@ -96,12 +105,9 @@ fn push_content(content: &Content, dialect: Dialect, out: &mut Vec<u8>) {
         (Content::Parts(parts), Dialect::AgUi) => push(parts, out),
         (Content::Parts(parts), Dialect::ChatCompletions) => {
             out.push(b'[');
-            for (i, part) in parts.iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
+            push_list(parts, out, |part, out| {
                 push(&ChatPart::from_part(part).unwrap_or_else(|| ChatPart::placeholder(part)), out);
-            }
+            });
             out.push(b']');
         }
     }
@@ -109,19 +115,4 @@ fn push_content(content: &Content, dialect: Dialect, out: &mut Vec<u8>) {
 
 fn push(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain data serialises into memory");
-}
-
-/// Returns a text note in place of a part that the dialect cannot represent. It never contains the media bytes.
-fn media_placeholder(part: &ContentPart) -> String {
-    let (kind, source) = match part {
-        ContentPart::Text { text } => return text.clone(),
-        ContentPart::Image { source } => ("image", source),
-        ContentPart::Audio { source } => ("audio", source),
-        ContentPart::Video { source } => ("video", source),
-        ContentPart::Document { source } => ("document", source),
-    };
-    match source {
-        MediaSource::Data { mime_type, .. } => format!("[{kind} of type {mime_type}, not shown]"),
-        MediaSource::Url { value, .. } => format!("[{kind} at {value}]"),
-    }
 }

@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::SEPARATOR;
 use super::part::Part;
 use crate::budget::{TokenCountCache, TokenCounter};
 use crate::prompt::Fragment;
+
+/// Separator between the fragments of a system prompt.
+pub(super) const SEPARATOR: &str = "\n\n";
+pub(super) const SEPARATOR_JSON: &[u8] = br"\n\n";
 
 /// Parts joined into one text with its own derived forms, so that a stable prefix is written as one copy.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::dialect::Dialect;
+use super::dialect::{Dialect, push_list};
 use super::part::{Part, PartHash};
 use crate::budget::TokenCounter;
 use crate::tool::ToolSpec;
@@ -69,12 +69,7 @@ impl ToolSet {
     pub(super) fn json(&self, dialect: Dialect) -> &[u8] {
         self.json[dialect.index()].get_or_init(|| {
             let mut json = Vec::new();
-            for (i, tool) in self.specs.iter().enumerate() {
-                if i > 0 {
-                    json.push(b',');
-                }
-                push_tool_json(tool, dialect, &mut json);
-            }
+            push_list(&self.specs, &mut json, |tool, json| push_tool_json(tool, dialect, json));
             json.into()
         })
     }

@@ -4,11 +4,11 @@ use std::collections::{HashSet, VecDeque};
 
 use serde_json::Value;
 
+use super::LoopLimits;
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{AssistantRole, Event, Id, ReasoningRole, RunResult};
 use crate::message::{FinishReason, Message, ProviderItem, ToolCall, Usage};
 use crate::model::ModelEvent;
-use crate::tool_loop::LoopLimits;
 
 /// Initial capacity for an answer's text, in bytes.
 const INITIAL_TEXT_CAPACITY: usize = 256;
@@ -183,10 +183,7 @@ impl AnswerAssembler {
         limits: &LoopLimits,
     ) -> Result<(), AgentError> {
         if self.calls.iter().any(|call| call.index == index) {
-            return Err(AgentError::new(
-                AgentErrorKind::Failed,
-                "the model started the same tool call twice",
-            ));
+            return Err(failed("the model started the same tool call twice"));
         }
         if self.calls.len() >= limits.max_calls_per_round {
             return Err(AgentError::new(
@@ -218,17 +215,10 @@ impl AnswerAssembler {
             return Ok(());
         }
         let call = self.calls.iter_mut().find(|call| call.index == index);
-        let call = call.ok_or_else(|| {
-            AgentError::new(
-                AgentErrorKind::Failed,
-                "the model sent arguments of a tool call that it had not started",
-            )
-        })?;
+        let fault = "the model sent arguments of a tool call that it had not started";
+        let call = call.ok_or_else(|| failed(fault))?;
         if call.arguments.len() + delta.len() > limits.max_argument_bytes {
-            return Err(AgentError::new(
-                AgentErrorKind::Failed,
-                "the model's tool call arguments exceed the size limit",
-            ));
+            return Err(failed("the model's tool call arguments exceed the size limit"));
         }
         call.arguments.push_str(&delta);
         out.push_back(Event::ToolCallArgs { tool_call_id: call.id.clone(), delta });
@@ -252,4 +242,8 @@ impl AnswerAssembler {
             out.push_back(Event::TextMessageEnd { message_id });
         }
     }
+}
+
+fn failed(message: &'static str) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, message)
 }

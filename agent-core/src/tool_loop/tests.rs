@@ -5,16 +5,19 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use expect_test::{Expect, expect};
+use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};
 
 use super::*;
-use crate::event::{Audience, EventGrammar, OutputLimits};
-use crate::message::{ProviderItem, Role, ToolCall};
-use crate::model::ModelEvent;
+use crate::error::{AgentError, AgentErrorKind};
+use crate::event::{Audience, Event, EventGrammar, EventStream, OutputLimits, RunIds};
+use crate::message::{FinishReason, Message, ProviderItem, Role, ToolCall};
+use crate::model::{ModelEvent, ModelRequest, ModelStream};
+use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptMessage};
 use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
-use crate::tool::{Progress, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{ExecutionContext, Progress, ToolChoice, ToolError, ToolOutput, ToolSpec};
 
 /// A loop with access to its parts.
 struct LoopFixture {

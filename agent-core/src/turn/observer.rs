@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::{PrefixReuse, PreparedTurn};
+use super::prepared::PreparedTurn;
+use super::reuse::PrefixReuse;
 use crate::context::TurnInput;
 use crate::error::AgentError;
 use crate::prompt::AssemblyInput;

@@ -1,13 +1,9 @@
 //! Comparison of a prompt with those that were sent before it.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 
-use super::Platform;
 use crate::backend::PreparedRequest;
 use crate::ids::RunId;
-use crate::tool::Caller;
 
 /// Memory of the prompts that runs have sent.
 pub trait SentPrompts: Send + Sync + 'static {
@@ -36,18 +32,4 @@ pub struct PrefixReuse {
     /// The run that has sent the earlier prompt.
     #[serde(skip)]
     pub previous_run_id: RunId,
-}
-
-impl Platform {
-    /// Sets the memory of sent prompts, with which runs and previews compare theirs.
-    pub fn with_sent_prompts(mut self, sent_prompts: Arc<dyn SentPrompts>) -> Self {
-        self.sent_prompts = Some(sent_prompts);
-        self
-    }
-
-    /// Compares a prepared request with the prompts that runs have sent; `None` for a visitor, or without a memory of them.
-    pub fn compare_prompt(&self, request: &PreparedRequest) -> Option<PromptComparison> {
-        let is_remembered = request.turn.context.caller != Caller::Widget;
-        self.sent_prompts.as_ref().filter(|_| is_remembered).map(|prompts| prompts.compare(request))
-    }
 }

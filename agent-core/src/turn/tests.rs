@@ -10,6 +10,7 @@ use tokio::sync::Barrier;
 use super::tools::offered_tools;
 use super::*;
 use crate::backend::EmbeddedBackend;
+use crate::context::LayerError;
 use crate::error::AgentErrorKind;
 use crate::event::{Event, EventGrammar};
 use crate::ids::{AgentId, CompanyId, UserId};
@@ -20,7 +21,7 @@ use crate::prompt::{Fragment, Part};
 use crate::role::StaticRoles;
 use crate::select::RuleReason;
 use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
-use crate::tool::{Progress, ToolChoice, ToolOutput};
+use crate::tool::{Progress, ToolChoice, ToolError, ToolOutput};
 use crate::users::UserProfile;
 
 /// A platform with access to its parts.

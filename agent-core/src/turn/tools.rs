@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::TurnError;
+use super::prepared::TurnError;
 use crate::backend::BackendCapabilities;
 use crate::context::TurnInput;
 use crate::tool::{ToolChoice, ToolSpec};

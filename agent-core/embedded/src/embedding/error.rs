@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::call::MAX_TEXTS_PER_CALL;
 use crate::catalog::ChecksumError;
 
 /// Error of an embedding model within the process. None contains a text.
@@ -39,7 +40,7 @@ pub enum EmbeddingModelError {
     #[error("the embedding model cannot be used: {0}")]
     Unusable(String),
     /// More texts than one call may have.
-    #[error("{0} texts in one call, of which {max} are allowed", max = super::LocalEmbedder::MAX_BATCH)]
+    #[error("{0} texts in one call, of which {max} are allowed", max = MAX_TEXTS_PER_CALL)]
     BatchTooLarge(usize),
     /// Too many calls are waiting.
     #[error("the embedding model is busy")]

@@ -8,8 +8,9 @@ use std::thread;
 
 use futures_channel::oneshot;
 
+use super::call::EmbeddingPriority;
 use super::encoder::TextEncoder;
-use super::{EmbeddingModelError, EmbeddingPriority};
+use super::error::EmbeddingModelError;
 
 /// Most calls that wait.
 const MAX_WAITING: usize = 16;

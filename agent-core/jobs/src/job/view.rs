@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Attempt, Job, JobPayload, JobState};
+use super::occurrence::occurrence_key;
+use super::payload::JobPayload;
+use super::{Attempt, Job, JobState};
 #[cfg(feature = "schemars")]
 use crate::schedule::SerializedSchedule;
 use crate::schedule::{Schedule, write_time};
@@ -136,11 +138,6 @@ impl Delivery {
     pub fn occurrence_key(&self) -> String {
         occurrence_key(&self.job_id, self.occurrence)
     }
-}
-
-/// Formats the key of an occurrence, `<job id>:<occurrence>`; the same in every attempt and for every executor.
-pub fn occurrence_key(job: &JobId, occurrence: u64) -> String {
-    format!("{job}:{occurrence}")
 }
 
 #[cfg(test)]

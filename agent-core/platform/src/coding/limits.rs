@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Subscriber;
+use super::subscriber::Subscriber;
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
 /// Maximum numbers of users whose limits are kept.

@@ -8,7 +8,8 @@ use super::authority::{CodingAuthorityError, IssuedTokens};
 use super::sign_in_state::{Inner, SignInError, SignInKey};
 use super::sign_ins::{SignInOutcome, StoredSignIns};
 use super::stored::{StoredTokens, put, sealed};
-use super::{CALL_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, Subscriber, until};
+use super::subscriber::Subscriber;
+use super::{CALL_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, until};
 use crate::records::{Record, StoreError, UPDATE_ATTEMPTS};
 
 /// Shortest pause of a background task between two looks at its sign-in, such as while the store is unavailable.

@@ -20,11 +20,10 @@ use agent_core::error::{AgentError, AgentErrorKind};
 
 use super::access_token::{AccessToken, CodingTokenError, SignInReason};
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
+use super::services::CodingServices;
 use super::stored::{Lease, LeaseWatch, SealedTokens, StoredTokens, may_be_processed, sealed};
-use super::{
-    CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, SEND_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY,
-    Subscriber,
-};
+use super::subscriber::Subscriber;
+use super::{CALL_TIMEOUT, HELD_RECHECK, HELD_TIMEOUT, SEND_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY};
 use crate::records::{Record, StoreError};
 
 /// Pauses before the calls of the issuer: after one without an answer, the same token is sent again.

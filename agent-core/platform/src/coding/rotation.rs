@@ -6,9 +6,9 @@ use agent_core::ids::CompanyId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Subscriber;
 use super::sign_ins::{Phase, StoredSignIns};
-use super::stored::{SIGN_IN_COLLECTION, StoredTokens, TOKEN_COLLECTION, sealed};
+use super::stored::{StoredTokens, sealed};
+use super::subscriber::{SIGN_IN_COLLECTION, Subscriber, TOKEN_COLLECTION};
 use crate::records::{Collection, Inventory, Key, StoreError};
 use crate::roles::{RotationReport, SealedRecords, reseal_fields, rotate};
 use crate::seal::Sealer;

@@ -13,11 +13,13 @@ use serde::Serialize;
 
 use super::authority::{CodingAuthorityError, DeviceCode};
 use super::poll::watch;
+use super::services::CodingServices;
 use super::sign_in_state::{BegunSignIn, Inner, SignInError};
 use super::sign_ins::{PendingSignIn, Phase, SignInOutcome, StoredSignIn, StoredSignIns};
 use super::stored::sealed;
+use super::subscriber::Subscriber;
 use super::tasks::{SharedTasks, TaskError};
-use super::{CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, Subscriber, until};
+use super::{CALL_TIMEOUT, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, until};
 
 /// Users' sign-ins. Clones share the running tasks.
 ///

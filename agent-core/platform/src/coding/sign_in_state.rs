@@ -8,10 +8,11 @@ use agent_core::secret::Secret;
 use jiff::Timestamp;
 
 use super::authority::CodingAuthorityError;
+use super::services::CodingServices;
 use super::sign_ins::StoredSignIns;
 use super::stored::put;
+use super::subscriber::Subscriber;
 use super::tasks::{SharedTasks, TaskError};
-use super::{CodingServices, Subscriber};
 use crate::records::{RecordsExt, StoreError, UPDATE_ATTEMPTS};
 
 /// State behind the clones of [`SignIns`](super::SignIns).

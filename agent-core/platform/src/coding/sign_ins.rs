@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::{CodingAuthorityError, DeviceCode};
 use super::stored::put;
-use super::{CALL_TIMEOUT, LEASE, Subscriber, after, until};
+use super::subscriber::Subscriber;
+use super::{CALL_TIMEOUT, LEASE, after, until};
 use crate::records::{Precondition, Records, RecordsExt, StoreError, Write};
 
 /// Maximum number of sign-ins that a user may begin in an hour.

@@ -8,13 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::access_token::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
-use super::{CALL_TIMEOUT, CodingServices, LEASE, Subscriber, after};
+use super::services::CodingServices;
+use super::subscriber::Subscriber;
+use super::{CALL_TIMEOUT, LEASE, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
-
-/// Collection of the users' sign-ins, one record per user.
-pub const SIGN_IN_COLLECTION: &str = "codingSignIns";
-/// Collection of the users' tokens, one record per user.
-pub const TOKEN_COLLECTION: &str = "codingTokens";
 
 /// Fields whose values are sealed, as parts of the place to which a value is bound.
 pub(super) mod sealed {

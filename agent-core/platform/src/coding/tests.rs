@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::testing::ManualClock;
 use async_trait::async_trait;
@@ -16,7 +17,9 @@ use futures_util::future::{self, BoxFuture, Either};
 use super::*;
 use crate::conformance;
 use crate::memory::MemoryRecords;
-use crate::records::{Collection, ListQuery, Page, Record};
+use crate::records::{Collection, Key, ListQuery, Page, Record};
+use crate::seal::Sealer;
+use crate::spawner::Spawner;
 use crate::testing::{IssuerCall, IssuerStep, ScriptedIssuer, SignInDecision};
 
 const SECOND: Duration = Duration::from_secs(1);

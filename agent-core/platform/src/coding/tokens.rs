@@ -6,13 +6,15 @@ use std::time::Duration;
 use agent_core::ids::{CompanyId, UserId};
 use jiff::Timestamp;
 
+use super::MAX_TASKS;
 use super::access_token::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 use super::authority::IssuedTokens;
 use super::limits::{LimitTable, SubscriptionLimits};
 use super::refresh::Refresh;
+use super::services::CodingServices;
 use super::stored::{StoredTokens, sealed};
+use super::subscriber::Subscriber;
 use super::tasks::SharedTasks;
-use super::{CodingServices, MAX_TASKS, Subscriber};
 use crate::records::{Precondition, Record, StoreError};
 
 /// Number of times that a caller joins a refresh that had begun before its own token was rejected.

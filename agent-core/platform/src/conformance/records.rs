@@ -5,15 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES,
     MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Precondition, Record, Records, RecordsExt, StoreError, Write,
 };
-use agent_core::message::SharedJson;
 
+mod calls;
 mod writes;
+
+use calls::{done, fill, get, ids, json, key, put, put_of, things};
 
 pub(super) type SharedRecords = Arc<dyn Records>;
 
@@ -46,51 +47,6 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     writes::increments_do_not_conflict(&*make().await).await;
     many_are_read_at_once(&*make().await).await;
     nobody_sees_half_a_commit(&*make().await).await;
-}
-
-fn key(id: &str) -> Key {
-    Key::new("company", "things", id).expect("the suite's keys are valid")
-}
-
-fn things() -> Collection {
-    Collection::new("company", "things").expect("the suite's collections are valid")
-}
-
-fn json(text: &str) -> SharedJson {
-    RawValue::from_string(text.to_owned()).expect("the suite's values are JSON").into()
-}
-
-async fn put(store: &dyn Records, key: &Key, text: &str) -> u64 {
-    done("put", store.put(key, json(text), Precondition::Any).await)
-}
-
-async fn get(store: &dyn Records, key: &Key) -> Option<Record> {
-    done("get", store.get(key).await)
-}
-
-async fn fill(store: &dyn Records, ids: &[&str]) {
-    for id in ids {
-        put(store, &key(id), "1").await;
-    }
-}
-
-/// Returns all ids of a list, page by page.
-async fn ids(store: &dyn Records, mut list: ListQuery) -> Vec<String> {
-    let mut ids = Vec::new();
-    loop {
-        let page = done("list", store.list(&things(), &list).await);
-        assert!(page.records.len() <= list.page_size(), "a page has no more records than were asked for");
-        ids.extend(page.records.into_iter().map(|record| record.id));
-        assert!(ids.len() <= 10_000, "a list comes to its end");
-        match page.next_cursor {
-            Some(cursor) => list.cursor = Some(cursor),
-            None => return ids,
-        }
-    }
-}
-
-fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
-    result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
 }
 
 async fn what_was_put_is_got(store: &dyn Records) {
@@ -343,10 +299,6 @@ async fn no_update_is_lost(store: &dyn Records) {
     }
     let record = done("get", store.get_as::<u64>(&key).await).expect("the counter is there");
     assert_eq!(record.value, 16, "of 16 updates side by side none is lost");
-}
-
-fn put_of(id: &str, text: &str, precondition: Precondition) -> Write {
-    Write::Put { key: key(id), value: json(text), precondition }
 }
 
 async fn writes_happen_together_or_not_at_all(store: &dyn Records) {

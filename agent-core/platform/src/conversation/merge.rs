@@ -21,39 +21,13 @@ use super::{
 };
 
 mod choice;
+mod envelope;
 mod walk;
+
+pub use envelope::{Envelope, UiTrigger};
 
 use choice::Choice;
 use walk::Walk;
-
-/// Format of a request, which tells whether its list is the whole conversation.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Envelope {
-    /// The field `message`: one new user message.
-    Message,
-    /// The field `messages` in a format of its own or OpenAI's. One element alone is the next message.
-    #[default]
-    Messages,
-    /// AG-UI's `RunAgentInput`, whose list is the whole conversation.
-    AgUi,
-    /// The AI SDK's body. One element alone is the next message.
-    UiMessages {
-        /// Field `trigger`.
-        trigger: UiTrigger,
-        /// Field `messageId`.
-        message_id: Option<String>,
-    },
-}
-
-/// Field `trigger` of the AI SDK.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum UiTrigger {
-    /// `submit-message`: a new message, or an edited one if `messageId` is given.
-    #[default]
-    Submit,
-    /// `regenerate-message`: the turn `messageId` is made anew.
-    Regenerate,
-}
 
 /// Place of the new message, as the field `parentId` gives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

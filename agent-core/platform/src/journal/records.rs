@@ -4,40 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{RunJournal, lock};
-use crate::occurrence::OccurrenceState;
+use super::{Journals, OpenCall};
 use crate::records::{Collection, Key, ListQuery, Page, Record, Records, StoreError, Write};
-use agent_jobs::job::JobKind;
-
-use super::entry::JournalEntry;
-
-/// A tool call that is being made.
-pub(super) struct OpenCall {
-    pub(super) journal: Arc<RunJournal>,
-    /// Name of the call's entry.
-    pub(super) name: String,
-}
-
-impl OpenCall {
-    /// Returns the writes that record the call as made. The call of a tool job is all of its occurrence, which is done
-    /// with it; a turn goes on.
-    fn marks(&self) -> Result<Vec<Write>, StoreError> {
-        let journal = &self.journal;
-        match journal.kind {
-            JobKind::Tool => {
-                let done = OccurrenceState::Done { at: journal.now() };
-                Ok(vec![lock(&journal.claim).claim.state_write(&done)?])
-            }
-            JobKind::Agent => journal.entry_writes(&self.name, &JournalEntry::Committed),
-        }
-    }
-
-    fn record_versions(&self, versions: &[Option<u64>]) {
-        if self.journal.kind == JobKind::Tool {
-            self.journal.set_version(versions.first().copied().flatten(), true);
-        }
-    }
-}
+use agent_core::tool::ExecutionContext;
 
 /// [`Records`] that adds the record of a tool call to the tool's commit.
 ///
@@ -47,9 +16,12 @@ pub struct JournaledRecords {
     call: Arc<OpenCall>,
 }
 
-impl JournaledRecords {
-    pub(super) fn new(records: Arc<dyn Records>, call: Arc<OpenCall>) -> Self {
-        Self { records, call }
+impl Journals {
+    /// Returns the store for a built-in tool: within a journaled call, one that commits the tool's writes and the
+    /// record of the call together.
+    pub(crate) fn store_for(&self, context: &ExecutionContext) -> Option<Arc<dyn Records>> {
+        let call = self.find(context)?.open_call(context.idempotency_key.as_deref()?)?;
+        Some(Arc::new(JournaledRecords { records: self.records.clone(), call }))
     }
 }
 

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::entry::{JournalEntry, call_digest};
-use super::records::{OpenCall, claim_lost};
-use super::{Journals, RunJournal, lock};
+use super::records::claim_lost;
+use super::{Journals, OpenCall, RunJournal, lock};
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use agent_jobs::job::JobKind;
 

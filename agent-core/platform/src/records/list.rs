@@ -1,7 +1,9 @@
 //! Pagination of record lists.
 
-use super::{MAX_KEY_ID_BYTES, Record, StoreError};
+use super::key::MAX_KEY_ID_BYTES;
+use super::record::Record;
 use agent_core::message::SharedJson;
+use agent_core::store_error::StoreError;
 
 /// Default number of records on a page.
 pub const DEFAULT_PAGE_RECORDS: usize = 50;

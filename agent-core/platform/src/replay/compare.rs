@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_core::event::{Event, Id};
 use serde::Serialize;
 
+use super::bundle::RunBundle;
 use super::driver::is_of_turn;
+use super::outcome::Replayed;
 use super::script::{Script, ScriptCall, of_run};
-use super::{Replayed, RunBundle};
 use crate::conversation::{RunPrompt, RunPromptPart, RunPromptTool, RunSelection};
 
 /// Maximum number of differences of each kind that a report names.

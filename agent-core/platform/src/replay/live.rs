@@ -1,11 +1,10 @@
 //! Models of a replayed run that are called anew, beside the record.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, Usage};
-use agent_core::model::{Model, ModelEvent, ModelInfo};
+use agent_core::model::{Model, ModelEvent};
 use agent_core::payload::Payload;
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -14,15 +13,6 @@ use super::Replay;
 
 /// Maximum size of a model's answer, in bytes; the rest of a longer one is not read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-
-/// A call of a model in a replay.
-pub(super) struct ReplayedCall {
-    /// The model that can be called; `None` if it cannot be created here.
-    pub(super) model: Option<Arc<dyn Model>>,
-    pub(super) info: ModelInfo,
-    pub(super) payload: Payload,
-    pub(super) recorded: Vec<ModelEvent>,
-}
 
 /// A model call of a replay, with the recorded answer and that of the model called anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

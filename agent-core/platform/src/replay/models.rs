@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use super::Replay;
-use super::live::ReplayedCall;
+use super::progress::ReplayedCall;
 
 /// A [`ModelSource`] whose models build their requests as those of another source do, and answer from the record.
 pub struct ReplayModels<S, C> {

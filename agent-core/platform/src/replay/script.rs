@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::driver::{is_of_turn, read_to_end};
-use super::run_end;
 use crate::model_notice::ModelNotice;
 use crate::run_observer::RunInputs;
 
@@ -244,4 +243,15 @@ fn cut_place(events: &[Event], end: &RunEnd) -> Option<usize> {
         let (closed, _) = read_to_end(events, Some(end.clone()), None);
         closed.len() == turn.len() && closed[*place..].iter().eq(turn[*place..].iter().copied())
     })
+}
+
+/// Returns the end of a run by its terminal event.
+fn run_end(terminal: &Event) -> Option<RunEnd> {
+    match terminal.clone() {
+        Event::RunFinished { result, outcome, usage, .. } => {
+            Some(RunEnd::Finished { result, outcome, usage })
+        }
+        Event::RunError { message, code, usage } => Some(RunEnd::Failed { message, code, usage }),
+        _ => None,
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::backend::{EmbeddedBackend, ModelSource};
 use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{EventStream, RunOutcome};
+use agent_core::event::{EventStream, RunEnd, RunOutcome};
 use agent_core::message::{FinishReason, Message};
 use agent_core::model::{Model, ModelInfo};
 use agent_core::prompt::{Fragment, Part, RETRIEVAL_SOURCE, Stability, StoredOrigin};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::catalog::Catalog;
-use crate::conversation::{Run, RunState};
+use crate::conversation::{Run, RunRecord, RunState};
 use crate::fallback::{FallbackDefaults, FallbackModels, fallback_settings};
 use crate::model_notice::ModelNotice;
 use crate::preview::LatestPrompts;

@@ -2,22 +2,23 @@
 //! reported as warnings. Pure. Roles that were stored before a check existed are read without it.
 
 mod fallbacks;
+mod finding;
+mod provider;
 
 use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
-use agent_core::role::{
-    AgentServer, ApprovalRule, Container, EmbeddedAi, FallbackModel, RoleBlock, RoleContent,
-};
+use agent_core::role::{AgentServer, ApprovalRule, Container, EmbeddedAi, RoleBlock, RoleContent};
 
 use agent_core::tool::Caller;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use fallbacks::{check_model_fallbacks, check_server_fallbacks};
+pub use finding::RoleFinding;
+pub(crate) use provider::company_provider_faults;
 
-use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
+use fallbacks::{check_model_fallbacks, check_server_fallbacks};
+use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, is_blank};
+
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
@@ -49,25 +50,8 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
     "updatePlan",
     "updateTodo",
 ];
-/// Providers of an agent server.
-const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
 /// Other names of the fields of a prompt block.
 const PROMPT_BLOCK_ALIASES: [&str; 3] = ["name", "id", "content"];
-
-/// A field of a role with a fault or without an effect.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct RoleFinding {
-    /// Path of the field in the role, such as `content.tools[1]`.
-    pub path: String,
-    /// Description, worded to follow the path.
-    pub message: String,
-}
-
-impl RoleFinding {
-    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into() }
-    }
-}
 
 /// Returns the fields of a role, given as JSON, that roles do not have.
 pub(crate) fn unknown_fields(role: &Value) -> Vec<RoleFinding> {
@@ -245,63 +229,6 @@ fn parameters_of(embedded: &EmbeddedAi) -> impl Iterator<Item = (String, &Map<St
     std::iter::once(("parameters".to_owned(), &embedded.parameters)).chain(fallbacks)
 }
 
-fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>, known: &[&str]) {
-    let provider = provider.as_deref().map_or("", str::trim);
-    if !provider.is_empty() && !known.contains(&provider) {
-        found
-            .push(RoleFinding::new(path, format!("is not a provider: expected one of {}", known.join(", "))));
-    }
-}
-
-/// Returns the providers of a model, as messages list them.
-fn model_providers() -> Vec<&'static str> {
-    [&EMBEDDED_PROVIDERS[..], &["the id of a provider of the company"]].concat()
-}
-
-/// Checks the form of the provider of a model. The existence of a company's own is checked with the store at hand, by
-/// [`company_provider_faults`].
-fn check_model_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>) {
-    if company_provider_id(provider.as_deref()).is_none() {
-        check_provider(found, path, provider, &model_providers());
-    }
-}
-
-/// Returns the faults of the models in a role that name a provider of the company. It has an address and a key of its own,
-/// which a role cannot replace: its key must not be sent to an address of the role's owner.
-pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) -> bool) -> Vec<RoleFinding> {
-    let mut found = Vec::new();
-    for (i, child) in role.children.iter().enumerate() {
-        let Container::EmbeddedAi(settings) = child else { continue };
-        let EmbeddedAi { provider, model, base_url, api_key, fallbacks, .. } = settings;
-        let own = (format!("children[{i}].content"), provider, model, (base_url, api_key));
-        let fallbacks = fallbacks.iter().enumerate().map(|(place, fallback)| {
-            let FallbackModel { provider, model, base_url, api_key, .. } = fallback;
-            let at = format!("children[{i}].content.fallbacks[{place}]");
-            (at, provider, model, (base_url, api_key))
-        });
-        for (at, provider, model, (base_url, api_key)) in std::iter::once(own).chain(fallbacks) {
-            let Some(id) = company_provider_id(provider.as_deref()) else { continue };
-            if !exists(id) {
-                check_provider(&mut found, format!("{at}.provider"), provider, &model_providers());
-                continue;
-            }
-            let has_key =
-                api_key.as_ref().is_some_and(|key| !key.is_mask() && !key.expose().trim().is_empty());
-            for (name, is_set) in [("baseUrl", !is_blank(base_url)), ("apiKey", has_key)] {
-                if is_set {
-                    let message = "must be absent: the provider of the company has its own";
-                    found.push(RoleFinding::new(format!("{at}.{name}"), message));
-                }
-            }
-            if is_blank(model) {
-                let message = "must name a model of the company's provider";
-                found.push(RoleFinding::new(format!("{at}.model"), message));
-            }
-        }
-    }
-    found
-}
-
 /// Returns the settings of a role that are legal and have no effect, or not the one that they seem to have.
 pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
     let mut found = Vec::new();
@@ -436,10 +363,6 @@ fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container)
         }
         _ => {}
     }
-}
-
-fn is_blank(url: &Option<String>) -> bool {
-    url.as_deref().is_none_or(|url| url.trim().is_empty())
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Number of tokens per agent, expired and revoked ones included.
 
 use super::caps::run_counts_key;
-use super::{MAX_TOKENS_PER_AGENT, TokenMintError, Tokens, agent_tokens, key};
+use super::error::TokenMintError;
+use super::{MAX_TOKENS_PER_AGENT, Tokens, agent_tokens, key};
 use crate::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, StoreError, Write};
 use agent_core::ids::{AgentId, CompanyId};
 use uuid::Uuid;

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Caps, Tokens};
+use super::Tokens;
+use super::grant::Caps;
 use crate::minute_rate::{MinuteState, RateLimitError};
 use crate::records::{Collection, Key, Record, RecordsExt, StoreError};
 

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -14,35 +13,27 @@ mod ended;
 mod sealed;
 mod table;
 
+pub(super) use ended::delete_expired;
 pub(super) use sealed::SealedText;
-pub(super) use table::RunTokenLimits;
+pub(super) use table::{RUN_TOKEN_LIMITS, RunTokenLimits};
 
 use ended::{EndedTokenWriter, ended_token_key};
 use sealed::RunTokenSealer;
 use table::{LiveToken, LiveTokenTable, RemovedToken};
 
 use super::end::TokenEndListeners;
+use super::error::{TokenError, TokenMintError};
+use super::metadata::Token;
+use super::new_token::NewToken;
 use super::text::{SecretDigest, TokenText};
-use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens};
 use crate::call_reports::{ToolCallReporter, tool_call_channel};
 use crate::records::Records;
 use crate::seal::Sealer;
 use crate::spawner::Spawner;
 use agent_core::clock::Clock;
-use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::ReportedToolCalls;
-use agent_core::run_token::{RunToken, RunTokens};
+use agent_core::run_token::RunToken;
 use agent_core::secret::Secret;
-use agent_core::tool::{ExecutionContext, ToolSpec};
-
-/// Maximum number of run tokens in a process.
-const MAX_RUN_TOKENS: usize = 50_000;
-/// Maximum number of run tokens of one company in a process.
-const MAX_RUN_TOKENS_PER_COMPANY: usize = MAX_RUN_TOKENS / 4;
-
-/// The limits of a process.
-pub(super) const RUN_TOKEN_LIMITS: RunTokenLimits =
-    RunTokenLimits { process: MAX_RUN_TOKENS, company: MAX_RUN_TOKENS_PER_COMPANY };
 
 /// The run tokens of this process that are valid.
 pub(super) struct RunTokenTable {
@@ -187,7 +178,7 @@ impl RunTokenTable {
     }
 
     /// Waits until the ends of tokens are known to the other processes.
-    async fn flush_ended(&self) {
+    pub(super) async fn flush_ended(&self) {
         if let Some(sharing) = &self.live.sharing {
             sharing.ended.flush().await;
         }
@@ -196,21 +187,6 @@ impl RunTokenTable {
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 4] {
         self.live.lock().sizes()
-    }
-}
-
-impl Tokens {
-    /// Makes the run tokens valid at every process with the same store and the same key, with which `sealer` seals their
-    /// texts. `spawner` runs the task that tells the other processes of tokens that end before their expiry. Without a
-    /// key nothing changes. Must be called before the first token is issued.
-    #[must_use]
-    pub fn with_shared_run_tokens(mut self, sealer: Arc<Sealer>, spawner: Arc<dyn Spawner>) -> Self {
-        if sealer.has_key() {
-            let sharing = TokenSharing::new(sealer, self.records.clone(), self.clock.clone(), spawner);
-            let (clock, ended) = (self.clock.clone(), self.ended.clone());
-            self.runs = RunTokenTable::new(clock, RUN_TOKEN_LIMITS, ended, Some(sharing));
-        }
-        self
     }
 }
 
@@ -256,33 +232,5 @@ impl Drop for IssuedRunToken {
 impl fmt::Debug for IssuedRunToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IssuedRunToken").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl RunTokens for Tokens {
-    fn issue(
-        &self,
-        context: &ExecutionContext,
-        tools: &[Arc<ToolSpec>],
-        ttl: Duration,
-    ) -> Result<Arc<dyn RunToken>, AgentError> {
-        let grant = McpGrant {
-            user_id: context.user_id.clone(),
-            todo_list_id: context.todo_list_id.clone(),
-            tools: Some(tools.iter().map(|tool| tool.name.clone()).collect()),
-            timezone: context.timezone.clone(),
-            run_id: Some(context.run_id.clone()),
-            token_id: context.token_id.clone(),
-            can_suspend: context.can_suspend,
-        };
-        let new = NewToken::new(&*context.company_id, &*context.agent_id, Grant::Mcp(grant));
-        let token = self.mint_run(NewToken { ttl: Some(ttl), ..new }).map_err(|error| {
-            let kind = match error {
-                TokenMintError::TooManyRunTokens => AgentErrorKind::RateLimited,
-                _ => AgentErrorKind::Internal,
-            };
-            AgentError::new(kind, "the run token cannot be issued").with_source(error)
-        })?;
-        Ok(Arc::new(token))
     }
 }

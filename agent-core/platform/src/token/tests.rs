@@ -1,6 +1,7 @@
 use agent_core::run_token::RunToken as _;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};

@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
-use super::{Grant, TokenMintError};
+use super::error::TokenMintError;
+use super::grant::Grant;
 use agent_core::secret::Secret;
 
 const WIDGET_PREFIX: &str = "agw_";

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AGENT_TOKENS, MAX_TOKENS_PER_USER, StoredToken, TOKENS, TokenMintError, Tokens};
+use super::error::TokenMintError;
+use super::{AGENT_TOKENS, MAX_TOKENS_PER_USER, StoredToken, TOKENS, Tokens};
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
     Write, to_json,

@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{ToolServices, schema};
+use super::schema;
+use super::services::ToolServices;
 use crate::records::{Records, StoreError};
 use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, Retriever, RetrieverConfig};
 use crate::roles::RoleStore;

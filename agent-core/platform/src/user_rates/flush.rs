@@ -12,13 +12,15 @@ use agent_core::ids::CompanyId;
 use futures_channel::oneshot;
 use futures_util::future::select;
 
-use super::table::{CountedRequest, Meter, MeterId};
-use super::{FLUSH_INTERVAL, Metering, RETRY_INTERVAL};
+use super::metering::Metering;
+use super::table::{CountedRequest, FLUSH_INTERVAL, Meter, MeterId};
 use crate::minute_rate::{AdmittedBatch, MinuteState, RateLimitError};
 use crate::records::{Key, Precondition, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
 
 /// Maximum number of meters in a commit.
 const MAX_METERS_PER_COMMIT: usize = 200;
+/// Time for which a process counts by itself after the store has failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The task. If it is dropped before its end, the next request starts another one.
 pub(super) struct FlushTask {

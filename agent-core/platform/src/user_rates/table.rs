@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 use agent_core::ids::{CompanyId, UserId};
 use futures_channel::oneshot;
 
-use super::{FLUSH_INTERVAL, UserRate};
+use super::limits::UserRate;
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::minute_rate::{AdmittedBatch, MinuteState, MinuteUse, RateLimitError};
 use crate::records::Key;
+
+/// Minimum time between two commits of a company's requests that were admitted already.
+pub(super) const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A meter within the company.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

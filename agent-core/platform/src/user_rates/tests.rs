@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 
+use super::table::FLUSH_INTERVAL;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, RecordsExt, Write};

@@ -7,78 +7,29 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::{Document, Memory, TodoList, User, collection};
 use crate::roles::{RoleFinding, unknown_fields, unknown_names, warnings};
-use crate::workspace::Assignment;
-use agent_core::ids::CompanyId;
-use agent_core::role::RoleBlock;
 
 mod check;
+mod content;
 mod export;
+mod fault;
 mod import;
 mod locate;
 mod references;
 
 use check::MAX_FAULTS;
+pub use content::{FreeFormItem, WorkspaceFile};
 pub use export::ExportError;
+pub use fault::FileFault;
 pub use import::ImportSummary;
 use locate::{JsonPath, locate};
 pub use references::ReferenceError;
 
 /// Maximum size of a workspace file, in bytes.
 pub const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
-
-/// Content of a workspace file. All lists are optional; unknown fields are ignored, except those of agents.
-///
-/// A todo list's owner and a memory's agent need not be in the file; they may already be in the store.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WorkspaceFile {
-    /// Users.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub users: Vec<User>,
-    /// Role blocks of agents.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub agents: Vec<RoleBlock>,
-    /// Documents.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub documents: Vec<Document>,
-    /// Todo lists with their todos.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub todo_lists: Vec<TodoList>,
-    /// Initial memory of agents: `{"id","companyId","agentId","userId"?,"folder"?,"text"}`. An entry without a user
-    /// is shared by the company, and used where the role's `memoryScope` is `company`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub memories: Vec<Memory>,
-    /// Plans, stored as given.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plans: Vec<FreeFormItem>,
-    /// Epics, stored as given.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub epics: Vec<FreeFormItem>,
-    /// Metrics, stored as given.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub metrics: Vec<FreeFormItem>,
-    /// Tool assignments.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub assignments: Vec<Assignment>,
-}
-
-/// Item of a free-form list: only the id and the company are typed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FreeFormItem {
-    /// Identifier, unique in its company and list.
-    pub id: String,
-    /// Company of the item.
-    pub company_id: CompanyId,
-    /// All other fields.
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
 
 impl WorkspaceFile {
     /// Parses and validates a file. All faults that [`apply`](Self::apply) could report without reading the store are
@@ -163,15 +114,6 @@ impl WorkspaceFile {
         })?;
         Self::parse_stored(&text).map(|_| text)
     }
-
-    /// Returns the free-form lists under their names in the file, which are also their collections.
-    fn free_form_lists(&self) -> [(&'static str, &[FreeFormItem]); 3] {
-        [
-            (collection::PLANS, &self.plans),
-            (collection::EPICS, &self.epics),
-            (collection::METRICS, &self.metrics),
-        ]
-    }
 }
 
 /// Returns the paths in the file of what was found in the agent at this index.
@@ -191,19 +133,6 @@ pub struct WorkspaceFileError {
     pub faults: Vec<FileFault>,
 }
 
-/// Fault of a workspace file, with its position.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileFault {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column, in characters from 1.
-    pub column: usize,
-    /// Path of the field, such as `agents[2].content.rules[0]`; empty for the file as a whole.
-    pub path: String,
-    /// Description of the fault.
-    pub message: String,
-}
-
 impl WorkspaceFileError {
     /// Creates an error of faults at these paths in `text`.
     fn locate(text: &str, faults: Vec<(JsonPath, String)>) -> Self {
@@ -217,14 +146,6 @@ impl WorkspaceFileError {
 
     fn for_whole_file(message: String) -> Self {
         Self { faults: vec![FileFault { line: 1, column: 1, path: String::new(), message }] }
-    }
-}
-
-impl fmt::Display for FileFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, column, path, message } = self;
-        write!(f, "line {line}, column {column}: ")?;
-        if path.is_empty() { f.write_str(message) } else { write!(f, "{path}: {message}") }
     }
 }
 

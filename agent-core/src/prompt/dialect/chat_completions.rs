@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
 
-use super::media_placeholder;
 use crate::message::{ContentPart, MediaSource};
 
 /// A content part of Chat Completions.
@@ -61,6 +60,21 @@ impl<'a> ChatPart<'a> {
     /// Returns a text note in place of a part that cannot be represented.
     pub(super) fn placeholder(part: &ContentPart) -> Self {
         Self::Text { text: media_placeholder(part).into() }
+    }
+}
+
+/// Returns a text note in place of a part that the dialect cannot represent. It never contains the media bytes.
+fn media_placeholder(part: &ContentPart) -> String {
+    let (kind, source) = match part {
+        ContentPart::Text { text } => return text.clone(),
+        ContentPart::Image { source } => ("image", source),
+        ContentPart::Audio { source } => ("audio", source),
+        ContentPart::Video { source } => ("video", source),
+        ContentPart::Document { source } => ("document", source),
+    };
+    match source {
+        MediaSource::Data { mime_type, .. } => format!("[{kind} of type {mime_type}, not shown]"),
+        MediaSource::Url { value, .. } => format!("[{kind} at {value}]"),
     }
 }
 

@@ -2,6 +2,7 @@ use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use tokio::sync::oneshot;
 
+use super::super::services::REVOKE_TIMEOUT;
 use super::*;
 
 fn reason(result: Result<AccessToken, CodingTokenError>) -> SignInReason {

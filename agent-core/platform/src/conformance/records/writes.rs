@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::{done, fill, get, ids, key, put, put_of, things};
+use super::calls::{done, fill, get, ids, key, put, put_of, things};
 use crate::records::{
     Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, RecordCounter, Records, RecordsExt, StoreError,
     Write,

@@ -2,7 +2,7 @@
 
 use agent_core::message::{Message, Role};
 
-use super::{NodeOrigin, RunTriggerKind};
+use super::super::{NodeOrigin, RunTriggerKind};
 
 /// Place of a run in the tree, and its new messages.
 #[derive(Debug)]

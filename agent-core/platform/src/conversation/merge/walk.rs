@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use agent_core::message::{Message, Role};
 
 use super::super::tree::Tree;
-use super::super::{ContentHash, NodeRole};
+use super::super::{ContentHash, ConversationError, NodeId, NodeLink, NodeRole, NodeStatus, RunTriggerKind};
 use super::choice::Choice;
-use super::{ConversationError, Envelope, NodeId, NodeLink, NodeStatus, RunTriggerKind, UiTrigger};
+use super::envelope::{Envelope, UiTrigger};
 
 /// The tree with indices by id, turn and content. Of several nodes under one key the newest counts.
 pub(super) struct Walk<'l> {

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 
 use agent_core::role::{AgentServer, EmbeddedAi, RetrySettings};
 
-use super::{RoleFinding, SERVER_PROVIDERS, check_model_provider, check_provider, is_blank};
+use super::finding::RoleFinding;
+use super::provider::{SERVER_PROVIDERS, check_model_provider, check_provider, is_blank};
 use crate::fallback::MAX_FALLBACKS;
 
 /// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.

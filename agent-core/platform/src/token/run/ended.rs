@@ -12,8 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::super::Tokens;
-use super::MAX_RUN_TOKENS;
+use super::table::MAX_RUN_TOKENS;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Records, StoreError, Write, to_json,
 };
@@ -169,37 +168,33 @@ impl Drop for WriterTask {
     }
 }
 
-impl Tokens {
-    /// Waits until the ends of this process's run tokens are known to the other processes, before it exits.
-    pub async fn flush_ended_run_tokens(&self) {
-        self.runs.flush_ended().await;
-    }
-
-    /// Deletes the records of ended run tokens that have expired, a bounded number of them.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn delete_expired_ended_run_tokens(&self) -> Result<(), StoreError> {
-        let ended = Collection::of_platform(ENDED_TOKENS)?;
-        let now = self.clock.now().checked_sub(RETENTION_AFTER_EXPIRY).unwrap_or(UNIX_EPOCH);
-        let first_kept = ended_token_key(Uuid::nil(), now)?;
-        for _ in 0..MAX_PAGES_PER_PASS {
-            let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-            let page = self.records.list(&ended, &list).await?;
-            let is_full = page.next_cursor.is_some();
-            let listed = page.records.len();
-            let expired = page.records.into_iter().take_while(|record| *record.id < *first_kept.id());
-            let delete = |id| Ok(Write::Delete { key: ended.key(id)?, precondition: Precondition::Any });
-            let deletes: Vec<Write> =
-                expired.map(|record| delete(record.id)).collect::<Result<_, StoreError>>()?;
-            let has_more = is_full && deletes.len() == listed;
-            if !deletes.is_empty() {
-                self.records.commit(deletes).await?;
-            }
-            if !has_more {
-                break;
-            }
+/// Deletes the records of tokens that have expired at `now`, a bounded number of them.
+///
+/// # Errors
+/// Errors of the store.
+pub(in crate::token) async fn delete_expired(
+    records: &dyn Records,
+    now: SystemTime,
+) -> Result<(), StoreError> {
+    let ended = Collection::of_platform(ENDED_TOKENS)?;
+    let kept_since = now.checked_sub(RETENTION_AFTER_EXPIRY).unwrap_or(UNIX_EPOCH);
+    let first_kept = ended_token_key(Uuid::nil(), kept_since)?;
+    for _ in 0..MAX_PAGES_PER_PASS {
+        let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let page = records.list(&ended, &list).await?;
+        let is_full = page.next_cursor.is_some();
+        let listed = page.records.len();
+        let expired = page.records.into_iter().take_while(|record| *record.id < *first_kept.id());
+        let delete = |id| Ok(Write::Delete { key: ended.key(id)?, precondition: Precondition::Any });
+        let deletes: Vec<Write> =
+            expired.map(|record| delete(record.id)).collect::<Result<_, StoreError>>()?;
+        let has_more = is_full && deletes.len() == listed;
+        if !deletes.is_empty() {
+            records.commit(deletes).await?;
         }
-        Ok(())
+        if !has_more {
+            break;
+        }
     }
+    Ok(())
 }

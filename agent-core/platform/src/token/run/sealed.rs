@@ -11,7 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::super::{Token, TokenError};
+use super::super::error::TokenError;
+use super::super::metadata::Token;
 use crate::seal::Sealer;
 use agent_core::secret::Secret;
 

@@ -6,9 +6,15 @@ use std::time::SystemTime;
 use agent_core::ids::CompanyId;
 use uuid::Uuid;
 
+use super::super::error::TokenMintError;
+use super::super::metadata::Token;
 use super::super::text::SecretDigest;
-use super::super::{Token, TokenMintError};
 use crate::call_reports::ToolCallReporter;
+
+/// Maximum number of run tokens in a process.
+pub(super) const MAX_RUN_TOKENS: usize = 50_000;
+/// Maximum number of run tokens of one company in a process.
+const MAX_RUN_TOKENS_PER_COMPANY: usize = MAX_RUN_TOKENS / 4;
 
 /// Maximum number of expired tokens that one insertion removes. It exceeds one, so that they cannot accumulate.
 const MAX_EXPIRED_PER_INSERT: usize = 8;
@@ -19,6 +25,10 @@ pub(in crate::token) struct RunTokenLimits {
     pub(in crate::token) process: usize,
     pub(in crate::token) company: usize,
 }
+
+/// The limits of a process.
+pub(in crate::token) const RUN_TOKEN_LIMITS: RunTokenLimits =
+    RunTokenLimits { process: MAX_RUN_TOKENS, company: MAX_RUN_TOKENS_PER_COMPANY };
 
 /// A run token and the sink for reports of calls made with it.
 pub(super) struct LiveToken {

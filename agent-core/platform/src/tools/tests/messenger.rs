@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use expect_test::expect;
 
 use super::*;
-use crate::messenger::MessengerError;
+use crate::messenger::{Messenger, MessengerError};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 

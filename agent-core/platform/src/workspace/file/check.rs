@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use serde::Serialize;
 
-use super::WorkspaceFile;
+use super::content::WorkspaceFile;
 use super::locate::JsonPath;
 use crate::ids::check_id;
 use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};

@@ -2,7 +2,8 @@
 
 use serde::de::DeserializeOwned;
 
-use super::{MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError};
+use super::content::WorkspaceFile;
+use super::{MAX_FILE_BYTES, WorkspaceFileError};
 use crate::records::{Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, MAX_WRITES, StoreError};
 use crate::roles::ROLES;
 use crate::workspace::collection;

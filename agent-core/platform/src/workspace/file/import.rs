@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::WorkspaceFile;
+use super::content::WorkspaceFile;
 use crate::records::{Key, Precondition, Record, StoreError, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole};
 use crate::workspace::assignment_key;

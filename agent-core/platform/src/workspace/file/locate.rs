@@ -7,7 +7,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 
-use super::FileFault;
+use super::fault::FileFault;
 
 /// Path from the root of the file to a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

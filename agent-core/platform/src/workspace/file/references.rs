@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::check::MAX_FAULTS;
+use super::content::WorkspaceFile;
 use super::locate::JsonPath;
-use super::{WorkspaceFile, WorkspaceFileError, at_agent};
+use super::{WorkspaceFileError, at_agent};
 use crate::providers::{named_providers, provider_key};
 use crate::records::{Records, StoreError};
 use crate::roles::company_provider_faults;

@@ -19,8 +19,10 @@ use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
 use crate::testing::ScriptedExtractor;
 use crate::workspace::{
-    MAX_TODOS, MemoryFolder, NewUpload, create_todo, get_document, get_todo_list, get_user, list_memories,
+    Document, MAX_TODOS, MemoryFolder, NewUpload, collection, create_todo, get_document, get_todo_list,
+    get_user, list_memories,
 };
+use agent_core::ids::CompanyId;
 use agent_core::tool::ExecutionContext;
 
 const DEMO: &str = r#"{

@@ -1,23 +1,77 @@
-//! Validation of the fields of a new token.
+//! Parameters of tokens to be created, and their validation.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::{ApiGrant, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, NewToken, TokenMintError, WidgetGrant};
+use super::error::TokenMintError;
+use super::grant::{ApiGrant, Grant, McpGrant, WidgetGrant};
+use super::metadata::Token;
+use super::text::TokenText;
+use super::time;
 use crate::ids::check_id;
 use crate::records::MAX_ID_BYTES;
-use agent_core::ids::AgentId;
+use agent_core::ids::{AgentId, CompanyId};
 
+/// Maximum number of agents for which an API token is valid.
+pub const MAX_AGENTS_PER_TOKEN: usize = 50;
 /// Maximum number of origins in a widget token.
-pub(crate) const MAX_ORIGINS_PER_TOKEN: usize = 100;
+const MAX_ORIGINS_PER_TOKEN: usize = 100;
 /// Maximum length of an origin, in bytes: a scheme, a host name of full length, and a port.
-pub(crate) const MAX_ORIGIN_BYTES: usize = 300;
+const MAX_ORIGIN_BYTES: usize = 300;
 /// Maximum number of tools in an MCP token.
-pub(crate) const MAX_TOOLS_PER_TOKEN: usize = 500;
+const MAX_TOOLS_PER_TOKEN: usize = 500;
 /// Maximum length of a label, in bytes.
-pub(crate) const MAX_LABEL_BYTES: usize = 200;
+const MAX_LABEL_BYTES: usize = 200;
 
-pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
+/// Parameters of a token to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewToken {
+    /// The company of the agent.
+    pub company_id: CompanyId,
+    /// The agent. The caller must have checked that it exists.
+    pub agent_id: AgentId,
+    /// Permissions of the bearer.
+    pub grant: Grant,
+    /// Lifetime; unlimited if absent.
+    pub ttl: Option<Duration>,
+    /// Label given by the creator.
+    pub label: Option<String>,
+}
+
+impl NewToken {
+    /// Creates parameters for a token that is valid until it is revoked.
+    pub fn new(company_id: impl Into<CompanyId>, agent_id: impl Into<AgentId>, grant: Grant) -> Self {
+        Self { company_id: company_id.into(), agent_id: agent_id.into(), grant, ttl: None, label: None }
+    }
+
+    /// Creates parameters for an API token that is valid until it is revoked.
+    pub fn api(company_id: impl Into<CompanyId>, grant: ApiGrant) -> Self {
+        let first = grant.agents.first().cloned().unwrap_or_default();
+        Self::new(company_id, first, Grant::Api(grant))
+    }
+
+    /// Creates the token and its text, with creation time `now`.
+    pub(super) fn create(self, now: SystemTime) -> Result<(Token, TokenText), TokenMintError> {
+        check_new_token(&self)?;
+        let text = TokenText::random(&self.grant)?;
+        let created_at = time::to_millis(now);
+        let end = |ttl| created_at.checked_add(ttl).filter(|end| time::is_representable(*end));
+        let end = |ttl| end(ttl).map(time::to_millis);
+        let token = Token {
+            id: text.id.to_string(),
+            company_id: self.company_id,
+            agent_id: self.agent_id,
+            grant: self.grant,
+            created_at,
+            expires_at: self.ttl.map(|ttl| end(ttl).ok_or_else(TokenMintError::ttl)).transpose()?,
+            revoked_at: None,
+            label: self.label,
+        };
+        Ok((token, text))
+    }
+}
+
+fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
     check_token_line("companyId", &new.company_id, MAX_ID_BYTES)?;
     check_token_line("agentId", &new.agent_id, MAX_ID_BYTES)?;
     check_optional_token_line("label", new.label.as_deref(), MAX_LABEL_BYTES)?;

@@ -1,0 +1,88 @@
+//! Ends of runs in commits.
+
+use super::super::time::whole_millis;
+use super::super::{
+    ConversationError, EndRun, Run, RunEvents, RunRecord, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+};
+use super::decisions::{approvals, complete_calls};
+use super::queue::{leave_queue, set_idle};
+use super::{KnownNodes, Placement, StoredRun, apply_nodes};
+
+/// Rows that the end of a run reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndRows {
+    /// The run.
+    pub run: StoredRun,
+    /// The run that it continues.
+    pub continued: Option<Run>,
+    /// Its thread.
+    pub thread: Thread,
+    /// Nodes of [`referenced_ids`](super::referenced_ids).
+    pub known: KnownNodes,
+}
+
+/// Rows that the end of a run writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndCommit {
+    /// The thread.
+    pub thread: Thread,
+    /// New nodes.
+    pub nodes: Vec<StoredNode>,
+    /// The run.
+    pub run: Run,
+    /// The run that it continues.
+    pub continued: Option<Run>,
+}
+
+/// Ends a run. The answer is stored even if it exceeds the thread's limits.
+///
+/// # Errors
+/// See [`Conversations::end_run`](super::super::Conversations::end_run).
+pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationError> {
+    let EndRows { run: StoredRun { run, process }, mut continued, mut thread, known } = rows;
+    let now = whole_millis(end.now);
+    if process != end.process {
+        return Err(ConversationError::RunEnded { run: Box::new(run) });
+    }
+    let mut run = match run.clone().step(RunStep::End(end.ending.clone()), now) {
+        Ok(ended) => ended,
+        Err(_) => return Err(ConversationError::RunEnded { run: Box::new(run) }),
+    };
+    let mut placement = Placement::new(&thread, known, now);
+    placement.run = Some((run.turn_id.clone(), run.id.clone()));
+    let mut nodes = end.nodes.clone();
+    if let Some(continued) = &mut continued {
+        complete_calls(continued, &run, &mut nodes);
+    }
+    run.approvals = approvals(&run, &nodes, now);
+    let nodes = placement.add_all(nodes, false)?;
+    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
+    run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
+    run.backend = end.backend.clone().or(run.backend);
+    RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt } = end.record.clone();
+    run.events = RunEvents {
+        count: end.log.chunks.last().map_or(0, |chunk| chunk.last + 1),
+        complete: !end.log.is_incomplete && !end.log.chunks.is_empty(),
+        until: end.log.until.map(whole_millis),
+    };
+    thread.version += 1;
+    apply_nodes(&mut thread, &nodes, now);
+    free(&mut thread, &run);
+    Ok(EndCommit { thread, nodes, run, continued })
+}
+
+/// Frees the thread of a run that has ended.
+fn free(thread: &mut Thread, run: &Run) {
+    leave_queue(thread, &run.id);
+    if thread.active_run_id.as_ref() != Some(&run.id) {
+        return;
+    }
+    thread.active_run_id = None;
+    thread.open_run_id = None;
+    match (run.state, run.pending_calls().is_empty()) {
+        (RunState::Waiting, _) => thread.status = ThreadStatus::Waiting,
+        (RunState::Completed, false) => thread.status = ThreadStatus::AwaitingTools,
+        _ => return set_idle(thread),
+    }
+    thread.open_run_id = Some(run.id.clone());
+}
