@@ -2,6 +2,7 @@
 //! reported as warnings. Pure. Roles that were stored before a check existed are read without it.
 
 mod fallbacks;
+mod prices;
 
 use std::sync::LazyLock;
 
@@ -16,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
+use prices::{PriceFault, model_price_faults, server_price_faults};
 
 use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
@@ -174,6 +176,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         unknown_tools(found, &format!("{at}.agentServerTools"), tools);
         check_server_fallbacks(found, at, server);
         check_parameters(found, at, server_parameters(server));
+        found.extend(server_price_faults(server).into_iter().map(|fault| price_finding(at, fault)));
     };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
     unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
@@ -191,6 +194,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
                 check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
                 check_model_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, parameters_of(embedded));
+                found.extend(model_price_faults(embedded).into_iter().map(|fault| price_finding(&at, fault)));
                 let format = embedded.response_format.as_deref().map(check_response_format);
                 if let Some(Err(fault)) = format {
                     let path = format!("{at}.responseFormat.{}", fault.path);
@@ -229,6 +233,10 @@ fn check_parameters<'a>(
             found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.name), fault.message));
         }
     }
+}
+
+fn price_finding(at: &str, fault: PriceFault) -> RoleFinding {
+    RoleFinding::new(format!("{at}.{}", fault.path), fault.message)
 }
 
 /// Returns the parameters of a runtime's model and of its fallbacks, with their paths.
@@ -322,6 +330,7 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
             ("agentServerLocalUrl", agent_server.agent_server_local_url.is_some()),
             ("agentServerApiKey", agent_server.agent_server_api_key.is_some()),
             ("parameters", !agent_server.parameters.is_empty()),
+            ("prices", !agent_server.prices.is_empty()),
             ("retry", agent_server.retry.is_some()),
             ("fallbacks", !agent_server.fallbacks.is_empty()),
         ] {
