@@ -16,6 +16,7 @@ mod default_limits;
 mod disconnects;
 mod hostile;
 mod kill;
+mod prices;
 
 use crate::support::{client, expect_problem, parse_events, poll_until, workspace};
 

@@ -237,8 +237,7 @@ impl Event {
         matches!(self, Self::RunFinished { .. } | Self::RunError { .. })
     }
 
-    /// Returns the delta of a text message, a reasoning message or a call's arguments, with the identifier of the
-    /// message or call to which it is appended.
+    /// Returns the delta of a message's text or reasoning, or of a call's arguments, with the identifier of its owner.
     pub fn delta(&self) -> Option<(&Id, &str)> {
         match self {
             Self::TextMessageContent { message_id: id, delta }

@@ -45,8 +45,7 @@ pub struct Message {
     /// Items of an assistant message in the provider's own format, in order. No client sends or receives them.
     #[serde(skip)]
     pub provider_items: Vec<ProviderItem>,
-    /// Context with which a user message was sent in an earlier prompt; empty if there was none, `None` if it is not
-    /// known. No client sends or receives it.
+    /// Context that a user message had in an earlier prompt; empty if none, `None` if unknown. No client sends or gets it.
     #[serde(skip)]
     pub sent_context: Option<Arc<str>>,
 }

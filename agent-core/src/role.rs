@@ -259,6 +259,9 @@ pub struct AgentServer {
     /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
+    /// Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub prices: Box<Map<String, Value>>,
     /// Limits on the calls of the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySettings>,
@@ -320,8 +323,7 @@ impl<'de> Deserialize<'de> for Container {
             #[serde(default = "Option::default")]
             content: Option<T>,
         }
-        // The name decides the type of the content and may follow it, so the whole value is buffered first; an error in
-        // it must then name its field itself.
+        // The name decides the content's type and may follow it, so the value is buffered; its errors name their field.
         fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: Value) -> Result<T, E> {
             let read: Result<ContainerContent<T>, _> = serde_path_to_error::deserialize(container);
             Ok(read.map_err(E::custom)?.content.unwrap_or_default())
@@ -408,6 +410,9 @@ pub struct EmbeddedAi {
     /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
+    /// Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub prices: Box<Map<String, Value>>,
     /// Format of the answers, of this model and of its fallbacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<Arc<ResponseFormat>>,

@@ -10,8 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Secret(String);
 
 impl Secret {
-    /// Placeholder for a secret wherever it is shown. In a role that is saved it stands for the stored secret, so that
-    /// a masked role can be sent back unchanged.
+    /// Placeholder for a shown secret. In a role that is saved it stands for the stored one, so a role can be sent back.
     pub const MASK: &str = "***";
 
     /// Wraps a secret.

@@ -190,8 +190,7 @@ pub fn select_backend(role: &RoleBlock) -> Selection {
     Selection { choice, rules }
 }
 
-/// Selects the backend for `role`; if no rule matches, the first container whose name `is_registered` accepts
-/// selects a custom backend.
+/// Selects the backend for `role`; if no rule matches, the custom one of the first container that `is_registered` accepts.
 pub(crate) fn select_with_custom(role: &RoleBlock, is_registered: impl Fn(&str) -> bool) -> Selection {
     let selection = select_backend(role);
     let custom = || {

@@ -174,8 +174,7 @@ pub trait Tool: Send + Sync + 'static {
     /// Returns the definition, which is the same on every call.
     fn spec(&self) -> Arc<ToolSpec>;
 
-    /// Executes a call. Dropping the future cancels it. Run CPU-bound work on a separate thread, since all calls
-    /// of a turn share one task.
+    /// Executes a call. Dropping the future cancels it. Run CPU-bound work on another thread: a turn's calls share a task.
     async fn call(
         &self,
         context: &ExecutionContext,

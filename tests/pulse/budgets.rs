@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use agent_core::clock::SystemClock;
+use agent_jobs::job::{Job, JobPayload, JobScope, NewJob};
+use agent_jobs::schedule::Schedule;
 use agent_platform::records::Precondition;
 use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets};
 use futures_util::future::join_all;
@@ -10,20 +12,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::support::expect_problem;
-use crate::support::vendor::Vendor;
+use crate::support::vendor::{Vendor, answer};
 
 const JOBS: usize = 24;
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// Longest time for which the scheduler waits because it was asked to, and by which it extends that time, with the time that
 /// an answer may take.
 const MAX_WAIT: SignedDuration = SignedDuration::from_hours(24);
 const MAX_SPREAD: SignedDuration = SignedDuration::from_secs(90);
 
-/// Forbids the company to spend anything this month.
-async fn forbid_spending(stores: &Stores) {
+/// Sets the company's budget of tokens for this month.
+async fn set_budget(stores: &Stores, tokens: u64) {
     let spawner = Arc::new(|task| drop(tokio::spawn(task)));
     let (records, usage) = (stores.records.clone(), stores.usage.clone());
     let budgets = Budgets::new(records, usage, Arc::new(SystemClock), spawner, BudgetOptions::default());
-    let body = json!({"limits": [{"unit": "tokens", "amount": 0, "window": "month"}]});
+    let body = json!({"limits": [{"unit": "tokens", "amount": tokens, "window": "month"}]});
     let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("valid");
     let subject = (BudgetKind::Company, "c1");
     budgets.put(&"c1".into(), subject, &budget, Precondition::Any).await.expect("written");
@@ -37,7 +40,7 @@ fn question() -> Value {
 async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
     let vendor = Vendor::start().await;
     let bench = open(&vendor.base_url(), &[]).await;
-    forbid_spending(&bench.stores).await;
+    set_budget(&bench.stores, 0).await;
     let refused = deliver_callback(&bench.app, &delivery(question(), "j1", 1)).await;
     let wait: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     let problem = expect_problem(refused, 402, "BUDGET_EXCEEDED").await;
@@ -56,6 +59,10 @@ async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
         let path = format!("/jobs/{id}");
         let look = async || request_scheduler(&bench.scheduler, "GET", &path, None).await;
         let job = poll_until(look, |job| job["state"] == "retryable").await;
+        assert_eq!(job["attempt"], 0, "it has used up no attempt: {job}");
+        assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
+        assert_eq!(job["attempts"][0]["status"], 402, "{job}");
+        assert!(job["lastError"].as_str().is_some_and(|error| error.contains("BUDGET_EXCEEDED")), "{job}");
         let due: Timestamp = job["executeAt"].as_str().expect("text").parse().expect("a time");
         let earliest = resets_at.min(began + MAX_WAIT);
         let latest = resets_at.min(Timestamp::now() + MAX_WAIT) + MAX_SPREAD;
@@ -65,6 +72,46 @@ async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
     // All of them were asked to wait for the same time.
     assert!(seconds.len() >= 5, "{JOBS} jobs come in {} seconds", seconds.len());
     assert!(vendor.received().is_empty(), "no model was called");
+}
+
+/// Without the rule, a job with one attempt would get a dead letter by its first refusal.
+#[tokio::test]
+async fn an_occurrence_whose_budget_is_spent_waits_for_it_and_is_not_discarded() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["The basil has grown."])]);
+    let (stores, port) = (server::stores(&workspace(&vendor.base_url())).await, free_port());
+    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+    let _app = app(&stores, "http://127.0.0.1:9", port, &[]).await;
+    set_budget(&stores, 0).await;
+
+    let payload: JobPayload = serde_json::from_value(question()).expect("a payload");
+    let an_hour_ago = Timestamp::now() - HOUR;
+    let schedule = Schedule::Every { every: HOUR.unsigned_abs(), anchor: an_hour_ago };
+    let job = Job::new(NewJob { max_attempts: 1, ..NewJob::new(payload, schedule) }, an_hour_ago);
+    let path = format!("/jobs/{}", job.id);
+    let (scheduler, jobs) = scheduler_with(&callback, job.clone()).await;
+    let look = async || request_scheduler(&scheduler, "GET", &path, None).await;
+    let waiting = poll_until(look, |job| job["state"] == "retryable").await;
+    assert_eq!((&waiting["occurrence"], &waiting["attempt"]), (&json!(1), &json!(0)), "{waiting}");
+    assert!(vendor.received().is_empty(), "no model was called");
+
+    // The time for which it waits is over, and there is room in the budget.
+    set_budget(&stores, 1_000_000).await;
+    let waiting = jobs.get(&JobScope::default(), &job.id).await.expect("read").expect("the job");
+    assert!(waiting.dead_letters.is_empty(), "{waiting:?}");
+    let (scheduler, _) = scheduler_with(&callback, Job { due: Timestamp::now(), ..waiting }).await;
+    let look = async || request_scheduler(&scheduler, "GET", &path, None).await;
+    let done = poll_until(look, |job| job["occurrence"] == 2).await;
+    assert_eq!((&done["state"], &done["lastError"]), (&json!("scheduled"), &Value::Null), "{done}");
+    assert_eq!(vendor.received().len(), 1, "the occurrence has run once");
+    assert_eq!(notification_texts(&stores).await.len(), 1);
+}
+
+/// Starts a scheduler whose store has one job.
+async fn scheduler_with(callback: &str, job: Job) -> (Server, Arc<dyn JobStore>) {
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    jobs.insert(vec![job]).await.expect("stored");
+    (server::scheduler(jobs.clone(), callback, &[]).await, jobs)
 }
 
 fn seconds_until(time: Timestamp) -> u64 {

@@ -49,6 +49,7 @@ pub mod claim;
 mod memory;
 pub mod moment;
 mod occurrence;
+mod outcome;
 mod payload;
 mod retry;
 mod signal;
@@ -58,10 +59,11 @@ mod view;
 
 pub use memory::MemoryJobStore;
 pub use occurrence::occurrence_key;
+pub use outcome::AttemptOutcome;
 pub use payload::{JobKind, JobPayload, PayloadError};
 pub use retry::backoff;
 pub use signal::WakeSignal;
-pub use step::{AttemptOutcome, Step, StepError, StepOutcome, StepResult};
+pub use step::{Step, StepError, StepOutcome, StepResult};
 pub use store::{
     CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobOrder, JobPage,
     JobScope, JobStore, MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,
@@ -233,8 +235,8 @@ pub struct MisfireDecision {
     /// Next scheduled time after this occurrence, according to the misfire policy.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     pub next: Option<Timestamp>,
-    /// True if the receiver may know the occurrence, since it is redriven or its delivery was deferred; the misfire
-    /// policy does not skip it.
+    /// True if the receiver may know the occurrence, since it is redriven or its delivery was deferred or postponed; the
+    /// misfire policy does not skip it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
 }

@@ -158,6 +158,22 @@ impl CatalogModel {
     }
 }
 
+impl ModelPrice {
+    /// Text in the place of a date, for the prices that a role sets.
+    pub const OF_ROLE: &'static str = "role";
+
+    /// Reads the prices of a role's container; `None` if it has none.
+    ///
+    /// # Errors
+    /// The members that are unknown, missing or no prices.
+    pub(crate) fn of_role(members: &Map<String, Value>) -> Result<Option<Self>, Vec<EntryFault>> {
+        if members.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Self { prices: file::read_prices(members)?, as_of: Self::OF_ROLE.to_owned() }))
+    }
+}
+
 fn has_window(model: &&CatalogModel) -> bool {
     model.context_window.is_some()
 }

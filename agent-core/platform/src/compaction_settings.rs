@@ -132,6 +132,8 @@ impl CompactionSettings {
                 parameters: parameters.clone(),
                 reasoning_effort: None,
                 token_limits: Default::default(),
+                // The prices are those of the agent's own model.
+                prices: if model.is_none() { own.prices.clone() } else { Default::default() },
                 ..own.clone()
             },
             _ => EmbeddedAi {

@@ -50,6 +50,7 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             api_key,
             reasoning_effort,
             parameters,
+            prices: _,
             response_format,
             retry: _,
             fallbacks,

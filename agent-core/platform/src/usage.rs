@@ -34,7 +34,8 @@ pub use expired::ExpiredReservations;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
 pub use observer::{RunSummary, UsageObserver};
-pub use prices::PriceTable;
+pub(crate) use prices::CallPayer;
+pub use prices::{OperatorAddresses, PriceTable, PricedSettings};
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,
     UsageQuery, UsageQueryError, UsageRow,

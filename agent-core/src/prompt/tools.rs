@@ -75,8 +75,7 @@ impl ToolSet {
     }
 }
 
-/// Appends a tool's definition as JSON in a dialect: MCP's `{name,description,inputSchema}` for AG-UI, a function for
-/// Chat Completions.
+/// Appends a tool's definition as JSON: MCP's `{name,description,inputSchema}` for AG-UI, a function for Chat Completions.
 pub fn push_tool_json(tool: &ToolSpec, dialect: Dialect, out: &mut Vec<u8>) {
     let ToolSpec { name, description, input_schema, .. } = tool;
     let written = match dialect {

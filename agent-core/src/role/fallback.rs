@@ -64,6 +64,9 @@ pub struct FallbackModel {
     /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub parameters: serde_json::Map<String, serde_json::Value>,
+    /// Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub prices: Box<serde_json::Map<String, serde_json::Value>>,
     /// Entry of the company's provider for the model, which the platform sets with type, address and key of the provider.
     #[serde(skip)]
     pub company_model: Option<std::sync::Arc<serde_json::Map<String, serde_json::Value>>>,

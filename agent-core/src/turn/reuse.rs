@@ -25,8 +25,7 @@ pub struct PromptComparison {
 pub struct PrefixReuse {
     /// Share of the prompt's tokens in front of the first part that the earlier prompt did not have, from 0 to 1.
     pub reusable_share: f64,
-    /// The first part of the earlier prompt that this one lacks or has changed, which ends the cached prefix; absent if
-    /// the prompt has only grown.
+    /// The first part of the earlier prompt that is missing or changed, which ends the cached prefix; absent if none is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_changed_part: Option<String>,
     /// The run that has sent the earlier prompt.

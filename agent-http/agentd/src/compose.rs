@@ -309,6 +309,7 @@ fn platform(
     let (observers, changes) = (conversations.observers(), own_tools.tool_changes());
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local.clone(), &limits);
+    let operator = models.operator_addresses();
     let models = with_fallbacks(config, models, usage, (providers, circuits));
     let embedded = model_backend(config, models, (&tools, &journals), observers);
     let subscriptions = subscriptions(config, outbound, coding, &limits);
@@ -316,7 +317,7 @@ fn platform(
     let subscriptions = MeteredModels::new(subscriptions, usage.clone());
     let subscriptions = model_backend(config, subscriptions, (&tools, &journals), observers);
     let agent_server = agent_server_backend(config, outbound, public_url, limits);
-    let agent_server = with_server_fallbacks(config, agent_server, usage, circuits.clone());
+    let agent_server = with_server_fallbacks(config, agent_server, (usage, operator), circuits.clone());
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
         public_url: public_url.clone(),

@@ -26,6 +26,7 @@ use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
 use agent_platform::catalog::CatalogModel;
 use agent_platform::parameters::{ModelApi, ModelParameters, ParameterFault};
+use agent_platform::usage::OperatorAddresses;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -294,6 +295,13 @@ impl EmbeddedModels {
             (AUTO | LOCAL_PROVIDER, "") | (LOCAL_PROVIDER, _) => (LOCAL_PROVIDER, ""),
             names => names,
         }
+    }
+
+    /// Returns the addresses at which the operator pays for the calls.
+    pub fn operator_addresses(&self) -> OperatorAddresses {
+        let own =
+            [Some(&self.hosted.base_url), Some(&self.anthropic.base_url), self.ollama.base_url.as_ref()];
+        OperatorAddresses::new(own.into_iter().flatten().cloned())
     }
 
     /// Checks that an address of a company's provider can be called as far as that is known without resolving its name.

@@ -95,7 +95,7 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
         "provider": string_schema(),
         "model": string_schema(),
         "cost": {"type": ["string", "null"], "description": "Price in dollars; null if it is unknown."},
-        "priceAsOf": {"type": "string", "format": "date"},
+        "priceAsOf": {"type": "string", "description": "Date of the price; `role` if the role sets it."},
         "estimated": {"type": "boolean", "description": "True if the provider has not reported all counts."},
         "outcome": {"type": "string", "description": "`ok`, `cancelled`, or the code of the error."},
         "endedAt": string_schema(),

@@ -151,17 +151,12 @@ fn outcome_of_status(
     retry_after: Option<Duration>,
     reason: Option<String>,
 ) -> AttemptOutcome {
-    let error = || match &reason {
-        Some(reason) => format!("HTTP {}: {reason}", status.as_u16()),
-        None => format!("HTTP {}", status.as_u16()),
+    let status = status.as_u16();
+    let error = match reason {
+        Some(reason) => format!("HTTP {status}: {reason}"),
+        None => format!("HTTP {status}"),
     };
-    match status.as_u16() {
-        200..300 => AttemptOutcome::Succeeded,
-        409 => AttemptOutcome::Deferred { error: error(), retry_after },
-        410 => AttemptOutcome::Gone,
-        400 | 413 | 415 | 422 => AttemptOutcome::Rejected { error: error() },
-        _ => AttemptOutcome::Failed { error: error(), retry_after },
-    }
+    AttemptOutcome::from_status(status, error, retry_after)
 }
 
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> AgentError {
@@ -184,9 +179,14 @@ mod tests {
             assert!(matches!(of(status), AttemptOutcome::Rejected { .. }), "{status}");
         }
         assert!(matches!(of(409), AttemptOutcome::Deferred { .. }));
-        for status in [401, 403, 404, 405, 408, 425, 429, 499, 500, 501, 502, 503, 504, 599] {
+        for status in [401, 402, 403, 404, 405, 408, 425, 429, 499, 500, 501, 502, 503, 504, 599] {
             assert!(matches!(of(status), AttemptOutcome::Failed { .. }), "{status}");
         }
+        let retry_after = Duration::from_secs(5);
+        assert_eq!(
+            outcome_of_status(StatusCode::PAYMENT_REQUIRED, Some(retry_after), Some("spent".to_owned())),
+            AttemptOutcome::Postponed { error: "HTTP 402: spent".to_owned(), retry_after }
+        );
     }
 
     #[test]

@@ -121,6 +121,7 @@ pub(super) fn outcome_label(outcome: &AttemptOutcome) -> &'static str {
         AttemptOutcome::Failed { .. } => "failed",
         AttemptOutcome::Rejected { .. } => "rejected",
         AttemptOutcome::Deferred { .. } => "deferred",
+        AttemptOutcome::Postponed { .. } => "postponed",
         AttemptOutcome::Gone => "gone",
     }
 }

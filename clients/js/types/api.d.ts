@@ -2018,6 +2018,10 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets. */
+            prices?: {
+                [key: string]: unknown;
+            };
             /** @description Limits on the calls of the runtime. */
             retry?: components["schemas"]["RetrySettings"] | null;
             /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
@@ -2613,6 +2617,10 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets. */
+            prices?: {
+                [key: string]: unknown;
+            };
             /** @description Format of the answers, of this model and of its fallbacks. */
             responseFormat?: components["schemas"]["ResponseFormat"] | null;
             /** @description Limits on the repetition of a call. */
@@ -2639,6 +2647,10 @@ export interface components {
             firstContentMs?: number | null;
             /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
             parameters?: {
+                [key: string]: unknown;
+            };
+            /** @description Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets. */
+            prices?: {
                 [key: string]: unknown;
             };
         };
@@ -3290,6 +3302,10 @@ export interface components {
             agentServerApiKey?: components["schemas"]["Secret"] | null;
             /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
             parameters?: {
+                [key: string]: unknown;
+            };
+            /** @description Prices in dollars for a million tokens: `input`, `cachedInput`, `cacheWrite` and `output`. No secrets. */
+            prices?: {
                 [key: string]: unknown;
             };
             /** @description Limits on the calls of the runtime. */
@@ -7694,6 +7710,7 @@ export interface operations {
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
+            402: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             408: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
@@ -9627,7 +9644,7 @@ export interface operations {
                             model: string;
                             /** @description Price in dollars; null if it is unknown. */
                             cost?: string | null;
-                            /** Format: date */
+                            /** @description Date of the price; `role` if the role sets it. */
                             priceAsOf?: string;
                             /** @description True if the provider has not reported all counts. */
                             estimated?: boolean;

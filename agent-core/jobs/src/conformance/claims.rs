@@ -1,6 +1,7 @@
 //! Claims of jobs: order, due times, leases, quotas and notifications.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agent_core::conformance::with_timeout;
 use agent_core::ids::{CompanyId, JobId};
@@ -165,6 +166,45 @@ pub(super) async fn what_was_missed_is_left_out(store: &dyn JobStore) {
     claim_job(store, &last, at(10), at(20)).await;
     assert_eq!(claim(store, claim_due(20, 10)).await, [], "there is no attempt left");
     assert_eq!(get(store, &last).await.state(), JobState::Discarded);
+}
+
+pub(super) async fn postponed_occurrences_use_no_attempt(store: &dyn JobStore) {
+    const HOUR: i64 = 3_600_000;
+    const DAY: i64 = 24 * HOUR;
+    let spent =
+        |retry_after| AttemptOutcome::Postponed { error: "the budget is spent".to_owned(), retry_after };
+    let a_month = Duration::from_secs(31 * 24 * 3600);
+    let single = |job| Job { max_attempts: 1, ..job };
+    let hourly = single(every("acme", HOUR.unsigned_abs()));
+    let jobs = [single(once("acme", HOUR)), hourly];
+    insert(store, &jobs).await;
+    let mut now = HOUR;
+    for _ in 0..35 {
+        let held = claim(store, claim_due(now, 10)).await;
+        assert_eq!(held.len(), 2, "both are delivered again after a day");
+        for job in &held {
+            assert_eq!(
+                (job.place.occurrence, job.attempt),
+                (1, 1),
+                "the same occurrence, and its only attempt"
+            );
+            step(store, job, ended(job, spent(a_month)), at(now)).await.expect("it is held");
+            let kept = get(store, job).await;
+            assert_eq!((kept.state(), kept.attempt), (JobState::Retryable, 0), "no attempt is used up");
+            assert_eq!((kept.attempts.len(), kept.last_error()), (1, Some("the budget is spent")));
+        }
+        assert_eq!(claim(store, claim_due(now + DAY - 1, 10)).await, [], "they wait meanwhile");
+        now += DAY;
+    }
+    // What has waited for longer than any window of a budget fails: the receiver answers the same for ever.
+    for job in claim(store, claim_due(now, 10)).await {
+        step(store, &job, ended(&job, spent(a_month)), at(now)).await.expect("it is held");
+    }
+    assert_eq!(get(store, &jobs[0]).await.state(), JobState::Discarded);
+    let periodic = get(store, &jobs[1]).await;
+    assert_eq!((periodic.state(), periodic.dead_letters.len()), (JobState::Scheduled, 1));
+    assert_eq!(periodic.place.occurrence, 2, "the occurrences of that month have not piled up");
+    assert_eq!(periodic.due, at(now + HOUR));
 }
 
 pub(super) async fn one_call_ends(store: &dyn JobStore) {

@@ -19,9 +19,22 @@ const MAX_REQUESTED_DEFERRAL: Duration = Duration::from_secs(60);
 /// Time after the first claim of an occurrence during which deliveries to a busy receiver do not count as attempts.
 pub(super) const MAX_DEFERRAL: Duration = Duration::from_secs(3600);
 
+/// Lower limit of the delay before the next delivery of an occurrence that was postponed.
+const MIN_POSTPONEMENT: Duration = Duration::from_secs(60);
+/// Time after the first claim of an occurrence during which deliveries that were postponed do not count as attempts: the
+/// longest window of a budget, a month, and a few days.
+pub(super) const MAX_POSTPONEMENT: Duration = Duration::from_secs(35 * 24 * 3600);
+
 /// Returns the delay before the next delivery of an occurrence that the receiver is busy with.
 pub(super) fn deferral(retry_after: Option<Duration>) -> Duration {
     retry_after.unwrap_or(DEFAULT_DEFERRAL).clamp(DEFAULT_DEFERRAL, MAX_REQUESTED_DEFERRAL)
+}
+
+/// Returns the delay before the next delivery of an occurrence that the receiver may not run for the time `retry_after`: that
+/// time, between a minute and a day, extended by `jitter` as in [`backoff`]. After a day it is delivered again, since a
+/// budget may have been raised.
+pub(super) fn postponement(retry_after: Duration, jitter: u32) -> Duration {
+    backoff(1, jitter, Some(retry_after.max(MIN_POSTPONEMENT)))
 }
 
 /// Returns the delay after failed attempt number `attempt`, counted from 1: exponential from one second to an hour,
@@ -75,5 +88,18 @@ mod tests {
             *by_second.entry(delay.as_secs()).or_default() += 1;
         }
         assert!(by_second.len() >= 60 && by_second.values().all(|jobs| *jobs < 100), "{by_second:?}");
+    }
+
+    #[test]
+    fn postponed_deliveries_wait_for_a_minute_to_a_day_and_are_spread() {
+        let seconds = Duration::from_secs;
+        for (requested, earliest, latest) in [
+            (Duration::ZERO, seconds(60), seconds(66)),
+            (seconds(600), seconds(600), seconds(660)),
+            (Duration::MAX, MAX_REQUESTED_BACKOFF, MAX_REQUESTED_BACKOFF + MAX_REQUESTED_SPREAD),
+        ] {
+            assert_eq!(postponement(requested, 0), earliest);
+            assert_eq!(postponement(requested, u32::MAX), latest);
+        }
     }
 }

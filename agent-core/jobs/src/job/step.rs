@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::retry::{MAX_DEFERRAL, deferral};
+use super::outcome::AttemptOutcome;
 use super::{
     Attempt, DeadLetter, Job, JobState, MAX_DEAD_LETTERS, MAX_ERROR_BYTES, MAX_RECORDED_ATTEMPTS,
-    MisfireDecision, NextPosition, Phase, SchedulePosition, backoff,
+    MisfireDecision, NextPosition, Phase, SchedulePosition,
 };
 use crate::schedule::{CatchUp, Schedule, catch_up};
 
@@ -57,35 +57,6 @@ pub enum Step {
     Reschedule(Schedule),
     /// Retries a discarded job, or the newest dead letter of a periodic job.
     Redrive,
-}
-
-/// Outcome of a delivery attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AttemptOutcome {
-    /// The receiver has processed the delivery.
-    Succeeded,
-    /// Transient failure: a retry may succeed.
-    Failed {
-        /// Error text.
-        error: String,
-        /// Delay that the receiver requested before the next attempt.
-        retry_after: Option<Duration>,
-    },
-    /// Permanent failure: a retry cannot succeed.
-    Rejected {
-        /// Error text.
-        error: String,
-    },
-    /// The receiver is still busy with an earlier delivery of the occurrence. Does not count as an attempt until the
-    /// first claim of the occurrence is an hour old; then it is a failure.
-    Deferred {
-        /// Error text.
-        error: String,
-        /// Delay that the receiver requested before the next delivery.
-        retry_after: Option<Duration>,
-    },
-    /// The receiver answered that the job is gone; the job is cancelled.
-    Gone,
 }
 
 /// Result of an applied step.
@@ -280,66 +251,12 @@ impl Job {
         Ok(())
     }
 
-    fn is_rescheduled(&self) -> bool {
+    pub(super) fn is_rescheduled(&self) -> bool {
         matches!(self.then, Some(NextPosition::Moved { .. }))
     }
 
-    fn record_outcome(
-        &mut self,
-        outcome: AttemptOutcome,
-        took: Duration,
-        status: Option<u16>,
-        jitter: u32,
-        now: Timestamp,
-    ) {
-        let outcome = match outcome {
-            AttemptOutcome::Deferred { retry_after, .. } if self.may_defer(now) => {
-                return self.defer(retry_after, now);
-            }
-            AttemptOutcome::Deferred { error, retry_after } => AttemptOutcome::Failed { error, retry_after },
-            outcome => outcome,
-        };
-        let error = match &outcome {
-            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => Some(error.clone()),
-            _ => None,
-        };
-        self.record_attempt(now, Some(took), status, error);
-        match outcome {
-            AttemptOutcome::Gone => self.finish(Phase::Cancelled { at: now }),
-            AttemptOutcome::Succeeded => self.advance(now),
-            _ if self.is_rescheduled() => self.advance(now),
-            AttemptOutcome::Failed { retry_after, .. } if self.attempt < self.max_attempts => {
-                self.phase = Phase::Retryable;
-                self.due = add_saturating(now, backoff(self.attempt, jitter, retry_after));
-            }
-            AttemptOutcome::Failed { error, .. }
-            | AttemptOutcome::Rejected { error }
-            | AttemptOutcome::Deferred { error, .. } => self.give_up(error, now),
-        }
-    }
-
-    /// Returns true if a delivery that the receiver was too busy for does not count yet.
-    fn may_defer(&self, now: Timestamp) -> bool {
-        let begun = self.begun.map_or(now, |begun| begun.at);
-        Duration::try_from(now.duration_since(begun)).unwrap_or_default() < MAX_DEFERRAL
-    }
-
-    /// Returns the job to the waiting ones after a delivery that does not count. In contrast to a release, the
-    /// receiver knows the occurrence, so that its number and misfire decision stay.
-    fn defer(&mut self, retry_after: Option<Duration>, now: Timestamp) {
-        if self.is_rescheduled() {
-            return self.advance(now);
-        }
-        self.attempt = self.attempt.saturating_sub(1);
-        if let Some(begun) = &mut self.begun {
-            begun.again = true;
-        }
-        self.phase = Phase::Retryable;
-        self.due = add_saturating(now, deferral(retry_after));
-    }
-
     /// Records a finished attempt and drops the oldest beyond [`MAX_RECORDED_ATTEMPTS`].
-    fn record_attempt(
+    pub(super) fn record_attempt(
         &mut self,
         now: Timestamp,
         took: Option<Duration>,
@@ -362,7 +279,7 @@ impl Job {
 
     /// Ends an occurrence that failed permanently: a job without a further occurrence is discarded, a periodic job
     /// gets a dead letter and continues.
-    fn give_up(&mut self, error: String, now: Timestamp) {
+    pub(super) fn give_up(&mut self, error: String, now: Timestamp) {
         let SchedulePosition { occurrence, scheduled_for } = self.place;
         self.advance(now);
         if let Phase::Completed { at } = self.phase {
@@ -380,7 +297,7 @@ impl Job {
     }
 
     /// Advances to the next occurrence, or completes the job if there is none.
-    fn advance(&mut self, now: Timestamp) {
+    pub(super) fn advance(&mut self, now: Timestamp) {
         if let Some(then) = self.then.take() {
             return self.move_to(then.position(), now);
         }
@@ -399,7 +316,7 @@ impl Job {
     }
 
     /// Moves the job to a final phase and clears the state that would affect a redrive.
-    fn finish(&mut self, phase: Phase) {
+    pub(super) fn finish(&mut self, phase: Phase) {
         self.phase = phase;
         self.paused = false;
         self.then = None;
@@ -478,10 +395,6 @@ impl Job {
         self.attempt = 0;
         Ok(())
     }
-}
-
-fn add_saturating(now: Timestamp, wait: Duration) -> Timestamp {
-    SignedDuration::try_from(wait).ok().and_then(|wait| now.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Truncates an error text to [`MAX_ERROR_BYTES`].

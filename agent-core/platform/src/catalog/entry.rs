@@ -123,7 +123,7 @@ pub struct ModelPrice {
     /// The prices.
     #[serde(flatten)]
     pub prices: TokenPrices,
-    /// Date of the prices.
+    /// Date of the prices, or [`OF_ROLE`](Self::OF_ROLE).
     pub as_of: String,
 }
 

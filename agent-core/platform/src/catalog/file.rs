@@ -102,6 +102,46 @@ impl ModelText {
     }
 }
 
+/// Names of the prices of a model. The first and the last are required; cached tokens cost as much as others otherwise.
+const PRICE_NAMES: [&str; 4] = ["input", "cachedInput", "cacheWrite", "output"];
+
+/// Reads prices by their names.
+///
+/// # Errors
+/// The members that are unknown, missing or no prices.
+pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, Vec<EntryFault>> {
+    let fault = |path: &str, message: &str| EntryFault { path: path.to_owned(), message: message.to_owned() };
+    let unknown = members.keys().filter(|name| !PRICE_NAMES.contains(&name.as_str()));
+    let message = format!("is not the name of a price: expected one of {}", PRICE_NAMES.join(", "));
+    let mut faults: Vec<_> = unknown.map(|name| fault(name, &message)).collect();
+    let [input, cached_input, cache_write, output] = PRICE_NAMES.map(|name| {
+        let value = members.get(name)?;
+        let amount = value.as_str().and_then(|text| NanoUsd::parse(text).ok());
+        let amount = amount.filter(|amount| *amount <= MAX_PRICE);
+        if amount.is_none() {
+            faults.push(fault(
+                name,
+                "must be a text with a decimal number of dollars from 0 to 10000, such as \"0.25\"",
+            ));
+        }
+        amount
+    });
+    for name in ["input", "output"] {
+        if !members.contains_key(name) {
+            faults.push(fault(name, "is missing"));
+        }
+    }
+    match (input, output) {
+        (Some(input), Some(output)) if faults.is_empty() => Ok(TokenPrices {
+            input,
+            cached_input: cached_input.unwrap_or(input),
+            cache_write: cache_write.unwrap_or(input),
+            output,
+        }),
+        _ => Err(faults),
+    }
+}
+
 /// Fault of a model's entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryFault {

@@ -11,7 +11,7 @@ use url::Url;
 use super::circuits::CircuitKey;
 use super::target::CallTarget;
 use super::{Circuits, RetryPolicy};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, ModelPrice};
 use crate::parameters::{ModelApi, ModelParameters};
 
 /// A callee that may answer.
@@ -30,6 +30,8 @@ pub(super) struct CallEntry<T> {
     pub(super) address: Arc<str>,
     pub(super) circuit: CircuitKey,
     pub(super) parameters: Map<String, Value>,
+    /// Price that the settings set for the calls, if their owner pays for them.
+    pub(super) own_price: Option<ModelPrice>,
 }
 
 impl<T: CallTarget> CallEntry<T> {

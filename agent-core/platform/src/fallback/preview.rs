@@ -8,6 +8,7 @@ use super::call::CIRCUIT_OPEN;
 use super::entries::PreparedCall;
 use super::servers::ServerTarget;
 use super::target::{CallTarget, ModelTarget};
+use crate::catalog::ModelPrice;
 use crate::response_format::FormatRung;
 
 /// A model or an agent server that a call may go to. Its request is the one that a run with the same inputs would send to it.
@@ -35,6 +36,9 @@ pub struct AttemptPreview {
     pub circuit: CircuitState,
     /// Limit on the prompt, in tokens.
     pub max_prompt_tokens: usize,
+    /// Prices that the role sets for the calls, in place of those of the catalogue; `asOf` is `role`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<ModelPrice>,
     /// Names of the container's parameters that the model is not sent, since it has no use for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_parameters: Vec<&'static str>,
@@ -87,6 +91,7 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
             reason,
             circuit,
             max_prompt_tokens: entry.max_prompt_tokens(),
+            prices: entry.own_price.clone(),
             ignored_parameters: entry.ignored_parameters(),
             response_format: request.as_ref().ok().and_then(|payload| payload.attachment().copied()),
             request_sha256: request.as_ref().ok().map(Payload::sha256),

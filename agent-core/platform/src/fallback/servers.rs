@@ -92,6 +92,7 @@ impl FallbackServers {
         let key = settings.agent_server_api_key.as_ref().map_or("", |key| key.expose());
         let circuit = CircuitKey::new(&address, &model, key);
         let parameters = settings.parameters.clone();
+        let own_price = self.servers.own_price(&settings);
         let target = match refusal {
             Some(kind) => Err(kind),
             None => Ok(ServerTarget { servers: self.servers.clone(), settings, turn: turn.clone() }),
@@ -105,6 +106,7 @@ impl FallbackServers {
             address,
             circuit,
             parameters,
+            own_price,
         }
     }
 }

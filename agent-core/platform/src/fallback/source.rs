@@ -85,15 +85,16 @@ impl<S: ModelSource> FallbackModels<S> {
     ) -> Result<FallbackedModel, AgentError> {
         let numbers = Arc::new(CallNumbers::default());
         let model = |settings: &EmbeddedAi| match context {
-            Some(context) => {
-                let company_model = CatalogModel::of_company(settings.company_model.as_deref());
-                self.models.model_with_numbers(settings, context, &numbers, company_model)
-            }
+            Some(context) => self.models.model_with_numbers(settings, context, &numbers),
             None => self.models.model(settings),
         };
-        let mut entries = vec![model_entry(settings, Ok(model(settings)?))];
+        let entry = |settings: &EmbeddedAi, model| CallEntry {
+            own_price: self.models.own_price(settings),
+            ..model_entry(settings, model)
+        };
+        let mut entries = vec![entry(settings, Ok(model(settings)?))];
         for settings in fallback_settings(settings, &self.defaults.fallbacks) {
-            entries.push(model_entry(&settings, model(&settings).map_err(|error| error.kind())));
+            entries.push(entry(&settings, model(&settings).map_err(|error| error.kind())));
         }
         let policy = self.defaults.policy(settings.retry.as_ref());
         let (circuits, clock, catalog) = (self.circuits.clone(), self.clock.clone(), self.catalog.clone());
@@ -141,6 +142,7 @@ pub fn fallback_settings<'a>(
             api_key: fallback.api_key.clone(),
             reasoning_effort: fallback.reasoning_effort.clone(),
             parameters: fallback.parameters.clone(),
+            prices: fallback.prices.clone(),
             company_model: fallback.company_model.clone(),
             response_format: settings.response_format.clone(),
             retry: Some(RetrySettings { first_content_ms, ..RetrySettings::default() }),
@@ -183,6 +185,7 @@ fn model_entry(
         address,
         circuit,
         parameters,
+        own_price: None,
     }
 }
 

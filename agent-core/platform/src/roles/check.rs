@@ -3,6 +3,7 @@
 
 mod fallbacks;
 mod finding;
+mod prices;
 mod provider;
 
 use std::sync::LazyLock;
@@ -17,6 +18,7 @@ pub use finding::RoleFinding;
 pub(crate) use provider::company_provider_faults;
 
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
+use prices::{PriceFault, model_price_faults, server_price_faults};
 use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, is_blank};
 
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
@@ -158,6 +160,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         unknown_tools(found, &format!("{at}.agentServerTools"), tools);
         check_server_fallbacks(found, at, server);
         check_parameters(found, at, server_parameters(server));
+        found.extend(server_price_faults(server).into_iter().map(|fault| price_finding(at, fault)));
     };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
     unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
@@ -175,6 +178,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
                 check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
                 check_model_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, parameters_of(embedded));
+                found.extend(model_price_faults(embedded).into_iter().map(|fault| price_finding(&at, fault)));
                 let format = embedded.response_format.as_deref().map(check_response_format);
                 if let Some(Err(fault)) = format {
                     let path = format!("{at}.responseFormat.{}", fault.path);
@@ -215,6 +219,10 @@ fn check_parameters<'a>(
     }
 }
 
+fn price_finding(at: &str, fault: PriceFault) -> RoleFinding {
+    RoleFinding::new(format!("{at}.{}", fault.path), fault.message)
+}
+
 /// Returns the parameters of a runtime's model and of its fallbacks, with their paths.
 fn server_parameters(server: &AgentServer) -> impl Iterator<Item = (String, &Map<String, Value>)> {
     let fallbacks = server.fallbacks.iter().enumerate();
@@ -249,6 +257,7 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
             ("agentServerLocalUrl", agent_server.agent_server_local_url.is_some()),
             ("agentServerApiKey", agent_server.agent_server_api_key.is_some()),
             ("parameters", !agent_server.parameters.is_empty()),
+            ("prices", !agent_server.prices.is_empty()),
             ("retry", agent_server.retry.is_some()),
             ("fallbacks", !agent_server.fallbacks.is_empty()),
         ] {

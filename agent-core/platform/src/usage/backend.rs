@@ -11,7 +11,8 @@ use async_trait::async_trait;
 
 use super::budget::{CallDemand, RunAdmission, RunHold, with_deadline};
 use super::call::{MeteredCall, count, finished_outcome};
-use super::{RunScope, UsageRecorder};
+use super::prices::CallBilling;
+use super::{ModelPrice, RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
 type NamesOfSettings<S> = fn(&S) -> (&str, &str);
@@ -46,12 +47,13 @@ impl<B: Backend> MeteredBackend<B> {
 }
 
 /// Begins the call of a service that calls models itself. Its answer is not known beforehand, so that the budgets are asked
-/// for the prompt alone.
+/// for the prompt alone. `own_price` replaces that of the catalogue.
 pub(super) async fn reserve_run_call(
     recorder: &UsageRecorder,
     scope: &RunScope,
     (provider, model): (&str, &str),
     tokens: usize,
+    own_price: Option<ModelPrice>,
 ) -> Result<MeteredCall, AgentError> {
     let hold = match recorder.budgets() {
         Some(budgets) => {
@@ -60,7 +62,7 @@ pub(super) async fn reserve_run_call(
                 model: model.to_owned(),
                 prompt_tokens: count(tokens),
                 output_tokens: 0,
-                price: recorder.prices().price(provider, model).cloned(),
+                price: own_price.clone().or_else(|| recorder.prices().price(provider, model).cloned()),
             };
             budgets.reserve_call(scope, demand, || false).await?.map(|(hold, _)| hold)
         }
@@ -68,6 +70,10 @@ pub(super) async fn reserve_run_call(
     };
     let mut call = MeteredCall::new(recorder.clone(), scope.clone(), (provider, model), tokens);
     call.hold = hold;
+    call.billing = own_price.map(|price| {
+        let provider = provider.to_owned();
+        CallBilling { provider_type: provider.clone(), provider, price: Some(price) }
+    });
     Ok(call)
 }
 
@@ -97,7 +103,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
             Booking::PerCall => None,
             Booking::PerRun(names) => {
                 let tokens = prepared.turn.prompt.tokens().total();
-                Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens).await?)
+                Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens, None).await?)
             }
         };
         let scope = (scope, prepared.turn.context.trace.clone());

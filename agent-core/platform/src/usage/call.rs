@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::counts::token_counts;
 use super::entry::clean;
-use super::prices::CompanyBilling;
+use super::prices::CallBilling;
 use super::{Hold, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
 use crate::catalog::without_date;
 
@@ -46,8 +46,8 @@ pub(super) struct MeteredCall {
     is_refused: bool,
     /// Reservation for the call, if a limit applies to it.
     pub(super) hold: Option<Hold>,
-    /// Present for a model of a company's provider.
-    pub(super) billing: Option<CompanyBilling>,
+    /// Present for a model of a company's provider, and where the role sets the price.
+    pub(super) billing: Option<CallBilling>,
 }
 
 impl MeteredCall {
@@ -176,7 +176,7 @@ impl MeteredCall {
     /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
     /// asked for also stands for its dated versions, and for one without a price.
     fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
-        if self.billing.is_some() {
+        if self.billing.as_ref().is_some_and(CallBilling::is_of_company) {
             return (&self.provider, &self.model);
         }
         let provider = usage.provider.as_deref().unwrap_or(&self.provider);

@@ -16,9 +16,9 @@ use futures_util::{Stream, StreamExt, stream};
 
 use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
-use super::prices::CompanyBilling;
+use super::prices::{CallBilling, OperatorAddresses, PricedSettings};
 use super::{Hold, RunScope, UsageOperation, UsageRecorder};
-use crate::catalog::CatalogModel;
+use crate::catalog::ModelPrice;
 use crate::model_notice::ModelNotice;
 
 /// A [`ModelSource`] whose models report the end of each call.
@@ -26,12 +26,19 @@ pub struct MeteredModels<S> {
     source: S,
     recorder: UsageRecorder,
     operation: UsageOperation,
+    operator: Option<OperatorAddresses>,
 }
 
 impl<S> MeteredModels<S> {
     /// Wraps a source.
     pub fn new(source: S, recorder: UsageRecorder) -> Self {
-        Self { source, recorder, operation: UsageOperation::Chat }
+        Self { source, recorder, operation: UsageOperation::Chat, operator: None }
+    }
+
+    /// Sets the addresses of the operator: the prices of a role do not hold there.
+    #[must_use]
+    pub fn with_operator_addresses(self, addresses: OperatorAddresses) -> Self {
+        Self { operator: Some(addresses), ..self }
     }
 
     /// Sets the kind of work that the calls are booked as.
@@ -42,27 +49,38 @@ impl<S> MeteredModels<S> {
 }
 
 impl<S> MeteredModels<S> {
+    /// Returns the price that the settings set for the calls that their owner pays.
+    pub(crate) fn own_price<C: PricedSettings>(&self, settings: &C) -> Option<ModelPrice> {
+        settings.own_price(self.operator.as_ref())
+    }
+
+    /// Returns the names and the price of a model's calls, if they are not those of the catalogue.
+    fn billing<C: PricedSettings>(&self, settings: &C, model: &dyn Model) -> Option<CallBilling> {
+        let ModelInfo { provider, model, .. } = model.info();
+        if let Some(entry) = settings.company_model() {
+            let price = entry.price.or_else(|| self.recorder.prices().price(&provider, &model).cloned());
+            return Some(CallBilling { provider: entry.provider, provider_type: provider, price });
+        }
+        let price = Some(self.own_price(settings)?);
+        Some(CallBilling { provider: provider.clone(), provider_type: provider, price })
+    }
+
     /// Returns the model for one run. Its calls have the numbers that another layer counts, for several models together. A model
-    /// of a company's provider is booked under the names of `company_model`, and at its price.
+    /// of a company's provider is booked under the company's names, and at its price.
     ///
     /// # Errors
     /// Those of the source.
-    pub fn model_with_numbers<C>(
+    pub fn model_with_numbers<C: PricedSettings>(
         &self,
         settings: &C,
         context: &ExecutionContext,
         numbers: &Arc<CallNumbers>,
-        company_model: Option<CatalogModel>,
     ) -> Result<Arc<dyn Model>, AgentError>
     where
         S: ModelSource<C>,
     {
         let model = self.source.model_for_run(settings, context)?;
-        let billing = company_model.map(|entry| {
-            let ModelInfo { provider, model, .. } = model.info();
-            let price = entry.price.or_else(|| self.recorder.prices().price(&provider, &model).cloned());
-            CompanyBilling { provider: entry.provider, provider_type: provider, price }
-        });
+        let billing = self.billing(settings, &*model);
         Ok(Arc::new(MeteredModel {
             model,
             billing,
@@ -75,15 +93,16 @@ impl<S> MeteredModels<S> {
     }
 }
 
-impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
+impl<C: PricedSettings, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
     fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
         self.source.model(settings)
     }
 
     fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
+        let model = self.source.model_for_run(settings, context)?;
         Ok(Arc::new(MeteredModel {
-            model: self.source.model_for_run(settings, context)?,
-            billing: None,
+            billing: self.billing(settings, &*model),
+            model,
             scope: context.into(),
             recorder: self.recorder.clone(),
             operation: self.operation,
@@ -116,7 +135,7 @@ impl CallNumbers {
 /// A model in one run.
 struct MeteredModel {
     model: Arc<dyn Model>,
-    billing: Option<CompanyBilling>,
+    billing: Option<CallBilling>,
     scope: RunScope,
     recorder: UsageRecorder,
     operation: UsageOperation,

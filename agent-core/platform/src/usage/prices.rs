@@ -2,13 +2,21 @@
 
 use std::sync::Arc;
 
+use agent_core::role::{AgentServer, EmbeddedAi, SubscriptionConnector};
+use agent_core::secret::Secret;
+use url::Url;
+
 use super::TokenCounts;
-use crate::catalog::{Catalog, CatalogError, ModelPrice, NanoUsd, TokenPrices};
+use crate::catalog::{Catalog, CatalogError, CatalogModel, ModelPrice, NanoUsd, TokenPrices};
 
 /// Largest price of one call. Thousands of calls at it can be summed up.
 const MAX_CALL_COST: NanoUsd = NanoUsd::new(1_000_000_000_000_000);
 /// Number of tokens that prices are for.
 const TOKENS_PER_PRICE: i128 = 1_000_000;
+/// Provider of the model in the process.
+const LOCAL_PROVIDER: &str = "local";
+/// Provider whose servers ask for no key.
+const OLLAMA_PROVIDER: &str = "ollama";
 
 impl TokenPrices {
     /// Returns the price of tokens, rounded up to a nano-dollar.
@@ -85,15 +93,121 @@ impl From<Arc<Catalog>> for PriceTable {
     }
 }
 
-/// Names and price with which the calls of a company's provider are booked.
+/// Names and price with which the calls of a container are booked, in place of those of the catalogue.
 #[derive(Debug, Clone)]
-pub(super) struct CompanyBilling {
-    /// Identifier of the provider.
+pub(super) struct CallBilling {
+    /// Name of the provider, or the identifier of a company's own.
     pub(super) provider: String,
     /// Name of the built-in provider whose API it has.
     pub(super) provider_type: String,
     /// Price of the model, if it is known.
     pub(super) price: Option<ModelPrice>,
+}
+
+impl CallBilling {
+    /// Returns true if the provider is one of the company, whose models have names of the company's choice.
+    pub(super) fn is_of_company(&self) -> bool {
+        self.provider != self.provider_type
+    }
+}
+
+/// Addresses at which the operator pays for models, with the server's own keys or its own hardware.
+#[derive(Debug, Clone, Default)]
+pub struct OperatorAddresses(Vec<Url>);
+
+impl OperatorAddresses {
+    /// Collects base URLs.
+    pub fn new(base_urls: impl IntoIterator<Item = Url>) -> Self {
+        Self(base_urls.into_iter().collect())
+    }
+
+    /// Returns true if a base URL has the origin of one of the addresses, or none.
+    fn contains(&self, base_url: &str) -> bool {
+        let url = Url::parse(base_url.trim());
+        url.map_or(true, |url| self.0.iter().any(|own| own.origin() == url.origin()))
+    }
+}
+
+/// Settings of a container or a fallback, as far as the names and the price of its calls depend on them.
+pub trait PricedSettings {
+    /// Returns the entry of the company's provider for the model.
+    fn company_model(&self) -> Option<CatalogModel> {
+        None
+    }
+
+    /// Returns the price that the settings set. It applies only to calls that the operator and the company do not pay: those
+    /// with a key of the settings' own or at an address of their own, which is none of the `operator`'s. With `None`, whose
+    /// addresses are unknown, an address alone is not enough.
+    fn own_price(&self, _operator: Option<&OperatorAddresses>) -> Option<ModelPrice> {
+        None
+    }
+}
+
+impl PricedSettings for EmbeddedAi {
+    fn company_model(&self) -> Option<CatalogModel> {
+        CatalogModel::of_company(self.company_model.as_deref())
+    }
+
+    fn own_price(&self, operator: Option<&OperatorAddresses>) -> Option<ModelPrice> {
+        if self.company_model.is_some() {
+            return None;
+        }
+        let payer = CallPayer::new(&self.provider, &self.api_key, &self.base_url);
+        ModelPrice::of_role(&self.prices).ok()?.filter(|_| payer.is_settings(operator))
+    }
+}
+
+impl PricedSettings for AgentServer {
+    fn own_price(&self, operator: Option<&OperatorAddresses>) -> Option<ModelPrice> {
+        let Self { agent_server_provider, agent_server_api_key, agent_server_local_url, .. } = self;
+        let payer = CallPayer::new(agent_server_provider, agent_server_api_key, agent_server_local_url);
+        ModelPrice::of_role(&self.prices).ok()?.filter(|_| payer.is_settings(operator))
+    }
+}
+
+impl PricedSettings for SubscriptionConnector {}
+
+/// Of sources that have one model.
+impl PricedSettings for () {}
+
+/// Settings that tell who pays for a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallPayer<'a> {
+    provider: &'a str,
+    has_key: bool,
+    base_url: Option<&'a str>,
+}
+
+impl<'a> CallPayer<'a> {
+    /// Reads the provider, the key and the base URL of a container. A masked key stands for a stored one.
+    pub(crate) fn new(
+        provider: &'a Option<String>,
+        key: &Option<Secret>,
+        base_url: &'a Option<String>,
+    ) -> Self {
+        Self {
+            provider: provider.as_deref().unwrap_or_default().trim(),
+            has_key: key.as_ref().is_some_and(|key| !key.expose().trim().is_empty()),
+            base_url: base_url.as_deref().map(str::trim).filter(|url| !url.is_empty()),
+        }
+    }
+
+    /// Returns true if the settings name a key or an address of their own. Ollama asks for no key, and the model in the
+    /// process has neither.
+    pub(crate) fn names_own(&self) -> bool {
+        match self.provider {
+            LOCAL_PROVIDER => false,
+            OLLAMA_PROVIDER => self.base_url.is_some(),
+            _ => self.has_key || self.base_url.is_some(),
+        }
+    }
+
+    /// Returns true if the owner of the settings pays for the calls.
+    fn is_settings(&self, operator: Option<&OperatorAddresses>) -> bool {
+        let has_own_address =
+            operator.zip(self.base_url).is_some_and(|(operator, base_url)| !operator.contains(base_url));
+        self.names_own() && (has_own_address || (self.has_key && self.provider != OLLAMA_PROVIDER))
+    }
 }
 
 #[cfg(test)]
@@ -168,5 +282,59 @@ mod tests {
             assert_eq!(merged.price("p", model), merged.price("p", "*"), "{model}");
         }
         assert!(PriceTable::empty().merged("{}").is_err());
+    }
+
+    #[test]
+    fn a_price_of_a_role_holds_where_neither_operator_nor_company_pays() {
+        let operator = OperatorAddresses::new([
+            Url::parse("https://api.openai.com/v1").expect("a URL"),
+            Url::parse("http://127.0.0.1:11434").expect("a URL"),
+        ]);
+        for (provider, key, base_url, expected) in [
+            ("openai", "k", "", true),
+            ("openai", "k", "https://api.openai.com/v1", true),
+            ("openai", "", "https://api.openai.com/other", false),
+            ("openai", "", "HTTPS://API.OPENAI.COM:443", false),
+            ("openai", "", "https://models.example/v1", true),
+            ("openai", "", "no address", false),
+            ("openai", "", "", false),
+            ("ollama", "k", "http://127.0.0.1:11434/", false),
+            ("ollama", "", "http://127.0.0.1:11435", true),
+            ("ollama", "k", "", false),
+            ("local", "k", "https://models.example", false),
+        ] {
+            let settings = EmbeddedAi {
+                provider: Some(provider.to_owned()),
+                api_key: Some(Secret::new(key)),
+                base_url: Some(base_url.to_owned()),
+                prices: serde_json::from_str(r#"{"input":"1","output":"2"}"#).expect("prices"),
+                ..EmbeddedAi::default()
+            };
+            let price = settings.own_price(Some(&operator));
+            assert_eq!(price.is_some(), expected, "{provider} {key} {base_url}");
+            assert!(price.is_none_or(|price| price.as_of == "role"));
+            let server = AgentServer {
+                agent_server_provider: settings.provider.clone(),
+                agent_server_api_key: settings.api_key.clone(),
+                agent_server_local_url: settings.base_url.clone(),
+                prices: settings.prices.clone(),
+                ..AgentServer::default()
+            };
+            assert_eq!(server.own_price(Some(&operator)).is_some(), expected, "{provider} {key} {base_url}");
+            // Without the operator's addresses, an address may be one of them.
+            let with_key = expected && !key.is_empty();
+            assert_eq!(settings.own_price(None).is_some(), with_key, "{provider} {key} {base_url}");
+            let invalid =
+                EmbeddedAi { prices: serde_json::from_str(r#"{"input":"1"}"#).expect("JSON"), ..settings };
+            assert_eq!(invalid.own_price(Some(&operator)), None, "stored before it was checked");
+        }
+        let company_model = serde_json::from_str(r#"{"provider":"acme","model":"m"}"#).expect("an entry");
+        let settings = EmbeddedAi {
+            api_key: Some(Secret::new("the company's")),
+            company_model: Some(Arc::new(company_model)),
+            prices: serde_json::from_str(r#"{"input":"0","output":"0"}"#).expect("prices"),
+            ..EmbeddedAi::default()
+        };
+        assert_eq!(settings.own_price(Some(&operator)), None);
     }
 }

@@ -13,7 +13,7 @@ use futures_util::future::select;
 use jiff::Timestamp;
 
 use super::budget::Settlement;
-use super::prices::CompanyBilling;
+use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
     Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, RunSummary, TokenCounts, UsageEntry,
@@ -129,13 +129,13 @@ impl UsageRecorder {
         &self,
         mut entries: Vec<UsageEntry>,
         hold: Option<Hold>,
-        billing: Option<&CompanyBilling>,
+        billing: Option<&CallBilling>,
     ) {
         let now = self.now();
         for entry in &mut entries {
             entry.ended_at = now;
             match billing {
-                // Names of a company's choice have no price in the catalogue.
+                // Names of a company's choice have no price in the catalogue, and that of a role replaces it.
                 Some(billing) => set_price(entry, billing.price.as_ref()),
                 None => self.set_price(entry),
             }

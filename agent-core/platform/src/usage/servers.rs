@@ -13,18 +13,31 @@ use futures_util::{Stream, StreamExt};
 
 use super::backend::reserve_run_call;
 use super::call::{MeteredCall, finished_outcome};
-use super::{RunScope, UsageRecorder};
+use super::prices::{OperatorAddresses, PricedSettings};
+use super::{ModelPrice, RunScope, UsageRecorder};
 
 /// Agent servers, each call of which is booked by itself: a run may need several.
 pub struct MeteredServers {
     backend: Arc<dyn Backend<Settings = AgentServer>>,
     recorder: UsageRecorder,
+    operator: Option<OperatorAddresses>,
 }
 
 impl MeteredServers {
     /// Wraps the backend of agent servers.
     pub fn new(backend: impl Backend<Settings = AgentServer>, recorder: UsageRecorder) -> Self {
-        Self { backend: Arc::new(backend), recorder }
+        Self { backend: Arc::new(backend), recorder, operator: None }
+    }
+
+    /// Sets the addresses of the operator: the prices of a role do not hold there.
+    #[must_use]
+    pub fn with_operator_addresses(self, addresses: OperatorAddresses) -> Self {
+        Self { operator: Some(addresses), ..self }
+    }
+
+    /// Returns the price that the settings set for the calls that their owner pays.
+    pub(crate) fn own_price(&self, settings: &AgentServer) -> Option<ModelPrice> {
+        settings.own_price(self.operator.as_ref())
     }
 
     /// Returns the backend.
@@ -41,7 +54,9 @@ impl MeteredServers {
     ) -> Result<BoxStream<'static, Result<SourceEvent, AgentError>>, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
         let tokens = prepared.turn.prompt.tokens().total();
-        let mut call = reserve_run_call(&self.recorder, &scope, server_names(settings), tokens).await?;
+        let price = self.own_price(settings);
+        let mut call =
+            reserve_run_call(&self.recorder, &scope, server_names(settings), tokens, price).await?;
         call.attempt = attempt;
         match self.backend.start(settings, prepared).await {
             Ok(events) => Ok(MeteredRun { events: events.into_source(), call }.boxed()),

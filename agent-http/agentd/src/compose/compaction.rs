@@ -26,10 +26,11 @@ pub(super) fn compaction(
 ) -> Compaction {
     let clock = Arc::new(TokioClock);
     let models = embedded_models(config, outbound, local.cloned(), &model_limits(&config.server));
+    let operator = models.operator_addresses();
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
     let models = MeteredModels::new(models, usage.clone());
-    let models = models.for_operation(UsageOperation::Compact);
+    let models = models.with_operator_addresses(operator).for_operation(UsageOperation::Compact);
     let conversations = config.conversations.then(|| stores.conversations.clone());
     let summaries = Summaries::new(stores.records.clone(), conversations, clock.clone());
     Compaction::new(summaries, Arc::new(models), clock, background_spawner())

@@ -14,7 +14,7 @@ use agent_platform::model_cache::ModelCache;
 use agent_platform::parameter_notices::ParameterNotices;
 use agent_platform::providers::{ProviderModels, Providers};
 use agent_platform::response_format::FormattedModels;
-use agent_platform::usage::{MeteredModels, MeteredServers, UsageRecorder};
+use agent_platform::usage::{MeteredModels, MeteredServers, OperatorAddresses, UsageRecorder};
 
 use crate::config::AppConfig;
 
@@ -37,11 +37,12 @@ pub(super) fn with_fallbacks(
     usage: &UsageRecorder,
     (providers, circuits): (&Arc<Providers>, &Arc<Circuits>),
 ) -> FallbackModels<ProvidedModels> {
-    let clock = Arc::new(TokioClock);
+    let (clock, operator) = (Arc::new(TokioClock), models.operator_addresses());
     let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
     let models = MeteredModels::new(ParameterNotices::new(models), usage.clone());
+    let models = models.with_operator_addresses(operator);
     FallbackModels::new(models, config.fallback.defaults.clone(), circuits.clone(), clock)
         .with_catalog(config.server.catalog.clone())
 }
@@ -50,12 +51,12 @@ pub(super) fn with_fallbacks(
 pub(super) fn with_server_fallbacks(
     config: &AppConfig,
     servers: AgentServerBackend,
-    usage: &UsageRecorder,
+    (usage, operator): (&UsageRecorder, OperatorAddresses),
     circuits: Arc<Circuits>,
 ) -> FallbackServers {
     let clock = Arc::new(TokioClock);
     let servers = FirstContentServers::new(servers, config.fallback.first_content, clock.clone());
-    let servers = MeteredServers::new(servers, usage.clone());
+    let servers = MeteredServers::new(servers, usage.clone()).with_operator_addresses(operator);
     FallbackServers::new(servers, config.fallback.defaults.clone(), circuits, clock)
         .with_catalog(config.server.catalog.clone())
 }

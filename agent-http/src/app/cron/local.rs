@@ -89,13 +89,8 @@ fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
         Ok(_) => (AttemptOutcome::Succeeded, 200),
         Err(error) if is_busy(error) => return Step::Release { fence: job.fence },
         Err(error) => {
-            let (text, status) = (error.to_string(), error.code().status().as_u16());
-            let outcome = match status {
-                410 => AttemptOutcome::Gone,
-                400 | 413 | 415 | 422 => AttemptOutcome::Rejected { error: text },
-                _ => AttemptOutcome::Failed { error: text, retry_after: error.retry_after() },
-            };
-            (outcome, status)
+            let status = error.code().status().as_u16();
+            (AttemptOutcome::from_status(status, error.to_string(), error.retry_after()), status)
         }
     };
     let jitter = uuid::Uuid::new_v4().as_u128() as u32;

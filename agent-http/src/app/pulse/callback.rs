@@ -8,6 +8,7 @@
 //! | 400, 422 | permanent error: unknown tool, invalid arguments, no backend, an outcome that is unknown | the occurrence is discarded |
 //! | 410 | the agent was deleted, or the assignment was deleted or disabled | the job is cancelled |
 //! | 401 | the credential is missing, invalid or expired | retry |
+//! | 402 | a budget is spent | retry after `Retry-After`, the end of the budget's window; not counted as an attempt. Without the header, retry |
 //! | 409 | the occurrence is being run | retry after `Retry-After`; not counted as an attempt |
 //! | 429 | too many callbacks in progress | retry after `Retry-After` |
 //! | 500, 502, 504 | a store, tool or backend failed or timed out | retry |
@@ -271,6 +272,7 @@ pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
         .body(body)
         .json_response(200, "The occurrence is done, by this or an earlier call.", done)
         .problems(&[
+            Code::BudgetExceeded,
             Code::Conflict,
             Code::Gone,
             Code::NoConnector,

@@ -75,7 +75,9 @@ impl Worker {
             AttemptOutcome::Succeeded | AttemptOutcome::Gone | AttemptOutcome::Deferred { .. } => {
                 tracing::debug!(job = %job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
             }
-            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => {
+            AttemptOutcome::Failed { error, .. }
+            | AttemptOutcome::Postponed { error, .. }
+            | AttemptOutcome::Rejected { error } => {
                 tracing::info!(
                     job = %job.id,
                     occurrence,

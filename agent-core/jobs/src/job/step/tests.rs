@@ -104,6 +104,10 @@ fn deferred(retry_after: Option<Duration>) -> AttemptOutcome {
     AttemptOutcome::Deferred { error: "in progress".to_owned(), retry_after }
 }
 
+fn postponed(seconds: u64) -> AttemptOutcome {
+    AttemptOutcome::Postponed { error: "spent".to_owned(), retry_after: Duration::from_secs(seconds) }
+}
+
 /// Derives from `job` one job in each reachable phase at second 10, by name.
 fn job_in_each_phase(job: Job) -> Vec<(&'static str, Job)> {
     let running = claim_for_ten_seconds(&job, 10);
@@ -143,6 +147,7 @@ fn check_steps(job: Job, expected: &ExpectFile) {
             ("fail", end(&job, failed()), 15),
             ("reject", end(&job, rejected()), 15),
             ("defer", end(&job, deferred(None)), 15),
+            ("postpone", end(&job, postponed(100)), 15),
             ("gone", end(&job, AttemptOutcome::Gone), 15),
             ("cancel", Step::Cancel, 15),
             ("pause", Step::Pause, 15),
@@ -190,6 +195,52 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour() {
     let held = take(&job, claim(now + 100), now + 100);
     let over = take(&held, end(&held, deferred(None)), now + 100);
     assert_eq!(over.state(), JobState::Discarded);
+}
+
+#[test]
+fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
+    let day = 24 * 3600;
+    let failed_before = take(&claim_for_ten_seconds(&every(10), 10), claim(20), 20);
+    assert_eq!((failed_before.attempt, failed_before.max_attempts), (2, 2), "this is the last attempt");
+    let mut job = take(&failed_before, end(&failed_before, postponed(1)), 20);
+    assert_eq!(job.next_run_at(), Some(at(80)), "it is not delivered again at once");
+    let mut now = 80;
+    while now < 10 + 35 * day {
+        let held = take(&job, claim(now), now);
+        assert_eq!((held.place, held.attempt), (failed_before.place, 2));
+        job = take(&held, end(&held, postponed(40 * day as u64)), now);
+        assert_eq!((job.state(), job.attempt), (JobState::Retryable, 1));
+        // One record stands for all of them, beside that of the attempt that failed.
+        assert_eq!((job.attempts.len(), job.last_error()), (2, Some("spent")));
+        assert_eq!(job.next_run_at(), Some(at(now + day)), "the budget may have been raised meanwhile");
+        now += day;
+    }
+    let held = take(&job, claim(now), now);
+    let over = take(&held, end(&held, postponed(40 * day as u64)), now);
+    let next = now - now % 10 + 10;
+    assert_eq!(line(&over), format!("scheduled #2@{next} wakes {next} dead #1"), "the schedule goes on");
+    // An occurrence that still has attempts fails as others do.
+    let last = Job { max_attempts: 3, ..job };
+    let held = take(&last, claim(now), now);
+    let failed = take(&held, end(&held, postponed(100)), now);
+    assert_eq!((failed.attempt, failed.next_run_at()), (2, Some(at(now + 100))));
+    let released =
+        take(&claim_for_ten_seconds(&failed, now + 100), Step::Release { fence: failed.fence + 1 }, now);
+    assert_eq!((released.attempt, released.place), (2, failed.place));
+}
+
+#[test]
+fn a_postponed_occurrence_can_be_moved_cancelled_and_released() {
+    let held = claim_for_ten_seconds(&once(10), 10);
+    let waits = take(&held, end(&held, postponed(100)), 12);
+    assert_eq!(line(&waits), "retryable #1@10 wakes 112");
+    assert_eq!(line(&take(&waits, Step::Reschedule(Schedule::At(at(40))), 13)), "scheduled #2@40 wakes 40");
+    assert_eq!(take(&waits, Step::Cancel, 13).state(), JobState::Cancelled);
+    let again = claim_for_ten_seconds(&waits, 200);
+    let released = take(&again, Step::Release { fence: again.fence }, 200);
+    assert_eq!(line(&claim_for_ten_seconds(&released, 201)), "running #1@10 wakes 211 attempt 1");
+    let moved = take(&held, Step::Reschedule(Schedule::At(at(40))), 11);
+    assert_eq!(line(&take(&moved, end(&moved, postponed(100)), 12)), "scheduled #2@40 wakes 40");
 }
 
 #[test]
@@ -417,6 +468,7 @@ fn outcomes() -> impl Strategy<Value = AttemptOutcome> {
         4 => retry.prop_map(|retry_after| AttemptOutcome::Failed { error: "busy".to_owned(), retry_after }),
         2 => Just(rejected()),
         2 => deferrals,
+        2 => (0..4_000_000_u64).prop_map(postponed),
         1 => Just(AttemptOutcome::Gone),
     ]
 }

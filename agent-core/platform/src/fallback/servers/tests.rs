@@ -485,3 +485,28 @@ fn a_request_of_another_backend_is_sent_to_the_first_server() {
     let error = bench.wait(bench.backend().start(&settings, prepared)).err().expect("refused");
     assert_eq!((error.kind(), bench.called()), (AgentErrorKind::Failed, vec!["first".to_owned()]));
 }
+
+#[test]
+fn a_call_has_the_price_that_the_settings_of_its_server_set() {
+    let bench = Bench::new();
+    bench.server("first", [refused(503), refused(503)]);
+    bench.server("second", [answered("Hello.")]);
+    let price = |input: &str| serde_json::from_value(json!({"input": input, "output": "8"})).expect("prices");
+    let own =
+        AgentServer { agent_server_api_key: Some(Secret::new("k")), prices: price("2"), ..server("second") };
+    let settings = AgentServer { prices: price("1"), fallbacks: vec![own], ..server("first") };
+    let prepared = bench.backend().prepare(&settings, Arc::new(turn(&settings))).expect("a request");
+    let previews = preview_attempts(&prepared.payload, false);
+    // The first has no key of its own: another pays for its calls.
+    let shown: Vec<_> =
+        previews.iter().map(|preview| preview.prices.as_ref().map(|price| &*price.as_of)).collect();
+    assert_eq!(shown, [None, Some("role")]);
+    bench.run(&settings).expect("the fallback answers");
+    bench.recorder.flush().now_or_never().expect("no wait");
+    let ledger = bench.recorder.store().run_usage(&"c".into(), &"run-1".into()).now_or_never();
+    let mut entries = ledger.expect("no wait").expect("entries");
+    entries.sort_by_key(|entry| entry.attempt);
+    let booked: Vec<_> = entries.iter().map(|entry| (entry.attempt, entry.price_as_of.as_deref())).collect();
+    assert_eq!(booked, [(1, None), (2, None), (3, Some("role"))]);
+    assert!(entries[2].cost.is_some_and(|cost| cost.get() > 0), "{entries:?}");
+}

@@ -1,0 +1,141 @@
+//! Outcomes of delivery attempts, and the state that each of them leaves a job in.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::retry::{MAX_DEFERRAL, MAX_POSTPONEMENT, deferral, postponement};
+use super::{Job, Phase, backoff};
+
+/// Outcome of a delivery attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// The receiver has processed the delivery.
+    Succeeded,
+    /// Transient failure: a retry may succeed.
+    Failed {
+        /// Error text.
+        error: String,
+        /// Delay that the receiver requested before the next attempt.
+        retry_after: Option<Duration>,
+    },
+    /// Permanent failure: a retry cannot succeed.
+    Rejected {
+        /// Error text.
+        error: String,
+    },
+    /// The receiver is still busy with an earlier delivery of the occurrence. Does not count as an attempt until the
+    /// first claim of the occurrence is an hour old; then it is a failure.
+    Deferred {
+        /// Error text.
+        error: String,
+        /// Delay that the receiver requested before the next delivery.
+        retry_after: Option<Duration>,
+    },
+    /// The receiver may not run the occurrence before a time that it named, such as the reset of a budget that is spent.
+    /// Does not count as an attempt until the first claim of the occurrence is 35 days old; then it is a failure.
+    Postponed {
+        /// Error text.
+        error: String,
+        /// Delay until that time.
+        retry_after: Duration,
+    },
+    /// The receiver answered that the job is gone; the job is cancelled.
+    Gone,
+}
+
+impl AttemptOutcome {
+    /// Returns the outcome of a delivery that was answered with an HTTP status, an error text that is ignored in a
+    /// success, and a `Retry-After`.
+    pub fn from_status(status: u16, error: String, retry_after: Option<Duration>) -> Self {
+        match (status, retry_after) {
+            (200..300, _) => Self::Succeeded,
+            (402, Some(retry_after)) => Self::Postponed { error, retry_after },
+            (409, _) => Self::Deferred { error, retry_after },
+            (410, _) => Self::Gone,
+            (400 | 413 | 415 | 422, _) => Self::Rejected { error },
+            _ => Self::Failed { error, retry_after },
+        }
+    }
+}
+
+impl Job {
+    /// Records the outcome of a delivery attempt that ended at `now`.
+    pub(super) fn record_outcome(
+        &mut self,
+        outcome: AttemptOutcome,
+        took: Duration,
+        status: Option<u16>,
+        jitter: u32,
+        now: Timestamp,
+    ) {
+        let outcome = match outcome {
+            AttemptOutcome::Deferred { retry_after, .. } if self.is_begun_within(MAX_DEFERRAL, now) => {
+                return self.deliver_again(deferral(retry_after), now);
+            }
+            AttemptOutcome::Postponed { error, retry_after }
+                if self.is_begun_within(MAX_POSTPONEMENT, now) =>
+            {
+                self.record_postponement(error, took, status, now);
+                return self.deliver_again(postponement(retry_after, jitter), now);
+            }
+            AttemptOutcome::Deferred { error, retry_after } => AttemptOutcome::Failed { error, retry_after },
+            AttemptOutcome::Postponed { error, retry_after } => {
+                AttemptOutcome::Failed { error, retry_after: Some(retry_after) }
+            }
+            outcome => outcome,
+        };
+        let error = match &outcome {
+            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => Some(error.clone()),
+            _ => None,
+        };
+        self.record_attempt(now, Some(took), status, error);
+        match outcome {
+            AttemptOutcome::Gone => self.finish(Phase::Cancelled { at: now }),
+            AttemptOutcome::Succeeded => self.advance(now),
+            _ if self.is_rescheduled() => self.advance(now),
+            AttemptOutcome::Failed { retry_after, .. } if self.attempt < self.max_attempts => {
+                self.phase = Phase::Retryable;
+                self.due = add_saturating(now, backoff(self.attempt, jitter, retry_after));
+            }
+            AttemptOutcome::Failed { error, .. }
+            | AttemptOutcome::Rejected { error }
+            | AttemptOutcome::Deferred { error, .. }
+            | AttemptOutcome::Postponed { error, .. } => self.give_up(error, now),
+        }
+    }
+
+    /// Returns true if the first claim of the occurrence is younger than `limit`.
+    fn is_begun_within(&self, limit: Duration, now: Timestamp) -> bool {
+        let begun = self.begun.map_or(now, |begun| begun.at);
+        Duration::try_from(now.duration_since(begun)).unwrap_or_default() < limit
+    }
+
+    /// Records a postponed delivery in place of the one before it, so that a month of them leaves the earlier attempts.
+    fn record_postponement(&mut self, error: String, took: Duration, status: Option<u16>, now: Timestamp) {
+        let (occurrence, attempt) = (self.place.occurrence, self.attempt);
+        self.attempts.pop_if(|last| {
+            (last.occurrence, last.attempt, last.status) == (occurrence, attempt, status)
+                && last.error.is_some()
+        });
+        self.record_attempt(now, Some(took), status, Some(error));
+    }
+
+    /// Returns the job to the waiting ones after a delivery that does not count. In contrast to a release, the
+    /// receiver knows the occurrence, so that its number and misfire decision stay.
+    fn deliver_again(&mut self, delay: Duration, now: Timestamp) {
+        if self.is_rescheduled() {
+            return self.advance(now);
+        }
+        self.attempt = self.attempt.saturating_sub(1);
+        if let Some(begun) = &mut self.begun {
+            begun.again = true;
+        }
+        self.phase = Phase::Retryable;
+        self.due = add_saturating(now, delay);
+    }
+}
+
+fn add_saturating(now: Timestamp, wait: Duration) -> Timestamp {
+    SignedDuration::try_from(wait).ok().and_then(|wait| now.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
+}
