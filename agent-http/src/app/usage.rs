@@ -36,7 +36,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let limit = limit(&query)?;
     let filter = authorized(&app, &principal, read_filter(&query, now)?).await?;
     let asked = UsageQuery { filter, group_by, after, limit };
-    let page = app.usage.recorder.store().usage(&principal.company_id, &asked).await?;
+    let page = app.usage.read().await.usage(&principal.company_id, &asked).await?;
     let rows: Vec<Value> = page
         .rows
         .into_iter()
@@ -59,7 +59,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
 pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, params, .. } = context;
     let run: RunId = params.get("runId")?.into();
-    let entries = app.usage.recorder.store().run_usage(&principal.company_id, &run).await?;
+    let entries = app.usage.read().await.run_usage(&principal.company_id, &run).await?;
     let Some(first) = entries.first() else { return Err(HttpError::not_found()) };
     let is_own = first.scope.user_id == principal.user_id;
     if !is_own

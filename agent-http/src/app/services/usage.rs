@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use agent_platform::records::{Inventory, StoreError};
-use agent_platform::usage::{Budgets, ExpiredReservations, MAX_TRIMMED_ENTRIES, UsageRecorder};
+use agent_platform::usage::{Budgets, ExpiredReservations, MAX_TRIMMED_ENTRIES, UsageRecorder, UsageStore};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Code, HttpError};
 
 /// Time between two searches for what lost processes have reserved.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
+/// Time for which a reader waits for the calls that have just ended.
+const MAX_READER_WAIT: Duration = Duration::from_secs(1);
 /// Time between two deletions of old entries.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -31,6 +33,13 @@ impl UsageService {
         if let Some(budgets) = self.recorder.budgets() {
             budgets.flush().await;
         }
+    }
+
+    /// Returns the store, for a reader. It has the calls that ended before in this process, unless it takes none now.
+    pub(in crate::app) async fn read(&self) -> &dyn UsageStore {
+        // A store that takes no entries answers the reader with its error.
+        let _ = tokio::time::timeout(MAX_READER_WAIT, self.recorder.flush()).await;
+        &**self.recorder.store()
     }
 
     /// Returns the budgets.
