@@ -13,7 +13,7 @@
 //! has tokens is therefore a task of its own, which a caller that leaves does not cancel, and tokens are stored before
 //! they are used.
 //!
-//! Tokens, device codes, user codes and account ids are sealed at rest ([`Sealer`]) and never logged.
+//! Tokens, device codes, user codes and account ids are sealed at rest ([`Sealer`](crate::seal::Sealer)) and never logged.
 
 mod access_token;
 mod authority;

@@ -44,7 +44,7 @@ pub enum Step {
         took: Duration,
         /// HTTP status of the response, if one was received.
         status: Option<u16>,
-        /// Random number for the jitter of [`backoff`].
+        /// Random number for the jitter of [`backoff`](super::backoff).
         jitter: u32,
     },
     /// Cancels the job.
