@@ -67,22 +67,32 @@ struct PriceTexts {
 }
 
 impl PriceTexts {
-    /// Parses the prices. Cached tokens without a price of their own cost as much as others.
+    /// Parses the prices.
     fn parse(&self, model: &str) -> Result<TokenPrices, CatalogError> {
         let parse = |member: &'static str, text: &str| {
-            let amount = NanoUsd::parse(text).ok().filter(|amount| *amount <= MAX_PRICE);
-            amount.ok_or_else(|| CatalogError::Price { model: model.to_owned(), member })
+            parse_price(text).ok_or_else(|| CatalogError::Price { model: model.to_owned(), member })
         };
+        let part = |member, text: &Option<String>| text.as_ref().map(|text| parse(member, text)).transpose();
         let input = parse("input", &self.input)?;
-        let part =
-            |member, text: &Option<String>| text.as_ref().map_or(Ok(input), |text| parse(member, text));
-        Ok(TokenPrices {
-            input,
-            cached_input: part("cachedInput", &self.cached_input)?,
-            cache_write: part("cacheWrite", &self.cache_write)?,
-            output: parse("output", &self.output)?,
-        })
+        let cached_input = part("cachedInput", &self.cached_input)?;
+        let cache_write = part("cacheWrite", &self.cache_write)?;
+        Ok(token_prices(input, cached_input, cache_write, parse("output", &self.output)?))
     }
+}
+
+fn parse_price(text: &str) -> Option<NanoUsd> {
+    NanoUsd::parse(text).ok().filter(|amount| *amount <= MAX_PRICE)
+}
+
+/// Returns the prices of a model. Cached tokens without a price of their own cost as much as others.
+fn token_prices(
+    input: NanoUsd,
+    cached_input: Option<NanoUsd>,
+    cache_write: Option<NanoUsd>,
+    output: NanoUsd,
+) -> TokenPrices {
+    let (cached_input, cache_write) = (cached_input.unwrap_or(input), cache_write.unwrap_or(input));
+    TokenPrices { input, cached_input, cache_write, output }
 }
 
 impl ModelText {
@@ -102,7 +112,7 @@ impl ModelText {
     }
 }
 
-/// Names of the prices of a model. The first and the last are required; cached tokens cost as much as others otherwise.
+/// Names of the prices of a model. The first and the last are required.
 const PRICE_NAMES: [&str; 4] = ["input", "cachedInput", "cacheWrite", "output"];
 
 /// Reads prices by their names.
@@ -115,9 +125,7 @@ pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, V
     let message = format!("is not the name of a price: expected one of {}", PRICE_NAMES.join(", "));
     let mut faults: Vec<_> = unknown.map(|name| fault(name, &message)).collect();
     let [input, cached_input, cache_write, output] = PRICE_NAMES.map(|name| {
-        let value = members.get(name)?;
-        let amount = value.as_str().and_then(|text| NanoUsd::parse(text).ok());
-        let amount = amount.filter(|amount| *amount <= MAX_PRICE);
+        let amount = members.get(name)?.as_str().and_then(parse_price);
         if amount.is_none() {
             faults.push(fault(
                 name,
@@ -132,12 +140,9 @@ pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, V
         }
     }
     match (input, output) {
-        (Some(input), Some(output)) if faults.is_empty() => Ok(TokenPrices {
-            input,
-            cached_input: cached_input.unwrap_or(input),
-            cache_write: cache_write.unwrap_or(input),
-            output,
-        }),
+        (Some(input), Some(output)) if faults.is_empty() => {
+            Ok(token_prices(input, cached_input, cache_write, output))
+        }
         _ => Err(faults),
     }
 }

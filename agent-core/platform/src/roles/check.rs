@@ -18,7 +18,7 @@ pub use finding::RoleFinding;
 pub(crate) use provider::company_provider_faults;
 
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
-use prices::{PriceFault, model_price_faults, server_price_faults};
+use prices::{check_model_prices, check_server_prices};
 use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, is_blank};
 
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
@@ -160,7 +160,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         unknown_tools(found, &format!("{at}.agentServerTools"), tools);
         check_server_fallbacks(found, at, server);
         check_parameters(found, at, server_parameters(server));
-        found.extend(server_price_faults(server).into_iter().map(|fault| price_finding(at, fault)));
+        check_server_prices(found, at, server);
     };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
     unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
@@ -178,7 +178,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
                 check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
                 check_model_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, parameters_of(embedded));
-                found.extend(model_price_faults(embedded).into_iter().map(|fault| price_finding(&at, fault)));
+                check_model_prices(&mut found, &at, embedded);
                 let format = embedded.response_format.as_deref().map(check_response_format);
                 if let Some(Err(fault)) = format {
                     let path = format!("{at}.responseFormat.{}", fault.path);
@@ -217,10 +217,6 @@ fn check_parameters<'a>(
             found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.name), fault.message));
         }
     }
-}
-
-fn price_finding(at: &str, fault: PriceFault) -> RoleFinding {
-    RoleFinding::new(format!("{at}.{}", fault.path), fault.message)
 }
 
 /// Returns the parameters of a runtime's model and of its fallbacks, with their paths.

@@ -46,9 +46,7 @@ impl<S> MeteredModels<S> {
     pub fn for_operation(self, operation: UsageOperation) -> Self {
         Self { operation, ..self }
     }
-}
 
-impl<S> MeteredModels<S> {
     /// Returns the price that the settings set for the calls that their owner pays.
     pub(crate) fn own_price<C: PricedSettings>(&self, settings: &C) -> Option<ModelPrice> {
         settings.own_price(self.operator.as_ref())
@@ -79,16 +77,29 @@ impl<S> MeteredModels<S> {
     where
         S: ModelSource<C>,
     {
+        self.metered(settings, context, numbers.clone(), None)
+    }
+
+    /// Returns the model for one run, whose calls are booked.
+    fn metered<C: PricedSettings>(
+        &self,
+        settings: &C,
+        context: &ExecutionContext,
+        numbers: Arc<CallNumbers>,
+        is_round_over: Option<AtomicBool>,
+    ) -> Result<Arc<dyn Model>, AgentError>
+    where
+        S: ModelSource<C>,
+    {
         let model = self.source.model_for_run(settings, context)?;
-        let billing = self.billing(settings, &*model);
         Ok(Arc::new(MeteredModel {
+            billing: self.billing(settings, &*model),
             model,
-            billing,
             scope: context.into(),
             recorder: self.recorder.clone(),
             operation: self.operation,
-            numbers: numbers.clone(),
-            is_round_over: None,
+            numbers,
+            is_round_over,
         }))
     }
 }
@@ -99,16 +110,7 @@ impl<C: PricedSettings, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
     }
 
     fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
-        let model = self.source.model_for_run(settings, context)?;
-        Ok(Arc::new(MeteredModel {
-            billing: self.billing(settings, &*model),
-            model,
-            scope: context.into(),
-            recorder: self.recorder.clone(),
-            operation: self.operation,
-            numbers: Arc::default(),
-            is_round_over: Some(AtomicBool::new(true)),
-        }))
+        self.metered(settings, context, Arc::default(), Some(AtomicBool::new(true)))
     }
 }
 

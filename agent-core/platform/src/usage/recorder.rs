@@ -189,10 +189,14 @@ impl UsageRecorder {
         if is_settled || queue.entries.len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
+        self.ensure_writer(queue);
+    }
+
+    /// Starts the writer, unless it runs.
+    fn ensure_writer(&self, mut queue: MutexGuard<'_, EntryQueue>) {
         if !std::mem::replace(&mut queue.is_writing, true) {
             drop(queue);
-            let writer = Writer::new(self.shared.clone());
-            self.shared.spawner.spawn(Box::pin(writer.run()));
+            self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
         }
     }
 
@@ -259,10 +263,7 @@ impl UsageRecorder {
             let (sender, written) = oneshot::channel();
             queue.flushing.push(sender);
             queue.gathering = None;
-            if !std::mem::replace(&mut queue.is_writing, true) {
-                drop(queue);
-                self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
-            }
+            self.ensure_writer(queue);
             written
         };
         // An error means that the writer was dropped, as at the end of the process.

@@ -3,64 +3,52 @@
 use agent_core::role::{AgentServer, EmbeddedAi};
 use serde_json::{Map, Value};
 
+use super::finding::RoleFinding;
 use crate::catalog::ModelPrice;
 use crate::roles::provider_id::company_provider_id;
 use crate::usage::CallPayer;
 
-/// Fault of the prices in a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PriceFault {
-    /// Path in the container.
-    pub(super) path: String,
-    /// Description, worded to follow the path.
-    pub(super) message: String,
-}
-
 /// Checks the prices of a container's model and of its fallbacks.
-pub(super) fn model_price_faults(embedded: &EmbeddedAi) -> Vec<PriceFault> {
+pub(super) fn check_model_prices(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
     let EmbeddedAi { provider, api_key, base_url, prices, .. } = embedded;
-    let own = (String::new(), provider, CallPayer::new(provider, api_key, base_url), prices);
+    let own = (at.to_owned(), provider, CallPayer::new(provider, api_key, base_url), prices);
     let fallbacks = embedded.fallbacks.iter().enumerate().map(|(i, other)| {
         let payer = CallPayer::new(&other.provider, &other.api_key, &other.base_url);
-        (format!("fallbacks[{i}]."), &other.provider, payer, &other.prices)
+        (format!("{at}.fallbacks[{i}]"), &other.provider, payer, &other.prices)
     });
-    let mut faults = Vec::new();
     for (at, provider, payer, prices) in std::iter::once(own).chain(fallbacks) {
         let is_own = payer.names_own() && company_provider_id(provider.as_deref()).is_none();
-        check_prices(&mut faults, &at, prices, is_own, "apiKey or baseUrl");
+        check_prices(found, &at, prices, is_own, "apiKey or baseUrl");
     }
-    faults
 }
 
 /// Checks the prices of an agent server and of its fallbacks.
-pub(super) fn server_price_faults(server: &AgentServer) -> Vec<PriceFault> {
-    let own = (String::new(), server);
+pub(super) fn check_server_prices(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
+    let own = (at.to_owned(), server);
     let fallbacks = server.fallbacks.iter().enumerate();
-    let fallbacks = fallbacks.map(|(i, other)| (format!("fallbacks[{i}]."), other));
-    let mut faults = Vec::new();
+    let fallbacks = fallbacks.map(|(i, other)| (format!("{at}.fallbacks[{i}]"), other));
     for (at, server) in std::iter::once(own).chain(fallbacks) {
         let AgentServer { agent_server_provider, agent_server_api_key, agent_server_local_url, .. } = server;
         let payer = CallPayer::new(agent_server_provider, agent_server_api_key, agent_server_local_url);
         let needed = "agentServerApiKey or agentServerLocalUrl";
-        check_prices(&mut faults, &at, &server.prices, payer.names_own(), needed);
+        check_prices(found, &at, &server.prices, payer.names_own(), needed);
     }
-    faults
 }
 
 /// Checks prices. Those of calls that the operator or the company pays are not for a role to set: a budget counts them.
 fn check_prices(
-    faults: &mut Vec<PriceFault>,
+    found: &mut Vec<RoleFinding>,
     at: &str,
     prices: &Map<String, Value>,
     is_own: bool,
     needed: &str,
 ) {
     for fault in ModelPrice::of_role(prices).err().into_iter().flatten() {
-        faults.push(PriceFault { path: format!("{at}prices.{}", fault.path), message: fault.message });
+        found.push(RoleFinding::new(format!("{at}.prices.{}", fault.path), fault.message));
     }
     if !prices.is_empty() && !is_own {
         let message = format!("must be absent without a key or an address of the model's own: {needed}");
-        faults.push(PriceFault { path: format!("{at}prices"), message });
+        found.push(RoleFinding::new(format!("{at}.prices"), message));
     }
 }
 
@@ -74,14 +62,24 @@ mod tests {
         json!({"input": "0.25", "cachedInput": "0", "cacheWrite": "0.3125", "output": "10000"})
     }
 
+    /// Path of the container.
+    const AT: &str = "children[0].content";
+
+    fn paths_in_container(found: Vec<RoleFinding>) -> Vec<String> {
+        let in_container = |path: &str| Some(path.strip_prefix(AT)?.strip_prefix('.')?.to_owned());
+        found.iter().map(|finding| in_container(&finding.path).expect("a path in the container")).collect()
+    }
+
     fn of_model(content: Value) -> Vec<String> {
-        let faults = model_price_faults(&serde_json::from_value(content).expect("a container"));
-        faults.into_iter().map(|fault| fault.path).collect()
+        let mut found = Vec::new();
+        check_model_prices(&mut found, AT, &serde_json::from_value(content).expect("a container"));
+        paths_in_container(found)
     }
 
     fn of_server(content: Value) -> Vec<String> {
-        let faults = server_price_faults(&serde_json::from_value(content).expect("a container"));
-        faults.into_iter().map(|fault| fault.path).collect()
+        let mut found = Vec::new();
+        check_server_prices(&mut found, AT, &serde_json::from_value(content).expect("a container"));
+        paths_in_container(found)
     }
 
     #[test]

@@ -70,13 +70,13 @@ impl CommitQueue {
         let (answer, answered) = oneshot::channel();
         let must_start = {
             let mut companies = self.shared.lock();
-            let is_alone = companies.keys().all(|other| *other == company);
+            let count = companies.len() + usize::from(!companies.contains_key(&company));
             let queue = companies.entry(company.clone()).or_default();
             if queue.queued.len() >= MAX_QUEUED_PER_COMPANY {
                 return Err(StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Busy)));
             }
             queue.queued.push_back(QueuedCommit { writes, answer });
-            let must_start = queue.transactions < max_transactions(is_alone);
+            let must_start = queue.transactions < max_transactions(count);
             queue.transactions += usize::from(must_start);
             must_start
         };
@@ -88,11 +88,9 @@ impl CommitQueue {
     }
 }
 
-const fn max_transactions(is_alone: bool) -> usize {
-    match is_alone {
-        true => MAX_TRANSACTIONS_ALONE,
-        false => MAX_TRANSACTIONS_BESIDE_OTHERS,
-    }
+/// Returns the maximum number of transactions of one company while so many commit.
+const fn max_transactions(companies: usize) -> usize {
+    if companies > 1 { MAX_TRANSACTIONS_BESIDE_OTHERS } else { MAX_TRANSACTIONS_ALONE }
 }
 
 /// Returns the company that a commit is counted for; the platform's own if it changes no company's records.
@@ -110,9 +108,9 @@ impl Shared {
     /// Takes the commits of the company's next transaction. If there are none, the caller must start no further one.
     fn next_batch(&self, company: &str) -> Vec<QueuedCommit> {
         let mut companies = self.lock();
-        let is_alone = companies.len() == 1;
+        let count = companies.len();
         let Some(queue) = companies.get_mut(company) else { return Vec::new() };
-        let has_room = queue.transactions <= max_transactions(is_alone);
+        let has_room = queue.transactions <= max_transactions(count);
         let batch = if has_room { queue.next_batch() } else { Vec::new() };
         if batch.is_empty() {
             queue.transactions -= 1;
