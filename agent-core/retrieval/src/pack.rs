@@ -6,13 +6,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use memchr::memmem::Finder;
+use memchr::memmem::{Finder, find};
 
 use crate::document::DocumentId;
 use crate::search::{Hit, Ranking};
 
 /// Fragments of one document, unless it is the only one in the scope.
 const MAX_FRAGMENTS_OF_DOCUMENT: usize = 3;
+/// Number of bytes of a text that are searched before the whole text is compared.
+const PROBE_BYTES: usize = 32;
+/// Number of places at which the whole text is compared, before it is searched by an algorithm with a linear bound.
+const MAX_PROBED_PLACES: usize = 8;
 
 /// The outcome of packing for a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +117,8 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
             }
         }
         let Some(fragment) = self.unite(number, hit, &neighbours) else { return Verdict::Unavailable };
-        let finder = Finder::new(&fragment.text);
-        let is_repeated = |&other: &usize| finder.find(self.fragments[other].text.as_bytes()).is_some();
+        let repeated = SearchedText::new(&fragment.text);
+        let is_repeated = |&other: &usize| repeated.is_part_of(&self.fragments[other].text);
         if neighbours.is_empty() && others.iter().any(is_repeated) {
             return Verdict::Duplicate;
         }
@@ -167,6 +171,30 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
         fragment.text = (self.text_of)(&fragment.document, fragment.range.clone())?;
         fragment.tokens = (self.count_tokens)(&fragment.text);
         Some(fragment)
+    }
+}
+
+/// A text that is searched in others, which rarely contain it: its beginning is searched, since the set-up of a search is
+/// linear in the length.
+struct SearchedText<'t> {
+    text: &'t [u8],
+    beginning: Finder<'t>,
+}
+
+impl<'t> SearchedText<'t> {
+    fn new(text: &'t str) -> Self {
+        let text = text.as_bytes();
+        Self { text, beginning: Finder::new(&text[..text.len().min(PROBE_BYTES)]) }
+    }
+
+    fn is_part_of(&self, other: &str) -> bool {
+        let other = other.as_bytes();
+        let Some(last) = other.len().checked_sub(self.text.len()) else { return false };
+        let mut places = self.beginning.find_iter(other).take_while(|place| *place <= last);
+        if places.by_ref().take(MAX_PROBED_PLACES).any(|place| other[place..].starts_with(self.text)) {
+            return true;
+        }
+        places.next().is_some_and(|place| find(&other[place..], self.text).is_some())
     }
 }
 

@@ -94,6 +94,10 @@ fn attribute(value: &str) -> String {
 /// Returns a text without hidden characters, in which nothing looks like an element of the block: the `<` of each tag
 /// whose name begins as the elements' does is `&lt;`, also with a look-alike of `<` or white space between.
 fn content(text: &str) -> String {
+    // Most texts have nothing that could be hidden, or begin a tag.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b';' | b'='..=b'~' | b'\n' | b'\t')) {
+        return text.to_owned();
+    }
     let visible: String = text.chars().filter(|&character| !is_hidden(character)).collect();
     let mut escaped = String::with_capacity(visible.len());
     for (offset, character) in visible.char_indices() {

@@ -63,6 +63,7 @@ use serde_json::value::RawValue;
 
 use self::freshness::ChangeTracker;
 use self::readers::Readers;
+use self::version_memo::VersionMemo;
 use self::writer::WriterHandle;
 pub use crate::activity::Activity;
 use crate::activity::ActivityCounters;
@@ -87,6 +88,7 @@ mod rows;
 mod schema;
 mod spin;
 mod usage;
+mod version_memo;
 mod write_op;
 mod writer;
 
@@ -112,6 +114,7 @@ pub struct SqliteStore {
     /// the earliest.
     signal: WakeSignal,
     unreadable: UnreadableJobs,
+    versions: Arc<VersionMemo>,
     // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the
     // write-ahead log.
     readers: Readers,
@@ -135,7 +138,8 @@ impl SqliteStore {
         let writers = WriterHandle::start(writer, &options, freshness, Arc::clone(&counts), signal.clone())
             .map_err(|error| SqliteOpenError::failed(&path, error))?;
         let (max_value_bytes, unreadable) = (options.max_value_bytes, UnreadableJobs::default());
-        Ok(Self { path, max_value_bytes, counts, cache, signal, unreadable, readers, writers })
+        let versions = Arc::default();
+        Ok(Self { path, max_value_bytes, counts, cache, signal, unreadable, versions, readers, writers })
     }
 
     /// Returns the absolute path of the file.
@@ -201,8 +205,8 @@ impl Records for SqliteStore {
     }
 
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
-        let keys = keys.to_vec();
-        self.readers.read(move |rows| rows.versions(&keys)).await
+        let (keys, memo) = (keys.to_vec(), Arc::clone(&self.versions));
+        self.readers.read(move |rows| memo.versions(rows, keys)).await
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

@@ -46,6 +46,7 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     writes::checks_change_nothing(&*make().await).await;
     writes::increments_do_not_conflict(&*make().await).await;
     many_are_read_at_once(&*make().await).await;
+    versions_of_many_are_never_stale(&*make().await).await;
     nobody_sees_half_a_commit(&*make().await).await;
 }
 
@@ -371,6 +372,26 @@ async fn many_are_read_at_once(store: &dyn Records) {
     assert!(done("versions", store.versions(&[]).await).is_empty(), "no keys give no versions");
     let newer = put(store, &key("a"), "9").await;
     assert_eq!(done("versions", store.versions(&keys[..1]).await), [Some(newer)], "a write is seen at once");
+}
+
+async fn versions_of_many_are_never_stale(store: &dyn Records) {
+    let keys: Vec<Key> = (0..40).map(|number| key(&format!("k{number}"))).collect();
+    let mut expected = vec![None; keys.len()];
+    for place in [3, 7, 3, 39] {
+        assert_eq!(done("versions", store.versions(&keys).await), expected, "before a write");
+        expected[place] = Some(put(store, &keys[place], "1").await);
+        assert_eq!(done("versions", store.versions(&keys).await), expected, "a write is seen at once");
+    }
+    done("delete", store.delete(&keys[7], Precondition::Any).await);
+    expected[7] = None;
+    assert_eq!(done("versions", store.versions(&keys).await), expected, "a deletion is seen at once");
+    let others: Vec<Key> = keys.iter().rev().cloned().collect();
+    expected.reverse();
+    assert_eq!(
+        done("versions", store.versions(&others).await),
+        expected,
+        "versions are in the order of the keys"
+    );
 }
 
 /// Two records are changed together repeatedly while they are read together.

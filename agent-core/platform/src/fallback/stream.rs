@@ -82,6 +82,10 @@ impl<T: CallTarget> Stream for FallbackStream<T> {
         let this = &mut *self;
         loop {
             if let Some(event) = this.ready.pop_front() {
+                if this.ready.is_empty() {
+                    // Most events bypass the queue, so free its memory.
+                    this.ready = VecDeque::new();
+                }
                 return Poll::Ready(Some(Ok(event)));
             }
             match &mut this.state {

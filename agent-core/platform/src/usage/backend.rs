@@ -129,7 +129,8 @@ pub(super) struct RunMeter {
     recorder: UsageRecorder,
     scope: RunScope,
     backend: BackendKind,
-    call: Option<MeteredCall>,
+    /// Boxed, since most runs have none and are open for long.
+    call: Option<Box<MeteredCall>>,
     has_content: bool,
     outcome: Option<String>,
     /// Counts the run among the concurrent ones.
@@ -144,6 +145,7 @@ impl RunMeter {
         (call, hold): (Option<MeteredCall>, RunHold),
     ) -> Self {
         recorder.open_run(&scope, trace);
+        let call = call.map(Box::new);
         Self { recorder, scope, backend, call, has_content: false, outcome: None, _hold: hold }
     }
 

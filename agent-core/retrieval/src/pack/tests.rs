@@ -95,3 +95,24 @@ fn repeated_irrelevant_and_missing_texts_are_left_out() {
     use Verdict::{Duplicate, Gate, Kept, Unavailable};
     assert_eq!(verdicts(hits, 100), [Kept, Duplicate, Duplicate, Unavailable, Gate]);
 }
+
+#[test]
+fn a_text_is_found_wherever_another_contains_it() {
+    let texts = [
+        "a".repeat(200),
+        "a".repeat(100) + "b",
+        "a".repeat(100),
+        "a".repeat(60) + "b" + &"a".repeat(60) + "b",
+        "ab".repeat(70),
+        "b".to_owned() + &"ab".repeat(30),
+        TEXT.repeat(3),
+        TEXT[7..].to_owned(),
+        String::new(),
+    ];
+    for text in &texts {
+        for other in &texts {
+            let expected = other.contains(text.as_str());
+            assert_eq!(SearchedText::new(text).is_part_of(other), expected, "{text:?} in {other:?}");
+        }
+    }
+}

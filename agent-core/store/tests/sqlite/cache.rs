@@ -76,6 +76,22 @@ async fn the_platforms_own_is_never_kept() {
 }
 
 #[tokio::test]
+async fn versions_of_many_are_never_older_than_another_process_wrote() {
+    let place = TempStore::new();
+    let (store, other) = (place.store(at(&ManualClock::new())), place.store(SqliteOptions::default()));
+    let keys: Vec<_> = (0..40).map(|number| key(&format!("k{number}"))).collect();
+    for (place, key) in keys.iter().enumerate() {
+        let version = other.put(key, json("1"), Precondition::Any).await.expect("put");
+        let versions = store.versions(&keys).await.expect("read");
+        assert_eq!(versions[place], Some(version), "place {place}");
+        assert_eq!(store.versions(&keys).await.expect("read"), versions);
+        assert_eq!(other.versions(&keys).await.expect("read"), versions);
+    }
+    other.delete(&keys[5], Precondition::Any).await.expect("deleted");
+    assert_eq!(store.versions(&keys).await.expect("read")[5], None);
+}
+
+#[tokio::test]
 async fn what_others_write_is_seen_in_time() {
     let place = TempStore::new();
     let clock = ManualClock::new();
