@@ -484,10 +484,17 @@ mod tests {
 
     fn service(shutdown: &Shutdown) -> (Arc<ConversationService>, Arc<MemoryConversations>) {
         let store = Arc::new(MemoryConversations::default());
+        (service_over(&store, Arc::new(ManualClock::new()), shutdown), store)
+    }
+
+    fn service_over(
+        store: &Arc<MemoryConversations>,
+        clock: Arc<ManualClock>,
+        shutdown: &Shutdown,
+    ) -> Arc<ConversationService> {
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
-        let clock = Arc::new(ManualClock::new());
         let kept: Arc<dyn Conversations> = store.clone();
-        (ConversationService::new(Some(kept), clock, spawner, shutdown.clone()), store)
+        ConversationService::new(Some(kept), clock, spawner, shutdown.clone())
     }
 
     fn begin(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
@@ -639,6 +646,26 @@ mod tests {
             (failed.state, failed.error.expect("an error").code),
             (RunState::Failed, "BACKEND_FAILED".into())
         );
+    }
+
+    #[tokio::test]
+    async fn a_process_whose_lease_has_expired_does_not_interrupt_its_own_run() {
+        let store = Arc::new(MemoryConversations::default());
+        let clock = Arc::new(ManualClock::new());
+        let shutdown = Shutdown::default();
+        let own = service_over(&store, clock.clone(), &shutdown);
+        let other = service_over(&store, clock.clone(), &shutdown);
+        let mut kept = begin(&own, &store, "r");
+        kept.begun().await.expect("it begins");
+        clock.advance(2 * own.times.lease);
+        for (service, expected) in
+            [(&own, RunState::Running), (&other, RunState::Interrupted), (&own, RunState::Interrupted)]
+        {
+            let found = service.interrupt_abandoned(&*store, &key()).await.expect("it reads");
+            assert_eq!(found.expect("it has begun").state, expected);
+        }
+        drop(kept);
+        drained(&own).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
     BeginOrder, ConversationError, Conversations, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, Node,
-    NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunState, RunTrigger,
+    NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunKey, RunState, RunTrigger,
     RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued, continue_head,
     merge,
 };
@@ -203,7 +203,6 @@ impl KeptTurn {
         order: BeginOrder,
         run: &RunId,
     ) -> Result<Option<ThreadLinks>, BeginError> {
-        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
         for _ in 0..=MAX_QUEUED_RUNS {
             let Some(found) = self.store.links(key).await? else { return Ok(None) };
             // One that brings decisions goes on before the queue.
@@ -212,7 +211,8 @@ impl KeptTurn {
             let Some(before) = order.blocking_run(&found.thread, run).cloned() else {
                 return Ok(Some(found));
             };
-            match self.store.interrupt_expired(&owner, &before, clock).await? {
+            let blocking = RunKey { owner: key.thread_owner(), id: before.clone() };
+            match app.conversations.interrupt_abandoned(&*self.store, &blocking).await? {
                 Some(run) if !run.state.is_final() => {
                     return Err(ConversationError::ThreadBusy { active_run: before }.into());
                 }
