@@ -7,6 +7,9 @@ mod compaction;
 mod decisions;
 mod deletions;
 mod departures;
+// The limit on the size of files is set by a program of Linux.
+#[cfg(target_os = "linux")]
+mod disk;
 mod files;
 mod hostile;
 mod identity;

@@ -107,7 +107,7 @@ impl Bench {
         self.start_workspace_over(store, &self.workspace(), app_over)
     }
 
-    /// Starts the application, `app_over`, with a number of worker threads over a PostgreSQL database as it is.
+    /// Starts the application, `app_over`, with a number of worker threads over a database as it is, of either kind.
     ///
     /// # Errors
     /// The application could not be started.
@@ -165,6 +165,11 @@ pub fn agent_id() -> String {
 /// Returns the id of the company in [`Bench::workspace`].
 pub fn company_id() -> &'static str {
     COMPANY
+}
+
+/// Returns the id of the user of [`session`].
+pub fn user_id() -> &'static str {
+    USER
 }
 
 /// Creates a session token of a user of this company.

@@ -200,6 +200,15 @@ impl AppProcess {
         set_suspended(&self.child, is_suspended).await;
     }
 
+    /// Limits the size of files to which the process may write, so that the system rejects what exceeds it; `None` lifts the
+    /// limit.
+    #[cfg(target_os = "linux")]
+    pub async fn limit_file_bytes(&self, limit: Option<u64>) {
+        let limit = limit.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+        let id = self.child.id().expect("it runs");
+        run_shell(&format!("prlimit --pid {id} --fsize={limit}:")).await;
+    }
+
     /// Requests a graceful shutdown (`SIGTERM`).
     pub async fn terminate(&self) {
         run_shell(&format!("kill -TERM {}", self.child.id().expect("it runs"))).await;

@@ -60,6 +60,12 @@ impl Conversations for MemoryConversations {
         Ok(Some(selected.into_page(found.thread.clone(), nodes)))
     }
 
+    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError> {
+        let state = self.lock();
+        let Some(found) = state.find(key) else { return Ok(Vec::new()) };
+        Ok(seqs.iter().filter_map(|seq| found.nodes.get(*seq as usize)).cloned().collect())
+    }
+
     async fn contexts(
         &self,
         key: &ThreadKey,

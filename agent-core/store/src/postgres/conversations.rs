@@ -10,8 +10,9 @@ use agent_platform::conversation::{
     DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
     MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
-    RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks,
-    ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
+    RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
+    parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -135,6 +136,17 @@ async fn read_nodes(
     Ok((nodes.len() == selected.seqs.len()).then(|| selected.into_page(thread, nodes)))
 }
 
+async fn read_nodes_at(
+    tables: &ConversationTables,
+    key: &ThreadKey,
+    seqs: &[u32],
+) -> Result<Vec<StoredNode>, TableError> {
+    match tables.thread(key).await? {
+        Some((n, _)) => tables.nodes(n, seqs).await,
+        None => Ok(Vec::new()),
+    }
+}
+
 async fn read_links(tables: &ConversationTables, key: &ThreadKey) -> Result<Option<ThreadLinks>, TableError> {
     let Some((n, thread)) = tables.thread(key).await? else { return Ok(None) };
     Ok(Some(ThreadLinks { thread, links: tables.links(n).await? }))
@@ -183,6 +195,10 @@ impl Conversations for PostgresRecords {
 
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError> {
         read!(self, &key.company, |tables| read_nodes(tables, key, query))
+    }
+
+    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError> {
+        read!(self, &key.company, |tables| read_nodes_at(tables, key, seqs))
     }
 
     async fn contexts(

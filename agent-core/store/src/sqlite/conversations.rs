@@ -125,6 +125,15 @@ impl Conversations for SqliteStore {
         read.await
     }
 
+    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError> {
+        let (key, seqs) = (key.clone(), seqs.to_vec());
+        let read = self.read_conversations(move |tables| match tables.thread(&key)? {
+            Some((n, _)) => tables.nodes(n, &seqs),
+            None => Ok(Vec::new()),
+        });
+        read.await
+    }
+
     async fn contexts(
         &self,
         key: &ThreadKey,

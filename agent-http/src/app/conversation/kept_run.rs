@@ -471,19 +471,42 @@ mod tests {
     use agent_platform::conversation::{
         MemoryConversations, NewNode, NewThread, RunTrigger, ThreadKey, ThreadOwner,
     };
+    use tokio::sync::watch;
+    use tokio::time::advance;
 
     use super::*;
+    use crate::app::conversation::LogReader;
     use crate::shutdown::Shutdown;
+
+    const GRACE_MS: u32 = 600;
+    const GRACE: Duration = Duration::from_millis(600);
+    const MILLISECOND: Duration = Duration::from_millis(1);
 
     fn service(shutdown: &Shutdown) -> (Arc<ConversationService>, Arc<MemoryConversations>) {
         let store = Arc::new(MemoryConversations::default());
+        (service_over(&store, Arc::new(ManualClock::new()), shutdown), store)
+    }
+
+    fn service_over(
+        store: &Arc<MemoryConversations>,
+        clock: Arc<ManualClock>,
+        shutdown: &Shutdown,
+    ) -> Arc<ConversationService> {
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
-        let clock = Arc::new(ManualClock::new());
         let kept: Arc<dyn Conversations> = store.clone();
-        (ConversationService::new(Some(kept), clock, spawner, shutdown.clone()), store)
+        ConversationService::new(Some(kept), clock, spawner, shutdown.clone())
     }
 
     fn begin(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+        begin_with_grace(service, store, run, None)
+    }
+
+    fn begin_with_grace(
+        service: &Arc<ConversationService>,
+        store: &Arc<MemoryConversations>,
+        run: &str,
+        grace_ms: Option<u32>,
+    ) -> KeptRun {
         let question = NewNode::user(None, Message::user("Hello"));
         let begin = BeginRun {
             key: ThreadKey::new("c", "u", "t"),
@@ -499,8 +522,8 @@ mod tests {
             retention: None,
             order: Default::default(),
             expected_version: None,
-            on_disconnect: agent_platform::conversation::OnDisconnect::Cancel,
-            grace_ms: None,
+            on_disconnect: OnDisconnect::Cancel,
+            grace_ms,
             backend: None,
             request_sha256: None,
             lease: service.lease(),
@@ -542,6 +565,41 @@ mod tests {
             outcome: None,
             usage: Vec::new(),
         }
+    }
+
+    /// Begins the run `r`, whose client leaves at once.
+    async fn begin_and_leave(
+        service: &Arc<ConversationService>,
+        store: &Arc<MemoryConversations>,
+    ) -> KeptRun {
+        let mut kept = begin_with_grace(service, store, "r", Some(GRACE_MS));
+        kept.begun().await.expect("it begins");
+        let started = kept.run_started();
+        kept.record(&started);
+        assert!(matches!(kept.leave(), Departure::GoOn));
+        assert_eq!(stop_of(&mut kept), None, "the grace has begun");
+        kept
+    }
+
+    /// Polls a run as its stream does, and returns its end if it is stopped.
+    fn stop_of(kept: &mut KeptRun) -> Option<RunEnd> {
+        poll_fn(|cx| kept.poll_stop(cx)).now_or_never()
+    }
+
+    fn key() -> RunKey {
+        RunKey { owner: ThreadOwner::new("c", "u"), id: "r".into() }
+    }
+
+    fn attach(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>) -> LogReader {
+        let store: Arc<dyn Conversations> = store.clone();
+        LogReader::open(service, &store, key(), 0, true).expect("there is room")
+    }
+
+    /// Ends a run, and returns the last event that a reader of its log sees.
+    async fn finish_before(kept: &mut KeptRun, mut reader: LogReader, terminal: Event) -> Option<Event> {
+        kept.record(&terminal);
+        kept.finish(terminal).await;
+        reader.next().await.expect("it reads").and_then(|mut events| events.pop())
     }
 
     #[tokio::test]
@@ -590,6 +648,26 @@ mod tests {
         );
     }
 
+    #[tokio::test]
+    async fn a_process_whose_lease_has_expired_does_not_interrupt_its_own_run() {
+        let store = Arc::new(MemoryConversations::default());
+        let clock = Arc::new(ManualClock::new());
+        let shutdown = Shutdown::default();
+        let own = service_over(&store, clock.clone(), &shutdown);
+        let other = service_over(&store, clock.clone(), &shutdown);
+        let mut kept = begin(&own, &store, "r");
+        kept.begun().await.expect("it begins");
+        clock.advance(2 * own.times.lease);
+        for (service, expected) in
+            [(&own, RunState::Running), (&other, RunState::Interrupted), (&own, RunState::Interrupted)]
+        {
+            let found = service.interrupt_abandoned(&*store, &key()).await.expect("it reads");
+            assert_eq!(found.expect("it has begun").state, expected);
+        }
+        drop(kept);
+        drained(&own).await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_run_wakes_the_first_of_the_queue_at_once() {
         let (service, store) = service(&Shutdown::default());
@@ -618,6 +696,87 @@ mod tests {
         assert!(is_woken(&live[1]).await, "the queue goes on with the next");
         assert_eq!(started.elapsed(), Duration::ZERO);
         assert!(!is_woken(&live[2]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_attaches_a_millisecond_before_the_grace_is_over_keeps_the_run() {
+        let (service, store) = service(&Shutdown::default());
+        let mut kept = begin_and_leave(&service, &store).await;
+        for _ in 0..3 {
+            advance(GRACE - MILLISECOND).await;
+            assert_eq!(stop_of(&mut kept), None);
+            let reader = attach(&service, &store);
+            advance(2 * MILLISECOND).await;
+            assert_eq!(stop_of(&mut kept), None, "it is attached in time");
+            advance(100 * GRACE).await;
+            assert_eq!(stop_of(&mut kept), None, "a reader needs no grace");
+            // The run has the whole grace again.
+            drop(reader);
+            assert_eq!(stop_of(&mut kept), None);
+        }
+        advance(GRACE - MILLISECOND).await;
+        let reader = attach(&service, &store);
+        assert_eq!(finish_before(&mut kept, reader, finished()).await, Some(finished()));
+        assert_eq!(run(&store, "r").await.expect("it has begun").state, RunState::Completed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_attaches_a_millisecond_after_the_grace_finds_a_cancelled_run() {
+        let (service, store) = service(&Shutdown::default());
+        let mut kept = begin_and_leave(&service, &store).await;
+        advance(GRACE - MILLISECOND).await;
+        assert_eq!(stop_of(&mut kept), None);
+        advance(2 * MILLISECOND).await;
+        let end = stop_of(&mut kept).expect("it is over");
+        assert_eq!(end, RunStop::Cancelled(CancelReason::Disconnected).end());
+        // Its end is not stored yet.
+        let reader = attach(&service, &store);
+        assert_eq!(stop_of(&mut kept), Some(end.clone()), "it does not go on");
+        let terminal = kept.terminal(end);
+        assert_eq!(finish_before(&mut kept, reader, terminal.clone()).await, Some(terminal));
+        let ended = run(&store, "r").await.expect("it has begun");
+        assert_eq!(
+            (ended.state, ended.reason, ended.grace_ms),
+            (RunState::Cancelled, Some(CancelReason::Disconnected), Some(GRACE_MS))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_grace_is_as_long_before_the_backend_has_answered() {
+        for is_attached in [true, false] {
+            let (service, store) = service(&Shutdown::default());
+            let mut kept = begin_with_grace(&service, &store, "r", Some(GRACE_MS));
+            kept.begun().await.expect("it begins");
+            let (presence, client) = watch::channel(());
+            let mut stopped = Box::pin(kept.stopped_at_start(&StartingClient::new(client)));
+            advance(100 * GRACE).await;
+            assert!(stopped.as_mut().now_or_never().is_none(), "its client is there");
+            drop(presence);
+            assert!(stopped.as_mut().now_or_never().is_none(), "the grace has begun");
+            advance(GRACE - MILLISECOND).await;
+            assert!(stopped.as_mut().now_or_never().is_none());
+            let reader = is_attached.then(|| attach(&service, &store));
+            advance(2 * MILLISECOND).await;
+            assert_eq!(stopped.as_mut().now_or_never().is_none(), is_attached);
+            let stop = service.runs.get(&key()).expect("it is live").stopped();
+            let cancelled = RunStop::Cancelled(CancelReason::Disconnected);
+            assert_eq!(stop, (!is_attached).then_some(cancelled));
+            drop((reader, kept));
+            drained(&service).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_in_another_process_keeps_a_run_beyond_its_grace() {
+        let (service, store) = service(&Shutdown::default());
+        let mut kept = begin_and_leave(&service, &store).await;
+        advance(GRACE - MILLISECOND).await;
+        service.runs.get(&key()).expect("it is live").watch();
+        advance(2 * MILLISECOND).await;
+        assert_eq!(stop_of(&mut kept), None, "it is watched");
+        // The other process tells of its reader no more.
+        advance(Duration::from_secs(2)).await;
+        assert_eq!(stop_of(&mut kept), Some(RunStop::Cancelled(CancelReason::Disconnected).end()));
     }
 
     #[tokio::test]

@@ -9,10 +9,10 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, Conversations, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, Node,
-    NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunState, RunTrigger,
-    RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued, continue_head,
-    merge,
+    BeginOrder, ConversationError, Conversations, MAX_PAGE_NODES, MAX_QUEUED_RUNS, MergeInput, Merged,
+    NewThread, Node, NodeId, NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger,
+    RunTriggerKind, Siblings, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued,
+    continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
@@ -133,10 +133,7 @@ impl KeptTurn {
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
-        let mut stored = match merged.path.last() {
-            Some(end) => load_path(&*self.store, key, end).await?,
-            None => Vec::new(),
-        };
+        let mut stored = load_path(&*self.store, key, &merged.path, links).await?;
         restore_client_ids(&mut stored, links);
         contexts.attach_to_nodes(&mut stored);
         Ok(merged.prompt(&stored))
@@ -203,7 +200,6 @@ impl KeptTurn {
         order: BeginOrder,
         run: &RunId,
     ) -> Result<Option<ThreadLinks>, BeginError> {
-        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
         for _ in 0..=MAX_QUEUED_RUNS {
             let Some(found) = self.store.links(key).await? else { return Ok(None) };
             // One that brings decisions goes on before the queue.
@@ -212,7 +208,8 @@ impl KeptTurn {
             let Some(before) = order.blocking_run(&found.thread, run).cloned() else {
                 return Ok(Some(found));
             };
-            match self.store.interrupt_expired(&owner, &before, clock).await? {
+            let blocking = RunKey { owner: key.thread_owner(), id: before.clone() };
+            match app.conversations.interrupt_abandoned(&*self.store, &blocking).await? {
                 Some(run) if !run.state.is_final() => {
                     return Err(ConversationError::ThreadBusy { active_run: before }.into());
                 }
@@ -236,26 +233,25 @@ fn restore_client_ids(path: &mut [Node], links: &[NodeLink]) {
     }
 }
 
-/// Loads the path to a node.
+/// Loads the nodes of a path, which is one of the thread with these links.
 async fn load_path(
     store: &dyn Conversations,
     key: &ThreadKey,
-    end: &NodeId,
+    path: &[NodeId],
+    links: &[NodeLink],
 ) -> Result<Vec<Node>, ConversationError> {
-    let select = NodeSelection::Path { at: Some(end.clone()) };
-    let limit = Some(agent_platform::conversation::MAX_PAGE_NODES);
-    let mut query = NodeQuery { select, cursor: None, limit };
-    let mut path = Vec::new();
-    loop {
-        let Some(page) = store.nodes(key, &query).await? else {
+    let places: HashMap<&NodeId, u32> = links.iter().map(|link| (&link.id, link.seq)).collect();
+    let path: Vec<u32> = path.iter().filter_map(|id| places.get(id).copied()).collect();
+    let mut nodes = Vec::with_capacity(path.len());
+    for seqs in path.chunks(MAX_PAGE_NODES) {
+        let found = store.nodes_at(key, seqs).await?;
+        // Nodes are never removed from a thread, so it was deleted meanwhile.
+        if found.len() < seqs.len() {
             return Err(ConversationError::VersionConflict { found: 0 });
-        };
-        path.extend(page.nodes);
-        query.cursor = page.next_cursor;
-        if query.cursor.is_none() {
-            return Ok(path);
         }
+        nodes.extend(found.into_iter().map(|node| node.into_node(Siblings::default())));
     }
+    Ok(nodes)
 }
 
 /// Returns an error if the thread has no room for the new nodes, so that no backend is asked in vain.

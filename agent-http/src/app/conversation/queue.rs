@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, MAX_QUEUED_RUNS, Merged, ParentChoice, QueueRun,
+    BeginOrder, CancelReason, ConversationError, MAX_QUEUED_RUNS, Merged, ParentChoice, QueueRun, RunKey,
     RunTriggerKind, ThreadKey, ThreadLinks,
 };
 use futures_util::FutureExt;
@@ -56,8 +56,8 @@ impl QueuedBegin {
                 return Ok(Turn::Over(RunStop::Lost));
             }
             let Some(before) = BeginOrder::FromQueue.blocking_run(&thread, id) else { return Ok(Turn::Now) };
-            let owner = &self.run.key().owner;
-            let run = self.store.interrupt_expired(owner, before, self.service.clock()).await?;
+            let before = RunKey { owner: self.run.key().owner.clone(), id: before.clone() };
+            let run = self.service.interrupt_abandoned(&*self.store, &before).await?;
             if run.is_some_and(|run| !run.state.is_final()) {
                 return Ok(Turn::Later);
             }

@@ -35,7 +35,7 @@ impl ConversationService {
         key: &RunKey,
         reason: CancelReason,
     ) -> Result<Option<Run>, ConversationError> {
-        let run = store.interrupt_expired(&key.owner, &key.id, self.clock()).await?;
+        let run = self.interrupt_abandoned(store, key).await?;
         let Some(run) = run.filter(|run| !run.state.is_final()) else {
             return store.run(&key.owner, &key.id).await;
         };

@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use agent_platform::conversation::{
-    CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, RunChunk, RunSignal,
+    CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, Run, RunChunk, RunKey,
+    RunSignal,
 };
 
 use crate::app::services::ConversationService;
@@ -118,6 +119,19 @@ impl ConversationService {
             }
         }
         Ok(())
+    }
+
+    /// Interrupts a run if its process has ended, and returns it as it is then; `None` if there is none. A run that is live in
+    /// this process goes on, even if the lease could not be renewed in time.
+    pub(super) async fn interrupt_abandoned(
+        &self,
+        store: &dyn Conversations,
+        key: &RunKey,
+    ) -> Result<Option<Run>, ConversationError> {
+        match self.runs.get(key) {
+            Some(_) => store.run(&key.owner, &key.id).await,
+            None => store.interrupt_expired(&key.owner, &key.id, self.clock()).await,
+        }
     }
 
     /// Interrupts runs of ended processes. This process's own lease is renewed first: it may have expired while the store

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::CompanyId;
@@ -16,6 +16,7 @@ use futures_util::future::{BoxFuture, select};
 use futures_util::task::AtomicWaker;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
+use tokio::time::Instant;
 
 use super::tail::Tail;
 
@@ -243,7 +244,7 @@ impl LiveRun {
                 let Ok(last_left) = left.map(|attendance| attendance.last_left) else { return };
                 let mut deadline = last_left + grace;
                 if run.is_watched() {
-                    deadline = deadline.max(tokio::time::Instant::now() + WATCH_TIME);
+                    deadline = deadline.max(Instant::now() + WATCH_TIME);
                 }
                 let elapsed = {
                     let returned =
@@ -267,17 +268,17 @@ struct Attendance {
     /// True until the client of the run's own request has left.
     has_own_client: bool,
     /// Time at which a client left last.
-    last_left: tokio::time::Instant,
+    last_left: Instant,
 }
 
 impl Attendance {
     fn new() -> Self {
-        Self { count: 1, has_own_client: true, last_left: tokio::time::Instant::now() }
+        Self { count: 1, has_own_client: true, last_left: Instant::now() }
     }
 
     fn subtract_one(&mut self) {
         self.count = self.count.saturating_sub(1);
-        self.last_left = tokio::time::Instant::now();
+        self.last_left = Instant::now();
     }
 }
 

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::support::*;
 use crate::conversation::{
     ConversationError, Conversations, CreateThread, ForkThread, NewNode, NewThread, NodeId, NodeMessage,
-    NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, ThreadKey, ThreadOrigin, ThreadPatch,
-    ThreadStatus, TitleFrom,
+    NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, StoredNode, ThreadKey, ThreadOrigin,
+    ThreadPatch, ThreadStatus, TitleFrom,
 };
 
 pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conversations) {
@@ -249,6 +249,15 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
         assert_eq!((&link.id, link.role), (&node.id, node.message.role()));
         assert_eq!((link.hash, link.status), (node.message.hash(), NodeStatus::Complete));
     }
+    for places in [&[][..], &[0], &[1, 2, 7], &[0, 1, 2, 3, 4, 5, 6, 7], &[6, 8, u32::MAX]] {
+        let expected: Vec<_> = places.iter().filter_map(|seq| links.get(*seq as usize)).collect();
+        let nodes = done("nodes", store.nodes_at(&key("t"), places).await);
+        assert_eq!(nodes.iter().map(|node| &node.link).collect::<Vec<_>>(), expected, "{places:?}");
+        let above = |node: &StoredNode| node.link.parent.map(|parent| links[parent as usize].id.clone());
+        assert!(nodes.iter().all(|node| node.parent_id == above(node)), "{places:?}");
+        assert!(nodes.iter().all(|node| node.message.hash() == node.link.hash), "{places:?}");
+    }
+    assert!(done("nodes", store.nodes_at(&key("none"), &[0]).await).is_empty());
     let made_up = NodeQuery { cursor: Some("no cursor".to_owned()), ..NodeQuery::default() };
     let refused = store.nodes(&key("t"), &made_up).await;
     assert!(matches!(refused, Err(ConversationError::Invalid(_))), "{refused:?}");

@@ -1,0 +1,338 @@
+//! Runs whose SQLite file is on a disk that is full, or that fails: at the beginning, at a flush and at the end.
+
+use std::sync::Arc;
+
+use agent_core::message::SharedJson;
+use agent_platform::records::{Key, Precondition, Records as _, StoreError, Write};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use agentd::stores::Stores;
+use reqwest::Response;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::logs::read_until;
+use super::stores::config;
+use super::{dialogue, everyone, role_and_text};
+use crate::processes::Place;
+use crate::support::log::LogBuffer;
+use crate::support::process::AppProcess;
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
+use crate::support::{client, expect_problem, parse_run, poll_until, text_of};
+
+/// Maximum size of a file that another store then fills.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Records that fill the file, and the size of each. Together they need more room than a test has freed.
+const FILLER_RECORDS: usize = 24;
+const FILLER_BYTES: usize = 512 << 10;
+/// Size of a text that the free rest of no page has room for.
+const LARGE_BYTES: usize = 20_000;
+/// Pieces of an answer of which a process may not keep as much in memory as there is, and the size of each.
+const PIECES: usize = 80;
+const PIECE_BYTES: usize = 32 << 10;
+/// Settings of the process whose writes fail. The lease of its runs expires meanwhile.
+const SETTINGS: [(&str, &str); 6] = [
+    ("DATA_SECRET", "data-secret-canary"),
+    ("OUTBOUND_ALLOW", "127.0.0.0/8"),
+    ("RUN_LEASE_MS", "1000"),
+    ("RUNS_PER_MINUTE", "1000000"),
+    ("RUNS_PER_MINUTE_COMPANY", "0"),
+    ("CONCURRENT_RUNS_COMPANY", "0"),
+];
+
+/// The application over a SQLite file whose writes can be made to fail.
+struct FailingDisk {
+    vendor: Vendor,
+    application: Application,
+    _place: Place,
+}
+
+enum Application {
+    /// In this process, over a file that has reached its limit once `filler` has filled it (`SQLITE_FULL`).
+    Limited { server: Server, store: Arc<SqliteStore>, filler: Arc<SqliteStore> },
+    /// A process whose system rejects each write to a file (`SQLITE_IOERR`).
+    Process(Box<AppProcess>),
+}
+
+fn large_text() -> String {
+    "x".repeat(LARGE_BYTES)
+}
+
+fn record(name: &str, bytes: usize) -> Write {
+    let key = Key::new("filler", "things", name).expect("a key");
+    let text = format!("\"{}\"", "x".repeat(bytes));
+    let value: SharedJson = RawValue::from_string(text).expect("JSON").into();
+    Write::Put { key, value, precondition: Precondition::Any }
+}
+
+fn body(thread: &str, run: Option<&str>, message: &str) -> Value {
+    let mut body = json!({"agentId": "a1", "threadId": thread, "message": message});
+    if let Some(run) = run {
+        body["runId"] = json!(run);
+    }
+    body
+}
+
+impl FailingDisk {
+    /// Creates a database with an agent, and its vendor.
+    async fn create() -> (Vendor, Place) {
+        let (vendor, place) = (Vendor::start().await, Place::Sqlite(TempDir::new().expect("a folder")));
+        let stores = Stores::open(&config(&place)).await.expect("it opens");
+        stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+        (vendor, place)
+    }
+
+    /// Starts the application over a file that has a limit.
+    async fn full() -> Self {
+        let (vendor, place) = Self::create().await;
+        let (config, url) = (config(&place), place.url());
+        let path = url.strip_prefix("sqlite://").expect("a file");
+        let limited = SqliteOptions { max_file_bytes: Some(MAX_FILE_BYTES), ..SqliteOptions::default() };
+        let store = Arc::new(SqliteStore::open(path, limited).expect("a store"));
+        let filler = Arc::new(SqliteStore::open(path, SqliteOptions::default()).expect("a store"));
+        let stores = Stores::from_records(store.clone(), &config);
+        let server = server::app_with_config(config, stores).await;
+        let application = Application::Limited { server, store, filler };
+        Self { vendor, application, _place: place }
+    }
+
+    /// Starts the application as a process.
+    async fn broken() -> Self {
+        let (vendor, place) = Self::create().await;
+        let process = AppProcess::start(&place.url(), 0, &SETTINGS).await;
+        let application = Application::Process(Box::new(process));
+        Self { vendor, application, _place: place }
+    }
+
+    /// Makes writes fail from now on.
+    async fn fail(&self) {
+        match &self.application {
+            Application::Process(process) => process.limit_file_bytes(Some(0)).await,
+            Application::Limited { store, filler, .. } => {
+                let records = (0..FILLER_RECORDS).map(|n| record(&n.to_string(), FILLER_BYTES));
+                filler.commit(records.collect()).await.expect("it has no limit");
+                let full = store.commit(vec![record("more", LARGE_BYTES)]).await;
+                assert!(
+                    matches!(full, Err(StoreError::Unavailable(error)) if error.to_string().contains("full"))
+                );
+            }
+        }
+    }
+
+    /// Lets writes succeed again.
+    async fn heal(&self) {
+        match &self.application {
+            Application::Process(process) => process.limit_file_bytes(None).await,
+            Application::Limited { filler, .. } => {
+                let records = (0..FILLER_RECORDS).map(|n| {
+                    let key = Key::new("filler", "things", n.to_string()).expect("a key");
+                    Write::Delete { key, precondition: Precondition::Any }
+                });
+                filler.commit(records.collect()).await.expect("deleted");
+            }
+        }
+    }
+
+    /// Checks what an operator is told after a write has failed. A full file has room for a little.
+    async fn check_readiness(&self) {
+        if let Application::Process(_) = &self.application {
+            let (status, ready) = self.get("/readyz").await;
+            assert_eq!(status, 503);
+            assert!(ready.contains("the store is unavailable: the database reported an error"), "{ready}");
+        }
+    }
+
+    fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let address = match &self.application {
+            Application::Process(process) => process.address,
+            Application::Limited { server, .. } => server.address,
+        };
+        let url = format!("http://{address}{path}");
+        client().request(method.parse().expect("a method"), url).bearer_auth(session_token("u1", "c1"))
+    }
+
+    async fn chat(&self, body: &Value) -> Response {
+        self.request("POST", "/api/agent/chat").json(body).send().await.expect("an answer")
+    }
+
+    /// Reads a whole run, which must be finished.
+    async fn say(&self, thread: &str, run: Option<&str>, message: &str) {
+        let response = self.chat(&body(thread, run, message)).await;
+        assert_eq!(response.status(), 200, "{thread}");
+        let events = parse_run(&response.text().await.expect("a whole body"));
+        assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{thread}");
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let response = self.request("GET", path).send().await.expect("an answer");
+        let status = response.status().as_u16();
+        (status, response.text().await.expect("a whole body"))
+    }
+
+    async fn get_json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+
+    async fn ended_run(&self, id: &str) -> Value {
+        let path = format!("/api/runs/{id}");
+        poll_until(async || self.get_json(&path).await, |run| run["endedAt"].is_string()).await
+    }
+
+    async fn log(&self, run: &str) -> String {
+        let (status, log) = self.get(&format!("/api/runs/{run}/events")).await;
+        assert_eq!(status, 200, "{log}");
+        log
+    }
+
+    /// Returns role and text of the messages of a thread, which must be idle.
+    async fn path(&self, thread: &str) -> Vec<(String, String)> {
+        let read = self.get_json(&format!("/api/threads/{thread}")).await;
+        assert_eq!(read["status"], "idle", "{thread}");
+        read["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
+    }
+
+    /// Begins a run of a thread of its own, whose answer is in parts that end in "1.", "2." and so on. Each part but the
+    /// first comes when its gate is opened.
+    async fn begin(&self, run: &str, parts: &[&[&str]]) -> (Response, String, Vec<watch::Sender<bool>>) {
+        let gates: Vec<_> = parts[1..].iter().map(|_| watch::Sender::new(false)).collect();
+        let mut steps = vec![stream_head()];
+        for (number, part) in parts.iter().enumerate() {
+            steps.extend(number.checked_sub(1).map(|gate| Step::Until(gates[gate].subscribe())));
+            steps.extend(part.iter().map(|text| delta(json!({"content": text}))));
+            steps.push(delta(json!({"content": format!("{}.", number + 1)})));
+        }
+        steps.extend(finish("stop"));
+        self.vendor.on("m", [steps]);
+        let mut response = self.chat(&body(run, Some(run), "Hello")).await;
+        assert_eq!(response.status(), 200);
+        let shown = read_until(&mut response, "1.\"").await;
+        (response, shown, gates)
+    }
+}
+
+/// Runs a test on a disk that is full and on one that fails.
+async fn on_both_disks(test: impl AsyncFn(FailingDisk)) {
+    tokio::join!(async { test(FailingDisk::full().await).await }, async {
+        test(FailingDisk::broken().await).await
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_beginning_cannot_be_stored_is_refused_and_leaves_nothing() {
+    on_both_disks(async |test: FailingDisk| {
+        test.vendor.on("m", [answer(&["Stored."])]);
+        test.say("t", Some("r0"), "First").await;
+        test.fail().await;
+        let large = large_text();
+        // An id of the client is stored before the beginning.
+        let refused = [("t", Some("r1")), ("t", None), ("new", None)];
+        for (thread, run) in refused {
+            expect_problem(test.chat(&body(thread, run, &large)).await, 503, "STORE_UNAVAILABLE").await;
+        }
+        test.check_readiness().await;
+        for path in ["/api/runs/r1", "/api/threads/new"] {
+            assert_eq!(test.get(path).await.0, 404, "{path}");
+        }
+        assert_eq!(test.path("t").await, dialogue(&["First", "Stored."]), "what was acknowledged is there");
+        parse_run(&test.log("r0").await);
+        test.heal().await;
+        assert_eq!(test.get("/readyz").await.0, 200);
+        // The refused run has not used its id.
+        for (thread, run) in refused {
+            test.say(thread, run, &large).await;
+        }
+        let said = ["First", "Stored.", &large, "Stored.", &large, "Stored."];
+        assert_eq!(test.path("t").await, dialogue(&said));
+        assert_eq!(test.path("new").await, dialogue(&[&large, "Stored."]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_whose_events_cannot_be_stored_and_its_log_says_what_it_lacks() {
+    on_both_disks(async |test: FailingDisk| {
+        let piece = "x".repeat(PIECE_BYTES);
+        let pieces = vec![piece.as_str(); PIECES];
+        let (mut response, mut shown, gates) = test.begin("r", &[&[], &pieces, &["The end: "]]).await;
+        test.fail().await;
+        gates[0].send_replace(true);
+        shown.push_str(&read_until(&mut response, "2.\"").await);
+        test.heal().await;
+        gates[1].send_replace(true);
+        shown.push_str(&response.text().await.expect("a whole body"));
+        let events = parse_run(&shown);
+        let whole = format!("1.{}2.The end: 3.", piece.repeat(PIECES));
+        assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+        assert!(text_of(&events) == whole, "the client receives everything");
+        let run = test.ended_run("r").await;
+        assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(false)));
+        let log = parse_run(&test.log("r").await);
+        assert_eq!(run["events"]["count"], log.len());
+        assert_eq!(log.last().expect("an end")["type"], "RUN_FINISHED");
+        let logged = text_of(&log);
+        assert!(whole.starts_with(&logged) && logged.len() > 512 << 10, "{} bytes are logged", logged.len());
+        assert!(logged.len() < whole.len(), "the log lacks something");
+        assert!(test.path("r").await == dialogue(&["Hello", &whole]), "the thread lacks nothing");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_has_no_gap_if_the_disk_has_room_again_in_time() {
+    let log = LogBuffer::install();
+    let test = FailingDisk::full().await;
+    let large = large_text();
+    let (mut response, mut shown, gates) = test.begin("r", &[&[], &[&large], &[]]).await;
+    test.fail().await;
+    gates[0].send_replace(true);
+    shown.push_str(&read_until(&mut response, "2.\"").await);
+    let has_failed = async || log.text().contains("the logs of runs were not stored");
+    poll_until(has_failed, |failed| *failed).await;
+    let (_, there) = test.get("/api/runs/r/events?wait=false").await;
+    assert!(there.starts_with(&shown), "readers see what is not stored, too: {there}");
+    test.heal().await;
+    gates[1].send_replace(true);
+    shown.push_str(&response.text().await.expect("a whole body"));
+    assert_eq!(text_of(&parse_run(&shown)), format!("1.{large}2.3."));
+    let run = test.ended_run("r").await;
+    assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(true)));
+    assert_eq!(test.log("r").await, shown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_the_disk_has_no_room_for_is_an_error_and_is_stored_later() {
+    on_both_disks(async |test: FailingDisk| {
+        let large = large_text();
+        let (response, mut shown, gates) = test.begin("r", &[&[], &[&large]]).await;
+        test.fail().await;
+        gates[0].send_replace(true);
+        shown.push_str(&response.text().await.expect("a whole body"));
+        let events = parse_run(&shown);
+        let last = events.last().expect("an end");
+        assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("STORE_UNAVAILABLE")));
+        // Its process has the run still, whose lease may have expired: it is not interrupted.
+        let busy = expect_problem(test.chat(&body("r", None, "More")).await, 409, "THREAD_BUSY").await;
+        assert_eq!(busy["activeRunId"], "r");
+        assert_eq!(test.get_json("/api/runs/r").await["state"], "running");
+        test.heal().await;
+        let run = test.ended_run("r").await;
+        assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(true)));
+        let log = test.log("r").await;
+        assert_eq!(parse_run(&log).last().expect("an end")["type"], "RUN_FINISHED");
+        let events = |log: &str| log.lines().map(str::to_owned).collect::<Vec<_>>();
+        let (mut shown, mut log) = (events(&shown), events(&log));
+        shown.pop();
+        log.pop();
+        assert_eq!(log, shown, "all but the end is as it was shown");
+        let whole = format!("1.{large}2.");
+        assert_eq!(test.path("r").await, dialogue(&["Hello", &whole]));
+        test.vendor.on("m", [answer(&["Again."])]);
+        test.say("r", None, "More").await;
+        assert_eq!(test.path("r").await, dialogue(&["Hello", &whole, "More", "Again."]));
+    })
+    .await;
+}
