@@ -6,21 +6,73 @@ use serde_json::{Value, json};
 use super::{found, retrieve, workspace_with_documents};
 use crate::support::embedder::{Behaviour, EmbeddingServer};
 use crate::support::server::{self, Server, session_token};
-use crate::support::{expect_problem, poll_until};
+use crate::support::vendor::{Vendor, answer};
+use crate::support::{expect_problem, parse_run, poll_until};
 
 /// A key that must not be seen in answers.
 const KEY: &str = "embedding-key-canary";
 
 async fn app_with(server: &EmbeddingServer) -> Server {
+    let mut workspace = workspace_with_documents("http://127.0.0.1:9/v1");
+    workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
+    app_with_workspace(server, &workspace).await
+}
+
+async fn app_with_workspace(server: &EmbeddingServer, workspace: &Value) -> Server {
     let settings = [
         ("EMBEDDING_PROVIDER", "openai"),
         ("EMBEDDING_BASE_URL", &server.url()),
         ("EMBEDDING_MODEL", "m"),
         ("EMBEDDING_API_KEY", KEY),
     ];
-    let mut workspace = workspace_with_documents("http://127.0.0.1:9/v1");
-    workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
-    server::app(&workspace, &settings).await
+    server::app(workspace, &settings).await
+}
+
+/// Returns a text on one of twenty topics, with words of the topic and words of its own.
+fn topical_text(number: usize) -> String {
+    let word = |n: usize| -> String {
+        let letters = (0..6).map(|place| char::from(b'a' + (n * 7919 / 13_usize.pow(place) % 13) as u8));
+        letters.collect()
+    };
+    let of_topic = (0..9_usize).filter(|n| (n + number / 20) % 3 != 0).map(|n| number % 20 * 50 + n);
+    let own = (0..3).map(|n| 2_000 + number * 3 + n);
+    let words: Vec<String> = of_topic.chain(own).map(word).collect();
+    format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))
+}
+
+/// Returns a workspace whose agent retrieves from eighty documents, and their identifiers.
+fn topical_workspace(base_url: &str) -> (Value, Vec<String>) {
+    let mut workspace = workspace_with_documents(base_url);
+    let ids: Vec<String> = (0..80).map(|number| format!("d{number}")).collect();
+    let document = |(number, id): (usize, &String)| json!({"id": id, "companyId": "c1", "title": "Text", "text": topical_text(number)});
+    workspace["documents"] = ids.iter().enumerate().map(document).collect();
+    workspace["agents"][0]["content"]["ragDocumentIds"] = json!(ids);
+    (workspace, ids)
+}
+
+/// Returns the retrieval of a preview.
+async fn preview(app: &Server, message: &str) -> Value {
+    let request = app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
+    let body = json!({"agentId": "a1", "message": message});
+    let shown: Value = request.json(&body).send().await.expect("an answer").json().await.expect("JSON");
+    shown["retrieval"].clone()
+}
+
+/// Returns the sources that a run announces.
+async fn sources(app: &Server, message: &str) -> Value {
+    let response = app.chat(&json!({"agentId": "a1", "message": message})).await;
+    let events = parse_run(&response.text().await.expect("a whole body"));
+    let announced = events.iter().find(|event| event["name"] == "agent.sources");
+    announced.expect("the sources are announced")["value"].clone()
+}
+
+/// Returns document, place and score of each fragment.
+fn places(shown: &Value) -> Vec<[&Value; 4]> {
+    let fragments = shown["fragments"].as_array().expect("a list");
+    fragments
+        .iter()
+        .map(|fragment| ["documentId", "start", "end", "score"].map(|name| &fragment[name]))
+        .collect()
 }
 
 async fn document(app: &Server, id: &str) -> Value {
@@ -92,6 +144,44 @@ async fn a_broken_embedding_server_costs_no_answer() {
         assert!(shown["embedderSkipped"].is_string(), "{behaviour:?}: {shown}");
         assert!(!shown.to_string().contains(KEY));
     }
+}
+
+#[tokio::test]
+async fn vectors_without_meaning_change_no_ranking() {
+    let server = EmbeddingServer::start().await;
+    server.behave(Behaviour::Meaningless);
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["So it is [1]."]), answer(&["So it is [1]."])]);
+    let (workspace, ids) = topical_workspace(&vendor.base_url());
+    let app = app_with_workspace(&server, &workspace).await;
+    let by_words = server::app(&workspace, &[]).await;
+    let question = topical_text(7);
+    let body = json!({"query": question});
+    poll_until(
+        async || retrieve(&app, "c1", &body).await.1,
+        |shown| shown["embedderSkipped"] == "meaninglessVectors",
+    )
+    .await;
+    for id in &ids {
+        poll_until(async || document(&app, id).await, |document| document["indexed"]["embedded"] == 1).await;
+    }
+    server.take_texts();
+    let (_, shown) = retrieve(&app, "c1", &body).await;
+    assert_eq!(
+        (&shown["embedderSkipped"], &shown["embedder"]),
+        (&json!("meaninglessVectors"), &json!("openai/m"))
+    );
+    let (_, expected) = retrieve(&by_words, "c1", &body).await;
+    assert_eq!(found(&shown)[0], "d7");
+    assert_eq!(shown["fragments"], expected["fragments"]);
+    let previewed = preview(&app, &question).await;
+    assert_eq!(previewed["embedderSkipped"], "meaninglessVectors");
+    assert_eq!(previewed["fragments"], preview(&by_words, &question).await["fragments"]);
+    let announced = sources(&app, &question).await;
+    assert_eq!(announced["embedderSkipped"], "meaninglessVectors");
+    assert_eq!(places(&announced), places(&sources(&by_words, &question).await));
+    assert!(!places(&announced).is_empty(), "{announced}");
+    assert_eq!(server.take_texts(), [""; 0], "a question is not sent for nothing");
 }
 
 /// An answer after the end of a search is that of no other search.

@@ -1,6 +1,7 @@
 //! A fake server of OpenAI's Embeddings API, whose vectors are the meanings of words, and which misbehaves on demand.
 
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -36,6 +37,8 @@ pub enum Behaviour {
     NoNumbers,
     /// Answers a vector less than there are texts.
     TooFew,
+    /// Answers vectors that have no relation to the texts: each text has one of its own.
+    Meaningless,
 }
 
 /// The server; stops when dropped.
@@ -148,6 +151,13 @@ fn vector(index: usize, text: &str, behaviour: Behaviour) -> Value {
     match behaviour {
         Behaviour::OtherDimensions => components.extend((0..=index).map(|_| json!(0.5))),
         Behaviour::NoNumbers => components[0] = json!("NaN"),
+        Behaviour::Meaningless => {
+            let mut hasher = DefaultHasher::new();
+            for component in &mut components {
+                text.hash(&mut hasher);
+                *component = json!((hasher.finish() >> 40) as f64 / f64::from(1 << 24) - 0.5);
+            }
+        }
         _ => {}
     }
     json!({"object": "embedding", "index": index, "embedding": components})

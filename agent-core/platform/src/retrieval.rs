@@ -24,6 +24,7 @@ mod retriever;
 mod search;
 mod search_result;
 mod texts;
+mod vector_checks;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;

@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use crate::doc_index::{ChunkPlace, DocIndex, Vectors, VectorsError};
 use crate::document::DocumentId;
+use crate::embed::EmbedderId;
 use crate::part::{Corpus, DocEntry, Part, ScopedPart, Totals};
 use crate::postings::{ChunkTerms, Postings};
-use crate::search::{DenseHit, Query, Ranking, SearchOptions, VectorQuery, nearest, rank};
+use crate::search::{
+    DenseHit, Query, Ranking, SearchOptions, VectorCheck, VectorQuery, check_vectors, nearest, rank,
+};
 
 /// Most entries of one merged segment; segments that would exceed it stay apart.
 const MAX_SEGMENT_ENTRIES: usize = u32::MAX as usize / 2;
@@ -136,6 +139,15 @@ impl CompanyIndex {
     /// The query's vector has components that are not finite, none, or too many, or the length 0.
     pub fn nearest(&self, scope: Scope<'_>, query: &VectorQuery<'_>) -> Result<Vec<DenseHit>, VectorsError> {
         nearest(&self.corpus(scope), query)
+    }
+
+    /// Checks whether the vectors of an embedder tell something about the texts of the documents in the scope. A search by vectors
+    /// of which this is denied is no better than chance, and damages a ranking that it is combined with.
+    ///
+    /// Costs some milliseconds, whatever the number of documents, and a look at each chunk. So the result should be kept until the
+    /// documents of the scope or their vectors change.
+    pub fn check_vectors(&self, scope: Scope<'_>, embedder: &EmbedderId) -> VectorCheck {
+        check_vectors(&self.corpus(scope), embedder)
     }
 
     fn corpus(&self, scope: Scope<'_>) -> Corpus<'_> {

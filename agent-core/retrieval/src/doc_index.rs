@@ -15,7 +15,7 @@ use thiserror::Error;
 
 pub use codec::{DecodeError, FORMAT_VERSION};
 pub use dot_product::DotProducts;
-pub(crate) use vectors::QuantizedQuery;
+pub(crate) use vectors::{QuantizedQuery, VectorRow, cosines};
 pub use vectors::{Vectors, VectorsError};
 
 use crate::analysis::Language;

@@ -4,7 +4,8 @@
 //! 2. The words of the query, and with less weight those of the query before, become weighted terms (module `terms`).
 //! 3. Each chunk with one of the terms is scored by BM25 (module `score`).
 //! 4. Terms that distinguish the best chunks are added with less weight: relevance feedback by RM3 (module `feedback`).
-//! 5. With vectors, the scores are combined with those of the chunks that are similar (module `fusion`).
+//! 5. With vectors, the scores are combined with those of the chunks that are similar (module `fusion`). Vectors that have no
+//!    relation to the texts are told beforehand, once for a state of the documents (module `vector_check`).
 //! 6. The relevance of a chunk is its BM25 score without feedback over the best score that a chunk could have. A ranking
 //!    whose best chunk has less than a minimum answers nothing.
 
@@ -15,6 +16,7 @@ mod nearest;
 mod query;
 mod score;
 mod terms;
+mod vector_check;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,6 +26,8 @@ pub use fusion::{Dense, DenseHit};
 pub use nearest::VectorQuery;
 pub(crate) use nearest::nearest;
 pub use query::{Query, QueryTerm, TermOrigin};
+pub(crate) use vector_check::check_vectors;
+pub use vector_check::{VectorCheck, VectorQuality};
 
 use crate::doc_index::{DocIndex, VectorsError};
 use crate::document::DocumentId;

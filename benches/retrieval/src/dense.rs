@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::time::Duration;
 
 use agent_embedded::{EmbeddingPriority, LocalEmbedder, catalog};
 use agent_retrieval::chunk::StructuralChunker;
@@ -9,14 +10,15 @@ use agent_retrieval::company::{Change, CompanyIndex, Scope};
 use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::Extracted;
 use agent_retrieval::embed::{EmbedRole, EmbedderId, Embeddings, Prefixes};
-use agent_retrieval::search::{Dense, Query, SearchOptions, VectorQuery};
+use agent_retrieval::search::{Dense, Query, SearchOptions, VectorCheck, VectorQuality, VectorQuery};
 use anyhow::{Context, Result};
 use futures_executor::block_on;
 
 use crate::collections::{self, Collection, Document};
 use crate::quality::{WHOLE, mean, ndcg};
+use crate::speed::millis;
 use crate::table::Table;
-use crate::vectors::{DIMENSIONS, Random};
+use crate::vectors::{DIMENSIONS, Random, timed};
 
 /// Loss of quality that a combination may cost.
 const MAX_LOSS: f64 = 0.005;
@@ -60,6 +62,9 @@ pub(crate) fn run_meaningless(folder: &Path, table: &mut Table) -> Result<()> {
     for (collection, name) in collections(folder)? {
         for (kind, what) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
             let scores = Scores::measure(&(EmbedderId::new("meaningless"), kind), &collection)?;
+            scores.show_check(&format!("{name}, {what} vectors of {DIMENSIONS}"), table);
+            let alone = format!("nDCG@10, {name}, {what} vectors of {DIMENSIONS} alone");
+            table.figure(&alone, format!("{:.4}", scores.vectors));
             for (weight, score) in WEIGHTS.into_iter().zip(scores.fused) {
                 let row = format!("nDCG@10, {name}, {what} vectors of {DIMENSIONS} with {weight}");
                 table.at_least(&row, score, scores.lexical - MAX_LOSS);
@@ -89,6 +94,7 @@ pub(crate) fn run(folder: &Path, models: &Path, name: &str, table: &mut Table) -
     for (collection, name) in collections(folder)? {
         let scores = Scores::measure(&model, &collection)?;
         table.figure(&format!("nDCG@10, {name}, by words"), format!("{:.4}", scores.lexical));
+        scores.show_check(&format!("{name}, vectors of {}", known.name), table);
         let alone = format!("the same by vectors of {} alone", known.name);
         table.figure(&alone, format!("{:.4}", scores.vectors));
         for (weight, score) in WEIGHTS.into_iter().zip(scores.fused) {
@@ -122,16 +128,20 @@ impl Embed for Model {
     }
 }
 
-/// nDCG@10 of a collection: by words, by vectors alone, and by both with each of the weights.
+/// nDCG@10 of a collection: by words, by vectors alone, and by both with each of the weights, unless the check of the vectors
+/// tells that they have no meaning.
 struct Scores {
     lexical: f64,
     vectors: f64,
     fused: [f64; WEIGHTS.len()],
+    check: VectorCheck,
+    check_time: Duration,
 }
 
 impl Scores {
     fn measure(embedder: &dyn Embed, collection: &Collection) -> Result<Self> {
         let company = index(embedder, collection)?;
+        let (check, check_time) = timed(|| company.check_vectors(Scope::All, embedder.id()));
         let questions: Vec<String> = collection.queries.iter().map(|query| query.text.clone()).collect();
         let questions = embedder.embed(&questions, EmbedRole::Query)?;
         let score = |weight: Option<f32>| -> Result<f64> {
@@ -148,8 +158,21 @@ impl Scores {
             Ok(mean(scores.into_iter()))
         };
         let [weak, good] = WEIGHTS;
-        let fused = [score(Some(weak))?, score(Some(good))?];
-        Ok(Self { lexical: score(None)?, vectors: score(Some(1.0))?, fused })
+        let lexical = score(None)?;
+        // A search goes without vectors that have no meaning.
+        let fused = match check.quality {
+            VectorQuality::Uninformative => [lexical; WEIGHTS.len()],
+            _ => [score(Some(weak))?, score(Some(good))?],
+        };
+        Ok(Self { lexical, vectors: score(Some(1.0))?, fused, check, check_time })
+    }
+
+    /// Shows the verdict on the vectors, and the time of the check.
+    fn show_check(&self, what: &str, table: &mut Table) {
+        let VectorCheck { quality, pairs, standard_score } = self.check;
+        let verdict = format!("{quality:?}, {pairs} pairs, {standard_score:.1}");
+        table.figure(&format!("check of the vectors: {what}"), verdict);
+        table.figure("the same, ms", format!("{:.1}", millis(self.check_time)));
     }
 }
 

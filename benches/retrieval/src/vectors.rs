@@ -104,7 +104,7 @@ fn company(
     Ok((company, names))
 }
 
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();
     let result = black_box(work());
     (result, started.elapsed())

@@ -9,15 +9,20 @@ use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use super::records::SharedRecords;
 use crate::records::{Precondition, Records};
 use crate::retrieval::{
-    DocumentRetriever, DocumentSearch, Retriever as _, RetrieverConfig, SearchResult, SkipReason,
+    DocumentRetriever, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, Retriever as _,
+    RetrieverConfig, SearchResult, SkipReason,
 };
-use crate::workspace::{Document, delete_document, save_document};
+use crate::workspace::{
+    Document, IndexStatus, IndexedDocument, delete_document, save_document, store_document_index,
+};
 
 /// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.
 const WORDS: [&str; 12] = [
@@ -36,6 +41,7 @@ const ROUNDS: u32 = 8;
 pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
     rankings_are_those_of_the_documents(make().await).await;
     companies_are_apart(make().await).await;
+    vectors_without_meaning_have_no_effect(make().await).await;
     long_indexes_are_stored_in_pieces(make().await).await;
 }
 
@@ -60,12 +66,16 @@ impl Clock for PatientClock {
 }
 
 fn retriever(records: &SharedRecords) -> DocumentRetriever {
+    retriever_with(records, None)
+}
+
+fn retriever_with(records: &SharedRecords, embedder: Option<RetrievalEmbedder>) -> DocumentRetriever {
     DocumentRetriever::new(RetrieverConfig {
         records: records.clone(),
         pool: Arc::new(|work: Box<dyn FnOnce() + Send>| drop(std::thread::spawn(work))),
         clock: Arc::new(PatientClock),
         cache_bytes: 64 << 20,
-        embedder: None,
+        embedder,
     })
 }
 
@@ -77,7 +87,7 @@ async fn search(retriever: &DocumentRetriever, company: &str, ids: &[String], te
     retriever.search(search).await.expect("the store answers")
 }
 
-async fn save(records: &dyn Records, company: &str, id: &str, text: &str) {
+async fn save(records: &dyn Records, company: &str, id: &str, text: &str) -> u64 {
     let document = Document {
         id: id.to_owned(),
         company_id: company.into(),
@@ -85,7 +95,7 @@ async fn save(records: &dyn Records, company: &str, id: &str, text: &str) {
         text: text.to_owned(),
         ..Document::default()
     };
-    save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
+    save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved")
 }
 
 /// Returns a text that is determined by a number.
@@ -94,18 +104,20 @@ fn text_of(seed: u32) -> String {
     words.collect::<Vec<_>>().chunks(8).map(|words| words.join(" ") + ".").collect::<Vec<_>>().join("\n\n")
 }
 
+/// Returns the index of a document.
+fn index_of(id: &str, text: &str) -> DocIndex {
+    let document = Extracted {
+        title: format!("Title of {id}"),
+        text: text.to_owned(),
+        format: TextFormat::Markdown,
+        ..Extracted::default()
+    };
+    DocIndex::build(&document, &StructuralChunker::default()).expect("a short text")
+}
+
 /// Ranks documents by indexes that are made now.
 fn expected(texts: &BTreeMap<String, String>, ids: &[String], text: &str) -> Ranking {
-    let index = |id: &String| {
-        let document = Extracted {
-            title: format!("Title of {id}"),
-            text: texts.get(id)?.clone(),
-            format: TextFormat::Markdown,
-            ..Extracted::default()
-        };
-        let index = DocIndex::build(&document, &StructuralChunker::default()).expect("a short text");
-        Some((DocumentId::from(id.as_str()), index))
-    };
+    let index = |id: &String| Some((DocumentId::from(id.as_str()), index_of(id, texts.get(id)?)));
     let indexes: Vec<_> = ids.iter().filter_map(index).collect();
     let query = Query { text, previous: None };
     let options = SearchOptions { min_relevance: 0.0, ..SearchOptions::default() };
@@ -177,13 +189,132 @@ async fn companies_are_apart(records: SharedRecords) {
     );
 }
 
+/// Returns the word of a number. It consists of letters alone: identifiers would be taken apart.
+fn made_up_word(number: u64) -> String {
+    let letter = |digit: char| char::from(b'a' + digit.to_digit(16).unwrap_or_default() as u8);
+    format!("{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).chars().map(letter).collect()
+}
+
+/// Number of documents on topics, and of the topics.
+const TOPICAL_DOCUMENTS: u64 = 80;
+const TOPICS: u64 = 20;
+
+/// Returns a text with words of a topic and with words of its own.
+fn topical_text(number: u64) -> String {
+    let topic = number % TOPICS;
+    let of_topic = (0..12_u64).filter(|n| (n + number / TOPICS) % 3 != 0).map(|n| 1 + topic * 100 + n);
+    let own = (0..4).map(|n| 100_000 + number * 10 + n);
+    let words: Vec<String> = of_topic.chain(own).map(made_up_word).collect();
+    format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))
+}
+
+/// An embedder whose vectors are sums of vectors of the words, or have no relation to them.
+struct WordEmbedder {
+    id: EmbedderId,
+    has_meaning: bool,
+}
+
+impl WordEmbedder {
+    const DIMENSIONS: usize = 96;
+
+    fn vector(&self, text: &str) -> Vec<f32> {
+        let parts: Vec<&str> = match self.has_meaning {
+            true => text.split(|character: char| !character.is_alphanumeric()).collect(),
+            false => vec![text],
+        };
+        let mut vector = vec![0.0; Self::DIMENSIONS];
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            // FNV-1a, then xorshift.
+            let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            let mut state = part.bytes().fold(0xcbf2_9ce4_8422_2325, mix) | 1;
+            for component in &mut vector {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                *component += (state >> 40) as f32 / (1 << 24) as f32 - 0.5;
+            }
+        }
+        vector
+    }
+}
+
+#[async_trait]
+impl Embedder for WordEmbedder {
+    fn id(&self) -> &EmbedderId {
+        &self.id
+    }
+
+    fn max_batch(&self) -> usize {
+        64
+    }
+
+    async fn embed(&self, texts: &[&str], _: EmbedRole) -> Result<Embeddings, EmbedError> {
+        Embeddings::new(texts.len(), texts.iter().map(|text| self.vector(text)))
+    }
+}
+
+/// Stores the vectors of a document.
+async fn store_vectors(
+    records: &dyn Records,
+    (id, version): (&str, u64),
+    text: &str,
+    embedder: &WordEmbedder,
+) {
+    let index = index_of(id, text);
+    let chunks: Vec<usize> = (0..index.chunk_count()).collect();
+    let inputs: Option<Vec<String>> =
+        chunks.iter().map(|&chunk| index.embedding_input(text, chunk)).collect();
+    let inputs = inputs.expect("the chunks are those of the text");
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let embeddings = embedder.embed(&inputs, EmbedRole::Document).await.expect("vectors");
+    let index = index.with_embeddings(&embedder.id, text, &chunks, &embeddings).expect("as many as chunks");
+    let document = IndexedDocument { id: id.to_owned(), version };
+    let encoded = index.encode();
+    let stored =
+        store_document_index(records, &"c".into(), &document, (&IndexStatus::of(&index), &encoded)).await;
+    assert!(stored.expect("the store answers").is_some(), "the document is still at its version");
+}
+
+/// Vectors count if they mean something. Otherwise the ranking is the one by words, and the result says so.
+async fn vectors_without_meaning_have_no_effect(records: SharedRecords) {
+    let (mut ids, mut texts, mut versions) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for number in 0..TOPICAL_DOCUMENTS {
+        let (id, text) = (format!("d{number}"), topical_text(number));
+        versions.push(save(&*records, "c", &id, &text).await);
+        texts.insert(id.clone(), text);
+        ids.push(id);
+    }
+    for (name, has_meaning) in [("words", true), ("noise", false)] {
+        let embedder = Arc::new(WordEmbedder { id: EmbedderId::new(name), has_meaning });
+        for (id, version) in ids.iter().zip(&versions) {
+            store_vectors(&*records, (id, *version), &texts[id], &embedder).await;
+        }
+        let settings = RetrievalEmbedder { embedder: embedder.clone(), weight: 0.5, min_similarity: 0.5 };
+        let skipped = (!has_meaning).then_some(EmbedderSkip::MeaninglessVectors);
+        let used = Some(EmbedderUse { embedder: embedder.id.clone(), skipped });
+        let first = retriever_with(&records, Some(settings.clone()));
+        let second = retriever_with(&records, Some(settings));
+        for number in [3, 7, 11] {
+            let query = format!("{} {}", made_up_word(1 + number * 100), made_up_word(3 + number * 100));
+            let by_words = expected(&texts, &ids, &query);
+            assert!(!by_words.hits.is_empty(), "the query is found");
+            let found = search(&first, "c", &ids, &query).await;
+            assert_eq!(found.embedder, used, "{name}: the use of the embedder is told");
+            assert_eq!(
+                found.ranking == by_words,
+                !has_meaning,
+                "{name}: vectors count if they mean something"
+            );
+            let again = search(&second, "c", &ids, &query).await;
+            assert_eq!(again.embedder, used, "{name}: every process has the same verdict");
+            assert_eq!(again.ranking, found.ranking, "{name}: every process has the same ranking");
+        }
+    }
+}
+
 /// The index of a long text of different words needs several records, and is gone with the document.
 async fn long_indexes_are_stored_in_pieces(records: SharedRecords) {
-    // Words of letters alone: identifiers would be taken apart.
-    let letter = |digit: char| char::from(b'a' + digit.to_digit(16).unwrap_or_default() as u8);
-    let word =
-        |n: u64| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).chars().map(letter).collect();
-    let words: Vec<String> = (1..30_000).map(word).collect();
+    let words: Vec<String> = (1..30_000).map(made_up_word).collect();
     let text = words.join(" ");
     save(&*records, "c", "long", &text).await;
     let ids = ["long".to_owned()];

@@ -1,6 +1,7 @@
 //! Merged indexes of companies in memory, within a limit on their bytes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 
 use agent_core::ids::CompanyId;
@@ -11,6 +12,7 @@ use agent_retrieval::embed::EmbedderId;
 use futures_util::lock::Mutex as AsyncMutex;
 
 use super::search_result::SkipReason;
+use super::vector_checks::VectorChecks;
 
 /// Assumed size of an entry without documents, in bytes.
 const ENTRY_BYTES: usize = 4 * 1024;
@@ -44,6 +46,8 @@ pub(super) struct CompanyEntry {
     pub(super) updates: AsyncMutex<()>,
     /// Held while the state is changed, by the work in the pool, which goes on after its search was dropped.
     pub(super) loading: Arc<AsyncMutex<()>>,
+    /// Held by the search that checks vectors; the others wait for its result instead of repeating it.
+    pub(super) vector_checks: AsyncMutex<VectorChecks>,
     state: RwLock<IndexState>,
     texts: Mutex<TextCache>,
 }
@@ -125,6 +129,7 @@ impl IndexCache {
         let entry = Arc::new(CompanyEntry {
             updates: AsyncMutex::default(),
             loading: Arc::default(),
+            vector_checks: AsyncMutex::default(),
             state: RwLock::default(),
             texts: Mutex::default(),
         });
@@ -266,6 +271,28 @@ impl IndexState {
     pub(super) fn has_vectors<'a>(&self, ids: impl IntoIterator<Item = &'a DocumentId>) -> bool {
         let mut indexed = ids.into_iter().filter(|id| self.versions.contains_key(*id));
         indexed.any(|id| self.unembedded.get(id).is_none_or(|unembedded| unembedded.is_partial))
+    }
+
+    /// Returns the documents of a search that the index has.
+    pub(super) fn current<'w>(
+        &self,
+        wanted: &'w [(DocumentId, u64)],
+    ) -> impl Iterator<Item = &'w DocumentId> {
+        let is_current =
+            |(id, version): &&(DocumentId, u64)| self.state_of(id, *version) == DocumentState::Current;
+        wanted.iter().filter(is_current).map(|(id, _)| id)
+    }
+
+    /// Returns a digest of the documents of a search that the index has, with their versions and the state of their vectors. Equal
+    /// digests mean equal vectors.
+    pub(super) fn vector_digest(&self, wanted: &[(DocumentId, u64)]) -> u64 {
+        let mut digest = DefaultHasher::new();
+        for id in self.current(wanted) {
+            let unembedded = self.unembedded.get(id);
+            let vectors = unembedded.map(|unembedded| (unembedded.record_version, unembedded.is_partial));
+            (id, self.versions.get(id), vectors).hash(&mut digest);
+        }
+        digest.finish()
     }
 
     /// Gives the document vectors in place of those that it had, if they fit into `max_bytes`, and records which chunks

@@ -44,6 +44,8 @@ pub struct EmbedderUse {
 pub enum EmbedderSkip {
     /// None of the documents that were searched has vectors of the model yet.
     NoVectors,
+    /// The vectors of the documents have no relation to their texts.
+    MeaninglessVectors,
     /// The model did not answer in time.
     Timeout,
     /// The model cannot be reached.

@@ -8,9 +8,11 @@ use std::time::Duration;
 use agent_core::ids::CompanyId;
 use agent_retrieval::company::Scope;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::search::{Dense, Query, Ranking, SearchOptions, VectorQuery};
+use agent_retrieval::embed::EmbedderId;
+use agent_retrieval::search::{Dense, Query, Ranking, SearchOptions, VectorQuality, VectorQuery};
 use futures_util::future::{Either, select};
 
+use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState};
 use super::document_retriever::DocumentRetriever;
 use super::load::WantedDocuments;
@@ -105,27 +107,70 @@ impl DocumentRetriever {
         });
     }
 
-    /// Returns the vector of a query, if some document of the search has one to compare it with.
+    /// Returns the vector of a query, if the documents of the search have some to compare it with that mean something.
     async fn query_vector(
         &self,
-        entry: &CompanyEntry,
+        entry: &Arc<CompanyEntry>,
         wanted: &WantedDocuments,
         query: &Query<'_>,
     ) -> (Option<QueryVector<'_>>, Option<EmbedderUse>) {
         let Some(query_embedder) = &self.query_embedder else { return (None, None) };
         let ids = wanted.present.iter().map(|(id, _)| id);
         let has_vectors = entry.try_read(|state| state.has_vectors(ids)).unwrap_or(false);
-        let embedded = match has_vectors {
-            true => query_embedder.embed(query).await,
-            false => Err(EmbedderSkip::NoVectors),
-        };
         let embedder = query_embedder.id().clone();
+        let embedded = if !has_vectors {
+            Err(EmbedderSkip::NoVectors)
+        } else if !self.vectors_have_meaning(entry, wanted, &embedder).await {
+            Err(EmbedderSkip::MeaninglessVectors)
+        } else {
+            query_embedder.embed(query).await
+        };
         match embedded {
             Ok(vector) => {
                 let settings = &query_embedder.settings;
                 (Some(QueryVector { vector, settings }), Some(EmbedderUse { embedder, skipped: None }))
             }
             Err(skip) => (None, Some(EmbedderUse { embedder, skipped: Some(skip) })),
+        }
+    }
+
+    /// Returns false if the vectors of the documents of a search are known to have no relation to their texts. They are checked once
+    /// for each state of the documents and their vectors.
+    async fn vectors_have_meaning(
+        &self,
+        entry: &Arc<CompanyEntry>,
+        wanted: &WantedDocuments,
+        embedder: &EmbedderId,
+    ) -> bool {
+        let mut checks = entry.vector_checks.lock().await;
+        loop {
+            let known = entry.try_read(|state| checks.get(state.vector_digest(&wanted.present)));
+            if let Some(quality) = known.flatten() {
+                return quality != VectorQuality::Uninformative;
+            }
+            let (entry_to_check, present, id) = (entry.clone(), wanted.present.clone(), embedder.clone());
+            let work = move || {
+                entry_to_check.try_read(|state| {
+                    let scope: BTreeSet<DocumentId> = state.current(&present).cloned().collect();
+                    (state.vector_digest(&present), state.index.check_vectors(Scope::Documents(&scope), &id))
+                })
+            };
+            match run_blocking(&self.config.pool, work).await {
+                Some(Some((digest, check))) => {
+                    if check.quality == VectorQuality::Uninformative {
+                        let (pairs, score) = (check.pairs, check.standard_score);
+                        tracing::warn!(%embedder, pairs, score, "the embedder's vectors have no relation to the texts");
+                    }
+                    checks.insert(digest, check.quality);
+                    return check.quality != VectorQuality::Uninformative;
+                }
+                // The index is being changed by another search.
+                Some(None) => drop(entry.loading.lock().await),
+                None => {
+                    tracing::error!("the check of vectors was interrupted");
+                    return true;
+                }
+            }
         }
     }
 

@@ -138,6 +138,30 @@ fn vectors_are_checked_before_they_are_stored() {
 }
 
 #[test]
+fn vectors_are_found_by_their_chunks() {
+    let vector = |number: usize| (number % 3 != 1).then(|| vec![1.0, number as f32]);
+    for vectors in [(0..9).map(vector).collect::<Vec<_>>(), (0..9).map(|at| vector(3 * at)).collect()] {
+        let stored = Vectors::quantize("e", 2, &vectors).expect("vectors are stored");
+        for (chunk, row) in stored.rows().enumerate() {
+            let found = stored.row(chunk).map(|row| (row.scale, row.components));
+            assert_eq!(found, row.map(|row| (row.scale, row.components)), "{chunk}");
+        }
+        assert!(stored.row(9).is_none());
+        let row = |chunk: usize| stored.row(chunk).expect("it has a vector");
+        let cosines = cosines(&[row(0), row(2)], &[row(0), row(3)]);
+        let expected = [1.0, cosine(&vectors, 0, 3), cosine(&vectors, 2, 0), cosine(&vectors, 2, 3)];
+        let is_near = |(found, expected): (&f32, f32)| (found - expected).abs() < 0.01;
+        assert!(cosines.len() == 4 && cosines.iter().zip(expected).all(is_near), "{cosines:?} {expected:?}");
+    }
+}
+
+fn cosine(vectors: &[Option<Vec<f32>>], left: usize, right: usize) -> f32 {
+    let [left, right] = [left, right].map(|chunk| vectors[chunk].as_ref().expect("it has a vector"));
+    let product = |left: &[f32], right: &[f32]| left.iter().zip(right).map(|(l, r)| l * r).sum::<f32>();
+    product(left, right) / (product(left, left) * product(right, right)).sqrt()
+}
+
+#[test]
 fn similarities_are_cosines() {
     let vectors =
         Vectors::quantize("e", 2, &[Some(vec![3.0, 4.0]), None, Some(vec![-4.0, 3.0])]).expect("stored");

@@ -108,7 +108,8 @@ impl Vectors {
 
     /// Returns vectors for chunks with these inputs: those of this value for equal inputs, and none for others.
     pub(super) fn for_inputs(&self, inputs: impl IntoIterator<Item = u64>) -> Self {
-        let mut known: HashMap<u64, Row<'_>> = self.rows().flatten().map(|row| (row.input, row)).collect();
+        let mut known: HashMap<u64, VectorRow<'_>> =
+            self.rows().flatten().map(|row| (row.input, row)).collect();
         known.remove(&0);
         let mut reused =
             Self { scales: Vec::new(), inputs: Vec::new(), components: Vec::new(), ..self.clone() };
@@ -132,7 +133,7 @@ impl Vectors {
     }
 
     /// Returns for each chunk whether it has a vector.
-    pub(super) fn presence(&self) -> impl Iterator<Item = bool> {
+    pub(crate) fn presence(&self) -> impl Iterator<Item = bool> {
         self.scales.iter().map(|scale| *scale > 0.0)
     }
 
@@ -214,7 +215,7 @@ impl Vectors {
         self.inputs.push(0);
     }
 
-    fn push_row(&mut self, row: Option<Row<'_>>) {
+    fn push_row(&mut self, row: Option<VectorRow<'_>>) {
         let Some(row) = row else { return self.push_absent() };
         self.scales.push(row.scale);
         self.inputs.push(row.input);
@@ -237,22 +238,46 @@ impl Vectors {
     }
 
     /// Returns the scale and components of each chunk, `None` for chunks without a vector.
-    pub(super) fn rows(&self) -> impl Iterator<Item = Option<Row<'_>>> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = Option<VectorRow<'_>>> {
         let mut rows = self.components.chunks_exact(self.dimensions);
         self.scales.iter().zip(&self.inputs).map(move |(&scale, &input)| {
             let components = if scale > 0.0 { rows.next()? } else { return None };
-            Some(Row { input, scale, components })
+            Some(VectorRow { input, scale, components })
         })
     }
+
+    /// Returns the vector of a chunk, if it has one.
+    pub(crate) fn row(&self, chunk: usize) -> Option<VectorRow<'_>> {
+        let scale = *self.scales.get(chunk).filter(|scale| **scale > 0.0)?;
+        let is_complete = self.components.len() == self.scales.len() * self.dimensions;
+        let before = match is_complete {
+            true => chunk,
+            false => self.presence().take(chunk).filter(|present| *present).count(),
+        };
+        let components = self.components.chunks_exact(self.dimensions).nth(before)?;
+        Some(VectorRow { input: self.inputs[chunk], scale, components })
+    }
+}
+
+/// Returns the cosine of each vector with each of the others, one after another. All have as many components.
+pub(crate) fn cosines(vectors: &[VectorRow<'_>], others: &[VectorRow<'_>]) -> Vec<f32> {
+    let components: Vec<i8> = others.iter().flat_map(|row| row.components).copied().collect();
+    let (mut cosines, mut products) = (Vec::with_capacity(vectors.len() * others.len()), Vec::new());
+    for vector in vectors {
+        dot_products(DotProducts::default(), &components, vector.components, &mut products);
+        let products = products.iter().zip(others);
+        cosines.extend(products.map(|(&product, other)| product as f32 * vector.scale * other.scale));
+    }
+    cosines
 }
 
 /// A stored vector.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(crate) struct VectorRow<'a> {
     /// Hash of the input.
     pub(super) input: u64,
     /// Value of a component of 1.
     pub(super) scale: f32,
     /// The components.
-    pub(super) components: &'a [i8],
+    pub(crate) components: &'a [i8],
 }

@@ -8,6 +8,12 @@ const WHY = {
   perDocument: 'enough of this document', unavailable: 'changed meanwhile',
 };
 
+/** Reasons for which a search went without vectors, where the name does not say it. */
+const WITHOUT_VECTORS = {
+  noVectors: 'no document has any yet', meaninglessVectors: 'those of these documents have no relation to their texts',
+  invalidAnswer: 'the model’s answer was none', paused: 'the model failed a moment ago',
+};
+
 export function RetrievalTab({ preview }) {
   const { retrieval } = preview;
   if (!retrieval) {
@@ -16,7 +22,7 @@ export function RetrievalTab({ preview }) {
   const { terms = [], fragments = [], skipped = [], tokens, relevance, embedder, embedderSkipped } = retrieval;
   return html`
     <p class="figure"><strong>${fragments.filter(({ kept }) => kept).length}</strong> <span class="muted">fragments, ${number(tokens)} tokens${embedder ? `, by words and ${embedder}` : ', by words'}</span></p>
-    ${embedderSkipped && html`<p class="muted small">Without vectors: ${embedderSkipped}.</p>`}
+    ${embedderSkipped && html`<p class="muted small">Without vectors: ${WITHOUT_VECTORS[embedderSkipped] ?? embedderSkipped}.</p>`}
     ${relevance !== undefined && html`<p class="muted small">Relevance of the best hit: ${relevance.toFixed(2)}</p>`}
     ${terms.length > 0 && html`<h2 class="label">Query</h2><p class="chips">${terms.map(({ term, weight, from }) => html`<span key=${`${term}-${from}`} class="chip" title=${`weight ${weight}, from the ${from}`}>${term}</span>`)}</p>`}
     <h2 class="label">Fragments</h2>

@@ -25,6 +25,10 @@ const MEANINGS: [&[&str]; 3] = [&["car", "automobile"], &["invoice", "bill"], &[
 #[derive(Debug, Clone, PartialEq)]
 enum Behaviour {
     Answers,
+    /// Vectors of the words, or of each text's own if they have no meaning.
+    AnswersWords {
+        with_meaning: bool,
+    },
     Fails(EmbedError),
     Hangs,
 }
@@ -80,6 +84,10 @@ impl Embedder for MeaningEmbedder {
         let behaviour = self.behaviour.lock().expect("no panic").clone();
         match behaviour {
             Behaviour::Answers => {}
+            Behaviour::AnswersWords { with_meaning } => {
+                let vectors = texts.iter().map(|text| vector_of_words(text, with_meaning));
+                return Embeddings::new(texts.len(), vectors);
+            }
             Behaviour::Fails(error) => return Err(error),
             Behaviour::Hangs => std::future::pending().await,
         }
@@ -91,6 +99,32 @@ impl Embedder for MeaningEmbedder {
         };
         Embeddings::new(texts.len(), texts.iter().map(vector))
     }
+}
+
+/// Returns the sum of the vectors of a text's words, or a vector of the text's own.
+fn vector_of_words(text: &str, with_meaning: bool) -> Vec<f32> {
+    let parts: Vec<&str> = if with_meaning { text.split_whitespace().collect() } else { vec![text] };
+    let mut vector = vec![0.0; 64];
+    for part in parts {
+        let mut hasher = std::hash::DefaultHasher::new();
+        for component in &mut vector {
+            std::hash::Hash::hash(part, &mut hasher);
+            *component += (std::hash::Hasher::finish(&hasher) >> 40) as f32 / (1 << 24) as f32 - 0.5;
+        }
+    }
+    vector
+}
+
+/// Returns a text on one of twenty topics, with words of the topic and words of its own in each revision.
+fn topical_text(number: usize, revision: usize) -> String {
+    let word = |n: usize| -> String {
+        let letters = (0..6).map(|place| char::from(b'a' + (n * 7919 / 13_usize.pow(place) % 13) as u8));
+        letters.collect()
+    };
+    let of_topic = (0..9_usize).filter(|n| (n + number / 20) % 3 != 0).map(|n| number % 20 * 50 + n);
+    let own = (0..3).map(|n| 2_000 + number * 10 + revision * 3 + n);
+    let words: Vec<String> = of_topic.chain(own).map(word).collect();
+    format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))
 }
 
 fn retriever(records: &Arc<MemoryRecords>, embedder: &Arc<MeaningEmbedder>) -> DocumentRetriever {
@@ -251,6 +285,84 @@ async fn a_search_goes_without_an_embedder_that_fails() {
     let result = search(&retriever, &["fleet"], "automobile").await;
     assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Timeout)));
     assert!(began.elapsed() >= Duration::from_millis(800), "it had its time");
+}
+
+/// Saves the documents `d0` to `d79` and embeds them.
+async fn save_topical(
+    records: &MemoryRecords,
+    retriever: &DocumentRetriever,
+    revision: usize,
+) -> Vec<String> {
+    let ids: Vec<String> = (0..80).map(|number| format!("d{number}")).collect();
+    for (number, id) in ids.iter().enumerate() {
+        save(records, id, &topical_text(number, revision)).await;
+        retriever.announce(&"c".into(), id);
+    }
+    let done = async {
+        for id in &ids {
+            while embedded(records, id).await != (1, 1) {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    while_running(retriever, done).await;
+    ids
+}
+
+#[tokio::test]
+async fn vectors_without_meaning_are_left_out_until_they_are_replaced() {
+    let records = Arc::new(MemoryRecords::default());
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    embedder.behave(Behaviour::AnswersWords { with_meaning: false });
+    let ids = save_topical(&records, &retriever, 0).await;
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let query = topical_text(5, 0);
+    let result = search(&retriever, &ids, &query).await;
+    assert_eq!(skipped(&result), Some(EmbedderSkip::MeaninglessVectors));
+    assert_eq!(found(&result).first(), Some(&"d5"));
+    assert!(result.ranking.hits.iter().all(|hit| hit.dense.is_none()), "by words alone");
+    assert_eq!(embedder.queries.load(Ordering::SeqCst), 0, "the model is not asked for nothing");
+    // A few documents are too few for a verdict.
+    let few = search(&retriever, &ids[..10], &query).await;
+    assert_eq!((skipped(&few), found(&few).first()), (None, Some(&"d5")));
+    assert!(few.ranking.hits.iter().any(|hit| hit.dense.is_some()));
+    // The verdict is that of the vectors that the documents have now.
+    embedder.behave(Behaviour::AnswersWords { with_meaning: true });
+    save_topical(&records, &retriever, 1).await;
+    let result = search(&retriever, &ids, &query).await;
+    assert_eq!(skipped(&result), None);
+    assert!(result.ranking.hits.iter().any(|hit| hit.dense.is_some()));
+}
+
+#[tokio::test]
+async fn vectors_are_checked_once_for_a_state_of_the_documents() {
+    let records = Arc::new(MemoryRecords::default());
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::AnswersWords { with_meaning: false });
+    let works = Arc::new(AtomicUsize::new(0));
+    let counted = works.clone();
+    let pool = move |work: Box<dyn FnOnce() + Send>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        work();
+    };
+    let config = RetrieverConfig { pool: Arc::new(pool), ..retriever(&records, &embedder).config };
+    let retriever = DocumentRetriever::new(config);
+    let ids = save_topical(&records, &retriever, 0).await;
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    // Brings the index up to the vectors that were stored last.
+    search(&retriever, &ids, "text").await;
+    let before = works.load(Ordering::SeqCst);
+    for _ in 0..3 {
+        let results = (0..4).map(|_| search(&retriever, &ids, "text"));
+        for result in futures_util::future::join_all(results).await {
+            assert_eq!(skipped(&result), Some(EmbedderSkip::MeaninglessVectors));
+        }
+    }
+    assert_eq!(works.load(Ordering::SeqCst), before, "nothing has changed");
+    save(&records, "d0", &topical_text(0, 1)).await;
+    search(&retriever, &ids, "text").await;
+    assert_eq!(works.load(Ordering::SeqCst), before + 2, "an index is built, and its vectors are checked");
 }
 
 #[tokio::test]
