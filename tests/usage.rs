@@ -390,6 +390,27 @@ async fn a_runtime_s_run_is_booked_by_its_report() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_repeated_after_content_is_booked() {
+    let test = UsageApp::start_with(&[("MODEL_ATTEMPTS", "2")], |_, _| {}).await;
+    let lost = vec![stream_head(), delta(json!({"content": "Lost"})), Step::Reset];
+    test.vendor.on("m", [lost, answer(&["Done."])]);
+    let body = json!({"agentId": "a1", "message": "Hello", "store": false});
+    let response = test.app.chat_as(&session_token("u1", "c1"), "?format=json", &body).await;
+    let object: Value = response.json().await.expect("JSON");
+    assert_eq!(object["output"], "Done.", "{object}");
+    let usage = test.booked(object["runId"].as_str().expect("a run"), 2).await;
+    let entries = usage["entries"].as_array().expect("entries");
+    let call = |attempt: u64| entries.iter().find(|call| call["attempt"] == attempt).expect("the attempt");
+    let fields = |call: &Value| {
+        ["round", "outcome", "outputTokens", "estimated"].map(|name| call[name].clone()).to_vec()
+    };
+    assert_eq!(json!(fields(call(1))), json!([1, "BACKEND_FAILED", 1, true]), "{usage}");
+    assert_eq!(json!(fields(call(2))), json!([1, "ok", 7, false]), "{usage}");
+    assert_eq!(call(2)["cost"], PRICE_OF_ANSWER);
+    assert_ne!(call(1)["cost"], "0.000000000", "the lost call has cost something");
+}
+
+#[tokio::test]
 async fn each_attempt_at_a_runtime_is_booked() {
     let (runtime, broken) = (server::runtime(&[]).await, Vendor::start().await);
     broken.on("m", [json_response("503 Service Unavailable", "", "{}")]);

@@ -4,7 +4,7 @@
 //! model and structured content for programs. A tool takes the identity on whose behalf it works from the
 //! [`ExecutionContext`], which is derived from the caller's credential; the model's arguments cannot change it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,9 @@ pub struct ExecutionContext {
     /// True if a call may be suspended: the run is kept, and a later run can continue it. Not serialized.
     #[serde(skip)]
     pub can_suspend: bool,
+    /// That of the [request](crate::request::TurnRequest::whole_delivery). Not serialized.
+    #[serde(skip)]
+    pub whole_delivery: Option<Arc<OnceLock<()>>>,
     /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,

@@ -403,6 +403,7 @@ async fn execution_context(
         caller: principal.caller,
         token_id: principal.token_id.clone(),
         can_suspend: request.can_suspend,
+        whole_delivery: request.whole_delivery.clone(),
         trace: request.trace.clone(),
         ..ExecutionContext::default()
     })

@@ -6,12 +6,16 @@ use tokio::sync::watch;
 
 use super::{ConversationApp, everyone};
 use crate::pulse::{deliver_callback, delivery, expect_json};
-use crate::support::server::{self, PULSE_SECRET};
+use crate::support::server::{self, PULSE_SECRET, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, poll_until};
 
 /// Starts an application that takes callbacks. `role` changes the content of the agent `a1`.
 async fn start(role: impl FnOnce(&mut Value)) -> ConversationApp {
+    start_with(role, &[]).await
+}
+
+async fn start_with(role: impl FnOnce(&mut Value), more: &[(&str, &str)]) -> ConversationApp {
     let vendor = Vendor::start().await;
     let mut all = everyone(&vendor.base_url());
     role(&mut all["agents"][0]["content"]);
@@ -21,7 +25,7 @@ async fn start(role: impl FnOnce(&mut Value)) -> ConversationApp {
         ("PULSE_SECRET", PULSE_SECRET),
         ("PROACTIVE_TIMEOUT_MS", "2000"),
     ];
-    let app = server::app_with_stores(stores.clone(), &settings).await;
+    let app = server::app_with_stores(stores.clone(), &[&settings, more].concat()).await;
     ConversationApp { vendor, app, stores }
 }
 
@@ -119,6 +123,24 @@ async fn each_attempt_is_a_run_and_no_tool_is_called_twice() {
     assert_eq!(created.last(), Some(&said("assistant", "Done.")));
     let todos = crate::pulse::todo_titles(&test.stores).await;
     assert_eq!(todos.iter().filter(|title| *title == "Milk").count(), 1, "{todos:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_breaks_off_leaves_no_text_in_the_thread() {
+    let test = start_with(|_| {}, &[("MODEL_ATTEMPTS", "2")]).await;
+    let lost = vec![stream_head(), delta(json!({"content": "Lost"})), Step::Reset];
+    let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
+    test.vendor.on("m", [lost.clone(), call, lost, answer(&["Done."])]);
+    test.done(question("Buy milk"), "j1", 1).await;
+    let path = test.path("job:j1").await;
+    assert_eq!(path.last(), Some(&said("assistant", "Done.")), "{path:?}");
+    let log = test.app.request("GET", "/api/runs/j1:1/events").bearer_auth(session_token("u1", "c1"));
+    let log = log.send().await.expect("an answer").text().await.expect("a whole body");
+    assert!(log.contains("modelAttempt") && !log.contains("Lost"), "{log}");
+    assert_eq!(test.notifications().await[0]["text"], "Done.");
+    let todos = crate::pulse::todo_titles(&test.stores).await;
+    assert_eq!(todos.iter().filter(|title| *title == "Milk").count(), 1, "{todos:?}");
+    assert_eq!(test.vendor.received_bodies("m").len(), 4);
 }
 
 #[tokio::test]

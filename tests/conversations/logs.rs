@@ -282,6 +282,33 @@ async fn a_run_is_cancelled_in_whichever_process_it_is() {
 }
 
 #[tokio::test]
+async fn a_run_that_ends_while_its_answer_is_held_back_makes_no_further_call() {
+    let test = ConversationApp::start_with(&[("MODEL_ATTEMPTS", "2")]).await;
+    test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
+    let session = session_token("u1", "c1");
+    let asked = body(json!({}));
+    let (object, ()) = tokio::join!(test.app.chat_as(&session, "?format=json", &asked), async {
+        test.vendor.wait_for_requests("m", 1).await;
+        let cancel = async || test.call("POST", "/api/runs/r1/cancel", None).await.0;
+        poll_until(cancel, |status| *status == 200).await;
+    });
+    let object: Value = object.json().await.expect("JSON");
+    assert_eq!((&object["output"], &object["finishReason"]), (&json!(""), &json!("cancelled")));
+    test.vendor.wait_for_disconnects(1).await;
+    assert_eq!(test.ended_run("r1").await["reason"], "requested");
+    assert!(!read_log(&test.app, "").await.contains("Partly"));
+
+    let asked = body(json!({"runId": "r2"}));
+    tokio::select! {
+        _ = test.app.chat_as(&session, "?format=json", &asked) => panic!("the vendor stalls"),
+        () = test.vendor.wait_for_requests("m", 2) => {}
+    }
+    assert_eq!(test.ended_run("r2").await["reason"], "disconnected");
+    test.vendor.wait_for_disconnects(2).await;
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
+}
+
+#[tokio::test]
 async fn a_message_may_interrupt_the_run_of_its_thread() {
     let test = ConversationApp::start().await;
     let other = test.another_process().await;

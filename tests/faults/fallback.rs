@@ -1,8 +1,8 @@
-//! Misbehaving vendors of an agent with a fallback: a fault before the first content is answered by the next model, a
-//! later one ends the run as without a fallback.
+//! Misbehaving vendors of an agent with a fallback: a fault before the first content, or before the end of an answer that is
+//! delivered whole, is answered by the next model; a later one ends the run as without a fallback.
 
 use super::*;
-use crate::support::vendor::{Step, answer, delta, json_response, stream_head};
+use crate::support::vendor::{Step, answer, delta, finish, json_response, stream_head, tool_calls};
 
 /// Asks for the faults side by side, and fails with all answers that are not as expected.
 pub(super) async fn expect_each(
@@ -43,6 +43,8 @@ pub(super) fn expect_failed_attempts(problem: &Value) {
 
 /// Faults of requests that no other model would answer either.
 const INVALID_REQUESTS: [&str; 1] = ["400"];
+/// Faults of complete answers, which the tool loop finds.
+const FAULTS_OF_COMPLETE_ANSWERS: [&str; 3] = ["endless-rounds", "many-calls", "long-arguments"];
 /// Faults without text, after tool calls that the client has been given.
 const AFTER_TOOL_CALLS: [&str; 5] =
     ["endless-rounds", "many-calls", "long-arguments", "call-cut-off", "call-reset"];
@@ -58,10 +60,16 @@ fn agents(models: &[(&str, String)], fallback: &Value) -> Value {
 
 /// Describes the difference of a response from what is expected of a fault with a fallback.
 fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<(), String> {
-    let is_before_content =
-        matches!(fault.outcome, Outcome::Problem(_) | Outcome::StreamError { said: "", .. });
-    let is_final = INVALID_REQUESTS.iter().chain(&AFTER_TOOL_CALLS).any(|name| *name == fault.name);
-    if !is_before_content || is_final {
+    // The client of a single object has seen nothing of an answer that fails before its end.
+    let is_whole = format == "json";
+    let is_repeated = match fault.outcome {
+        Outcome::Problem(_) | Outcome::StreamError { said: "", .. } => true,
+        Outcome::StreamError { .. } => is_whole,
+        Outcome::Complete { .. } => false,
+    };
+    let given: &[&str] = if is_whole { &FAULTS_OF_COMPLETE_ANSWERS } else { &AFTER_TOOL_CALLS };
+    let is_final = INVALID_REQUESTS.iter().chain(given).any(|name| *name == fault.name);
+    if !is_repeated || is_final {
         return answer.run_case(fault, format, Topology::App);
     }
     let summary = answer.parse(format)?;
@@ -152,6 +160,87 @@ async fn a_call_whose_name_is_followed_by_a_reset_is_not_made() {
         assert!(server::todo_titles(&stores, "l1").await.is_empty(), "the tool has no effect");
     }
     assert_eq!((vendor.received().len(), healthy.received().len()), (2, 0), "the client was given the name");
+}
+
+/// The second round fails after its text and a call. The tool of the first is not called again, and that of the lost call never.
+#[tokio::test]
+async fn a_round_that_fails_after_content_begins_anew_where_its_answer_is_delivered_whole() {
+    let vendor = Vendor::start().await;
+    let models = [("bad", vendor.base_url())];
+    let mut workspace = agents(&models, &json!({}));
+    workspace["agents"][0]["content"]["mcpPreset"] = json!(["createTodo"]);
+    workspace["agents"][0]["children"][0]["content"]["fallbacks"] = json!([]);
+    let stores = server::stores(&workspace).await;
+    let app = server::app_with_stores(stores.clone(), &[("MODEL_ATTEMPTS", "2")]).await;
+    let call = |title: &str| tool_calls(&[("c1", "createTodo", &json!({"title": title}).to_string())]);
+    let lost = || {
+        let begun = json!({"tool_calls": [{"index": 0, "id": "c2", "type": "function",
+            "function": {"name": "createTodo", "arguments": "{\"title\":\"Lost\"}"}}]});
+        vec![stream_head(), delta(json!({"content": "Los"})), delta(begun), Step::Reset]
+    };
+    let body =
+        |stored: bool| json!({"agentId": "bad", "message": "hello", "todoListId": "l1", "store": stored});
+    for (run, stored) in [(1, false), (2, true)] {
+        vendor.on("bad", [call("Weed"), lost(), answer(&["Done."])]);
+        let path = "/api/agent/chat?format=json";
+        let request = app.request("POST", path).bearer_auth(server::session_token("u1", "c1"));
+        let response = request.json(&body(stored)).send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        let object: Value = response.json().await.expect("JSON");
+        assert_eq!(
+            (&object["output"], object["toolCalls"].as_array().map(Vec::len)),
+            (&json!("Done."), Some(1))
+        );
+        if stored {
+            // Readers of the log are given neither the text nor the call, and the attempts.
+            let path = format!("/api/runs/{}/events", object["runId"].as_str().expect("a run"));
+            let log = app.request("GET", &path).bearer_auth(server::session_token("u1", "c1")).send().await;
+            let log = log.expect("an answer").text().await.expect("a whole body");
+            assert!(log.contains("modelAttempt") && !log.contains("Los"), "{log}");
+            assert_eq!(crate::support::text_of(&parse_events(&log)), "Done.");
+        }
+        assert_eq!(server::todo_titles(&stores, "l1").await, vec!["Weed"; run]);
+        assert_eq!(vendor.received().len(), 3 * run);
+    }
+
+    // The client of a stream has been given the text.
+    vendor.on("bad", [call("Weed"), lost(), answer(&["Done."])]);
+    let events = parse_events(&app.chat(&body(false)).await.text().await.expect("a whole body"));
+    let ends: Vec<_> = events.iter().filter_map(|event| event["code"].as_str()).collect();
+    assert_eq!((ends, &*crate::support::text_of(&events)), (vec!["BACKEND_FAILED"], "Los"), "{events:?}");
+    assert_eq!(server::todo_titles(&stores, "l1").await, ["Weed"; 3]);
+}
+
+#[tokio::test]
+async fn a_round_that_is_held_back_is_not_idle_and_has_the_deadline_of_its_run() {
+    let vendor = Vendor::start().await;
+    let mut workspace = agents(&[("bad", vendor.base_url())], &json!({}));
+    workspace["agents"][0]["children"][0]["content"]["fallbacks"] = json!([]);
+    let ask = async |settings: &[(&str, &str)]| {
+        let app = server::app(&workspace, settings).await;
+        let request = app.request("POST", "/api/agent/chat?format=json").json(&body_of("run-1"));
+        let request = request.bearer_auth(server::session_token("u1", "c1"));
+        (request.send().await.expect("an answer"), app)
+    };
+    let text = || delta(json!({"content": "x"}));
+    // Each piece comes in time, and the answer takes longer than a silence may.
+    let mut slow = vec![stream_head()];
+    for _ in 0..6 {
+        slow.extend([text(), Step::Pause(Duration::from_millis(600))]);
+    }
+    slow.extend(finish("stop"));
+    vendor.on("bad", [slow]);
+    let (object, _app) = ask(&[("MODEL_ATTEMPTS", "2"), ("STREAM_IDLE_MS", "2000")]).await;
+    let object: Value = object.json().await.expect("JSON");
+    assert_eq!(object["output"], "xxxxxx", "{object}");
+
+    let Step::Send(piece) = text() else { panic!("a chunk is sent") };
+    vendor.on("bad", [vec![stream_head(), Step::Drip(piece, Duration::from_millis(50))]]);
+    let (late, _app) = ask(&[("MODEL_ATTEMPTS", "2"), ("RUN_TIMEOUT_MS", "1500")]).await;
+    let problem = crate::support::expect_problem(late, 504, "BACKEND_TIMEOUT").await;
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("time limit")), "{problem}");
+    vendor.wait_for_disconnects(1).await;
+    assert_eq!(vendor.received().len(), 2, "no call is repeated");
 }
 
 #[tokio::test]

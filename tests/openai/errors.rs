@@ -6,9 +6,9 @@ use std::time::Duration;
 use agent_platform::token::{Caps, Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use serde_json::{Value, json};
 
-use super::{OpenAiApp, expect_error, expect_json, mint};
+use super::{OpenAiApp, client_tools, expect_error, expect_json, mint};
 use crate::support::server::{self, INTERNAL_SECRET, session_token};
-use crate::support::vendor::{answer, json_response, tool_calls};
+use crate::support::vendor::{Step, answer, delta, json_response, stream_head, tool_calls};
 use crate::support::{client, expect_problem, workspace};
 use crate::tools::select_runtime;
 
@@ -233,6 +233,33 @@ async fn errors_of_the_vendor_before_the_answer_have_their_status() {
     expect_error(failed, 502, "backend_failed").await;
     let error = expect_error(test.send(json!({}), &[]).await, 400, "context_length_exceeded").await;
     assert_eq!(error["type"], "invalid_request_error");
+}
+
+/// The client of a stream has been given the text; that of a single object has not.
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_asked_for_again_unless_it_is_streamed() {
+    let test = OpenAiApp::start_with(|agent| {
+        agent["children"][0]["content"]["retry"] = json!({"maxAttempts": 2});
+    })
+    .await;
+    let lost = || vec![stream_head(), delta(json!({"content": "Los"})), Step::Reset];
+    test.vendor.on("m", [lost(), answer(&["Done."]), lost(), answer(&["Done."])]);
+    let completion = expect_json(test.send(json!({}), &[]).await).await;
+    assert_eq!(completion["choices"][0]["message"]["content"], "Done.", "{completion}");
+    assert_eq!(test.vendor.received().len(), 2);
+    let streamed = test.send(json!({"stream": true}), &[]).await.text().await.expect("a whole body");
+    assert!(streamed.contains("Los") && streamed.contains("backend_failed"), "{streamed}");
+    assert_eq!(test.vendor.received().len(), 3);
+
+    // A call of the client's tool that broke off is not among those that the client executes.
+    let begun = json!({"tool_calls": [{"index": 0, "id": "lost", "type": "function",
+        "function": {"name": "paint", "arguments": "{\"color\":\"red\"}"}}]});
+    let lost = vec![stream_head(), delta(begun), Step::Reset];
+    test.vendor.on("m", [lost, tool_calls(&[("kept", "paint", r#"{"color":"blue"}"#)])]);
+    let completion = test.complete(json!({"tools": client_tools()})).await;
+    let calls = completion["choices"][0]["message"]["tool_calls"].as_array().expect("calls");
+    let ids: Vec<_> = calls.iter().map(|call| &call["id"]).collect();
+    assert_eq!(ids, ["kept"], "{completion}");
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use url::Url;
 
 use super::*;
 use crate::support::expect_problem;
-use crate::support::vendor::{Step, Vendor, answer};
+use crate::support::vendor::{Step, Vendor, answer, delta, stream_head};
 
 fn question() -> Value {
     json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1",
@@ -43,6 +43,20 @@ async fn an_agents_answer_is_a_notification_and_comes_once() {
     assert_eq!(expect_json(again, 200).await["status"], "doneBefore");
     assert_eq!(notification_texts(&bench.stores).await, expected);
     assert_eq!(vendor.received_bodies("m").len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_breaks_off_after_text_is_repeated_within_the_run() {
+    let vendor = Vendor::start().await;
+    vendor.on(
+        "m",
+        [vec![stream_head(), delta(json!({"content": "Wat"})), Step::Reset], answer(&["Water it."])],
+    );
+    let (app, stores) = app_without_scheduler(&vendor.base_url(), &[("MODEL_ATTEMPTS", "2")]).await;
+    let done = expect_json(deliver_callback(&app, &delivery(question(), "j1", 1)).await, 200).await;
+    assert_eq!(done["status"], "done");
+    assert_eq!(notification_texts(&stores).await, [("Gardener".to_owned(), "Water it.".to_owned())]);
+    assert_eq!(vendor.received_bodies("m").len(), 2);
 }
 
 #[tokio::test]

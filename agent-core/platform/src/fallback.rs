@@ -5,6 +5,9 @@
 //! [`FailureClass`]. Once the run has been given content, nothing is repeated. Each attempt is a call of its own in the
 //! ledger; journal and record see one model with one answer in each round.
 //!
+//! Where a run's answer is [delivered whole](agent_core::request::TurnRequest::whole_delivery), a round is held back until it has
+//! ended, so that its call is repeated after content too. [`SilenceLimitedModels`] limit the silence of its answers.
+//!
 //! [`FallbackServers`] do the same for runs at agent servers, each of which is one call.
 //!
 //! [`Circuits`] keep the calls of a process away from a model that keeps failing, and bound the repetitions.
@@ -18,6 +21,7 @@ mod plan;
 mod preview;
 mod report;
 mod servers;
+mod silence;
 mod source;
 mod stream;
 mod target;
@@ -31,4 +35,5 @@ pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
 pub use preview::{AttemptPreview, preview_attempts};
 pub use report::AttemptReport;
 pub use servers::FallbackServers;
+pub use silence::SilenceLimitedModels;
 pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS, fallback_settings, prepared_entry};

@@ -231,6 +231,7 @@ fn read_chat(
         tool_choice: tool_choice(&sources)?,
         client_tools,
         can_suspend: false,
+        whole_delivery: None,
         trigger: None,
         response_format: response_format::read(&sources)?,
         is_stored: false,

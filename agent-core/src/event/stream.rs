@@ -264,9 +264,8 @@ impl EventStream {
 
 impl Audience {
     fn can_see(self, event: &Event) -> bool {
-        match self {
-            Self::Trusted => true,
-            Self::Visitor => !matches!(
+        self == Self::Trusted
+            || !matches!(
                 event,
                 Event::Custom { .. }
                     | Event::ToolCallResult { .. }
@@ -275,8 +274,7 @@ impl Audience {
                     | Event::ReasoningMessageContent { .. }
                     | Event::ReasoningMessageEnd { .. }
                     | Event::ReasoningEnd { .. }
-            ),
-        }
+            )
     }
 }
 

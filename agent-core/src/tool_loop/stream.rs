@@ -83,7 +83,7 @@ enum LoopState {
     /// Tool calls are running.
     Calling(Box<RunningCalls>),
     /// The run ends once the queued events have been emitted.
-    Ending(Result<RunEnd, AgentError>),
+    Ending(Option<Result<RunEnd, AgentError>>),
     Over,
 }
 
@@ -180,7 +180,7 @@ impl ToolLoopStream {
     fn finish_run(&mut self, result: RunResult, outcome: Option<RunOutcome>) {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         let usage = std::mem::take(&mut self.usage);
-        self.state = LoopState::Ending(Ok(RunEnd::Finished { result: Some(result), outcome, usage }));
+        self.state = LoopState::Ending(Some(Ok(RunEnd::Finished { result: Some(result), outcome, usage })));
     }
 
     /// Continues after a round whose calls are complete or suspended.
@@ -286,11 +286,8 @@ impl Stream for ToolLoopStream {
             }
             let step = match &mut this.state {
                 LoopState::Over => return Poll::Ready(None),
-                LoopState::Ending(_) => {
-                    let LoopState::Ending(end) = std::mem::replace(&mut this.state, LoopState::Over) else {
-                        return Poll::Ready(None);
-                    };
-                    return Poll::Ready(Some(end.map(SourceEvent::End)));
+                LoopState::Ending(end) => {
+                    return Poll::Ready(end.take().map(|end| end.map(SourceEvent::End)));
                 }
                 LoopState::Starting(start) => match ready!(start.poll_unpin(cx)) {
                     Ok(stream) => {
@@ -310,7 +307,7 @@ impl Stream for ToolLoopStream {
                         answer.take_usage().add_to(&mut this.usage);
                     }
                     let usage = std::mem::take(&mut this.usage);
-                    this.state = LoopState::Ending(Err(failure.with_usage(usage)));
+                    this.state = LoopState::Ending(Some(Err(failure.with_usage(usage))));
                 }
             }
         }

@@ -24,7 +24,7 @@ use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
-use crate::stream::{self, RunRecorder, RunSource};
+use crate::stream::{self, Framing, RunRecorder, RunSource};
 
 /// Tag of the chat operations.
 const TAG: &str = "chat";
@@ -72,6 +72,9 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         None => None,
     };
     let is_background = thread.as_ref().is_some_and(KeptTurn::is_background);
+    // The log of a run in the background is read while it runs.
+    turn.whole_delivery = (framing == Framing::Json && !is_background).then(Arc::default);
+    let whole_delivery = turn.whole_delivery.clone();
     let (events, recorder) = start(&app, &principal, turn, thread).await?;
     match recorder {
         Some(recorder) if is_background => {
@@ -80,7 +83,10 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
             stream::run_detached(events, recorder, &app.stream);
             response
         }
-        recorder => stream::run_response(framing, events, recorder, &app.stream).await,
+        recorder => {
+            let events = events.with_whole_delivery(whole_delivery);
+            stream::run_response(framing, events, recorder, &app.stream).await
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! The API has no place for some properties of a run, which are in headers instead: `X-Agent-Run-Id`, `X-Thread-Id` of a
 //! run that is kept, and `X-Agent-Run-State: waiting` of an answer that waits for a person's approval.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_core::ids::AgentId;
@@ -131,7 +132,9 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
         input.reject_missing_message()?;
     }
     app.rate_limits.count_api_run(&client).await?;
-    let turn = TurnRequest { trace: Some(RequestTrace::of(&head).context()), ..input.turn };
+    let whole_delivery = (!is_streamed).then(Arc::default);
+    let trace = Some(RequestTrace::of(&head).context());
+    let turn = TurnRequest { trace, whole_delivery: whole_delivery.clone(), ..input.turn };
     app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
         Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,
@@ -148,6 +151,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
         true => stream::completion_response(completion, events, recorder, &app.stream),
         false => {
             let limit = app.stream.max_collected_bytes;
+            let events = events.with_whole_delivery(whole_delivery);
             let collected = stream::collect_run(events, recorder, &app.stream, limit).await;
             // The tools of the run may have had effects, which a second request would repeat.
             let collected = collected.map_err(HttpError::prevent_retry)?;

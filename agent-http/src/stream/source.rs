@@ -1,7 +1,7 @@
 //! Events of a run that has begun, or of one that is queued.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use agent_core::event::{EventStream, RunEnd, RunIds};
@@ -19,7 +19,11 @@ pub(crate) struct RunSource {
     /// The events; for a queued run its start alone.
     events: EventStream,
     queued: Option<Box<QueuedRun>>,
+    whole_delivery: WholeDelivery,
 }
+
+/// That of the run's request: present if its answer is delivered whole, and set once its model limits the silence of answers.
+pub(super) type WholeDelivery = Option<Arc<OnceLock<()>>>;
 
 struct QueuedRun {
     begin: BoxFuture<'static, Result<EventStream, HttpError>>,
@@ -30,7 +34,14 @@ impl RunSource {
     /// Creates the source of a queued run. `begin` waits for its turn and begins it.
     pub(crate) fn queued(run: RunIds, begin: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
         let queued = QueuedRun { begin, refusal: RunRefusal::default() };
-        Self { events: EventStream::new(run, stream::pending()), queued: Some(Box::new(queued)) }
+        let events = EventStream::new(run, stream::pending());
+        Self { events, queued: Some(Box::new(queued)), whole_delivery: None }
+    }
+
+    /// Sets how the run's answer is delivered, as its request has it. While its model limits the silence of answers, the time
+    /// without an event is not limited.
+    pub(crate) fn with_whole_delivery(self, whole_delivery: Option<Arc<OnceLock<()>>>) -> Self {
+        Self { whole_delivery, ..self }
     }
 
     /// Returns the run's identifiers.
@@ -48,20 +59,23 @@ impl RunSource {
         self.queued.as_ref().map(|queued| queued.refusal.clone()).unwrap_or_default()
     }
 
-    /// Returns the events and, for a queued run, the wait before them.
-    pub(super) fn into_parts(self, limits: &StreamLimits) -> (EventStream, Option<Box<QueueWait>>) {
+    /// Returns the events, the delivery of the answer and, for a queued run, the wait before them.
+    pub(super) fn into_parts(
+        self,
+        limits: &StreamLimits,
+    ) -> (EventStream, WholeDelivery, Option<Box<QueueWait>>) {
         let wait = self.queued.map(|queued| {
             let QueuedRun { begin, refusal } = *queued;
             let keep_alive = Box::pin(tokio::time::sleep(KEEP_ALIVE_INTERVAL));
             Box::new(QueueWait { begin, refusal, keep_alive, limits: limits.clone() })
         });
-        (self.events, wait)
+        (self.events, self.whole_delivery, wait)
     }
 }
 
 impl From<EventStream> for RunSource {
     fn from(events: EventStream) -> Self {
-        Self { events, queued: None }
+        Self { events, queued: None, whole_delivery: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of whole responses: the encoded formats, when the body writes, and timeouts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -777,6 +777,23 @@ async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
 async fn a_silent_run_that_is_collected_is_a_time_out() {
     let failure = into_response(Framing::Json, paced(0, 0), &limits(5, 50)).await.expect_err("it is silent");
     assert_eq!(failure.kind(), AgentErrorKind::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_silence_of_a_run_is_limited_by_its_model_or_here() {
+    let delivery: Arc<OnceLock<()>> = Arc::default();
+    let last_event = async |every, times| {
+        let source = RunSource::from(paced(every, times)).with_whole_delivery(Some(delivery.clone()));
+        let began = Instant::now();
+        let events: Vec<Event> = TimeoutStream::new(source, &limits(5, 50)).collect().await;
+        (events.last().expect("an end").clone(), began.elapsed().as_secs())
+    };
+    let silent = timed_out("the backend sent no event for 5 seconds");
+    assert_eq!(last_event(0, 0).await, (silent, 5));
+    delivery.get_or_init(|| ());
+    let long = timed_out("the run exceeded the time limit of 50 seconds");
+    assert_eq!(last_event(0, 0).await, (long.clone(), 50));
+    assert_eq!(last_event(20, 9).await, (long, 50));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::StreamLimits;
 use super::record::{Departure, Recording, RunRecorder};
-use super::source::{QueueWait, RunSource};
+use super::source::{QueueWait, RunSource, WholeDelivery};
 use super::timer::{StreamTimeout, StreamTimer};
 use crate::shutdown::{EndingObserver, shutting_down};
 
@@ -21,13 +21,14 @@ pub(super) struct TimeoutStream {
     recording: Option<Box<Recording>>,
     /// Present while the run is queued. Then the limits have no effect, and `events` has nothing but the start.
     waiting: Option<Box<QueueWait>>,
+    whole_delivery: WholeDelivery,
 }
 
 impl TimeoutStream {
     pub(super) fn new(source: impl Into<RunSource>, limits: &StreamLimits) -> Self {
         let (timer, ending) = (StreamTimer::new(limits), limits.shutdown.observe_ending());
-        let (events, waiting) = source.into().into_parts(limits);
-        Self { events, timer, ending, recording: None, waiting }
+        let (events, whole_delivery, waiting) = source.into().into_parts(limits);
+        Self { events, timer, ending, recording: None, waiting, whole_delivery }
     }
 
     /// Records the run.
@@ -129,6 +130,10 @@ impl TimeoutStream {
         }
         if self.waiting.is_some() {
             return Poll::Pending;
+        }
+        if self.whole_delivery.as_ref().is_some_and(|delivery| delivery.get().is_some()) {
+            // The model limits the silence: a round that is held back has no events, and is not idle.
+            self.timer.record_item();
         }
         let timeout = self.timer.poll_pending(cx);
         self.expire(timeout)

@@ -245,7 +245,7 @@ impl<T: CallTarget> RoundCalls<T> {
         self.reports.push(report);
     }
 
-    /// Records that the current call has failed before its first content, and decides about the next one.
+    /// Records that the current call has failed while its answer was held back, and decides about the next one.
     pub(super) fn fail(&mut self, error: AgentError) {
         let Some(mut call) = self.current.take() else { return };
         let (class, now) = (FailureClass::of(&error), self.entries.clock.monotonic());
@@ -288,7 +288,7 @@ impl<T: CallTarget> RoundCalls<T> {
         self.current = Some(call);
     }
 
-    /// Records that the current call has content.
+    /// Records that the answer of the current call is released.
     pub(super) fn succeed(&mut self) {
         let Some(mut call) = self.current.take() else { return };
         if let Some(circuit) = call.circuit.take() {
@@ -300,9 +300,11 @@ impl<T: CallTarget> RoundCalls<T> {
         }
     }
 
-    /// Returns the failure with which an event ends an answer without content; `None` if it is an answer.
-    pub(super) fn failure(&self, event: &T::Event) -> Option<AgentError> {
-        T::failure(event, self.round, &self.entries.policy)
+    /// Returns the failure with which an event ends an answer that is held back; `None` if it is an answer. One that has text
+    /// is a failure only while another entry may answer.
+    pub(super) fn failure(&self, event: &T::Event, has_output: bool) -> Option<AgentError> {
+        let failure = T::failure(event, (self.round, has_output), &self.entries.policy);
+        failure.filter(|_| !has_output || !self.later.is_empty())
     }
 
     /// Returns the reports that the run has not been given.

@@ -201,7 +201,7 @@ impl CallTarget for ServerTarget {
         }
     }
 
-    fn failure(event: &SourceEvent, _round: u32, _policy: &RetryPolicy) -> Option<AgentError> {
+    fn failure(event: &SourceEvent, _: (u32, bool), _policy: &RetryPolicy) -> Option<AgentError> {
         let SourceEvent::End(end) = event else { return None };
         let RunEnd::Failed { message, code, usage } = end else { return None };
         let kind = AgentErrorKind::from_code(code);

@@ -97,12 +97,14 @@ impl<S: ModelSource> FallbackModels<S> {
             entries.push(entry(&settings, model(&settings).map_err(|error| error.kind())));
         }
         let policy = self.defaults.policy(settings.retry.as_ref());
+        let may_repeat = policy.max_attempts > 1 || entries.len() > 1;
         let (circuits, clock, catalog) = (self.circuits.clone(), self.clock.clone(), self.catalog.clone());
         Ok(FallbackedModel {
             entries: Arc::new(Entries { entries, policy, circuits, clock, catalog }),
             numbers,
             answered: Arc::default(),
             is_trusted: context.is_some_and(|context| context.caller.audience() == Audience::Trusted),
+            holds_answers: may_repeat && context.is_some_and(|context| context.whole_delivery.is_some()),
         })
     }
 }
@@ -201,6 +203,8 @@ struct FallbackedModel {
     /// The entry that answered last.
     answered: Arc<AtomicUsize>,
     is_trusted: bool,
+    /// True if an answer is held back until it has ended, since another call may replace it after content too.
+    holds_answers: bool,
 }
 
 #[async_trait]
@@ -238,7 +242,7 @@ impl Model for FallbackedModel {
         let calls = RoundCalls::new(call, (self.numbers.round(), self.answered.clone()), self.is_trusted);
         let (mut calls, started) = Box::new(calls).advance().await;
         match started {
-            Ok(events) => Ok(FallbackStream::new(events, calls).boxed()),
+            Ok(events) => Ok(FallbackStream::new(events, calls).hold_to_end(self.holds_answers).boxed()),
             // The run has begun: its stream tells of the attempts.
             Err(error) if self.numbers.round() > 1 => {
                 let notices: Vec<_> = calls.take_notices().into_iter().map(Ok).collect();

@@ -13,23 +13,61 @@ use super::target::{AnswerEvents, CallTarget};
 
 /// Maximum number of events that are held back until an answer has content.
 const MAX_HELD_EVENTS: usize = 64;
+/// Maximum size of the events of an answer that is held back until it has ended: 4 MiB of texts and of the events in memory.
+/// One that grows beyond it is released, and its call is not repeated from then on.
+pub(super) const MAX_HELD_BYTES: usize = 4 << 20;
 
-/// Events of a round. Until the first content, a failure starts another call.
+/// Events of a round. A failure before they are released starts another call: until the first content, or until the end of
+/// the answer if it is delivered whole.
 pub(super) struct FallbackStream<T: CallTarget> {
     ready: VecDeque<T::Event>,
     state: AnswerState<T>,
+    is_held_to_end: bool,
+}
+
+/// Events of a call that are held back, since another call may replace it.
+struct HeldEvents<T: CallTarget> {
+    events: Vec<T::Event>,
+    /// Size of the events in memory, with their texts.
+    bytes: usize,
+    has_content: bool,
+    /// True after text or a tool call, which a complete answer has.
+    has_output: bool,
+    has_ended: bool,
+}
+
+impl<T: CallTarget> HeldEvents<T> {
+    fn new() -> Self {
+        Self { events: Vec::new(), bytes: 0, has_content: false, has_output: false, has_ended: false }
+    }
+
+    fn push(&mut self, event: T::Event) {
+        self.bytes += size_of::<T::Event>() + T::content_bytes(&event);
+        self.has_content |= T::is_content(&event);
+        self.has_output |= T::is_output(&event);
+        self.has_ended |= T::is_end(&event);
+        self.events.push(event);
+    }
+
+    /// Returns true if the events are to be released, so that no other call replaces this one.
+    fn is_due(&self, is_held_to_end: bool) -> bool {
+        match is_held_to_end {
+            true => self.has_ended || self.bytes > MAX_HELD_BYTES,
+            false => self.has_content || self.events.len() > MAX_HELD_EVENTS,
+        }
+    }
 }
 
 enum AnswerState<T: CallTarget> {
-    /// The answer has no content yet.
+    /// The answer is held back.
     Opening {
         events: AnswerEvents<T>,
         calls: Box<RoundCalls<T>>,
-        held: Vec<T::Event>,
+        held: HeldEvents<T>,
     },
     /// Another call starts.
     Advancing(BoxFuture<'static, Advanced<T>>),
-    /// The answer has content: nothing is repeated.
+    /// The answer is released: nothing is repeated.
     Answering(AnswerEvents<T>),
     /// Every call has failed.
     Failed(AgentError),
@@ -39,36 +77,43 @@ enum AnswerState<T: CallTarget> {
 impl<T: CallTarget> FallbackStream<T> {
     pub(super) fn new(events: AnswerEvents<T>, mut calls: Box<RoundCalls<T>>) -> Self {
         let ready = calls.take_notices().into();
-        Self { ready, state: AnswerState::Opening { events, calls, held: Vec::new() } }
+        let state = AnswerState::Opening { events, calls, held: HeldEvents::new() };
+        Self { ready, state, is_held_to_end: false }
     }
 
-    /// Handles an event before the first content.
+    /// Sets whether an answer is held back until it has ended.
+    pub(super) fn hold_to_end(self, is_held_to_end: bool) -> Self {
+        Self { is_held_to_end, ..self }
+    }
+
+    /// Handles an event of an answer that is held back.
     fn open(
         &mut self,
         event: Option<Result<T::Event, AgentError>>,
-        (events, mut calls, mut held): (AnswerEvents<T>, Box<RoundCalls<T>>, Vec<T::Event>),
+        (events, mut calls, mut held): (AnswerEvents<T>, Box<RoundCalls<T>>, HeldEvents<T>),
     ) {
         let failure = match event {
-            Some(Ok(event)) => {
-                if let Some(failure) = calls.failure(&event) {
-                    failure
-                } else if T::is_content(&event) || held.len() >= MAX_HELD_EVENTS {
-                    calls.succeed();
-                    self.ready.extend(calls.take_notices());
-                    self.ready.append(&mut held.into());
-                    self.ready.push_back(event);
-                    self.state = AnswerState::Answering(events);
-                    return;
-                } else {
+            Some(Ok(event)) => match calls.failure(&event, held.has_output) {
+                Some(failure) => failure,
+                None => {
                     held.push(event);
-                    self.state = AnswerState::Opening { events, calls, held };
+                    self.state = match held.is_due(self.is_held_to_end) {
+                        true => {
+                            calls.succeed();
+                            self.ready.extend(calls.take_notices());
+                            self.ready.extend(held.events);
+                            AnswerState::Answering(events)
+                        }
+                        false => AnswerState::Opening { events, calls, held },
+                    };
                     return;
                 }
-            }
+            },
             Some(Err(failure)) => failure,
             None => AgentError::new(AgentErrorKind::Truncated, T::TRUNCATED),
         };
         drop(events);
+        self.ready.extend(held.events.into_iter().filter(T::is_notice));
         calls.fail(failure);
         self.ready.extend(calls.take_notices());
         self.state = AnswerState::Advancing(calls.advance().boxed());
@@ -102,7 +147,7 @@ impl<T: CallTarget> Stream for FallbackStream<T> {
                     let (mut calls, started) = ready!(advance.poll_unpin(cx));
                     this.ready.extend(calls.take_notices());
                     this.state = match started {
-                        Ok(events) => AnswerState::Opening { events, calls, held: Vec::new() },
+                        Ok(events) => AnswerState::Opening { events, calls, held: HeldEvents::new() },
                         Err(error) => AnswerState::Failed(error),
                     };
                 }

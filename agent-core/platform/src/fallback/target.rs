@@ -39,11 +39,37 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     /// Sends a request. `attempt` is the number of the call in the round, from 1.
     async fn start(&self, payload: Payload, attempt: u32) -> Result<AnswerEvents<Self>, AgentError>;
 
-    /// Returns true for an event that a client may see. Nothing is repeated after it.
+    /// Returns true for an event that a client may see. Nothing is repeated after it, unless the answer is delivered whole.
     fn is_content(event: &Self::Event) -> bool;
 
-    /// Returns the failure with which an event ends an answer without content; `None` if it is an answer.
-    fn failure(event: &Self::Event, round: u32, policy: &RetryPolicy) -> Option<AgentError>;
+    /// Returns true for text and tool calls, without which an answer is empty. Of no effect, as the next three, where no answer
+    /// is held back to its end.
+    fn is_output(_event: &Self::Event) -> bool {
+        false
+    }
+
+    /// Returns true for the event that ends an answer.
+    fn is_end(_event: &Self::Event) -> bool {
+        false
+    }
+
+    /// Returns true for diagnostics, which are given out even if the answer is dropped: some are sent once a run.
+    fn is_notice(_event: &Self::Event) -> bool {
+        false
+    }
+
+    /// Returns the number of bytes of an event besides its own size in memory.
+    fn content_bytes(_event: &Self::Event) -> usize {
+        0
+    }
+
+    /// Returns the failure with which an event ends an answer that is held back; `None` if it is an answer. `has_output` is
+    /// true after text or a tool call.
+    fn failure(
+        event: &Self::Event,
+        (round, has_output): (u32, bool),
+        policy: &RetryPolicy,
+    ) -> Option<AgentError>;
 
     /// Returns the event that reports an attempt.
     fn attempt_event(report: &AttemptReport) -> Option<Self::Event>;
@@ -97,13 +123,43 @@ impl CallTarget for ModelTarget {
         }
     }
 
-    fn failure(event: &ModelEvent, round: u32, policy: &RetryPolicy) -> Option<AgentError> {
+    fn is_output(event: &ModelEvent) -> bool {
+        match event {
+            ModelEvent::Text(text) | ModelEvent::Draft(text) => !text.is_empty(),
+            ModelEvent::ToolCallStart { .. } => true,
+            _ => false,
+        }
+    }
+
+    fn is_end(event: &ModelEvent) -> bool {
+        matches!(event, ModelEvent::Finish(_) | ModelEvent::Rejected(_))
+    }
+
+    fn is_notice(event: &ModelEvent) -> bool {
+        matches!(event, ModelEvent::Notice(_))
+    }
+
+    fn content_bytes(event: &ModelEvent) -> usize {
+        match event {
+            ModelEvent::Text(text) | ModelEvent::Reasoning(text) | ModelEvent::Draft(text) => text.len(),
+            ModelEvent::ToolCallStart { id, name, .. } => id.len() + name.len(),
+            ModelEvent::ToolCallArgs { delta, .. } => delta.len(),
+            ModelEvent::ProviderItem(item) => item.json.get().len(),
+            _ => 0,
+        }
+    }
+
+    fn failure(
+        event: &ModelEvent,
+        (round, has_output): (u32, bool),
+        policy: &RetryPolicy,
+    ) -> Option<AgentError> {
         let ModelEvent::Finish(reason) = event else { return None };
         match reason {
-            FinishReason::Stop | FinishReason::ToolCalls if round == 1 => Some(AgentError::new(
-                AgentErrorKind::Failed,
-                "the model returned neither text nor a tool call",
-            )),
+            FinishReason::Stop | FinishReason::ToolCalls if round == 1 && !has_output => {
+                let message = "the model returned neither text nor a tool call";
+                Some(AgentError::new(AgentErrorKind::Failed, message))
+            }
             FinishReason::ContentFilter if policy.falls_back_on_content => {
                 let message = "the provider's filter refused the content";
                 let cause = UpstreamError::new(None, ["content_filter"], "finish reason content_filter");

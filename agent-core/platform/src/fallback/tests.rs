@@ -19,6 +19,10 @@ use super::*;
 use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
 
 mod rounds;
+mod whole;
+
+/// Limit on the silence of answers that are delivered whole.
+const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Scripted models by their names.
 #[derive(Clone, Default)]
@@ -74,6 +78,11 @@ impl Bench {
     }
 
     fn run(&self, settings: &EmbeddedAi) -> Arc<dyn Model> {
+        self.run_for(settings, false)
+    }
+
+    /// Returns the model of a run, whose answers are delivered whole or as they come.
+    fn run_for(&self, settings: &EmbeddedAi, is_delivered_whole: bool) -> Arc<dyn Model> {
         let clock = Arc::new(self.clock.clone());
         let timed = FirstContentModels::new(self.source.clone(), Duration::from_secs(60), clock.clone());
         let defaults = FallbackDefaults {
@@ -81,7 +90,8 @@ impl Bench {
             max_wait: Duration::from_secs(10),
             fallbacks: vec![FallbackModel { model: Some("default".to_owned()), ..FallbackModel::default() }],
         };
-        let metered = MeteredModels::new(timed, self.recorder.clone());
+        let limited = SilenceLimitedModels::new(timed, SILENCE_LIMIT, clock.clone());
+        let metered = MeteredModels::new(limited, self.recorder.clone());
         let models = FallbackModels::new(metered, defaults, self.circuits.clone(), clock);
         let context = ExecutionContext {
             company_id: "c".into(),
@@ -89,6 +99,7 @@ impl Bench {
             agent_id: "a".into(),
             run_id: "r".into(),
             caller: Caller::Session,
+            whole_delivery: is_delivered_whole.then(Arc::default),
             ..ExecutionContext::default()
         };
         models.model_for_run(settings, &context).expect("a model")

@@ -8,7 +8,7 @@ use agent_client::models::EmbeddedModels;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::register_circuits;
 use agent_platform::fallback::{
-    Circuits, FallbackModels, FallbackServers, FirstContentModels, FirstContentServers,
+    Circuits, FallbackModels, FallbackServers, FirstContentModels, FirstContentServers, SilenceLimitedModels,
 };
 use agent_platform::model_cache::ModelCache;
 use agent_platform::parameter_notices::ParameterNotices;
@@ -18,10 +18,12 @@ use agent_platform::usage::{MeteredModels, MeteredServers, OperatorAddresses, Us
 
 use crate::config::AppConfig;
 
-/// Models of containers: cached by their settings, called with what their company's provider has, and with notices of the
-/// parameters that they are not sent.
-type ProvidedModels =
-    ParameterNotices<ProviderModels<ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>>>;
+/// Models of containers: cached by their settings, called with what their company's provider has, with a limit on the silence
+/// of answers that are delivered whole, and with notices of the parameters that they are not sent.
+type ProvidedModels = ParameterNotices<SilenceLimitedModels<ProviderModels<CachedModels>>>;
+
+/// Models of containers, cached by their settings.
+type CachedModels = ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>;
 
 /// Creates the circuits of a process, whose number of open ones is a metric.
 pub(super) fn circuits(metrics: &Metrics) -> Arc<Circuits> {
@@ -41,6 +43,7 @@ pub(super) fn with_fallbacks(
     let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
+    let models = SilenceLimitedModels::new(models, config.server.stream_idle, clock.clone());
     let models = MeteredModels::new(ParameterNotices::new(models), usage.clone());
     let models = models.with_operator_addresses(operator);
     FallbackModels::new(models, config.fallback.defaults.clone(), circuits.clone(), clock)

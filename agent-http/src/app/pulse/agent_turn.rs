@@ -46,12 +46,14 @@ pub(super) async fn run_agent_turn(
         todo_list_id: payload.todo_list_id.clone(),
         timezone: payload.timezone.clone(),
         trigger: Some(TRIGGER.to_owned()),
+        whole_delivery: Some(Arc::default()),
         trace: context.trace.clone(),
         ..TurnRequest::new(
             &*payload.agent_id,
             vec![Message::user(payload.message.clone().unwrap_or_default())],
         )
     };
+    let whole_delivery = turn.whole_delivery.clone();
     let begin = |id: &_| run.set_run_id(RunId::clone(id));
     let (events, recorder) = match start_job_turn(app, &principal, &turn, delivery, begin).await? {
         Some(started) => {
@@ -68,6 +70,7 @@ pub(super) async fn run_agent_turn(
     };
     let RunIds { thread_id, run_id } = events.run();
     (context.thread_id, context.run_id) = (thread_id.clone(), run_id.clone());
+    let events = events.with_whole_delivery(whole_delivery);
     let ended = stream::collect_run(events, recorder, &app.stream, MAX_RUN_BYTES).await?;
     let Some(text) = notification_text(&ended.output, &ended.interrupts) else { return Ok(Vec::new()) };
     let name = role.name.lines().next().map(|line| line.replace(char::is_control, " "));

@@ -10,7 +10,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 1, max: 10 },
         &["2"],
-        "The number of calls of one model in a round, or of one agent server in a run, for agents that name none. A call is repeated only if it has failed before its first content.",
+        "The number of calls of one model in a round, or of one agent server in a run, for agents that name none. A call is repeated only if it has failed before its first content, or where its answer is [delivered whole](http-api.md#answers-that-are-delivered-whole).",
     ),
     setting(
         "MODEL_RETRY_WAIT_MS",

@@ -1,0 +1,259 @@
+//! Answers that are delivered whole: a call that fails after content is replaced as one that fails before it.
+
+use std::sync::OnceLock;
+
+use serde_json::json;
+
+use super::super::stream::MAX_HELD_BYTES;
+use super::*;
+use crate::usage::UsageEntry;
+
+/// Returns what a client may see of an answer, besides the text.
+fn shown(events: &[Result<ModelEvent, AgentError>]) -> Vec<&ModelEvent> {
+    let is_shown = |event: &&ModelEvent| {
+        matches!(
+            event,
+            ModelEvent::Reasoning(_) | ModelEvent::ToolCallStart { .. } | ModelEvent::ToolCallArgs { .. }
+        )
+    };
+    events.iter().filter_map(|event| event.as_ref().ok()).filter(is_shown).collect()
+}
+
+/// Returns the calls in the ledger: attempt, outcome, tokens of output, and true if these are estimated.
+fn booked(bench: &Bench) -> Vec<(u32, String, u64, bool)> {
+    bench.recorder.flush().now_or_never().expect("no wait");
+    let ledger = bench.recorder.store().run_usage(&"c".into(), &"r".into()).now_or_never();
+    let entries = ledger.expect("no wait").expect("entries").into_iter();
+    let call =
+        |entry: UsageEntry| (entry.attempt, entry.outcome, entry.tokens.output_tokens, entry.estimated);
+    let mut booked: Vec<_> = entries.map(call).collect();
+    booked.sort();
+    booked
+}
+
+/// Answers that have content and no end.
+const BEGUN: [fn() -> ScriptedAnswer; 3] = [
+    || ScriptedAnswer::new().text("par"),
+    || ScriptedAnswer::new().reasoning("hm"),
+    || ScriptedAnswer::new().call("1", "look", ["{"]),
+];
+
+#[test]
+fn a_call_that_fails_after_content_is_repeated_and_its_content_is_dropped() {
+    // The name of a tool is counted as text.
+    for (begun, lost_tokens) in BEGUN.into_iter().zip([1, 1, 2]) {
+        let bench = Bench::new();
+        let answers = vec![begun().fail(upstream(500, "x")), ScriptedAnswer::from_text("Hi.")];
+        bench.model("first", 9_000, answers);
+        let events = bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+        assert_eq!((text(&events), shown(&events)), ("Hi.".to_owned(), vec![]), "{events:?}");
+        assert!(events.iter().all(Result::is_ok), "{events:?}");
+        let attempts =
+            reports(&events).into_iter().map(|report| (report.attempt, report.entry, report.reason));
+        let failed = Some("BACKEND_FAILED".to_owned());
+        assert_eq!(attempts.collect::<Vec<_>>(), [(Some(1), 0, failed), (Some(2), 0, None)]);
+        // The lost call has cost what its content has cost.
+        let (failed, answered) = ("BACKEND_FAILED".to_owned(), "ok".to_owned());
+        assert_eq!(booked(&bench), [(1, failed, lost_tokens, true), (2, answered, 1, true)]);
+    }
+}
+
+#[test]
+fn a_lost_call_is_booked_with_what_the_provider_has_counted() {
+    let bench = Bench::new();
+    let lost = ScriptedAnswer::new().usage(40, 30).text("par").fail(upstream(500, "x"));
+    let answer = ScriptedAnswer::new().text("Hi.").usage(40, 2).finish(FinishReason::Stop);
+    bench.model("first", 9_000, vec![lost, answer]);
+    bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+    let (failed, answered) = ("BACKEND_FAILED".to_owned(), "ok".to_owned());
+    assert_eq!(booked(&bench), [(1, failed, 30, false), (2, answered, 2, false)]);
+}
+
+#[test]
+fn notices_of_a_lost_call_are_given_out() {
+    let bench = Bench::new();
+    let notice = json!({"kind": "parametersIgnored"}).as_object().expect("an object").clone();
+    let lost = ScriptedAnswer::new().event(ModelEvent::Notice(notice)).text("par").fail(upstream(500, "x"));
+    bench.model("first", 9_000, vec![lost, ScriptedAnswer::from_text("Hi.")]);
+    let events = bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+    let kinds = events.iter().filter_map(|event| match event {
+        Ok(ModelEvent::Notice(notice)) => notice["kind"].as_str(),
+        _ => None,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), ["parametersIgnored", "modelAttempt", "modelAttempt"]);
+    assert_eq!(text(&events), "Hi.");
+}
+
+#[test]
+fn the_next_entry_answers_after_failures_with_content() {
+    for begun in BEGUN {
+        let bench = Bench::new();
+        // An answer without an end is cut off.
+        let first = bench.model("first", 9_000, vec![begun(), begun()]);
+        let answers = vec![ScriptedAnswer::from_text("Hi."), begun().fail(upstream(401, "x"))];
+        bench.model("second", 9_000, answers);
+        bench.model("third", 9_000, vec![ScriptedAnswer::from_text("Again.")]);
+        let model = bench.run_for(&settings(&["second", "third"]), true);
+        let events = bench.call(&model).expect("an answer");
+        assert_eq!((text(&events), shown(&events)), ("Hi.".to_owned(), vec![]), "{events:?}");
+        assert_eq!(first.unused_answers(), 0);
+        // The next round begins with the entry that has answered; its key is refused, and is not tried again.
+        let events = bench.call(&model).expect("an answer");
+        assert_eq!((text(&events), shown(&events)), ("Again.".to_owned(), vec![]), "{events:?}");
+    }
+}
+
+#[test]
+fn a_round_whose_every_call_fails_ends_once_without_content() {
+    for begun in BEGUN {
+        let bench = Bench::new();
+        let fail = || begun().fail(upstream(500, "x"));
+        bench.model("first", 9_000, vec![fail(), fail()]);
+        bench.model("second", 9_000, vec![fail(), fail()]);
+        let events = bench.call(&bench.run_for(&settings(&["second"]), true)).expect("a stream");
+        assert_eq!((text(&events), shown(&events)), (String::new(), vec![]), "{events:?}");
+        assert_eq!(events.iter().filter(|event| event.is_err()).count(), 1, "{events:?}");
+        assert!(events.last().is_some_and(Result::is_err), "{events:?}");
+    }
+}
+
+#[test]
+fn an_answer_is_held_back_until_it_has_ended() {
+    // An answer that is streamed is given out, and one whose call would not be repeated.
+    let once = RetrySettings { max_attempts: NonZeroU32::new(1), ..RetrySettings::default() };
+    let once = EmbeddedAi { retry: Some(once), ..settings(&[]) };
+    for (settings, is_delivered_whole, expected) in
+        [(settings(&[]), false, 1), (settings(&[]), true, 0), (once, true, 1)]
+    {
+        let bench = Bench::new();
+        let answers = vec![ScriptedAnswer::new().text("par").hang(), ScriptedAnswer::from_text("Hi.")];
+        let first = bench.model("first", 9_000, answers);
+        let mut stream = bench.wait(start(&bench.run_for(&settings, is_delivered_whole))).expect("a stream");
+        let mut given = Vec::new();
+        while let Some(event) = stream.next().now_or_never() {
+            given.push(event.expect("it goes on"));
+        }
+        assert_eq!(given.len(), expected, "{given:?}");
+        // A client that leaves meanwhile ends the call, and no other is made.
+        drop(stream);
+        assert_eq!((first.open_streams(), first.unused_answers()), (0, 1));
+        assert_eq!(booked(&bench), [(1, "cancelled".to_owned(), 1, true)]);
+    }
+}
+
+#[test]
+fn what_has_ended_is_not_repeated() {
+    let bench = Bench::new();
+    let ended = ScriptedAnswer::new().text("Hi.").finish(FinishReason::Stop).fail(upstream(500, "x"));
+    let first = bench.model("first", 9_000, vec![ended, ScriptedAnswer::from_text("Again.")]);
+    let events = bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+    assert_eq!((text(&events), first.unused_answers()), ("Hi.".to_owned(), 1), "{events:?}");
+}
+
+#[test]
+fn an_answer_of_reasoning_alone_is_empty_where_it_was_not_shown() {
+    for (is_delivered_whole, expected, unused) in [(true, "Hi.", 0), (false, "", 1)] {
+        let bench = Bench::new();
+        let empty = ScriptedAnswer::new().reasoning("hm").finish(FinishReason::Stop);
+        let first = bench.model("first", 9_000, vec![empty, ScriptedAnswer::from_text("Hi.")]);
+        let events = bench.call(&bench.run_for(&settings(&[]), is_delivered_whole)).expect("an answer");
+        assert_eq!((text(&events), first.unused_answers()), (expected.to_owned(), unused), "{events:?}");
+        assert_eq!(shown(&events).is_empty(), is_delivered_whole, "{events:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_the_filter_cuts_off_is_replaced_if_another_entry_may_answer() {
+    for (also, fallbacks, expected) in [
+        (vec!["content".to_owned()], &["second"][..], "Hi."),
+        (vec!["content".to_owned()], &[][..], "par"),
+        (Vec::new(), &["second"][..], "par"),
+    ] {
+        let bench = Bench::new();
+        let cut_off = ScriptedAnswer::new().text("par").finish(FinishReason::ContentFilter);
+        bench.model("first", 9_000, vec![cut_off]);
+        bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
+        let retry = Some(RetrySettings { also, ..RetrySettings::default() });
+        let settings = EmbeddedAi { retry, ..settings(fallbacks) };
+        let events = bench.call(&bench.run_for(&settings, true)).expect("an answer");
+        assert!(events.iter().all(Result::is_ok), "{events:?}");
+        assert_eq!(text(&events), expected, "{events:?}");
+    }
+}
+
+#[test]
+fn an_invalid_request_is_not_repeated_after_content_either() {
+    let bench = Bench::new();
+    let begun = ScriptedAnswer::new().text("par").fail(error(AgentErrorKind::InvalidRequest));
+    bench.model("first", 9_000, vec![begun]);
+    let second = bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
+    let events = bench.call(&bench.run_for(&settings(&["second"]), true)).expect("an answer");
+    assert!(events.last().is_some_and(Result::is_err), "{events:?}");
+    assert_eq!(second.unused_answers(), 1);
+}
+
+/// Returns the length of the text of a run whose first call fails after these pieces, and true if it was repeated.
+fn length_after(pieces: usize, piece: &str) -> (usize, bool) {
+    let bench = Bench::new();
+    let long = (0..pieces).fold(ScriptedAnswer::new(), |answer, _| answer.text(piece));
+    let answers = vec![long.fail(upstream(500, "x")), ScriptedAnswer::from_text("Hi.")];
+    let first = bench.model("first", 9_000, answers);
+    let events = bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+    let is_repeated = first.unused_answers() == 0;
+    assert_eq!(events.last().is_some_and(Result::is_ok), is_repeated);
+    (text(&events).len(), is_repeated)
+}
+
+#[test]
+fn an_answer_beyond_the_limit_is_released_and_not_repeated() {
+    let quarter = "x".repeat(MAX_HELD_BYTES / 4);
+    assert_eq!(length_after(3, &quarter), ("Hi.".len(), true));
+    // The size of the events themselves makes it more than the limit.
+    assert_eq!(length_after(4, &quarter), (MAX_HELD_BYTES, false));
+    assert_eq!(length_after(5, &quarter), (5 * quarter.len(), false));
+    // Tiny pieces are counted with what they take in memory.
+    let within = MAX_HELD_BYTES / (size_of::<ModelEvent>() + 1);
+    assert_eq!(length_after(within, "x"), ("Hi.".len(), true));
+    assert_eq!(length_after(within + 1, "x"), (within + 1, false));
+}
+
+#[test]
+fn an_answer_that_falls_silent_is_repeated_and_booked_as_a_timeout() {
+    let bench = Bench::new();
+    let silent = ScriptedAnswer::new().text("par").hang();
+    bench.model("first", 9_000, vec![silent, ScriptedAnswer::from_text("Hi.")]);
+    let began = Clock::monotonic(&bench.clock);
+    let events = bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+    assert_eq!(text(&events), "Hi.");
+    let reasons: Vec<_> = reports(&events).into_iter().filter_map(|report| report.reason).collect();
+    assert_eq!(reasons, ["BACKEND_TIMEOUT"]);
+    let (failed, answered) = ("BACKEND_TIMEOUT".to_owned(), "ok".to_owned());
+    assert_eq!(booked(&bench), [(1, failed, 1, true), (2, answered, 1, true)]);
+    let waited = Clock::monotonic(&bench.clock) - began;
+    assert!((SILENCE_LIMIT..=SILENCE_LIMIT + Duration::from_millis(250)).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn an_answer_may_take_longer_than_the_limit_on_its_silence() {
+    let bench = Bench::new();
+    let slow = (1..=10_u32).fold(ScriptedAnswer::new(), |answer, number| {
+        answer.text("x").wait(bench.clock.sleep(number * (SILENCE_LIMIT - Duration::from_secs(1))))
+    });
+    bench.model("first", 9_000, vec![slow.finish(FinishReason::Stop)]);
+    let events = bench.call(&bench.run_for(&settings(&[]), true)).expect("an answer");
+    assert_eq!((text(&events), reports(&events)), ("x".repeat(10), Vec::new()), "{events:?}");
+}
+
+#[test]
+fn a_run_is_told_that_its_model_limits_the_silence() {
+    let bench = Bench::new();
+    bench.model("first", 9_000, Vec::new());
+    let clock = Arc::new(bench.clock.clone());
+    let models = SilenceLimitedModels::new(bench.source.clone(), SILENCE_LIMIT, clock);
+    let delivery: Arc<OnceLock<()>> = Arc::default();
+    let context = ExecutionContext { whole_delivery: Some(delivery.clone()), ..ExecutionContext::default() };
+    models.model(&settings(&[])).expect("a model");
+    assert!(delivery.get().is_none());
+    models.model_for_run(&settings(&[]), &context).expect("a model");
+    assert!(delivery.get().is_some());
+}
