@@ -8,6 +8,7 @@ mod client;
 mod contention;
 mod cron;
 mod kill;
+mod restart;
 mod resume;
 mod routes;
 mod runs;
