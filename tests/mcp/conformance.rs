@@ -18,6 +18,11 @@ use tokio::process::Command;
 use super::fixture::{Fixture, TOKEN};
 use crate::support::packages::{node_path, npm_folder};
 
+/// Page that states the suite's version and its results.
+const PAGE: &str = include_str!("../../docs/mcp.md");
+/// Name of the suite's package.
+const PACKAGE: &str = "@modelcontextprotocol/conformance";
+
 /// Time limit for the suite, far above its duration, so that a hanging suite does not hang the tests.
 const CONFORMANCE_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -61,10 +66,20 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-async fn run_suite(revision: &str, checks: usize) {
+/// Returns the row of the page's table that a summary makes: scenarios, those without a failed check, and checks.
+fn table_row(revision: &str, summary: &str) -> String {
+    let count = |sign: char| summary.lines().filter(|line| line.trim_start().starts_with(sign)).count();
+    let (whole, others) = (count('✓'), count('✗'));
+    let total = summary.split("Total: ").nth(1).and_then(|total| total.lines().next());
+    let (passed, failed) = total.and_then(|total| total.split_once(" passed, ")).expect("a total");
+    let failed = failed.trim().strip_suffix(" failed").expect("the failed checks");
+    format!("| {revision} | {} | {whole} | {passed} | {failed} |\n", whole + others)
+}
+
+async fn run_suite(revision: &str) {
     let url = start_server().await;
     let suite = Command::new(node_path())
-        .arg("node_modules/@modelcontextprotocol/conformance/dist/index.js")
+        .arg(format!("node_modules/{PACKAGE}/dist/index.js"))
         .args(["server", "--url", &url, "--requirements", revision])
         .args(["--expected-failures", &format!("expected-failures-{revision}.yml")])
         .current_dir(npm_folder("conformance"))
@@ -76,17 +91,26 @@ async fn run_suite(revision: &str, checks: usize) {
     let summary = report.split("SUMMARY").last().unwrap_or_default();
     assert!(output.status.success(), "{report}\n{words}");
     print(&format!("{revision}: {summary}"));
-    let passed =
-        summary.split("Total: ").nth(1).and_then(|total| total.split(' ').next()?.parse::<usize>().ok());
-    assert!(passed.is_some_and(|passed| passed >= checks), "checks are missing: {summary}");
+    let row = table_row(revision, summary);
+    assert!(PAGE.contains(&row), "docs/mcp.md does not have the row\n{row}\nof {summary}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_with_sessions_is_kept_to() {
-    run_suite("2025-11-25", 66).await;
+    run_suite("2025-11-25").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_without_sessions_is_kept_to() {
-    run_suite("2026-07-28", 144).await;
+    run_suite("2026-07-28").await;
+}
+
+#[test]
+fn the_page_names_the_version_of_the_suite() {
+    let package =
+        std::fs::read_to_string(npm_folder("conformance").join("package.json")).expect("it is there");
+    let package: serde_json::Value = serde_json::from_str(&package).expect("JSON");
+    let version = package["dependencies"][PACKAGE].as_str().expect("an exact version");
+    let words = format!("`{PACKAGE}` {version})");
+    assert!(PAGE.contains(&words), "docs/mcp.md does not name {words}");
 }
