@@ -271,10 +271,112 @@ test('it works on a page that has replaced what every script uses', async () => 
   await context.close();
 });
 
+/** A page of a library that is older than the standard's functions, as Prototype 1.6 is: it has its own in their place. */
+const OLD_LIBRARY = `<script>
+  const toArray = (list) => { const found = []; for (let place = 0; place < (list?.length ?? 0); place += 1) found[place] = list[place]; return found; };
+  Array.from = toArray;
+  Object.toJSON = (value) => (typeof value === 'string' ? '"' + value + '"' : String(value));
+  Object.assign(Array.prototype, {
+    toJSON() { return '[' + toArray(this).map(Object.toJSON).join(', ') + ']'; },
+    entries() { return toArray(this); },
+    map(each, owner) { const found = []; for (let place = 0; place < this.length; place += 1) found.push(each.call(owner, this[place], place)); return found; },
+    find(wanted) { for (const value of this) if (wanted(value)) return value; },
+    flatten() { return this.flat(Infinity); },
+    inspect() { return this.toJSON(); },
+  });
+  String.prototype.toJSON = function () { return this.inspect(); };
+  String.prototype.inspect = function () { return '"' + this + '"'; };
+  Element.prototype.remove = function () { return this.parentNode?.removeChild(this); };
+  var element = 1, button = 2, icon = 3, find = () => false, Service = null;
+</script>`;
+
+test('it works on a page of an old library, and sends lists as lists', async () => {
+  const { token } = await mint('text', { origins: [host.origin] });
+  const { context, page, faults, lines } = await openHost(browser, host.page(wholePage(script(token, { 'data-store': 'off', 'data-suggestions': 'Hours?|Plants?' }), OLD_LIBRARY)));
+  const bodies = [];
+  page.on('request', (request) => { if (request.method() === 'POST') bodies.push(request.postDataJSON()); });
+  await showPanel(page);
+  assert.equal(await page.locator('.chip').count(), 2);
+  // The conversation is the page's, and goes with each message.
+  for (const text of ['One', 'Two']) assert.equal((await ask(page, text)).trim(), 'Hello from the model.');
+  assert.deepEqual(bodies.map(({ messages }) => messages.map(({ content }) => content)), [['One'], ['One', 'Hello from the model.', 'Two']]);
+  assert.deepEqual([faults, lines], [[], []]);
+  await context.close();
+});
+
+/** A page that has frozen what the language has, as pages do that protect themselves from their own libraries. */
+const FROZEN = `<script>
+  for (const Type of [Object, Function, Array, String, Number, Boolean, Symbol, Error, TypeError, RangeError, Promise, Map, Set, WeakMap, RegExp, Date, Uint8Array, ArrayBuffer]) {
+    Object.freeze(Type.prototype);
+    Object.freeze(Type);
+  }
+  Object.freeze(JSON);
+</script>`;
+
+test('it works on a page that has frozen the language, also while the browser is offline', async () => {
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const { context, page, faults } = await openHost(browser, host.page(wholePage(script(token), FROZEN)));
+  await showPanel(page);
+  await ask(page, 'When are you open?');
+  assert.equal(await answers(page).locator('table').count(), 1);
+  await context.setOffline(true);
+  await say(page, 'And now?');
+  await page.locator('.notice').getByText('Connection lost').waitFor();
+  await context.setOffline(false);
+  await answers(page).nth(1).locator('table').waitFor();
+  await isIdle(page);
+  assert.ok(await page.locator('.notice').isHidden());
+  assert.equal(await page.locator('.message.user').count(), 2);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+/** A page whose `fetch` is a polyfill over XMLHttpRequest: a response is there as a whole, and has no stream. */
+const WITHOUT_STREAMS = `<script>
+  const { fetch: streaming } = globalThis;
+  globalThis.fetch = async (...values) => {
+    const response = await streaming(...values);
+    const text = await response.text();
+    return { ok: response.ok, status: response.status, headers: response.headers, text: async () => text, json: async () => JSON.parse(text) };
+  };
+</script>`;
+
+test('it works on a page whose fetch has no streams', async () => {
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const { context, page, faults, lines } = await openHost(browser, host.page(wholePage(script(token), WITHOUT_STREAMS)));
+  await showPanel(page);
+  await ask(page, 'When are you open?');
+  assert.equal(await answers(page).locator('table').count(), 1);
+  await page.reload();
+  await answers(page).waitFor();
+  assert.equal(await answers(page).locator('table').count(), 1);
+  assert.deepEqual([faults, lines], [[], []]);
+  await context.close();
+});
+
+test('a policy of the page without the application is told to the visitor, and the page is as it was', async () => {
+  const { token } = await mint('text', { origins: [host.origin] });
+  const open = (policy) => openHost(browser, host.page(wholePage(script(token)), { 'Content-Security-Policy': policy }));
+  const mute = await open(`script-src ${new URL(base).origin}; connect-src 'self'`);
+  await mute.page.locator('.launcher').waitFor();
+  await showPanel(mute.page);
+  await mute.page.locator('.notice').getByText('No connection.').waitFor();
+  assert.ok(mute.faults.length > 0 && mute.faults.every((fault) => fault.startsWith('policy: connect-src')), mute.faults.join());
+  assert.ok(await mute.page.getByRole('heading', { name: 'Green Corner' }).isVisible());
+  await mute.context.close();
+  const bare = await open("script-src 'self'");
+  for (let look = 0; look < 100 && bare.faults.length === 0; look += 1) await bare.page.evaluate(() => new Promise(requestAnimationFrame));
+  assert.ok(bare.faults.length > 0 && bare.faults.every((fault) => fault.startsWith('policy: script-src')), bare.faults.join());
+  assert.equal(await bare.page.locator('agent-chat').count(), 0);
+  await bare.context.close();
+});
+
 /** What a page may have broken after the widget has come, and what the visitor is told then. */
 const BROKEN = {
   'fetch throws': ['globalThis.fetch = () => { throw new TypeError("no"); };', /Connection lost|No connection/],
   'fetch gives nothing': ['globalThis.fetch = async () => undefined;', /Connection lost|No connection/],
+  'JSON.stringify throws': ['JSON.stringify = () => { throw new TypeError("no"); };', /Connection lost|No connection/],
+  'Array.prototype.map gives nothing': ['Array.prototype.map = () => undefined;', /Connection lost|No connection/],
   'JSON.parse throws': ['JSON.parse = () => { throw new SyntaxError("no"); };', /could not be finished/],
   'JSON.parse gives nothing': ['JSON.parse = () => null;', /could not be finished/],
 };

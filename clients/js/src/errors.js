@@ -6,13 +6,15 @@
  * request, `INVALID_RESPONSE` for an answer that is not the server's.
  */
 export class AgentdError extends Error {
+  /** A field, since pages that freeze the language's prototypes forbid the assignment. */
+  name = 'AgentdError';
+
   /**
    * @param {string} message
    * @param {{code: string, status?: number, retryAfter?: number, requestId?: string, problem?: object, cause?: unknown}} fields
    */
   constructor(message, { code, status, retryAfter, requestId, problem, cause }) {
     super(message, cause === undefined ? undefined : { cause });
-    this.name = 'AgentdError';
     /** Machine-readable code. */
     this.code = code;
     /** HTTP status, if there was a response. */

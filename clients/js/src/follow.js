@@ -88,7 +88,9 @@ export async function* readRun(open, { signal, attach, onOpen, held, onLost, max
       const openLast = response.status === 204 && count > 1 ? attach(count - 1) : undefined;
       if (openLast) response = await openLast(connection.signal);
       isOpen = true;
-      for await (const batch of readEventBatches(response.body, silence.hear)) {
+      // Some pages replace `fetch` by one whose responses are there as a whole, without a stream.
+      const body = response.body === undefined ? new Blob([await response.text()]).stream() : response.body;
+      for await (const batch of readEventBatches(body, silence.hear)) {
         count += batch.length;
         yield batch;
       }

@@ -11,6 +11,11 @@ export function randomText() {
   return btoa(text).replaceAll('+', '-').replaceAll('/', '_');
 }
 
+/** Replacer that serializes arrays as such, also where a library of the page has given them a `toJSON` of its own. */
+function keepArrays(key, value) {
+  return Array.isArray(this[key]) ? this[key] : value;
+}
+
 /** What is kept for one token: the visitor's key, and the thread that is shown. */
 class Memory {
   #name;
@@ -69,7 +74,7 @@ export class Service {
     if (body) headers['Content-Type'] = 'application/json';
     let response;
     try {
-      const init = { method, headers, signal, body: body && JSON.stringify(body), credentials: 'omit', redirect: 'error' };
+      const init = { method, headers, signal, body: body && JSON.stringify(body, keepArrays), credentials: 'omit', redirect: 'error' };
       // What deletes a conversation outlives the page.
       if (method === 'DELETE') init.keepalive = true;
       response = await fetch(new URL(path, this.#base), init);
