@@ -13,12 +13,15 @@ export function Feedback({ node }) {
   const { feedback } = node;
   const [isOpen, setOpen] = useState(false);
   const [error, setError] = useState(undefined);
+  /** Returns true if the rating was stored. */
   const set = async (value) => {
     try {
       await rate(node, value);
       setError(undefined);
+      return true;
     } catch (error) {
       setError(error);
+      return false;
     }
   };
   const press = (rating) => () => {
@@ -29,7 +32,7 @@ export function Feedback({ node }) {
   return html`<span class="feedback" role="group" aria-label="Rating">${['up', 'down'].map((rating) => html`<button type="button" key=${rating} class="icon rate" aria-label=${NAMES[rating]}
       aria-pressed=${feedback?.rating === rating} onClick=${press(rating)}><svg viewBox="0 0 16 16" width="15" height="15" aria-hidden="true"><path d=${UP} transform=${rating === 'down' ? 'rotate(180 8 8)' : undefined} /></svg></button>`)}</span>
     ${error && html`<${ErrorNote} error=${error} />`}
-    ${isOpen && html`<${Comment} feedback=${feedback} onSave=${(more) => { setOpen(false); set({ rating: 'down', ...more }); }} onClose=${() => setOpen(false)} />`}`;
+    ${isOpen && html`<${Comment} feedback=${feedback} onSave=${async (more) => { if (await set({ rating: 'down', ...more })) setOpen(false); }} onClose=${() => setOpen(false)} />`}`;
 }
 
 function Comment({ feedback, onSave, onClose }) {
