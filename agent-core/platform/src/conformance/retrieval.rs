@@ -202,7 +202,8 @@ const TOPICS: u64 = 20;
 /// Returns a text with words of a topic and with words of its own.
 fn topical_text(number: u64) -> String {
     let topic = number % TOPICS;
-    let of_topic = (0..12_u64).filter(|n| (n + number / TOPICS) % 3 != 0).map(|n| 1 + topic * 100 + n);
+    let of_topic =
+        (0..12_u64).filter(|n| !(n + number / TOPICS).is_multiple_of(3)).map(|n| 1 + topic * 100 + n);
     let own = (0..4).map(|n| 100_000 + number * 10 + n);
     let words: Vec<String> = of_topic.chain(own).map(made_up_word).collect();
     format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))

@@ -63,13 +63,9 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
         0
     }
 
-    /// Returns the failure with which an event ends an answer that is held back; `None` if it is an answer. `has_output` is
-    /// true after text or a tool call.
-    fn failure(
-        event: &Self::Event,
-        (round, has_output): (u32, bool),
-        policy: &RetryPolicy,
-    ) -> Option<AgentError>;
+    /// Returns the failure with which an event ends an answer that is held back; `None` if it is an answer. `state` is the
+    /// number of the round, and whether there was text or a tool call.
+    fn failure(event: &Self::Event, state: (u32, bool), policy: &RetryPolicy) -> Option<AgentError>;
 
     /// Returns the event that reports an attempt.
     fn attempt_event(report: &AttemptReport) -> Option<Self::Event>;

@@ -121,7 +121,8 @@ fn topical_text(number: usize, revision: usize) -> String {
         let letters = (0..6).map(|place| char::from(b'a' + (n * 7919 / 13_usize.pow(place) % 13) as u8));
         letters.collect()
     };
-    let of_topic = (0..9_usize).filter(|n| (n + number / 20) % 3 != 0).map(|n| number % 20 * 50 + n);
+    let of_topic =
+        (0..9_usize).filter(|n| !(n + number / 20).is_multiple_of(3)).map(|n| number % 20 * 50 + n);
     let own = (0..3).map(|n| 2_000 + number * 10 + revision * 3 + n);
     let words: Vec<String> = of_topic.chain(own).map(word).collect();
     format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))
