@@ -5,7 +5,7 @@
 //! [`FailureClass`]. Once the run has been given content, nothing is repeated. Each attempt is a call of its own in the
 //! ledger; journal and record see one model with one answer in each round.
 //!
-//! Where a run's answer is [delivered whole](agent_core::request::TurnRequest::whole_delivery), a round is held back until it has
+//! If a run's answer is [delivered whole](agent_core::request::TurnRequest::whole_delivery), a round is held back until it has
 //! ended, so that its call is repeated after content too. [`SilenceLimitedModels`] limit the silence of its answers.
 //!
 //! [`FallbackServers`] do the same for runs at agent servers, each of which is one call.

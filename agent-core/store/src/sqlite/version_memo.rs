@@ -9,10 +9,11 @@ use super::fault::WriteError;
 use super::rows::RecordTable;
 use super::schema;
 
-/// Maximum number of lists that are kept, and of keys in each.
+/// Maximum number of lists that are kept.
 const MAX_LISTS: usize = 16;
+/// Maximum number of keys of a list that is kept.
 const MAX_KEYS: usize = 1024;
-/// Number of keys from which on a list is kept: a shorter one is read as fast.
+/// Minimum number of keys of a list that is kept: a shorter one is read as fast.
 const MIN_KEYS: usize = 16;
 
 /// Versions by the list of their keys.
