@@ -206,7 +206,7 @@ impl Records for SqliteStore {
 
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
         let (keys, memo) = (keys.to_vec(), Arc::clone(&self.versions));
-        self.readers.read(move |rows| memo.versions(rows, keys)).await
+        self.readers.read_with_counter(move |rows, counter| memo.versions(rows, counter, keys)).await
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

@@ -59,6 +59,14 @@ impl Readers {
         &self,
         query: impl FnOnce(&RecordTable<'_>) -> Result<T, WriteError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.read_with_counter(|rows, _| query(rows)).await
+    }
+
+    /// Runs `query` on a reader thread, in its own snapshot, with the file's change counter in it.
+    pub(super) async fn read_with_counter<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&RecordTable<'_>, u64) -> Result<T, WriteError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let (freshness, counts) = (Arc::clone(&self.freshness), Arc::clone(&self.counts));
         let job: ReadTask = Box::new(move |connection| {
@@ -97,13 +105,13 @@ fn run_reader(connection: &Connection, mut jobs: SpinReceiver<ReadTask>) {
 fn read_snapshot<T>(
     connection: &Connection,
     freshness: &ChangeTracker,
-    query: impl FnOnce(&RecordTable<'_>) -> Result<T, WriteError>,
+    query: impl FnOnce(&RecordTable<'_>, u64) -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
     let begun = freshness.now();
     connection.prepare_cached("BEGIN")?.execute(())?;
     let outcome = schema::last_version(connection).map_err(WriteError::from).and_then(|version| {
         freshness.record_counter(version, begun);
-        query(&RecordTable(connection))
+        query(&RecordTable(connection), version)
     });
     let ended = connection.prepare_cached("COMMIT").and_then(|mut end| end.execute(()));
     let found = outcome?;

@@ -7,7 +7,6 @@ use agent_platform::records::Key;
 
 use super::fault::WriteError;
 use super::rows::RecordTable;
-use super::schema;
 
 /// Maximum number of lists that are kept.
 const MAX_LISTS: usize = 16;
@@ -35,16 +34,16 @@ struct VersionList {
 }
 
 impl VersionMemo {
-    /// Returns the versions of records in a snapshot.
+    /// Returns the versions of records in a snapshot, in which the file's counter has this value.
     pub(super) fn versions(
         &self,
         rows: &RecordTable<'_>,
+        counter: u64,
         keys: Vec<Key>,
     ) -> Result<Vec<Option<u64>>, WriteError> {
         if !(MIN_KEYS..=MAX_KEYS).contains(&keys.len()) {
             return rows.versions(&keys);
         }
-        let counter = schema::last_version(rows.0)?;
         if let Some(versions) = self.find(counter, &keys) {
             return Ok(versions);
         }
