@@ -1,12 +1,11 @@
 //! CPU time of loading a thread and merging a message into it.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, Envelope, MAX_PAGE_NODES, MergeInput, NodeId, Siblings, ThreadKey, ThreadLinks, merge,
+    Conversations, Envelope, MAX_PAGE_NODES, MergeInput, ThreadKey, ThreadLinks, merge,
 };
 use agent_store::sqlite::SqliteStore;
 use anyhow::{Context, Result, ensure};
@@ -111,14 +110,11 @@ async fn load_and_merge(store: &SqliteStore, key: &ThreadKey) -> Result<usize> {
         envelope: Envelope::Message,
         ..MergeInput::default()
     })?;
-    let places: HashMap<&NodeId, u32> = links.iter().map(|link| (&link.id, link.seq)).collect();
-    let path: Vec<u32> = merged.path.iter().filter_map(|id| places.get(id).copied()).collect();
-    let mut nodes = Vec::with_capacity(path.len());
-    for seqs in path.chunks(MAX_PAGE_NODES) {
-        let found = store.nodes_at(key, seqs).await?;
-        nodes.extend(found.into_iter().map(|node| node.into_node(Siblings::default())));
+    let mut nodes = Vec::with_capacity(merged.path.len());
+    for seqs in merged.path.chunks(MAX_PAGE_NODES) {
+        nodes.extend(store.contents(key, seqs).await?);
     }
-    Ok(merged.prompt(&nodes).len())
+    Ok(merged.prompt(nodes).len())
 }
 
 /// The reference: reads the same rows with rusqlite alone.

@@ -67,8 +67,8 @@ pub use merge::{
     Envelope, MergeInput, Merged, ParentChoice, UiTrigger, append_queued, continue_head, import_nodes, merge,
 };
 pub use node::{
-    ContentHash, NewNode, Node, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, ReasoningMessage,
-    ReasoningMessageRole, Siblings, StoredNode,
+    ContentHash, NewNode, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus,
+    ReasoningMessage, ReasoningMessageRole, Siblings, StoredNode,
 };
 pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{

@@ -6,8 +6,8 @@
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
     ActiveThread, AgentFeedback, ContentHash, ConversationError, Feedback, LogChunk, MAX_CONTEXT_BYTES,
-    NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, Run, SentContext, StoredNode, Thread, ThreadKey,
-    ThreadOwner, TurnContext,
+    NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, Run, SentContext, StoredNode,
+    Thread, ThreadKey, ThreadOwner, TurnContext,
 };
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
@@ -101,30 +101,92 @@ impl NodeRow {
         parent_id: Option<String>,
         feedback: Option<&str>,
     ) -> Result<StoredNode, StoreError> {
-        let message = from_json("nodes", &self.id, &self.body)?;
-        let origin = NodeOrigin::from_name(&self.origin).ok_or_else(|| unknown("nodes", &self.id))?;
+        let message = parse_message(&self.role, &self.id, &self.body)?;
+        let origin = parse_name(NodeOrigin::from_name, &self.origin, &self.id)?;
         let run_id = self.run.as_deref().map(Into::into);
         let created_at = from_millis(self.at_ms);
         let feedback = feedback.map(|body| parse_feedback(&self.id, body)).transpose()?;
-        let (link, parent_id) = (self.into_link()?, parent_id.map(Into::into));
+        let link = LinkColumns {
+            seq: self.seq,
+            parent: self.parent,
+            id: &self.id,
+            client_id: self.client_id.as_deref(),
+            turn: &self.turn,
+            role: &self.role,
+            status: &self.status,
+            sha: &self.sha,
+        };
+        let (link, parent_id) = (link.parse()?, parent_id.map(Into::into));
         Ok(StoredNode { link, parent_id, run_id, origin, created_at, feedback, message })
     }
+}
 
-    /// Returns the node's identity. The columns `run`, `origin`, `at_ms` and `body` are not needed.
-    pub(crate) fn into_link(self) -> Result<NodeLink, StoreError> {
-        let role = NodeRole::from_name(&self.role).ok_or_else(|| unknown("nodes", &self.id))?;
-        let status = NodeStatus::from_name(&self.status).ok_or_else(|| unknown("nodes", &self.id))?;
+/// Columns of a node's identity, as they are read.
+pub(crate) struct LinkColumns<'r> {
+    pub(crate) seq: i64,
+    pub(crate) parent: Option<i64>,
+    pub(crate) id: &'r str,
+    pub(crate) client_id: Option<&'r str>,
+    pub(crate) turn: &'r str,
+    pub(crate) role: &'r str,
+    pub(crate) status: &'r str,
+    pub(crate) sha: &'r str,
+}
+
+impl LinkColumns<'_> {
+    /// Names of the columns, in the order of the fields.
+    pub(crate) const NAMES: &'static str = "seq, parent, id, client_id, turn, role, status, sha";
+
+    pub(crate) fn parse(self) -> Result<NodeLink, StoreError> {
         Ok(NodeLink {
             seq: to_seq(self.seq),
             parent: self.parent.map(to_seq),
             id: self.id.into(),
-            client_id: self.client_id,
+            client_id: self.client_id.map(str::to_owned),
             turn_id: self.turn.into(),
-            role,
-            status,
-            hash: ContentHash::from_hex(&self.sha),
+            role: parse_name(NodeRole::from_name, self.role, self.id)?,
+            status: parse_name(NodeStatus::from_name, self.status, self.id)?,
+            hash: ContentHash::from_hex(self.sha),
         })
     }
+}
+
+/// Columns of a node's content, as they are read.
+pub(crate) struct ContentColumns<'r> {
+    pub(crate) seq: i64,
+    pub(crate) id: &'r str,
+    pub(crate) role: &'r str,
+    pub(crate) status: &'r str,
+    pub(crate) origin: &'r str,
+    pub(crate) body: &'r str,
+}
+
+impl ContentColumns<'_> {
+    /// Names of the columns, in the order of the fields.
+    pub(crate) const NAMES: &'static str = "seq, id, role, status, origin, body";
+
+    pub(crate) fn parse(self) -> Result<NodeContent, StoreError> {
+        Ok(NodeContent {
+            seq: to_seq(self.seq),
+            status: parse_name(NodeStatus::from_name, self.status, self.id)?,
+            origin: parse_name(NodeOrigin::from_name, self.origin, self.id)?,
+            message: parse_message(self.role, self.id, self.body)?,
+        })
+    }
+}
+
+/// Parses the column `body` of the node `id`. The role tells the kind of message, so that it need not be found out by the
+/// content, for which serde keeps a copy.
+fn parse_message(role: &str, id: &str, body: &str) -> Result<NodeMessage, StoreError> {
+    match role == NodeRole::Reasoning.as_str() {
+        true => from_json("nodes", id, body).map(NodeMessage::Reasoning),
+        false => from_json("nodes", id, body).map(NodeMessage::Message),
+    }
+}
+
+/// Parses a name of the node `id`.
+fn parse_name<T>(parse: fn(&str) -> Option<T>, name: &str, id: &str) -> Result<T, StoreError> {
+    parse(name).ok_or_else(|| unknown("nodes", id))
 }
 
 /// Due time in milliseconds and number of a run, which order the runs that are due.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agent_core::ids::RunId;
 use agent_core::message::{Message, Role};
 
-use super::{ContentHash, Node, NodeId, NodeLink, NodeMessage, NodeRole, NodeStatus};
+use super::{ContentHash, NodeContent, NodeId, NodeLink, NodeMessage, NodeRole, NodeStatus};
 
 /// Limit on a stored context, in bytes. A longer one is not stored.
 pub const MAX_CONTEXT_BYTES: usize = 32 << 10;
@@ -41,6 +41,8 @@ pub struct PathContexts(Vec<PathContext>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PathContext {
+    /// Place of the message.
+    seq: u32,
     node: NodeId,
     turn_id: RunId,
     hash: ContentHash,
@@ -62,7 +64,7 @@ impl PathContexts {
         let known = users.filter(|(_, link)| link.status != NodeStatus::Deleted);
         let found = known.filter_map(|(at, link)| {
             let (node, hash) = (link.id.clone(), link.hash);
-            Some(PathContext { node, turn_id: turn(at, link)?, hash, text: Arc::default() })
+            Some(PathContext { seq: link.seq, node, turn_id: turn(at, link)?, hash, text: Arc::default() })
         });
         Self(found.collect())
     }
@@ -87,13 +89,16 @@ impl PathContexts {
         self
     }
 
-    /// Sets the contexts of the path's own nodes.
-    pub fn attach_to_nodes(&self, path: &mut [Node]) {
-        let texts: HashMap<&NodeId, &Arc<str>> =
-            self.0.iter().map(|context| (&context.node, &context.text)).collect();
+    /// Sets the contexts of the path's own nodes, root first.
+    pub fn attach_to_nodes(&self, path: &mut [NodeContent]) {
+        let mut rest = self.0.iter().peekable();
         for node in path {
-            if let (Some(text), NodeMessage::Message(message)) = (texts.get(&node.id), &mut node.message) {
-                message.sent_context = Some(Arc::clone(text));
+            // Parents are stored before their children.
+            while rest.next_if(|context| context.seq < node.seq).is_some() {}
+            if let Some(context) = rest.next_if(|context| context.seq == node.seq)
+                && let NodeMessage::Message(message) = &mut node.message
+            {
+                message.sent_context = Some(Arc::clone(&context.text));
             }
         }
     }
@@ -114,7 +119,7 @@ impl PathContexts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MemoryConversations, NewNode, NodeOrigin};
+    use super::super::NodeOrigin;
     use super::*;
 
     fn link(seq: u32, message: &Message, turn: &str) -> NodeLink {
@@ -192,39 +197,35 @@ mod tests {
         );
     }
 
-    #[tokio::test]
-    async fn nodes_get_the_contexts_of_their_ids() {
-        use super::super::{Conversations, CreateThread, NewThread, NodeQuery, ThreadOwner};
-        let store = MemoryConversations::default();
+    #[test]
+    fn nodes_get_the_contexts_of_their_places() {
         let (messages, links) = path();
-        let mut parent: Option<NodeId> = None;
-        let nodes = (0..).zip(messages).map(|(seq, message): (u32, Message)| {
-            let id = NodeId::from(format!("n{seq}"));
-            let node = NewNode {
-                id: id.clone(),
-                origin: NodeOrigin::Client,
-                ..NewNode::user(parent.take(), message)
-            };
-            parent = Some(id);
-            node
-        });
-        let key = ThreadOwner::new("c", "u").thread("t");
-        let create = CreateThread {
-            key: key.clone(),
-            agent_id: "a".into(),
-            new: NewThread::default(),
-            retention: None,
-            nodes: nodes.collect(),
-            now: jiff::Timestamp::UNIX_EPOCH,
+        let content = |(link, message): (&NodeLink, Message)| NodeContent {
+            seq: link.seq,
+            status: link.status,
+            origin: NodeOrigin::Client,
+            message: message.into(),
         };
-        store.create(create).await.expect("created");
-        let page = store.nodes(&key, &NodeQuery::default()).await.expect("read").expect("a thread");
-        let mut path = page.nodes;
+        let mut path: Vec<NodeContent> = links.iter().zip(messages).map(content).collect();
         let contexts = PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
-        contexts.with_stored(vec![stored("n2", "r3", "second")]).attach_to_nodes(&mut path);
-        let shown = |at: usize| path[at].message.as_message().expect("a message").sent_context.as_deref();
-        assert_eq!((shown(0), shown(1), shown(2), shown(5)), (Some(""), None, Some("second"), Some("")));
-        let wire = serde_json::to_string(&path).expect("JSON");
+        let contexts = contexts.with_stored(vec![stored("n2", "r3", "second")]);
+        contexts.attach_to_nodes(&mut path);
+        let shown = |node: &NodeContent| {
+            node.message.as_message().expect("a message").sent_context.as_deref().map(str::to_owned)
+        };
+        let some = |text: &str| Some(text.to_owned());
+        let expected = [some(""), None, some("second"), None, some(""), some("")];
+        assert_eq!(path.iter().map(shown).collect::<Vec<_>>(), expected);
+        let wire = serde_json::to_string(&path[2].message).expect("JSON");
         assert!(!wire.contains("second"), "clients do not see it: {wire}");
+        // Of a page of a path, the later nodes get theirs too.
+        let mut page = path.split_off(2);
+        page.iter_mut().for_each(|node| {
+            if let NodeMessage::Message(message) = &mut node.message {
+                message.sent_context = None;
+            }
+        });
+        contexts.attach_to_nodes(&mut page);
+        assert_eq!(page.iter().map(shown).collect::<Vec<_>>(), expected[2..]);
     }
 }

@@ -14,10 +14,10 @@ use super::{
     AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
     Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
     FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
-    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole,
-    QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode,
-    Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
-    ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
+    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery,
+    NodeRole, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState,
+    StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
+    ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -60,10 +60,10 @@ impl Conversations for MemoryConversations {
         Ok(Some(selected.into_page(found.thread.clone(), nodes)))
     }
 
-    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError> {
+    async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError> {
         let state = self.lock();
         let Some(found) = state.find(key) else { return Ok(Vec::new()) };
-        Ok(seqs.iter().filter_map(|seq| found.nodes.get(*seq as usize)).cloned().collect())
+        Ok(seqs.iter().filter_map(|seq| found.nodes.get(*seq as usize)).map(StoredNode::content).collect())
     }
 
     async fn contexts(

@@ -17,7 +17,8 @@ use agent_core::message::{Message, Role};
 
 use super::tree::Tree;
 use super::{
-    ConversationError, NewNode, Node, NodeId, NodeLink, NodeOrigin, NodeRole, NodeStatus, RunTriggerKind,
+    ConversationError, NewNode, NodeContent, NodeId, NodeLink, NodeOrigin, NodeRole, NodeStatus,
+    RunTriggerKind,
 };
 
 mod choice;
@@ -65,8 +66,8 @@ pub struct MergeInput<'l> {
 pub struct Merged {
     /// Messages with the role `system` or `developer`, which precede the path in this run's prompt and are not stored.
     pub instructions: Vec<Message>,
-    /// Stored nodes of the prompt, root first.
-    pub path: Vec<NodeId>,
+    /// Places of the stored nodes of the prompt, root first.
+    pub path: Vec<u32>,
     /// Nodes to add, each below the one before; the first below the end of `path`.
     pub nodes: Vec<NewNode>,
     /// Node below which the answer goes: the last of `nodes`, or the end of `path`.
@@ -77,11 +78,11 @@ pub struct Merged {
 
 impl Merged {
     /// Returns the prompt's messages. `stored` has the nodes of `path`; deleted nodes and reasoning are left out.
-    pub fn prompt(&self, stored: &[Node]) -> Vec<Message> {
-        let stored = stored.iter().filter(|node| node.status != NodeStatus::Deleted);
-        let stored = stored.filter_map(|node| node.message.as_message());
+    pub fn prompt(&self, stored: Vec<NodeContent>) -> Vec<Message> {
+        let stored = stored.into_iter().filter(|node| node.status != NodeStatus::Deleted);
+        let stored = stored.filter_map(|node| node.message.into_message());
         let added = self.nodes.iter().filter_map(|node| node.message.as_message());
-        self.instructions.iter().chain(stored).chain(added).cloned().collect()
+        self.instructions.iter().cloned().chain(stored).chain(added.cloned()).collect()
     }
 }
 
@@ -104,10 +105,10 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
         }
     };
     let Choice { below, messages, origins, trigger } = choice;
-    let path: Vec<NodeId> = walk.tree.path(below).into_iter().map(|at| links[at].id.clone()).collect();
-    let nodes = chain(path.last().cloned(), messages.into_iter().zip(origins));
-    let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| path.last().cloned());
-    Ok(Merged { instructions, path, nodes, parent_id, trigger })
+    let end = below.map(|at| links[at].id.clone());
+    let nodes = chain(end.clone(), messages.into_iter().zip(origins));
+    let parent_id = nodes.last().map(|node| node.id.clone()).or(end);
+    Ok(Merged { instructions, path: walk.tree.places(below), nodes, parent_id, trigger })
 }
 
 /// Continues the path to a node with new messages of the owner, for a run whose tool calls have waited for decisions.
@@ -121,7 +122,6 @@ pub fn continue_head(
 ) -> Result<Merged, ConversationError> {
     let tree = Tree::new(links);
     let at = tree.find(head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
-    let path: Vec<NodeId> = tree.path(Some(at)).into_iter().map(|at| links[at].id.clone()).collect();
     let is_known = |message: &Message| {
         message.id.as_deref().is_some_and(|id| {
             links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
@@ -129,9 +129,15 @@ pub fn continue_head(
     };
     let new: Vec<Message> = messages.into_iter().filter(|message| !is_known(message)).collect();
     let Choice { messages, origins, .. } = Choice::new(Some(at), new, RunTriggerKind::Resume);
-    let nodes = chain(path.last().cloned(), messages.into_iter().zip(origins));
-    let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| path.last().cloned());
-    Ok(Merged { instructions: Vec::new(), path, nodes, parent_id, trigger: RunTriggerKind::Resume })
+    let nodes = chain(Some(head.clone()), messages.into_iter().zip(origins));
+    let parent_id = nodes.last().map_or_else(|| head.clone(), |node| node.id.clone());
+    Ok(Merged {
+        instructions: Vec::new(),
+        path: tree.places(Some(at)),
+        nodes,
+        parent_id: Some(parent_id),
+        trigger: RunTriggerKind::Resume,
+    })
 }
 
 /// Appends the new messages of a request that was queued to the head. `queued` is the merge of the request when it was queued,
@@ -145,7 +151,7 @@ pub fn append_queued(links: &[NodeLink], head: Option<&NodeId>, queued: &Merged)
     };
     let path = tree.path(at);
     let before = match queued.path.last() {
-        Some(last) => path.iter().position(|at| links[*at].id == *last)? + 1,
+        Some(last) => path.iter().position(|at| links[*at].seq == *last)? + 1,
         None => 0,
     };
     let said = path[before..].iter().map(|at| &links[*at]).filter(|link| link.role == NodeRole::User);
@@ -163,10 +169,9 @@ pub fn append_queued(links: &[NodeLink], head: Option<&NodeId>, queued: &Merged)
     if let Some(first) = nodes.first_mut() {
         first.parent_id = head.cloned();
     }
-    let path = path.into_iter().map(|at| links[at].id.clone()).collect();
     let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| head.cloned());
     let (instructions, trigger) = (queued.instructions.clone(), queued.trigger);
-    Some(Merged { instructions, path, nodes, parent_id, trigger })
+    Some(Merged { instructions, path: tree.places(at), nodes, parent_id, trigger })
 }
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.

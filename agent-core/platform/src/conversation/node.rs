@@ -161,6 +161,14 @@ impl NodeMessage {
         }
     }
 
+    /// Returns the message that a prompt may contain; `None` for reasoning.
+    pub fn into_message(self) -> Option<Message> {
+        match self {
+            Self::Reasoning(_) => None,
+            Self::Message(message) => Some(message),
+        }
+    }
+
     /// Returns the message under another id.
     pub fn with_id(mut self, id: &NodeId) -> Self {
         let id = Some(id.as_str().to_owned());
@@ -358,6 +366,27 @@ pub struct NodeLink {
     pub hash: ContentHash,
 }
 
+impl NodeLink {
+    /// Finds the node at a place in a thread's links, which are in the order in which they were stored.
+    pub fn find(links: &[Self], seq: u32) -> Option<&Self> {
+        let at = links.binary_search_by_key(&seq, |link| link.seq).ok()?;
+        links.get(at)
+    }
+}
+
+/// What a prompt needs of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeContent {
+    /// Place of the node.
+    pub seq: u32,
+    /// State of the content.
+    pub status: NodeStatus,
+    /// Author.
+    pub origin: NodeOrigin,
+    /// The message, with the node's id.
+    pub message: NodeMessage,
+}
+
 /// A node as stores keep it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredNode {
@@ -378,6 +407,16 @@ pub struct StoredNode {
 }
 
 impl StoredNode {
+    /// Returns what a prompt needs of the node.
+    pub fn content(&self) -> NodeContent {
+        NodeContent {
+            seq: self.link.seq,
+            status: self.link.status,
+            origin: self.origin,
+            message: self.message.clone(),
+        }
+    }
+
     /// Returns the node in its form on the wire.
     pub fn into_node(self, siblings: Siblings) -> Node {
         Node {

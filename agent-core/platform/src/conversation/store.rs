@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DueRuns, EndRun, EndedRun, Feedback,
-    FeedbackPage, LogPage, NewNode, NewThread, Node, NodeId, NodeLink, QueueRun, Run, RunChunk, RunClock,
-    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadFilter, ThreadKey,
-    ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    FeedbackPage, LogPage, NewNode, NewThread, Node, NodeContent, NodeId, NodeLink, QueueRun, Run, RunChunk,
+    RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext,
 };
 
 /// Default number of nodes on a page.
@@ -39,9 +39,9 @@ pub trait Conversations: Send + Sync {
     /// a cursor that no page has given.
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError>;
 
-    /// Returns a thread's nodes at these places, which ascend; without those that do not exist. A place never gets another
-    /// node.
-    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError>;
+    /// Returns the contents of a thread's nodes at these places, which ascend; without those that do not exist. A place never
+    /// gets another node.
+    async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError>;
 
     /// Returns the contexts that were sent with a thread's user messages in these turns: those of the newest messages
     /// first, until they have [`MAX_CONTEXT_PAGE_BYTES`](super::MAX_CONTEXT_PAGE_BYTES).

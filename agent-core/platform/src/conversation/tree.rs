@@ -9,7 +9,6 @@ use super::{NodeId, NodeLink, Siblings};
 #[derive(Debug)]
 pub struct Tree<'l> {
     links: &'l [NodeLink],
-    by_id: HashMap<&'l str, usize>,
     /// Index of the parent.
     parents: Vec<Option<usize>>,
     /// Child on the way to the newest leaf.
@@ -20,10 +19,11 @@ pub struct Tree<'l> {
 impl<'l> Tree<'l> {
     /// Builds the index of links in the order in which they were stored.
     pub fn new(links: &'l [NodeLink]) -> Self {
-        let by_seq: HashMap<u32, usize> = links.iter().enumerate().map(|(at, link)| (link.seq, at)).collect();
-        let parent = |at: usize| links[at].parent.and_then(|seq| by_seq.get(&seq).copied());
-        let parents: Vec<Option<usize>> =
-            (0..links.len()).map(|at| parent(at).filter(|parent| *parent < at)).collect();
+        let parent = |at: usize| {
+            let seq = links[at].parent?;
+            links[..at].binary_search_by_key(&seq, |link| link.seq).ok()
+        };
+        let parents: Vec<Option<usize>> = (0..links.len()).map(parent).collect();
         let mut newest: Vec<usize> = (0..links.len()).collect();
         let (mut newest_child, mut newest_root) = (vec![None; links.len()], None);
         for at in (0..links.len()).rev() {
@@ -38,8 +38,7 @@ impl<'l> Tree<'l> {
                 _ => {}
             }
         }
-        let by_id = links.iter().enumerate().map(|(at, link)| (link.id.as_str(), at)).collect();
-        Self { links, by_id, parents, newest_child, newest_root }
+        Self { links, parents, newest_child, newest_root }
     }
 
     /// Returns the links.
@@ -47,9 +46,9 @@ impl<'l> Tree<'l> {
         self.links
     }
 
-    /// Returns the index of the node with this id.
+    /// Returns the index of the node with this id. Ids that are looked up are mostly those of the newest nodes.
     pub fn find(&self, id: &NodeId) -> Option<usize> {
-        self.by_id.get(id.as_str()).copied()
+        self.links.iter().rposition(|link| link.id == *id)
     }
 
     /// Returns the parent's index.
@@ -75,6 +74,11 @@ impl<'l> Tree<'l> {
         let mut path: Vec<usize> = std::iter::successors(at, |at| self.parents[*at]).collect();
         path.reverse();
         path
+    }
+
+    /// Returns the places of the nodes from the root to a node.
+    pub fn places(&self, at: Option<usize>) -> Vec<u32> {
+        self.path(at).into_iter().map(|at| self.links[at].seq).collect()
     }
 
     /// Returns the place of each node among its siblings.

@@ -9,8 +9,8 @@ use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
-    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
-    RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
+    RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey,
     ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
     parse_number_cursor,
 };
@@ -136,13 +136,13 @@ async fn read_nodes(
     Ok((nodes.len() == selected.seqs.len()).then(|| selected.into_page(thread, nodes)))
 }
 
-async fn read_nodes_at(
+async fn read_contents(
     tables: &ConversationTables,
     key: &ThreadKey,
     seqs: &[u32],
-) -> Result<Vec<StoredNode>, TableError> {
+) -> Result<Vec<NodeContent>, TableError> {
     match tables.thread(key).await? {
-        Some((n, _)) => tables.nodes(n, seqs).await,
+        Some((n, _)) => tables.contents(n, seqs).await,
         None => Ok(Vec::new()),
     }
 }
@@ -197,8 +197,8 @@ impl Conversations for PostgresRecords {
         read!(self, &key.company, |tables| read_nodes(tables, key, query))
     }
 
-    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError> {
-        read!(self, &key.company, |tables| read_nodes_at(tables, key, seqs))
+    async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError> {
+        read!(self, &key.company, |tables| read_contents(tables, key, seqs))
     }
 
     async fn contexts(

@@ -8,10 +8,10 @@ use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
-    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
-    RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
-    ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
-    parse_number_cursor,
+    MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
+    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    VisitorThreadCursor, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -125,10 +125,10 @@ impl Conversations for SqliteStore {
         read.await
     }
 
-    async fn nodes_at(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<StoredNode>, ConversationError> {
+    async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError> {
         let (key, seqs) = (key.clone(), seqs.to_vec());
         let read = self.read_conversations(move |tables| match tables.thread(&key)? {
-            Some((n, _)) => tables.nodes(n, &seqs),
+            Some((n, _)) => tables.contents(n, &seqs),
             None => Ok(Vec::new()),
         });
         read.await

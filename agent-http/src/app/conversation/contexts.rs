@@ -1,6 +1,5 @@
 //! Contexts of a thread's user messages: as they were sent, for a run's prompt, and as a run sends one, for its end.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use agent_core::message::{Message, Role};
@@ -20,10 +19,9 @@ pub(super) struct ContextSlot {
 impl ContextSlot {
     /// Creates an empty slot for the latest user message of a merged request.
     pub(super) fn new(merged: &Merged, links: &[NodeLink]) -> Self {
-        let is_user = |link: &&NodeLink| link.role == NodeRole::User;
-        let users: HashSet<&NodeId> = links.iter().filter(is_user).map(|link| &link.id).collect();
         let added = merged.nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
-        let on_path = || merged.path.iter().rev().find(|node| users.contains(node));
+        let path = || merged.path.iter().rev().filter_map(|seq| NodeLink::find(links, *seq));
+        let on_path = || path().find(|link| link.role == NodeRole::User).map(|link| &link.id);
         let node = added.map(|node| &node.id).or_else(on_path);
         Self { node: node.cloned(), text: Arc::default() }
     }
@@ -42,8 +40,7 @@ pub(super) async fn load_contexts(
     merged: &Merged,
     links: &[NodeLink],
 ) -> Result<PathContexts, ConversationError> {
-    let by_id: HashMap<&NodeId, &NodeLink> = links.iter().map(|link| (&link.id, link)).collect();
-    let path: Vec<&NodeLink> = merged.path.iter().filter_map(|id| by_id.get(id).copied()).collect();
+    let path: Vec<&NodeLink> = merged.path.iter().filter_map(|seq| NodeLink::find(links, *seq)).collect();
     let contexts = PathContexts::new(&path, !merged.nodes.is_empty());
     let turns = contexts.turns();
     match turns.is_empty() {

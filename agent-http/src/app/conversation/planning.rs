@@ -1,7 +1,5 @@
 //! Plan of a run: loads the thread and merges the request's messages into it.
 
-use std::collections::HashMap;
-
 use agent_core::event::Id;
 use agent_core::ids::RunId;
 use agent_core::message::Message;
@@ -10,9 +8,9 @@ use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
     BeginOrder, ConversationError, Conversations, MAX_PAGE_NODES, MAX_QUEUED_RUNS, MergeInput, Merged,
-    NewThread, Node, NodeId, NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger,
-    RunTriggerKind, Siblings, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued,
-    continue_head, merge,
+    NewThread, NodeContent, NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger,
+    RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued, continue_head,
+    merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
@@ -133,10 +131,10 @@ impl KeptTurn {
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
-        let mut stored = load_path(&*self.store, key, &merged.path, links).await?;
+        let mut stored = load_path(&*self.store, key, &merged.path).await?;
         restore_client_ids(&mut stored, links);
         contexts.attach_to_nodes(&mut stored);
-        Ok(merged.prompt(&stored))
+        Ok(merged.prompt(stored))
     }
 
     /// Returns the cause of the run. `merged` is the kind that its messages tell.
@@ -222,34 +220,28 @@ impl KeptTurn {
 
 /// Gives the messages that the client has sent their ids at the client, if any, with which they were first sent to the
 /// backend: a message is the same in every prompt.
-fn restore_client_ids(path: &mut [Node], links: &[NodeLink]) {
-    let ids: HashMap<&NodeId, Option<&String>> =
-        links.iter().map(|link| (&link.id, link.client_id.as_ref())).collect();
+fn restore_client_ids(path: &mut [NodeContent], links: &[NodeLink]) {
     for node in path.iter_mut().filter(|node| node.origin != NodeOrigin::Run) {
-        let client_id = ids.get(&node.id).copied().flatten().cloned();
         if let NodeMessage::Message(message) = &mut node.message {
-            message.id = client_id;
+            message.id = NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone());
         }
     }
 }
 
-/// Loads the nodes of a path, which is one of the thread with these links.
+/// Loads the nodes of a path.
 async fn load_path(
     store: &dyn Conversations,
     key: &ThreadKey,
-    path: &[NodeId],
-    links: &[NodeLink],
-) -> Result<Vec<Node>, ConversationError> {
-    let places: HashMap<&NodeId, u32> = links.iter().map(|link| (&link.id, link.seq)).collect();
-    let path: Vec<u32> = path.iter().filter_map(|id| places.get(id).copied()).collect();
+    path: &[u32],
+) -> Result<Vec<NodeContent>, ConversationError> {
     let mut nodes = Vec::with_capacity(path.len());
     for seqs in path.chunks(MAX_PAGE_NODES) {
-        let found = store.nodes_at(key, seqs).await?;
+        let found = store.contents(key, seqs).await?;
         // Nodes are never removed from a thread, so it was deleted meanwhile.
         if found.len() < seqs.len() {
             return Err(ConversationError::VersionConflict { found: 0 });
         }
-        nodes.extend(found.into_iter().map(|node| node.into_node(Siblings::default())));
+        nodes.extend(found);
     }
     Ok(nodes)
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, MAX_QUEUED_RUNS, Merged, ParentChoice, QueueRun, RunKey,
-    RunTriggerKind, ThreadKey, ThreadLinks,
+    BeginOrder, CancelReason, ConversationError, MAX_QUEUED_RUNS, Merged, NodeLink, ParentChoice, QueueRun,
+    RunKey, RunTriggerKind, ThreadKey, ThreadLinks,
 };
 use futures_util::FutureExt;
 use jiff::Timestamp;
@@ -116,7 +116,8 @@ impl KeptTurn {
         }
         let Some(ThreadLinks { thread, links }) = self.store.links(key).await? else { return Ok(None) };
         let Ok(merged) = self.place(turn, &links, Some(&thread), None, key) else { return Ok(None) };
-        let is_next = merged.path.last() == thread.head.as_ref() && !merged.nodes.is_empty();
+        let end = merged.path.last().and_then(|seq| NodeLink::find(&links, *seq));
+        let is_next = end.map(|link| &link.id) == thread.head.as_ref() && !merged.nodes.is_empty();
         Ok(is_next.then_some(merged))
     }
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::support::*;
 use crate::conversation::{
     ConversationError, Conversations, CreateThread, ForkThread, NewNode, NewThread, NodeId, NodeMessage,
-    NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, StoredNode, ThreadKey, ThreadOrigin,
-    ThreadPatch, ThreadStatus, TitleFrom,
+    NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, ThreadKey, ThreadOrigin, ThreadPatch,
+    ThreadStatus, TitleFrom,
 };
 
 pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conversations) {
@@ -251,13 +251,18 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
     }
     for places in [&[][..], &[0], &[1, 2, 7], &[0, 1, 2, 3, 4, 5, 6, 7], &[6, 8, u32::MAX]] {
         let expected: Vec<_> = places.iter().filter_map(|seq| links.get(*seq as usize)).collect();
-        let nodes = done("nodes", store.nodes_at(&key("t"), places).await);
-        assert_eq!(nodes.iter().map(|node| &node.link).collect::<Vec<_>>(), expected, "{places:?}");
-        let above = |node: &StoredNode| node.link.parent.map(|parent| links[parent as usize].id.clone());
-        assert!(nodes.iter().all(|node| node.parent_id == above(node)), "{places:?}");
-        assert!(nodes.iter().all(|node| node.message.hash() == node.link.hash), "{places:?}");
+        let contents = done("contents", store.contents(&key("t"), places).await);
+        let seen = contents.iter().map(|node| (node.seq, node.status, node.message.hash()));
+        let expected = expected.into_iter().map(|link| (link.seq, link.status, link.hash));
+        assert_eq!(seen.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{places:?}");
+        for node in contents {
+            // The last node was appended after these were read.
+            if let Some(of) = all.get(node.seq as usize) {
+                assert_eq!((&node.message, node.origin), (&of.message, of.origin), "{places:?}");
+            }
+        }
     }
-    assert!(done("nodes", store.nodes_at(&key("none"), &[0]).await).is_empty());
+    assert!(done("contents", store.contents(&key("none"), &[0]).await).is_empty());
     let made_up = NodeQuery { cursor: Some("no cursor".to_owned()), ..NodeQuery::default() };
     let refused = store.nodes(&key("t"), &made_up).await;
     assert!(matches!(refused, Err(ConversationError::Invalid(_))), "{refused:?}");

@@ -79,7 +79,7 @@ impl StoredTree {
 
     /// Returns role and text of the prompt's messages.
     fn prompt(&self, merged: &Merged) -> Vec<(NodeRole, String)> {
-        let stored = merged.path.iter().map(|id| self.by_id[id]);
+        let stored = merged.path.iter().map(|seq| *seq as usize);
         let stored = stored.filter(|at| self.links[*at].status != NodeStatus::Deleted);
         let stored = stored.filter_map(|at| self.messages[at].as_message());
         let added = merged.nodes.iter().filter_map(|node| node.message.as_message());

@@ -1,5 +1,6 @@
 //! Walk of a list of messages along the tree.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use agent_core::message::{Message, Role};
@@ -9,10 +10,22 @@ use super::super::{ContentHash, ConversationError, NodeId, NodeLink, NodeRole, N
 use super::choice::Choice;
 use super::envelope::{Envelope, UiTrigger};
 
-/// The tree with indices by id, turn and content. Of several nodes under one key the newest counts.
+/// The tree, with the preferred path and the answers in it.
 pub(super) struct Walk<'l> {
     pub(super) tree: Tree<'l>,
     head: Option<usize>,
+    /// Made when it is first used: a message alone without an id needs none.
+    index: OnceCell<WalkIndex<'l>>,
+    /// Child that the walk prefers: on the path to the head, else to the newest leaf.
+    next: Vec<Option<usize>>,
+    next_root: Option<usize>,
+    /// Last node of the answer that begins below a node, or the node itself.
+    answer_ends: Vec<usize>,
+    pending_calls: HashSet<String>,
+}
+
+/// Nodes by id, turn and content. Of several nodes under one key the newest counts.
+struct WalkIndex<'l> {
     /// Nodes by their id and the client's.
     by_id: HashMap<&'l str, usize>,
     /// User nodes by their id or the client's, and content.
@@ -21,13 +34,42 @@ pub(super) struct Walk<'l> {
     turn_ends: HashMap<&'l str, usize>,
     /// First node of each turn's answer.
     turn_starts: HashMap<&'l str, usize>,
+    /// Nodes by their parent and content.
     by_content: HashMap<(Option<usize>, ContentHash), usize>,
-    /// Child that the walk prefers: on the path to the head, else to the newest leaf.
-    next: Vec<Option<usize>>,
-    next_root: Option<usize>,
-    /// Last node of the answer that begins below a node, or the node itself.
-    answer_ends: Vec<usize>,
-    pending_calls: HashSet<String>,
+}
+
+impl<'l> WalkIndex<'l> {
+    fn new(tree: &Tree<'l>) -> Self {
+        let count = tree.links().len();
+        let mut index = Self {
+            by_id: HashMap::with_capacity(count),
+            versions: HashMap::new(),
+            turn_ends: HashMap::new(),
+            turn_starts: HashMap::new(),
+            by_content: HashMap::with_capacity(count),
+        };
+        for (at, link) in tree.links().iter().enumerate() {
+            index.add(at, link, tree.parent(at));
+        }
+        index
+    }
+
+    fn add(&mut self, at: usize, link: &'l NodeLink, parent: Option<usize>) {
+        let is_user = link.role == NodeRole::User;
+        for id in [Some(link.id.as_str()), link.client_id.as_deref()].into_iter().flatten() {
+            self.by_id.insert(id, at);
+            if is_user {
+                self.versions.insert((id, link.hash), at);
+            }
+        }
+        if !is_user {
+            self.turn_ends.insert(&link.turn_id, at);
+            self.turn_starts.entry(&link.turn_id).or_insert(at);
+        }
+        if link.status != NodeStatus::Deleted {
+            self.by_content.insert((parent, link.hash), at);
+        }
+    }
 }
 
 /// State of a walk.
@@ -75,38 +117,19 @@ impl<'l> Walk<'l> {
                 answer_ends[at] = answer_ends[child];
             }
         }
-        let mut walk = Self {
+        Self {
             tree,
             head,
-            by_id: HashMap::with_capacity(links.len()),
-            versions: HashMap::new(),
-            turn_ends: HashMap::new(),
-            turn_starts: HashMap::new(),
-            by_content: HashMap::with_capacity(links.len()),
+            index: OnceCell::new(),
             next,
             next_root,
             answer_ends,
             pending_calls: pending_calls.into_iter().collect(),
-        };
-        links.iter().enumerate().for_each(|(at, link)| walk.index(at, link));
-        walk
+        }
     }
 
-    fn index(&mut self, at: usize, link: &'l NodeLink) {
-        let is_user = link.role == NodeRole::User;
-        for id in [Some(link.id.as_str()), link.client_id.as_deref()].into_iter().flatten() {
-            self.by_id.insert(id, at);
-            if is_user {
-                self.versions.insert((id, link.hash), at);
-            }
-        }
-        if !is_user {
-            self.turn_ends.insert(&link.turn_id, at);
-            self.turn_starts.entry(&link.turn_id).or_insert(at);
-        }
-        if link.status != NodeStatus::Deleted {
-            self.by_content.insert((self.tree.parent(at), link.hash), at);
-        }
+    fn index(&self) -> &WalkIndex<'l> {
+        self.index.get_or_init(|| WalkIndex::new(&self.tree))
     }
 
     fn link(&self, at: usize) -> &'l NodeLink {
@@ -188,11 +211,12 @@ impl<'l> Walk<'l> {
 
     /// Places a request of the AI SDK by its `messageId`; `None` if the tree does not have it.
     fn place_by_trigger(&self, trigger: UiTrigger, id: &str, messages: &[Message]) -> Option<Choice> {
-        let user = self.by_id.get(id).copied().filter(|at| self.is_user(*at));
+        let user = self.index().by_id.get(id).copied().filter(|at| self.is_user(*at));
         match trigger {
             UiTrigger::Regenerate => {
-                let start = self.turn_starts.get(id).copied();
-                let start = start.or_else(|| self.by_id.get(id).copied().filter(|at| !self.is_user(*at)));
+                let start = self.index().turn_starts.get(id).copied();
+                let start =
+                    start.or_else(|| self.index().by_id.get(id).copied().filter(|at| !self.is_user(*at)));
                 let asked =
                     std::iter::successors(start, |at| self.tree.parent(*at)).find(|at| self.is_user(*at));
                 asked.or(user).map(|at| self.answer_anew(at))
@@ -209,7 +233,8 @@ impl<'l> Walk<'l> {
     /// Walks over a user message with a known id: the version with this content, or an edit.
     fn walk_version(&self, id: &str, newest: usize, message: &Message, cursor: &mut Cursor) {
         let (hash, parent) = (ContentHash::of(message), self.tree.parent(newest));
-        let same = self.versions.get(&(id, hash)).or_else(|| self.by_content.get(&(parent, hash)));
+        let same =
+            self.index().versions.get(&(id, hash)).or_else(|| self.index().by_content.get(&(parent, hash)));
         cursor.move_to(same.copied().unwrap_or(newest));
         // A client may still show what was deleted.
         if same.is_none() && self.link(newest).status != NodeStatus::Deleted {
@@ -219,7 +244,7 @@ impl<'l> Walk<'l> {
 
     fn walk_user(&self, message: &Message, by_content: bool, is_last: bool, cursor: &mut Cursor) {
         if let Some(id) = &message.id
-            && let Some(newest) = self.by_id.get(id.as_str()).copied().filter(|at| self.is_user(*at))
+            && let Some(newest) = self.index().by_id.get(id.as_str()).copied().filter(|at| self.is_user(*at))
         {
             return self.walk_version(id, newest, message, cursor);
         }
@@ -228,7 +253,7 @@ impl<'l> Walk<'l> {
             let next = self.next(below);
             let hash = ContentHash::of(message);
             let same = next.filter(|at| self.link(*at).hash == hash);
-            if let Some(at) = same.or_else(|| self.by_content.get(&(below, hash)).copied()) {
+            if let Some(at) = same.or_else(|| self.index().by_content.get(&(below, hash)).copied()) {
                 return cursor.move_to(at);
             }
             let is_deleted = |at: &usize| self.is_user(*at) && self.link(*at).status == NodeStatus::Deleted;
@@ -247,8 +272,9 @@ impl<'l> Walk<'l> {
                 let link = self.link(*at);
                 link.id.as_str() == id || link.client_id.as_deref() == Some(id)
             };
-            let by_id = || self.by_id.get(id).copied().filter(|at| !self.is_user(*at));
-            let known = next.filter(is_same).or_else(by_id).or_else(|| self.turn_ends.get(id).copied());
+            let by_id = || self.index().by_id.get(id).copied().filter(|at| !self.is_user(*at));
+            let known =
+                next.filter(is_same).or_else(by_id).or_else(|| self.index().turn_ends.get(id).copied());
             if let Some(at) = known {
                 return cursor.move_to(at);
             }
@@ -263,7 +289,8 @@ impl<'l> Walk<'l> {
             return;
         }
         let hash = ContentHash::of(message);
-        if let Some(at) = self.by_content.get(&(cursor.place, hash)).copied().filter(|at| !self.is_user(*at))
+        if let Some(at) =
+            self.index().by_content.get(&(cursor.place, hash)).copied().filter(|at| !self.is_user(*at))
         {
             return cursor.move_to(next.filter(|next| self.link(*next).hash == hash).unwrap_or(at));
         }
@@ -281,7 +308,7 @@ impl<'l> Walk<'l> {
         let mut new = Vec::new();
         for message in messages.into_iter().skip(start) {
             let hash = ContentHash::of(&message);
-            let version = message.id.as_deref().and_then(|id| self.versions.get(&(id, hash)));
+            let version = message.id.as_deref().and_then(|id| self.index().versions.get(&(id, hash)));
             let is_same = |at: &usize| self.link(*at).hash == hash;
             match version.copied().or_else(|| below.filter(is_same)).filter(|_| new.is_empty()) {
                 Some(at) => known = Some(at),

@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
-    ActiveThread, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
+    ActiveThread, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    ThreadOwner,
 };
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 
 use crate::conversation_row::{
-    DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, active_thread, parse_thread, to_seq,
+    ContentColumns, DELETE_BATCH_NODES, LinkColumns, NodeRow, RowError, ThreadRow, active_thread,
+    parse_thread, to_seq,
 };
 use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
@@ -94,11 +96,22 @@ impl ConversationTables {
 
     /// Returns the identity of a thread's nodes.
     pub(super) async fn links(&self, thread: i64) -> Result<Vec<NodeLink>, TableError> {
-        let sql = "SELECT seq, parent, id, client_id, turn, role, status, sha FROM nodes
-                   WHERE thread = $1 ORDER BY seq";
-        let rows = self.select(sql, &[&thread]).await?;
-        let links: Result<_, StoreError> = rows.iter().map(|row| identity(row, thread).into_link()).collect();
+        let sql = format!("SELECT {} FROM nodes WHERE thread = $1 ORDER BY seq", LinkColumns::NAMES);
+        let rows = self.select(&sql, &[&thread]).await?;
+        let links: Result<_, StoreError> = rows.iter().map(|row| link_columns(row).parse()).collect();
         Ok(links?)
+    }
+
+    /// Returns the contents of the nodes at these places, which ascend.
+    pub(super) async fn contents(&self, thread: i64, seqs: &[u32]) -> Result<Vec<NodeContent>, TableError> {
+        let seqs: Vec<i64> = seqs.iter().map(|seq| i64::from(*seq)).collect();
+        let sql = format!(
+            "SELECT {} FROM nodes WHERE thread = $1 AND seq = ANY ($2::int8[]) ORDER BY seq",
+            ContentColumns::NAMES
+        );
+        let rows = self.select(&sql, &[&thread, &seqs]).await?;
+        let contents: Result<_, StoreError> = rows.iter().map(|row| content_columns(row).parse()).collect();
+        Ok(contents?)
     }
 
     /// Returns the nodes at these places, which ascend.
@@ -304,10 +317,8 @@ pub(in crate::postgres) async fn insert_nodes(
     session.query(INSERT_NODES, &values).await.map(drop)
 }
 
-/// Reads the columns of a node's identity.
-fn identity(row: &Row, thread: i64) -> NodeRow {
-    NodeRow {
-        thread,
+fn link_columns(row: &Row) -> LinkColumns<'_> {
+    LinkColumns {
         seq: row.get(0),
         parent: row.get(1),
         id: row.get(2),
@@ -316,15 +327,35 @@ fn identity(row: &Row, thread: i64) -> NodeRow {
         role: row.get(5),
         status: row.get(6),
         sha: row.get(7),
-        run: None,
-        origin: String::new(),
-        at_ms: 0,
-        body: String::new(),
+    }
+}
+
+fn content_columns(row: &Row) -> ContentColumns<'_> {
+    ContentColumns {
+        seq: row.get(0),
+        id: row.get(1),
+        role: row.get(2),
+        status: row.get(3),
+        origin: row.get(4),
+        body: row.get(5),
     }
 }
 
 /// Reads a row of [`NODE_COLUMNS`].
 pub(in crate::postgres) fn node_row(row: &Row) -> NodeRow {
-    let found = identity(row, row.get(11));
-    NodeRow { run: row.get(8), origin: row.get(9), at_ms: row.get(10), body: row.get(12), ..found }
+    NodeRow {
+        thread: row.get(11),
+        seq: row.get(0),
+        parent: row.get(1),
+        id: row.get(2),
+        client_id: row.get(3),
+        turn: row.get(4),
+        role: row.get(5),
+        status: row.get(6),
+        sha: row.get(7),
+        run: row.get(8),
+        origin: row.get(9),
+        at_ms: row.get(10),
+        body: row.get(12),
+    }
 }

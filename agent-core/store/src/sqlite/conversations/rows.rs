@@ -5,13 +5,15 @@ use std::rc::Rc;
 
 use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
-    ActiveThread, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
+    ActiveThread, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    ThreadOwner,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::conversation_row::{
-    DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, active_thread, parse_thread, to_seq,
+    ContentColumns, DELETE_BATCH_NODES, LinkColumns, NodeRow, RowError, ThreadRow, active_thread,
+    parse_thread, to_seq,
 };
 use crate::sqlite::fault::WriteError;
 
@@ -50,15 +52,55 @@ impl ConversationTables<'_> {
 
     /// Returns the identity of a thread's nodes.
     pub(super) fn links(&self, thread: i64) -> Result<Vec<NodeLink>, TableError> {
-        let mut statement = self.0.prepare_cached(
-            "SELECT seq, parent, id, client_id, turn, role, status, sha FROM nodes WHERE thread = ?1 ORDER BY seq",
-        )?;
+        let mut statement = self.0.prepare_cached(&format!(
+            "SELECT {} FROM nodes WHERE thread = ?1 ORDER BY seq",
+            LinkColumns::NAMES
+        ))?;
         let mut rows = statement.query([thread])?;
         let mut links = Vec::new();
         while let Some(row) = rows.next()? {
-            links.push(identity(row, thread)?.into_link()?);
+            let columns = LinkColumns {
+                seq: row.get(0)?,
+                parent: row.get(1)?,
+                id: text(row, 2)?,
+                client_id: optional_text(row, 3)?,
+                turn: text(row, 4)?,
+                role: text(row, 5)?,
+                status: text(row, 6)?,
+                sha: text(row, 7)?,
+            };
+            links.push(columns.parse()?);
         }
         Ok(links)
+    }
+
+    /// Returns the contents of the nodes at these places, which ascend.
+    pub(super) fn contents(&self, thread: i64, seqs: &[u32]) -> Result<Vec<NodeContent>, TableError> {
+        let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
+        let mut statement = self.0.prepare_cached(&format!(
+            "SELECT {} FROM nodes WHERE thread = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq",
+            ContentColumns::NAMES
+        ))?;
+        let mut rows = statement.query(params![thread, first, last])?;
+        let (mut contents, mut wanted) = (Vec::with_capacity(seqs.len()), seqs.iter().peekable());
+        while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            while wanted.next_if(|wanted| i64::from(**wanted) < seq).is_some() {}
+            // The nodes of other branches are between them.
+            if wanted.next_if(|wanted| i64::from(**wanted) == seq).is_none() {
+                continue;
+            }
+            let columns = ContentColumns {
+                seq,
+                id: text(row, 1)?,
+                role: text(row, 2)?,
+                status: text(row, 3)?,
+                origin: text(row, 4)?,
+                body: text(row, 5)?,
+            };
+            contents.push(columns.parse()?);
+        }
+        Ok(contents)
     }
 
     /// Returns the nodes at these places, which ascend.
@@ -292,10 +334,10 @@ pub(in crate::sqlite) fn insert_node(
     Ok(())
 }
 
-/// Reads the columns of a node's identity.
-fn identity(row: &Row<'_>, thread: i64) -> rusqlite::Result<NodeRow> {
+/// Reads a row of [`NODE_COLUMNS`].
+pub(in crate::sqlite) fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
     Ok(NodeRow {
-        thread,
+        thread: row.get(11)?,
         seq: row.get(0)?,
         parent: row.get(1)?,
         id: row.get(2)?,
@@ -304,22 +346,20 @@ fn identity(row: &Row<'_>, thread: i64) -> rusqlite::Result<NodeRow> {
         role: row.get(5)?,
         status: row.get(6)?,
         sha: row.get(7)?,
-        run: None,
-        origin: String::new(),
-        at_ms: 0,
-        body: String::new(),
+        run: row.get(8)?,
+        origin: row.get(9)?,
+        at_ms: row.get(10)?,
+        body: row.get(12)?,
     })
-}
-
-/// Reads a row of [`NODE_COLUMNS`].
-pub(in crate::sqlite) fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
-    let found = identity(row, row.get(11)?)?;
-    Ok(NodeRow { run: row.get(8)?, origin: row.get(9)?, at_ms: row.get(10)?, body: row.get(12)?, ..found })
 }
 
 fn node(row: &Row<'_>) -> Result<StoredNode, TableError> {
     let feedback: Option<String> = row.get(14)?;
     Ok(node_row(row)?.into_node(row.get(13)?, feedback.as_deref())?)
+}
+
+fn optional_text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>, TableError> {
+    Ok(row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?)
 }
 
 pub(super) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, TableError> {

@@ -45,8 +45,7 @@ fn instructions_are_set_aside() {
     let merged = tree.merge(ag_ui(&["sys", "u1", "a1", "u2", "a2", "sys2", "u3"]));
     assert_eq!(merged.instructions, list(&["sys", "sys2"]));
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]));
-    let stored: Vec<Node> = Vec::new();
-    assert_eq!(merged.prompt(&stored).len(), 3, "two instructions and the new message");
+    assert_eq!(merged.prompt(Vec::new()).len(), 3, "two instructions and the new message");
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn an_unknown_conversation_becomes_a_root_of_its_own() {
     ] {
         let messages = input.messages.clone();
         let merged = tree.merge(input);
-        assert_eq!(merged.path, []);
+        assert!(merged.path.is_empty());
         assert_eq!(tree.prompt(&merged), messages.iter().map(role_and_text).collect::<Vec<_>>());
         let (last, before) = merged.nodes.split_last().expect("nodes");
         assert_eq!(last.origin, NodeOrigin::User);
