@@ -124,6 +124,9 @@ async fn show(
 
 #[cfg(test)]
 mod tests {
+    use agent_platform::memory::MemoryRecords;
+    use agent_platform::usage::MemoryUsage;
+
     use super::*;
 
     #[test]
@@ -145,5 +148,28 @@ mod tests {
         }
         let error = read_budget(BudgetKind::User, limits, Some(&zone)).expect_err("a zone of a user");
         assert!(matches!(error, CommandError::Argument { argument: "--timezone", .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_budget_keeps_its_time_zone_unless_it_is_given_another_one() {
+        let (records, usage) = (Arc::new(MemoryRecords::default()), Arc::new(MemoryUsage::default()));
+        let spawner = Arc::new(|task| drop(tokio::spawn(task)));
+        let budgets = Budgets::new(records, usage, Arc::new(SystemClock), spawner, BudgetOptions::default());
+        let (company, subject) = (CompanyId::from("c1"), (BudgetKind::Company, "c1"));
+        let limits = r#"[{"unit":"cost","amount":"50","window":"month"}]"#;
+        let zone = |name: &str| name.parse::<BudgetTimeZone>().expect("a zone");
+        let (tokyo, utc) = (zone("Asia/Tokyo"), zone("UTC"));
+        for (given, kept) in
+            [(None, None), (Some(&tokyo), Some(&tokyo)), (None, Some(&tokyo)), (Some(&utc), Some(&utc))]
+        {
+            let budget = read_budget(BudgetKind::Company, limits, given).expect("a budget");
+            set(&budgets, &company, subject, budget).await.expect("written");
+            let found = budgets.get(&company, subject.0, subject.1).await.expect("read");
+            assert_eq!(found.expect("a budget").value.timezone.as_ref(), kept);
+        }
+        let mut shown: Vec<u8> = Vec::new();
+        show(&budgets, &company, subject, &mut shown).await.expect("shown");
+        let shown = String::from_utf8(shown).expect("UTF-8");
+        assert!(shown.starts_with("timezone\tUTC\nunit\t"), "{shown}");
     }
 }
