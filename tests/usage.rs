@@ -17,6 +17,7 @@ mod disconnects;
 mod hostile;
 mod kill;
 mod prices;
+mod zones;
 
 use crate::support::{client, expect_problem, parse_events, poll_until, workspace};
 

@@ -39,7 +39,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use cron::{CronSchedule, DstPolicy, FoldPolicy, GapPolicy};
+pub use cron::{CronSchedule, DstPolicy, FoldPolicy, GapPolicy, find_time_zone};
 pub use error::{CronField, ScheduleError};
 pub(crate) use misfire::{CatchUp, catch_up};
 pub use misfire::{MisfirePolicy, OverlapPolicy};

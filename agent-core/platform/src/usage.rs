@@ -24,8 +24,9 @@ mod tools;
 
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
-    Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetUnit,
-    BudgetWindow, Budgets, DefaultLimits, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
+    Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetTimeZone,
+    BudgetUnit, BudgetWindow, Budgets, DefaultLimits, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
+    UnknownTimeZoneError,
 };
 pub use entry::{
     MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use agent_core::clock::SystemClock;
 use agent_core::ids::CompanyId;
 use agent_platform::records::Precondition;
-use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets, LimitStatus};
-use serde_json::{Value, json};
+use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, BudgetTimeZone, Budgets, LimitStatus};
+use serde_json::{Map, Value};
 
 use crate::cli::{BudgetArgs, BudgetCommand};
 use crate::config::Env;
@@ -22,9 +22,9 @@ pub(crate) async fn run(
 ) -> Result<(), CommandError> {
     let (args, change) = match command {
         BudgetCommand::Show(args) => (args, None),
-        BudgetCommand::Set { budget, limits } => {
-            let limits = read_limits(budget.kind, &limits)?;
-            (budget, Some(Some(limits)))
+        BudgetCommand::Set { budget, limits, timezone } => {
+            let read = read_budget(budget.kind, &limits, timezone.as_ref())?;
+            (budget, Some(Some(read)))
         }
         BudgetCommand::Delete(args) => (args, Some(None)),
     };
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let subject = (kind, id.as_str());
     match change {
         Some(Some(budget)) => {
-            budgets.put(&company, subject, &budget, Precondition::Any).await?;
+            set(&budgets, &company, subject, budget).await?;
             writeln!(out, "The budget of the {} {id:?} at {company} is set.", kind.as_str())?;
         }
         Some(None) => match budgets.delete(&company, subject, Precondition::Any).await? {
@@ -61,12 +61,36 @@ fn subject(kind: BudgetKind, id: Option<String>, company: &CompanyId) -> Result<
     Err(CommandError::Argument { argument: "ID", problem: problem.to_owned() })
 }
 
-fn read_limits(kind: BudgetKind, text: &str) -> Result<Budget, CommandError> {
+/// Writes a budget, which keeps its time zone unless it is given another one.
+async fn set(
+    budgets: &Budgets,
+    company: &CompanyId,
+    (kind, id): (BudgetKind, &str),
+    budget: Budget,
+) -> Result<(), CommandError> {
+    let found = budgets.get(company, kind, id).await?;
+    let condition = Precondition::unchanged_since(found.as_ref().map(|found| found.version));
+    let Budget { limits, timezone } = budget;
+    let timezone = timezone.or_else(|| found.and_then(|found| found.value.timezone));
+    budgets.put(company, (kind, id), &Budget { limits, timezone }, condition).await?;
+    Ok(())
+}
+
+fn read_budget(
+    kind: BudgetKind,
+    text: &str,
+    timezone: Option<&BudgetTimeZone>,
+) -> Result<Budget, CommandError> {
     let wrong = |problem: String| CommandError::Argument { argument: "--limits", problem };
     let limits: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
-    let body = json!({ "limits": limits });
-    let members = body.as_object().ok_or_else(|| wrong("must be an array".to_owned()))?;
-    Budget::read(kind, members).map_err(|error| wrong(format!("has a fault: {error}")))
+    let mut body = Map::from_iter([("limits".to_owned(), limits)]);
+    if let Some(zone) = timezone {
+        body.insert("timezone".to_owned(), zone.name().into());
+    }
+    Budget::read(kind, &body).map_err(|error| match error.path.as_str() {
+        "timezone" => CommandError::Argument { argument: "--timezone", problem: error.message },
+        _ => wrong(format!("has a fault: {error}")),
+    })
 }
 
 fn no_budget(kind: BudgetKind, id: &str, company: &CompanyId) -> CommandError {
@@ -81,6 +105,9 @@ async fn show(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let found = budgets.get(company, kind, id).await?.ok_or_else(|| no_budget(kind, id, company))?;
+    if let Some(zone) = &found.value.timezone {
+        writeln!(out, "timezone\t{}", zone.name())?;
+    }
     writeln!(out, "unit\twindow\tamount\tused\treserved\tresets")?;
     for status in budgets.status(company, (kind, id), &found.value).await?.limits {
         let LimitStatus { limit, used, reserved, resets_at } = status;
@@ -97,6 +124,9 @@ async fn show(
 
 #[cfg(test)]
 mod tests {
+    use agent_platform::memory::MemoryRecords;
+    use agent_platform::usage::MemoryUsage;
+
     use super::*;
 
     #[test]
@@ -107,9 +137,39 @@ mod tests {
             subject(kind, id, &company).expect_err("no subject");
         }
         for limits in ["", "{}", "[]", r#"[{"unit":"cost","amount":5,"window":"day"}]"#] {
-            read_limits(BudgetKind::Company, limits).expect_err(limits);
+            read_budget(BudgetKind::Company, limits, None).expect_err(limits);
         }
         let limits = r#"[{"unit":"cost","amount":"50","window":"month"}]"#;
-        assert_eq!(read_limits(BudgetKind::Company, limits).expect("a budget").limits.len(), 1);
+        assert_eq!(read_budget(BudgetKind::Company, limits, None).expect("a budget").limits.len(), 1);
+        let zone: BudgetTimeZone = "Europe/Berlin".parse().expect("a zone");
+        for limits in [limits, "[]"] {
+            let budget = read_budget(BudgetKind::Company, limits, Some(&zone)).expect("a budget");
+            assert_eq!(budget.timezone.as_ref(), Some(&zone));
+        }
+        let error = read_budget(BudgetKind::User, limits, Some(&zone)).expect_err("a zone of a user");
+        assert!(matches!(error, CommandError::Argument { argument: "--timezone", .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_budget_keeps_its_time_zone_unless_it_is_given_another_one() {
+        let (records, usage) = (Arc::new(MemoryRecords::default()), Arc::new(MemoryUsage::default()));
+        let spawner = Arc::new(|task| drop(tokio::spawn(task)));
+        let budgets = Budgets::new(records, usage, Arc::new(SystemClock), spawner, BudgetOptions::default());
+        let (company, subject) = (CompanyId::from("c1"), (BudgetKind::Company, "c1"));
+        let limits = r#"[{"unit":"cost","amount":"50","window":"month"}]"#;
+        let zone = |name: &str| name.parse::<BudgetTimeZone>().expect("a zone");
+        let (tokyo, utc) = (zone("Asia/Tokyo"), zone("UTC"));
+        for (given, kept) in
+            [(None, None), (Some(&tokyo), Some(&tokyo)), (None, Some(&tokyo)), (Some(&utc), Some(&utc))]
+        {
+            let budget = read_budget(BudgetKind::Company, limits, given).expect("a budget");
+            set(&budgets, &company, subject, budget).await.expect("written");
+            let found = budgets.get(&company, subject.0, subject.1).await.expect("read");
+            assert_eq!(found.expect("a budget").value.timezone.as_ref(), kept);
+        }
+        let mut shown: Vec<u8> = Vec::new();
+        show(&budgets, &company, subject, &mut shown).await.expect("shown");
+        let shown = String::from_utf8(shown).expect("UTF-8");
+        assert!(shown.starts_with("timezone\tUTC\nunit\t"), "{shown}");
     }
 }

@@ -1,7 +1,7 @@
 //! `/api/budgets/{kind}/{id}`: limits on what a company, an agent, a user, a token or a run uses.
 //!
 //! An admin of the company manages its budgets, except that of the company itself, which the operator sets on the command
-//! line (`agentd budget`).
+//! line (`agentd budget`), with the time zone of all of them.
 
 use std::sync::Arc;
 
@@ -143,7 +143,11 @@ impl CompanyBudgets {
     async fn view(&self, kind: BudgetKind, id: &str, budget: &Budget) -> Result<Value, HttpError> {
         let status = self.budgets.status(&self.company, (kind, id), budget).await?;
         let limits: Vec<Value> = status.limits.iter().map(|limit| limit_json(kind, limit)).collect();
-        Ok(json!({"kind": kind.as_str(), "id": id, "limits": limits}))
+        let mut view = json!({"kind": kind.as_str(), "id": id, "limits": limits});
+        if let Some(zone) = &budget.timezone {
+            view["timezone"] = zone.name().into();
+        }
+        Ok(view)
     }
 }
 
@@ -205,7 +209,7 @@ fn limit_schema(has_state: bool) -> Value {
         "unit": {"enum": units.map(BudgetUnit::as_str)},
         "amount": amount,
         "window": {"enum": ["minute", "day", "month", "run"], "description":
-            "Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none."},
+            "Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none."},
         "warnAt": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "description":
             "Part of the amount from which on a warning is logged."},
     });
@@ -223,9 +227,16 @@ fn limit_schema(has_state: bool) -> Value {
 
 fn budget_schema() -> Value {
     let limits = json!({"type": "array", "items": limit_schema(true)});
+    let timezone = json!({"type": "string", "description":
+        "IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent."});
     object(
         &["kind", "id", "limits"],
-        json!({"kind": {"enum": BudgetKind::ALL.map(BudgetKind::as_str)}, "id": string_schema(), "limits": limits}),
+        json!({
+            "kind": {"enum": BudgetKind::ALL.map(BudgetKind::as_str)},
+            "id": string_schema(),
+            "limits": limits,
+            "timezone": timezone,
+        }),
     )
 }
 

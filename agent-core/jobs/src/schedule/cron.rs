@@ -99,7 +99,7 @@ impl CronSchedule {
     /// [`ScheduleError`] if the expression cannot be parsed or the zone is unknown. Expressions that never fire are
     /// accepted.
     pub fn new(expression: &str, zone_name: &str, dst: DstPolicy) -> Result<Self, ScheduleError> {
-        let zone = zone(zone_name)?;
+        let zone = find_time_zone(zone_name)?;
         let (expression, pattern) = parse_cached(expression.trim())?;
         Ok(Self { expression, pattern, zone, dst })
     }
@@ -217,8 +217,11 @@ fn parse_cached(expression: &str) -> Result<(Arc<str>, Arc<CronBits>), ScheduleE
     Ok((expression, pattern))
 }
 
-/// Looks up a zone by its IANA name.
-pub(super) fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
+/// Looks up a zone by its IANA name, in any case, of at most 64 bytes.
+///
+/// # Errors
+/// [`ScheduleError::UnknownZone`] if the database has no zone of this name, or one that differs between machines.
+pub fn find_time_zone(name: &str) -> Result<TimeZone, ScheduleError> {
     let known = Some(name)
         .filter(|name| name.len() <= MAX_ZONE_NAME_BYTES)
         .and_then(|name| TimeZone::get(name).ok())

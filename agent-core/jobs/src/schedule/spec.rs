@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cron::{CronSchedule, DstPolicy, zone};
+use super::cron::{CronSchedule, DstPolicy, find_time_zone};
 use super::error::ScheduleError;
 use super::{Schedule, ceil_to_millis};
 
@@ -59,7 +59,7 @@ impl ScheduleSpec {
     pub fn resolve(&self, now: Timestamp) -> Result<Schedule, ScheduleError> {
         self.check_exactly_one_kind()?;
         let zone_name = self.timezone.as_deref();
-        let named_zone = zone_name.map(zone).transpose()?;
+        let named_zone = zone_name.map(find_time_zone).transpose()?;
         if let Some(text) = &self.execute_at {
             let time = ceil_to_millis(read_time(text, named_zone)?);
             return check_in_range(time, now).map(Schedule::At);

@@ -3,7 +3,6 @@ use proptest::prelude::*;
 use proptest::string::string_regex;
 use serde_json::{Value, json};
 
-use super::cron::zone;
 use super::*;
 
 fn at(text: &str) -> Timestamp {
@@ -91,7 +90,7 @@ fn documented_examples_are_true() {
 }
 
 fn on_day_in_berlin(schedule: &Schedule, day: &str) -> Vec<String> {
-    let zone = zone("Europe/Berlin").expect("a zone");
+    let zone = find_time_zone("Europe/Berlin").expect("a zone");
     let day: jiff::civil::Date = format!("2026-{day}").parse().expect("a day");
     let start = day.to_zoned(zone.clone()).expect("midnight").timestamp();
     following(schedule, start - SignedDuration::from_secs(1))

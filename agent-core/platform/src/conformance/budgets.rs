@@ -59,8 +59,9 @@ fn company() -> CompanyId {
 }
 
 fn budget() -> Budget {
-    let limits = json!({"limits": [{"unit": "tokens", "amount": AMOUNT, "window": "month"}]});
-    Budget::read(BudgetKind::Company, limits.as_object().expect("an object")).expect("a budget")
+    let limits = json!([{"unit": "tokens", "amount": AMOUNT, "window": "month"}]);
+    let body = json!({"limits": limits, "timezone": "Asia/Kolkata"});
+    Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("a budget")
 }
 
 async fn set_budget(process: &UsageRecorder) {

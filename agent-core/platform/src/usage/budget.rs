@@ -9,7 +9,8 @@
 //!
 //! [`DefaultLimits`] hold for a company's runs and a run's tool calls where no budget limits them.
 //!
-//! Windows are those of UTC, as the ledger's days are. A meter begins with what the ledger has of its window.
+//! Days and months are those of the company's time zone, which its own budget has ([`BudgetTimeZone`]). A meter begins with what
+//! the ledger has of the days of UTC that its window has touched.
 
 mod batch;
 mod deadline;
@@ -24,13 +25,15 @@ mod service;
 mod state;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use defaults::DefaultLimits;
-pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, InvalidBudgetError, MAX_LIMITS};
+pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, InvalidBudgetError, MAX_LIMITS};
 pub use meter::LimitStatus;
 pub use refusal::BudgetExceededError;
 pub use service::{BudgetOptions, BudgetStatus, Budgets};
 pub use state::Hold;
+pub use window::{BudgetTimeZone, BudgetWindow, UnknownTimeZoneError};
 
 pub(super) use deadline::with_deadline;
 pub(super) use demand::CallDemand;

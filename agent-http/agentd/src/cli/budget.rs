@@ -1,7 +1,7 @@
 //! Arguments of `agentd budget`.
 
 use agent_core::ids::CompanyId;
-use agent_platform::usage::BudgetKind;
+use agent_platform::usage::{BudgetKind, BudgetTimeZone};
 use clap::{Args, Subcommand};
 
 use super::ConfigFileArg;
@@ -19,6 +19,10 @@ pub(crate) enum BudgetCommand {
         /// JSON array of limits, such as [{"unit":"cost","amount":"50","window":"month"}].
         #[arg(long, value_name = "JSON")]
         limits: String,
+        /// IANA time zone of the days and months of all budgets of a company, such as Europe/Berlin, which its own budget has. UTC at
+        /// first; that of the budget before if absent.
+        #[arg(long, value_name = "ZONE")]
+        timezone: Option<BudgetTimeZone>,
     },
     /// Delete a budget.
     Delete(BudgetArgs),

@@ -13,7 +13,7 @@ use super::demand::AppliedLimit;
 use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
 use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement};
-use super::{BudgetExceededError, BudgetLimit};
+use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone};
 use crate::records::{Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
 
 /// Maximum numbers of admissions and of settlements in a commit.
@@ -191,7 +191,7 @@ impl BudgetState {
         loop {
             let Some(found) = self.records.get_as::<MeterState>(&key).await? else { return Ok(()) };
             let now = self.now();
-            let meter = found.value.at(applied.limit.window, now);
+            let meter = found.value.at(applied.limit.window, &applied.zone, now);
             let used = self.used_before(company_id, applied, now).await?;
             if used <= meter.used {
                 return Ok(());
@@ -221,6 +221,8 @@ impl BudgetState {
 /// Meters and reservations that a commit changes.
 struct Batch {
     now: Timestamp,
+    /// Zone of the company, in which reservations are settled.
+    zone: BudgetTimeZone,
     company_id: CompanyId,
     meters: BTreeMap<String, LoadedMeter>,
     reservations: HashMap<String, (Key, u64, BudgetReservation)>,
@@ -261,6 +263,11 @@ impl Batch {
         limits.extend(demands.map(|(applied, _)| (applied.meter.clone(), Some(applied))));
         let metered = limits.keys().map(|id| keys.0.key(id.clone())).collect::<Result<Vec<_>, _>>()?;
         let found = state.records.get_many_as::<MeterState>(&metered).await?;
+        let requested = admissions.iter().flat_map(|admission| &admission.demands).next();
+        let zone = match requested {
+            Some((applied, _)) => applied.zone.clone(),
+            None => state.zone(company_id).await?,
+        };
         let now = state.now();
         let mut meters = BTreeMap::new();
         for ((id, applied), found) in limits.into_iter().zip(found) {
@@ -268,7 +275,7 @@ impl Batch {
                 (Some(found), _) => (Some(found.version), found.value),
                 (None, Some(applied)) => {
                     let used = state.used_before(company_id, applied, now).await?;
-                    (None, MeterState::beginning(&applied.limit, now, used))
+                    (None, MeterState::beginning(&applied.limit, &applied.zone, now, used))
                 }
                 // The meter was deleted, and with it what was reserved.
                 (None, None) => continue,
@@ -276,7 +283,7 @@ impl Batch {
             meters.insert(id, LoadedMeter { version, state, is_changed: false });
         }
         let company_id = company_id.clone();
-        Ok(Self { now, company_id, meters, reservations, writes: Vec::new(), keys })
+        Ok(Self { now, zone, company_id, meters, reservations, writes: Vec::new(), keys })
     }
 
     /// Replaces what was reserved by what was used. A reservation that is not found is settled already.
@@ -286,8 +293,9 @@ impl Batch {
         };
         for held in &reservation.held {
             let Some(meter) = self.meters.get_mut(&held.meter) else { continue };
-            meter.state = meter.state.at(held.window, self.now);
-            let used = settlement.used.amount(held, meter.state.started_ms(self.now));
+            meter.state = meter.state.at(held.window, &self.zone, self.now);
+            let used =
+                settlement.used.amount(held, meter.state.started_ms(held.window, &self.zone, self.now));
             if used > held.amount {
                 tracing::warn!(
                     company_id = %self.company_id,
@@ -310,7 +318,7 @@ impl Batch {
         let mut output = admission.output.wanted;
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
-            meter.state = meter.state.at(applied.limit.window, self.now);
+            meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
             let left = meter.state.left(&applied.limit);
             let least = demand.amount(admission.output.least);
             if least > left {

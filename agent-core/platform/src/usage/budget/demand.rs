@@ -2,11 +2,10 @@
 
 use agent_core::ids::{AgentId, UserId};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use super::super::{ModelPrice, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX};
-use super::meter::{MeterState, first_day};
-use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
+use super::meter::MeterState;
+use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, BudgetUnit, BudgetWindow};
 
 /// Numbers of output tokens that a request can be admitted with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,19 +23,22 @@ pub(super) struct AppliedLimit {
     pub(super) kind: BudgetKind,
     pub(super) subject: String,
     pub(super) limit: BudgetLimit,
+    /// Zone of the company.
+    pub(super) zone: BudgetTimeZone,
     pub(super) meter: String,
 }
 
 impl AppliedLimit {
-    pub(super) fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit) -> Self {
+    pub(super) fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit, zone: &BudgetTimeZone) -> Self {
         let window = limit.window.map_or("", BudgetWindow::as_str);
         let meter = format!("{}/{window}/{}/{subject}", limit.unit.as_str(), kind.as_str());
-        Self { kind, subject: subject.to_owned(), limit, meter }
+        Self { kind, subject: subject.to_owned(), limit, zone: zone.clone(), meter }
     }
 
-    /// Returns the query of what the ledger has of the current window; `None` if the ledger has nothing of it.
+    /// Returns the query of what the ledger has of the days of UTC that the current window has touched; `None` if the ledger
+    /// has nothing of it.
     pub(super) fn ledger_query(&self, now: Timestamp) -> Option<UsageQuery> {
-        let (from, to) = (first_day(self.limit.window, now)?, TimeZone::UTC.to_datetime(now).date());
+        let (from, to) = self.zone.utc_days(self.limit.window, now)?;
         let mut filter = UsageFilter { from, to, agent: None, user: None };
         match self.kind {
             BudgetKind::Company => {}
@@ -55,7 +57,7 @@ impl AppliedLimit {
         BudgetExceededError {
             used: meter.total_used(),
             reserved: meter.reserved,
-            resets_at: meter.resets_at(self.limit.window),
+            resets_at: meter.resets_at(self.limit.window, &self.zone),
             ..BudgetExceededError::new(self.kind, self.limit, now)
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::NanoUsd;
+use super::{BudgetTimeZone, BudgetWindow};
 
 /// Maximum number of limits in a budget.
 pub const MAX_LIMITS: usize = 16;
@@ -102,32 +103,6 @@ impl BudgetUnit {
     }
 }
 
-/// Period for which a limit holds, after which its meter begins again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BudgetWindow {
-    /// The last half to whole minute, by two halves.
-    Minute,
-    /// A day of UTC.
-    Day,
-    /// A month of UTC.
-    Month,
-    /// A run.
-    Run,
-}
-
-impl BudgetWindow {
-    /// Returns the name in keys and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Minute => "minute",
-            Self::Day => "day",
-            Self::Month => "month",
-            Self::Run => "run",
-        }
-    }
-}
-
 /// Limit of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "LimitJson", into = "LimitJson")]
@@ -218,6 +193,10 @@ impl BudgetLimit {
 pub struct Budget {
     /// The limits, all of which hold.
     pub limits: Vec<BudgetLimit>,
+    /// Zone whose days and months are the windows of all budgets of the company; of a company's own budget alone. UTC if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<BudgetTimeZone>,
 }
 
 /// Error of a budget that is not valid.
@@ -242,14 +221,18 @@ impl Budget {
     /// # Errors
     /// The first member that is not valid.
     pub fn read(kind: BudgetKind, body: &serde_json::Map<String, Value>) -> Result<Self, InvalidBudgetError> {
-        if let Some(name) = body.keys().find(|name| *name != "limits") {
+        if let Some(name) = body.keys().find(|name| !["limits", "timezone"].contains(&name.as_str())) {
             return Err(InvalidBudgetError::new(name, "is not a member of budgets"));
         }
+        let timezone = body.get("timezone").map(|given| read_timezone(kind, given)).transpose()?;
         let Some(Value::Array(given)) = body.get("limits") else {
             return Err(InvalidBudgetError::new("limits", "must be an array"));
         };
-        if given.is_empty() || given.len() > MAX_LIMITS {
-            return Err(InvalidBudgetError::new("limits", format!("must have 1 to {MAX_LIMITS} limits")));
+        // A company may have a time zone for the budgets of others alone.
+        let least = usize::from(timezone.is_none());
+        if !(least..=MAX_LIMITS).contains(&given.len()) {
+            let range = format!("must have {least} to {MAX_LIMITS} limits");
+            return Err(InvalidBudgetError::new("limits", range));
         }
         let mut limits: Vec<BudgetLimit> = Vec::with_capacity(given.len());
         for (place, limit) in given.iter().enumerate() {
@@ -269,13 +252,23 @@ impl Budget {
             }
             limits.push(limit);
         }
-        Ok(Self { limits })
+        Ok(Self { limits, timezone })
     }
 
     /// Returns the JSON form.
     pub fn to_json(&self) -> Value {
         json!(self)
     }
+}
+
+/// Reads the zone of the budget of a subject of a kind.
+fn read_timezone(kind: BudgetKind, given: &Value) -> Result<BudgetTimeZone, InvalidBudgetError> {
+    let fault = |message: String| InvalidBudgetError::new("timezone", message);
+    if kind != BudgetKind::Company {
+        return Err(fault("is for the budget of a company, and holds for all of its budgets".to_owned()));
+    }
+    let name = given.as_str().ok_or_else(|| fault("must be a string".to_owned()))?;
+    name.parse::<BudgetTimeZone>().map_err(|error| fault(error.to_string()))
 }
 
 #[cfg(test)]
@@ -302,6 +295,33 @@ mod tests {
             {"unit": "wallMs", "amount": 300_000, "window": "run"},
         ]);
         assert_eq!(read(BudgetKind::Run, &run).expect("a budget").to_json()["limits"], run);
+    }
+
+    #[test]
+    fn the_budget_of_a_company_may_have_a_time_zone() {
+        let limit = json!({"unit": "tokens", "amount": 1, "window": "day"});
+        let read = |kind, body: Value| Budget::read(kind, body.as_object().expect("an object"));
+        for (limits, shown) in [(json!([limit]), "Asia/Kolkata"), (json!([]), "UTC")] {
+            let body = json!({"limits": limits, "timezone": shown});
+            let budget = read(BudgetKind::Company, body.clone()).expect("a budget");
+            assert_eq!(budget.to_json(), body);
+            let stored: Budget = serde_json::from_value(body).expect("the stored form");
+            assert_eq!(stored, budget);
+        }
+        // A record of a version without time zones.
+        let stored: Budget = serde_json::from_value(json!({"limits": [limit]})).expect("the stored form");
+        assert_eq!((stored.timezone.as_ref(), stored.to_json()), (None, json!({"limits": [limit]})));
+        for (kind, zone) in [
+            (BudgetKind::Company, json!("Mars/Olympus")),
+            (BudgetKind::Company, json!("")),
+            (BudgetKind::Company, json!(2)),
+            (BudgetKind::Company, Value::Null),
+            (BudgetKind::Agent, json!("Europe/Berlin")),
+            (BudgetKind::Run, json!("UTC")),
+        ] {
+            let error = read(kind, json!({"limits": [limit], "timezone": zone})).expect_err("a fault");
+            assert_eq!(error.path, "timezone", "{zone}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! State of a limit in its current window.
 
+use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetLimit, BudgetWindow};
+use super::{BudgetLimit, BudgetTimeZone, BudgetWindow};
 
 /// Name of the platform's collection of meters. Nested collections: the company.
 pub(in crate::usage) const METERS: &str = "budgetMeters";
@@ -30,7 +30,8 @@ const HALF_MINUTE_MS: i64 = 30_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::usage) struct MeterState {
-    /// Start of the window, in milliseconds since 1970-01-01; 0 for one without an end.
+    /// Start of the window, in milliseconds since 1970-01-01; 0 for one without an end. Of a day or month it is the midnight of its
+    /// first day in UTC, whatever the company's zone: it stands for the date.
     pub(super) start_ms: i64,
     /// Amount used in the window.
     pub(super) used: i64,
@@ -43,14 +44,14 @@ pub(in crate::usage) struct MeterState {
 
 impl MeterState {
     /// Creates the state of a window that begins with a used amount.
-    pub(super) fn beginning(limit: &BudgetLimit, now: Timestamp, used: i64) -> Self {
-        Self { start_ms: start_ms(limit.window, now), used, previous: 0, reserved: 0 }
+    pub(super) fn beginning(limit: &BudgetLimit, zone: &BudgetTimeZone, now: Timestamp, used: i64) -> Self {
+        Self { start_ms: start_ms(limit.window, zone, now), used, previous: 0, reserved: 0 }
     }
 
-    /// Returns the state at a time. What is reserved stays reserved in the next window. A clock that was set back does not
-    /// begin an earlier window again.
-    pub(super) fn at(self, window: Option<BudgetWindow>, now: Timestamp) -> Self {
-        let start_ms = start_ms(window, now);
+    /// Returns the state at a time. What is reserved stays reserved in the next window. A clock that was set back and a zone
+    /// where it is an earlier day do not begin an earlier window again.
+    pub(super) fn at(self, window: Option<BudgetWindow>, zone: &BudgetTimeZone, now: Timestamp) -> Self {
+        let start_ms = start_ms(window, zone, now);
         if start_ms <= self.start_ms {
             return self;
         }
@@ -60,9 +61,27 @@ impl MeterState {
     }
 
     /// Returns the time since which calls count, in milliseconds since 1970-01-01: the start of the window. Where that is in
-    /// the future, because a clock was set back or another process's is ahead, every call counts.
-    pub(super) fn started_ms(&self, now: Timestamp) -> i64 {
-        if self.start_ms > now.as_millisecond() { i64::MIN } else { self.start_ms }
+    /// the future, because a clock was set back, another process's is ahead or the zone was changed, every call counts.
+    pub(super) fn started_ms(
+        &self,
+        window: Option<BudgetWindow>,
+        zone: &BudgetTimeZone,
+        now: Timestamp,
+    ) -> i64 {
+        let first_day = self.first_day(window).and_then(|day| zone.start_of(day));
+        let start_ms = first_day.map_or(self.start_ms, Timestamp::as_millisecond);
+        if start_ms > now.as_millisecond() { i64::MIN } else { start_ms }
+    }
+
+    /// Returns the first day of a window of days; `None` for other windows.
+    fn first_day(&self, window: Option<BudgetWindow>) -> Option<Date> {
+        match window? {
+            BudgetWindow::Day | BudgetWindow::Month => {
+                let midnight = Timestamp::from_millisecond(self.start_ms).ok()?;
+                Some(TimeZone::UTC.to_datetime(midnight).date())
+            }
+            BudgetWindow::Minute | BudgetWindow::Run => None,
+        }
     }
 
     /// Returns the amount that is used.
@@ -76,39 +95,26 @@ impl MeterState {
     }
 
     /// Returns the end of the window; `None` if it has none.
-    pub(super) fn resets_at(&self, window: Option<BudgetWindow>) -> Option<Timestamp> {
-        let start = Timestamp::from_millisecond(self.start_ms).ok()?;
-        let day = || TimeZone::UTC.to_datetime(start).date();
+    pub(super) fn resets_at(&self, window: Option<BudgetWindow>, zone: &BudgetTimeZone) -> Option<Timestamp> {
         match window? {
             BudgetWindow::Minute => Timestamp::from_millisecond(self.start_ms + 2 * HALF_MINUTE_MS).ok(),
-            BudgetWindow::Day => midnight(day().saturating_add(1.day())),
-            BudgetWindow::Month => midnight(day().first_of_month().saturating_add(1.month())),
-            BudgetWindow::Run => None,
+            _ => zone.end_of(window, self.first_day(window)?),
         }
     }
 }
 
-/// Returns the first day of the current window of days; `None` for other windows.
-pub(super) fn first_day(window: Option<BudgetWindow>, now: Timestamp) -> Option<Date> {
-    let today = TimeZone::UTC.to_datetime(now).date();
-    match window? {
-        BudgetWindow::Day => Some(today),
-        BudgetWindow::Month => Some(today.first_of_month()),
-        BudgetWindow::Minute | BudgetWindow::Run => None,
-    }
-}
-
-fn start_ms(window: Option<BudgetWindow>, now: Timestamp) -> i64 {
+fn start_ms(window: Option<BudgetWindow>, zone: &BudgetTimeZone, now: Timestamp) -> i64 {
     match window {
         Some(BudgetWindow::Minute) => {
             now.as_millisecond().div_euclid(HALF_MINUTE_MS).saturating_mul(HALF_MINUTE_MS)
         }
-        window => first_day(window, now).and_then(midnight).map_or(0, Timestamp::as_millisecond),
+        window => {
+            let midnight = zone
+                .first_day(window, now)
+                .and_then(|day| TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).ok());
+            midnight.map_or(0, Timestamp::as_millisecond)
+        }
     }
-}
-
-fn midnight(day: Date) -> Option<Timestamp> {
-    TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).ok()
 }
 
 #[cfg(test)]
@@ -118,6 +124,10 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
+    }
+
+    fn utc() -> BudgetTimeZone {
+        BudgetTimeZone::default()
     }
 
     fn limit(window: BudgetWindow) -> BudgetLimit {
@@ -133,11 +143,11 @@ mod tests {
             (BudgetWindow::Month, Some("2027-01-01T00:00:00Z")),
             (BudgetWindow::Run, None),
         ] {
-            let meter = MeterState::beginning(&limit(window), now, 4);
-            assert_eq!(meter.resets_at(Some(window)), end.map(at), "{window:?}");
+            let meter = MeterState::beginning(&limit(window), &utc(), now, 4);
+            assert_eq!(meter.resets_at(Some(window), &utc()), end.map(at), "{window:?}");
             let meter = MeterState { reserved: 3, ..meter };
             assert_eq!(meter.left(&limit(window)), 3);
-            let next = meter.at(Some(window), at("2027-01-01T00:00:00Z"));
+            let next = meter.at(Some(window), &utc(), at("2027-01-01T00:00:00Z"));
             let left = if end.is_none() || window == BudgetWindow::Minute { 3 } else { 7 };
             assert_eq!((next.left(&limit(window)), next.reserved), (left, 3), "{window:?}");
         }
@@ -146,15 +156,15 @@ mod tests {
     #[test]
     fn a_minute_slides_by_its_halves() {
         let (window, limit) = (Some(BudgetWindow::Minute), limit(BudgetWindow::Minute));
-        let first = MeterState::beginning(&limit, at("2026-01-01T00:00:29Z"), 8);
-        assert_eq!(first.at(window, at("2026-01-01T00:00:31Z")).left(&limit), 2);
-        assert_eq!(first.at(window, at("2026-01-01T00:01:00Z")).left(&limit), 10);
+        let first = MeterState::beginning(&limit, &utc(), at("2026-01-01T00:00:29Z"), 8);
+        assert_eq!(first.at(window, &utc(), at("2026-01-01T00:00:31Z")).left(&limit), 2);
+        assert_eq!(first.at(window, &utc(), at("2026-01-01T00:01:00Z")).left(&limit), 10);
     }
 
     #[test]
     fn a_clock_that_is_set_back_gives_nothing_back() {
         let (window, limit) = (Some(BudgetWindow::Day), limit(BudgetWindow::Day));
-        let meter = MeterState::beginning(&limit, at("2026-03-02T00:00:01Z"), 8);
-        assert_eq!(meter.at(window, at("2026-03-01T23:59:59Z")), meter);
+        let meter = MeterState::beginning(&limit, &utc(), at("2026-03-02T00:00:01Z"), 8);
+        assert_eq!(meter.at(window, &utc(), at("2026-03-01T23:59:59Z")), meter);
     }
 }

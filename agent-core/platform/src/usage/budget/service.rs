@@ -17,14 +17,11 @@ use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
 use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
-use super::state::{Admission, Admitted, BudgetError, BudgetState, Hold};
+use super::state::{Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, budget_key};
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
 use crate::user_rates::UserRates;
-
-/// Name of a company's collection of budgets.
-const BUDGETS: &str = "budgets";
 
 /// Times of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,8 +162,13 @@ impl Budgets {
         let is_new = |limit: &&BudgetLimit| {
             !before.iter().flatten().any(|had| (had.unit, had.window) == (limit.unit, limit.window))
         };
-        for limit in budget.limits.iter().filter(is_new) {
-            self.state.renew(company, &AppliedLimit::new(kind, subject, *limit)).await?;
+        let new_limits: Vec<_> = budget.limits.iter().filter(is_new).collect();
+        if new_limits.is_empty() {
+            return Ok(version);
+        }
+        let zone = self.state.zone(company).await?;
+        for limit in new_limits {
+            self.state.renew(company, &AppliedLimit::new(kind, subject, *limit, &zone)).await?;
         }
         Ok(version)
     }
@@ -194,8 +196,9 @@ impl Budgets {
         (kind, subject): (BudgetKind, &str),
         budget: &Budget,
     ) -> Result<BudgetStatus, StoreError> {
+        let zone = self.state.zone(company).await?;
         let applied: Vec<AppliedLimit> =
-            budget.limits.iter().map(|limit| AppliedLimit::new(kind, subject, *limit)).collect();
+            budget.limits.iter().map(|limit| AppliedLimit::new(kind, subject, *limit, &zone)).collect();
         let meters = Collection::of_platform(METERS)?.within(company)?;
         let keys =
             applied.iter().map(|limit| meters.key(limit.meter.clone())).collect::<Result<Vec<_>, _>>()?;
@@ -205,17 +208,17 @@ impl Budgets {
         for (applied, found) in applied.iter().zip(found) {
             let window = applied.limit.window;
             let meter = match found {
-                Some(found) => found.value.at(window, now),
+                Some(found) => found.value.at(window, &zone, now),
                 None => {
                     let used = self.state.used_before(company, applied, now).await?;
-                    MeterState::beginning(&applied.limit, now, used)
+                    MeterState::beginning(&applied.limit, &zone, now, used)
                 }
             };
             limits.push(LimitStatus {
                 limit: applied.limit,
                 used: meter.total_used(),
                 reserved: meter.reserved,
-                resets_at: meter.resets_at(window),
+                resets_at: meter.resets_at(window, &zone),
             });
         }
         Ok(BudgetStatus { kind, subject: subject.to_owned(), limits })
@@ -272,11 +275,14 @@ impl Budgets {
             return Ok(Vec::new());
         }
         let found = self.state.records.get_many_as::<Budget>(&keys).await?;
+        let budgets: Vec<Budget> =
+            found.into_iter().map(|found| found.map(|found| found.value).unwrap_or_default()).collect();
+        // That of the company is the only one with a zone.
+        let zone = budgets.iter().find_map(|budget| budget.timezone.clone()).unwrap_or_default();
         let mut applied = Vec::new();
-        for ((kind, subject), found) in subjects.into_iter().zip(found) {
-            let limits = found.map(|found| found.value.limits).unwrap_or_default();
-            let limits = limits.into_iter().filter(|limit| units.contains(&limit.unit));
-            applied.extend(limits.map(|limit| AppliedLimit::new(kind, subject, limit)));
+        for ((kind, subject), budget) in subjects.into_iter().zip(budgets) {
+            let limits = budget.limits.into_iter().filter(|limit| units.contains(&limit.unit));
+            applied.extend(limits.map(|limit| AppliedLimit::new(kind, subject, limit, &zone)));
         }
         Ok(applied)
     }
@@ -386,10 +392,6 @@ impl Budgets {
     pub(in crate::usage) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         self.state.settle(settlements).await
     }
-}
-
-fn budget_key(company: &CompanyId, kind: BudgetKind, subject: &str) -> Result<Key, StoreError> {
-    Key::new(company.clone(), BUDGETS, format!("{}/{subject}", kind.as_str()))
 }
 
 fn store_error(error: StoreError) -> AgentError {

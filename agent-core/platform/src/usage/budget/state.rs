@@ -13,9 +13,17 @@ use jiff::Timestamp;
 use super::super::{UsageEntry, UsageStore};
 use super::demand::{AppliedLimit, Demand, OutputRange};
 use super::reservation::{RequestedCall, UsedAmounts};
-use super::{BudgetExceededError, Settlement};
-use crate::records::Records;
+use super::{Budget, BudgetExceededError, BudgetKind, BudgetTimeZone, Settlement};
+use crate::records::{Key, Records, RecordsExt};
 use crate::spawner::Spawner;
+
+/// Name of a company's collection of budgets.
+pub(super) const BUDGETS: &str = "budgets";
+
+/// Returns the key of the budget of a subject.
+pub(super) fn budget_key(company: &CompanyId, kind: BudgetKind, subject: &str) -> Result<Key, StoreError> {
+    Key::new(company.clone(), BUDGETS, format!("{}/{subject}", kind.as_str()))
+}
 
 /// State that the tasks of the companies share with the requests.
 pub(super) struct BudgetState {
@@ -104,6 +112,15 @@ impl BudgetState {
     /// Returns the current time.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::try_from(self.clock.now()).unwrap_or(Timestamp::MIN)
+    }
+
+    /// Returns the time zone of a company, which its own budget has. A company whose id cannot be a key has no budget.
+    pub(super) async fn zone(&self, company_id: &CompanyId) -> Result<BudgetTimeZone, StoreError> {
+        let Ok(key) = budget_key(company_id, BudgetKind::Company, company_id.as_str()) else {
+            return Ok(BudgetTimeZone::default());
+        };
+        let found = self.records.get_as::<Budget>(&key).await?;
+        Ok(found.and_then(|found| found.value.timezone).unwrap_or_default())
     }
 
     /// Adds what waits for the next commit of a company to what its task has. Ends the queue and returns false if there is

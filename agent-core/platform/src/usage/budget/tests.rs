@@ -23,6 +23,7 @@ use crate::spawner::Spawner;
 use crate::user_rates::{SessionLimits, UserRates};
 
 mod hostile;
+mod zones;
 
 const COMPANY: &str = "acme";
 /// Prices with which a token of input costs 1,000 nano-dollars, and one of output 10,000.

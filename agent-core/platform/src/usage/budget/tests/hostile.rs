@@ -22,7 +22,7 @@ fn at(time: &str) -> SystemTime {
 
 impl Installation {
     /// Returns an installation at a time.
-    fn at(time: &str) -> Self {
+    pub(super) fn at(time: &str) -> Self {
         Self { clock: ManualClock::at(at(time)), ..Self::new() }
     }
 
@@ -40,7 +40,7 @@ impl Installation {
     }
 
     /// Returns input and output tokens and the cost in the sums of each day.
-    async fn days(&self) -> Vec<(String, u64, i64)> {
+    pub(super) async fn days(&self) -> Vec<(String, u64, i64)> {
         let filter = UsageFilter { from: Date::ZERO, to: Date::MAX, agent: None, user: None };
         let query = UsageQuery { filter, group_by: vec![UsageDimension::Day], after: None, limit: 100 };
         let page = self.usage.usage(&CompanyId::from(COMPANY), &query).await.expect("usage is read");
