@@ -94,8 +94,10 @@ export class ChatRun {
     this.#cancelRun = cancelRun;
     this.#attach = attach;
     if (signal?.aborted) this.#abort.abort(signal.reason);
-    signal?.addEventListener('abort', () => this.#abort.abort(signal.reason), { once: true });
-    this.result = this.#read(open, onEvent, onBatch);
+    // A signal of the caller may outlive many runs, and must not keep them.
+    const onAbort = () => this.#abort.abort(signal?.reason);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    this.result = this.#read(open, onEvent, onBatch).finally(() => signal?.removeEventListener('abort', onAbort));
     // Who only iterates sees the error there.
     this.result.catch(() => {});
   }

@@ -174,6 +174,7 @@ export async function open(agent, id) {
   runs.value = new Map();
   head.value = undefined;
   live.value = undefined;
+  isLoading.value = false;
   loadError.value = undefined;
   heldMessage.value = undefined;
   decisionError.value = undefined;
@@ -242,7 +243,8 @@ async function reload(id) {
   } catch (error) {
     if (threadId.value === id) loadError.value = error;
   } finally {
-    isLoading.value = false;
+    // Another thread that is being loaded says itself when it is there.
+    if (threadId.value === id) isLoading.value = false;
   }
 }
 
@@ -442,9 +444,16 @@ export function stop() {
 
 /** Selects the branch of a node. */
 export async function select(node) {
-  const { data } = await call('PATCH /api/threads/{id}', { params: { id: threadId.value }, body: { head: node.id } });
-  head.value = data.head;
-  await reload(threadId.value);
+  const id = threadId.value;
+  try {
+    await call('PATCH /api/threads/{id}', { params: { id }, body: { head: node.id } });
+  } catch (error) {
+    if (threadId.value === id) loadError.value = error;
+    return;
+  }
+  // The user may have gone on to another thread, or have sent a message.
+  if (threadId.value !== id || live.value) return;
+  await reload(id);
   promptVersion.value += 1;
 }
 
