@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
-import { ask, launch, pageTests, visit } from './support.js';
+import { ask, launch, link, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -22,7 +22,7 @@ async function hold(page, method, pattern) {
     held.count += 1;
     begin();
     await released;
-    return route.fallback();
+    return route.fallback().catch(() => {});
   });
   return held;
 }
@@ -37,7 +37,7 @@ inPage('an alternative of a thread that is left changes nothing in the next one'
   await isIdle(page);
   await page.evaluate(() => {
     globalThis.alerts = [];
-    new MutationObserver(() => alerts.push(...[...document.querySelectorAll('[role=alert]')].map(({ textContent }) => textContent)))
+    new MutationObserver(() => alerts.push(...[...document.querySelectorAll('.conversation [role=alert]')].map(({ textContent }) => textContent)))
       .observe(document.body, { childList: true, subtree: true });
   });
   const patch = await hold(page, 'PATCH', '**/api/threads/*');
@@ -82,5 +82,19 @@ inPage('a page that is shown again and again asks once at a time', async (page) 
   });
   assert.equal(status, 200);
   assert.equal(approvals.count, 1);
+  const answered = page.waitForResponse('**/api/approvals?*');
   approvals.release();
+  await answered;
+});
+
+inPage('what a user has written is not there for the next one who signs in in the same page', async (page) => {
+  await visit(page, 'chat/text');
+  await page.locator('#composer').fill('A draft of the first user');
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('textbox', { name: 'Link or code' }).fill(await link('u2'));
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.locator('.account-name', { hasText: 'u2' }).waitFor();
+  await visit(page, 'chat/text');
+  assert.equal(await page.locator('#composer').inputValue(), '');
 });

@@ -1,8 +1,8 @@
 /** The open conversation: its messages as the server keeps them, and the run in progress. */
 
 import { AgentdError } from '../client/index.js';
-import { computed, signal } from '../vendor/ui.js';
-import { withFiles } from './attachments.js';
+import { computed, effect, signal } from '../vendor/ui.js';
+import { attachments, withFiles } from './attachments.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, has, replaceRoute, session, status } from './store.js';
 
@@ -162,13 +162,8 @@ export const unanswered = computed(() => {
   return error && { error, node: last };
 });
 
-/** Shows an agent with a thread, or with a new one. */
-export async function open(agent, id) {
-  if (agentId.value === agent && threadId.value === id) return;
-  if (agentId.value !== agent) context.todoListId.value = '';
-  leave();
-  agentId.value = agent;
-  threadId.value = id;
+/** Removes the thread that was shown. */
+function clear() {
   thread.value = undefined;
   nodes.value = [];
   runs.value = new Map();
@@ -179,6 +174,16 @@ export async function open(agent, id) {
   heldMessage.value = undefined;
   decisionError.value = undefined;
   inspected.value = undefined;
+}
+
+/** Shows an agent with a thread, or with a new one. */
+export async function open(agent, id) {
+  if (agentId.value === agent && threadId.value === id) return;
+  if (agentId.value !== agent) context.todoListId.value = '';
+  leave();
+  agentId.value = agent;
+  threadId.value = id;
+  clear();
   promptVersion.value += 1;
   if (!id || !has('threads')) return;
   await reload(id);
@@ -496,3 +501,27 @@ export async function inspect(runId) {
 
 /** Grows when the list of threads changes. */
 export const threadsVersion = signal(0);
+
+/** Removes all that a user has written or read. */
+function forgetUser() {
+  leave();
+  clear();
+  agentId.value = undefined;
+  threadId.value = undefined;
+  draft.value = '';
+  attachments.value = [];
+  context.page.value = '';
+  context.blocks.value = '';
+  context.todoListId.value = '';
+}
+
+/** User who has signed in last. */
+let lastUser;
+
+// Another user may sign in, in the same page.
+effect(() => {
+  if (!session.value) return;
+  const user = JSON.stringify([session.value.companyId, session.value.userId]);
+  if (lastUser !== undefined && lastUser !== user) forgetUser();
+  lastUser = user;
+});
