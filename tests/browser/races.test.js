@@ -98,3 +98,24 @@ inPage('what a user has written is not there for the next one who signs in in th
   await visit(page, 'chat/text');
   assert.equal(await page.locator('#composer').inputValue(), '');
 });
+
+inPage('a role is saved once, however often the button is pressed meanwhile', async (page) => {
+  await visit(page, 'agents/new');
+  await page.getByRole('textbox', { name: 'Identifier' }).fill('saved-twice');
+  // What is refused is no agent of the other tests.
+  const refusal = { status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"it is not written"}' };
+  await page.route('**/api/agents/saved-twice', (route) => route.fulfill(refusal));
+  const put = await hold(page, 'PUT', '**/api/agents/saved-twice');
+  const save = page.getByRole('button', { name: 'Save', exact: true });
+  await save.click();
+  await put.begun;
+  await save.click();
+  await page.evaluate(() => fetch('api/console/session').then(({ status }) => status));
+  assert.equal(put.count, 1);
+  put.release();
+  await page.getByRole('alert').filter({ hasText: 'it is not written' }).waitFor();
+  const again = page.waitForResponse('**/api/agents/saved-twice');
+  await save.click();
+  await again;
+  assert.equal(put.count, 2);
+});
