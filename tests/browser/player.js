@@ -18,7 +18,10 @@ export const TEXTS = {
   Markdown: markdown(), paragraph: PARAGRAPH.repeat(780), code: `\`\`\`js\n${'const light = plant === "fern" ? shade : sun;\n'.repeat(1160)}\`\`\`\n`,
 };
 
-/** Opens a page in which its function `play(text, rate)` answers the next chat with the text in many events; all at once without a rate. */
+/**
+ * Opens a page in which its function `play(text, rate)` answers the next chat with the text in many events; all at once without
+ * a rate. A function `pace(sent, count)` of the page, where it has one, resolves to the number of events that are due next.
+ */
 export async function openPlayer(browser) {
   const opened = await openPage(browser);
   await opened.context.addInitScript(({ count }) => {
@@ -50,7 +53,7 @@ export async function openPlayer(browser) {
             return controller.close();
           }
           if (rate) await new Promise((resolve) => setTimeout(resolve, 4));
-          const due = rate ? Math.min(events.length, Math.max(sent + 1, Math.floor(((performance.now() - startedAt) / 1000) * rate))) : events.length;
+          const due = globalThis.pace ? await pace(sent, events.length) : rate ? Math.min(events.length, Math.max(sent + 1, Math.floor(((performance.now() - startedAt) / 1000) * rate))) : events.length;
           controller.enqueue(encode(events.slice(sent, due)));
           sent = due;
           return undefined;
@@ -73,7 +76,6 @@ export async function openPlayer(browser) {
   await page.goto(await link());
   await page.locator('.layout').waitFor();
   await visit(page, 'chat/text');
-  await page.getByRole('tab', { name: 'Events' }).click();
   const session = await opened.context.newCDPSession(page);
   await session.send('Performance.enable');
   const heap = async () => {
@@ -88,6 +90,8 @@ export async function openPlayer(browser) {
 export async function play({ page, texts }, text, rate) {
   await visit(page, 'threads');
   await visit(page, 'chat/text');
+  // A chat that is shown anew begins with the first tab.
+  await page.getByRole('tab', { name: 'Events' }).click();
   texts.push(text);
   await page.evaluate(([text, rate]) => {
     tasks.length = 0;

@@ -89,6 +89,36 @@ test('an answer goes on after the page is loaded again', async () => {
   await context.close();
 });
 
+test('a wait that the server asks for twice runs down once', async () => {
+  const { context, page, faults } = await open('garden');
+  const headers = { 'Retry-After': '3', 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After' };
+  const json = { code: 'RATE_LIMITED', detail: 'slower', status: 429 };
+  await page.route('**/api/threads?*', (route) => route.fulfill({ status: 429, headers, contentType: 'application/problem+json', body: JSON.stringify(json) }));
+  await page.evaluate(() => {
+    const { setInterval, clearInterval } = globalThis;
+    globalThis.timers = { begun: 0, live: new Set() };
+    globalThis.setInterval = (...values) => {
+      const id = setInterval(...values);
+      timers.begun += 1;
+      timers.live.add(id);
+      return id;
+    };
+    globalThis.clearInterval = (id) => {
+      timers.live.delete(id);
+      clearInterval(id);
+    };
+  });
+  await showPanel(page);
+  await page.locator('.notice', { hasText: 'You can write again' }).waitFor();
+  // The thread is asked for again, since it is not there yet.
+  await page.evaluate(() => document.querySelector('agent-chat').close());
+  await page.evaluate(() => document.querySelector('agent-chat').open());
+  await page.waitForFunction(() => timers.begun >= 2 && timers.live.size === 0);
+  await page.locator('.notice').waitFor({ state: 'hidden' });
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 test('an answer goes on after its connection is lost, at any time', async () => {
   const proxy = await startProxy();
   const { context, page, faults } = await open('count', { data: { 'data-api': proxy.address } });

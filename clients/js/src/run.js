@@ -93,9 +93,11 @@ export class ChatRun {
   constructor(open, { signal, onEvent, onBatch, cancelRun, attach } = {}) {
     this.#cancelRun = cancelRun;
     this.#attach = attach;
-    if (signal?.aborted) this.#abort.abort(signal.reason);
-    signal?.addEventListener('abort', () => this.#abort.abort(signal.reason), { once: true });
-    this.result = this.#read(open, onEvent, onBatch);
+    const abort = () => this.#abort.abort(signal?.reason);
+    if (signal?.aborted) abort();
+    signal?.addEventListener('abort', abort);
+    // A signal of the caller may outlive many runs, and must not keep them.
+    this.result = this.#read(open, onEvent, onBatch).finally(() => signal?.removeEventListener('abort', abort));
     // Who only iterates sees the error there.
     this.result.catch(() => {});
   }
@@ -191,10 +193,8 @@ export class ChatRun {
       if (!attach || !runId) return undefined;
       return (signal) => attach(runId, count - 1, signal);
     };
-    const held = () => this.#held?.promise;
-    const onOpen = (close) => (this.#close = close);
-    signal.addEventListener('abort', () => this.resume(), { once: true });
-    for await (const batch of readRun(open, { signal, attach, held, onOpen })) {
+    signal.addEventListener('abort', () => this.resume());
+    for await (const batch of readRun(open, { signal, attach, held: () => this.#held?.promise, onOpen: (close) => (this.#close = close) })) {
       for (const event of batch) {
         this.events.push(event);
         this.#collector.add(event);
@@ -207,8 +207,6 @@ export class ChatRun {
   }
 
   #wake() {
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    waiting.forEach((resolve) => resolve());
+    for (const resolve of this.#waiting.splice(0)) resolve();
   }
 }

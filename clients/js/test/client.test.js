@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { readFileSync, readdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
@@ -242,6 +243,16 @@ test('a run is cancelled by closing its connection', async () => {
     const error = await failure(run.result);
     assert.ok(error.isAborted);
     await isClosed;
+  }
+});
+
+test('a signal that outlives its runs keeps none of them', async () => {
+  const { signal } = new AbortController();
+  for (const message of ['whole', 'error']) {
+    const run = chat(message, { signal });
+    assert.equal(getEventListeners(signal, 'abort').length, 1);
+    await run.result.catch(() => {});
+    assert.equal(getEventListeners(signal, 'abort').length, 0, message);
   }
 });
 

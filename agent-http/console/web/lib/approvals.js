@@ -19,10 +19,14 @@ export function usePoll(run, key) {
   useEffect(() => {
     let timer;
     let isGone = false;
+    let isAsking = false;
     const next = async () => {
       clearTimeout(timer);
-      if (document.hidden) return;
+      // A page that is shown again meanwhile has one timer still.
+      if (document.hidden || isAsking) return;
+      isAsking = true;
       await run().catch(() => {});
+      isAsking = false;
       if (!isGone) timer = setTimeout(next, POLL_MS);
     };
     const onVisible = () => !document.hidden && next();

@@ -1,8 +1,8 @@
 /** The open conversation: its messages as the server keeps them, and the run in progress. */
 
 import { AgentdError } from '../client/index.js';
-import { computed, signal } from '../vendor/ui.js';
-import { withFiles } from './attachments.js';
+import { computed, effect, signal } from '../vendor/ui.js';
+import { attachments, withFiles } from './attachments.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, has, replaceRoute, session, status } from './store.js';
 
@@ -162,6 +162,20 @@ export const unanswered = computed(() => {
   return error && { error, node: last };
 });
 
+/** Removes the thread that was shown. */
+function clear() {
+  thread.value = undefined;
+  nodes.value = [];
+  runs.value = new Map();
+  head.value = undefined;
+  live.value = undefined;
+  isLoading.value = false;
+  loadError.value = undefined;
+  heldMessage.value = undefined;
+  decisionError.value = undefined;
+  inspected.value = undefined;
+}
+
 /** Shows an agent with a thread, or with a new one. */
 export async function open(agent, id) {
   if (agentId.value === agent && threadId.value === id) return;
@@ -169,15 +183,7 @@ export async function open(agent, id) {
   leave();
   agentId.value = agent;
   threadId.value = id;
-  thread.value = undefined;
-  nodes.value = [];
-  runs.value = new Map();
-  head.value = undefined;
-  live.value = undefined;
-  loadError.value = undefined;
-  heldMessage.value = undefined;
-  decisionError.value = undefined;
-  inspected.value = undefined;
+  clear();
   promptVersion.value += 1;
   if (!id || !has('threads')) return;
   await reload(id);
@@ -242,7 +248,8 @@ async function reload(id) {
   } catch (error) {
     if (threadId.value === id) loadError.value = error;
   } finally {
-    isLoading.value = false;
+    // Another thread that is being loaded says itself when it is there.
+    if (threadId.value === id) isLoading.value = false;
   }
 }
 
@@ -442,9 +449,16 @@ export function stop() {
 
 /** Selects the branch of a node. */
 export async function select(node) {
-  const { data } = await call('PATCH /api/threads/{id}', { params: { id: threadId.value }, body: { head: node.id } });
-  head.value = data.head;
-  await reload(threadId.value);
+  const id = threadId.value;
+  try {
+    await call('PATCH /api/threads/{id}', { params: { id }, body: { head: node.id } });
+  } catch (error) {
+    if (threadId.value === id) loadError.value = error;
+    return;
+  }
+  // The user may have gone on to another thread, or have sent a message.
+  if (threadId.value !== id || live.value) return;
+  await reload(id);
   promptVersion.value += 1;
 }
 
@@ -487,3 +501,27 @@ export async function inspect(runId) {
 
 /** Grows when the list of threads changes. */
 export const threadsVersion = signal(0);
+
+/** Removes all that a user has written or read. */
+function forgetUser() {
+  leave();
+  clear();
+  agentId.value = undefined;
+  threadId.value = undefined;
+  draft.value = '';
+  attachments.value = [];
+  context.page.value = '';
+  context.blocks.value = '';
+  context.todoListId.value = '';
+}
+
+/** User who has signed in last. */
+let lastUser;
+
+// Another user may sign in, in the same page.
+effect(() => {
+  if (!session.value) return;
+  const user = JSON.stringify([session.value.companyId, session.value.userId]);
+  if (lastUser !== undefined && lastUser !== user) forgetUser();
+  lastUser = user;
+});

@@ -209,6 +209,13 @@ function blocks(tokens) {
 
 const OPEN_FENCE = /^ {0,3}(`{3,}|~{3,})([^\n`]*)\n/;
 
+/** Returns true if the last line of a block of code is a fence that ends it. */
+function isClosed(block, fence) {
+  const text = block.trimEnd();
+  const line = text.slice(text.lastIndexOf('\n') + 1);
+  return text.includes('\n') && /^ {0,3}(?:`+|~+)$/.test(line) && line.trimStart().startsWith(fence);
+}
+
 /**
  * A text that grows, drawn into an element. The blocks before the last one are final; of the last one, a long block of
  * code and a long paragraph are appended to, and anything else is read again.
@@ -260,7 +267,7 @@ export class MarkdownView {
   /** Draws the last block, in a form that grows where it is long. */
   #startTail(tail, tokens) {
     const fence = OPEN_FENCE.exec(tail);
-    if (fence && tokens.length === 1 && tokens[0].type === 'code') {
+    if (fence && tokens.length === 1 && tokens[0].type === 'code' && !isClosed(tail, fence[1])) {
       const body = tail.slice(fence[0].length);
       const { node, code } = codeBlock(fence[2].trim().split(/\s/)[0].slice(0, 40), body);
       this.#open = { node: code.firstChild ?? code.appendChild(new Text('')), fence: fence[1], length: tail.length };

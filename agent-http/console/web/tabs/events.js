@@ -136,12 +136,24 @@ function Waterfall({ bars, end }) {
   </table>`;
 }
 
-/** Returns the numbers of the events that have the words; `undefined` if all are shown, which costs nothing while a run grows. */
-const matching = ({ events }, words) => (words === '' ? undefined
-  : [...events.keys()].filter((number) => JSON.stringify(events[number].event).toLowerCase().includes(words)));
+/**
+ * Returns the numbers of the events that have the words; `undefined` if all are shown. Each event is searched once, so that a
+ * run that grows costs as much as what is new.
+ */
+function useMatching(run, words) {
+  const known = useRef({});
+  if (words === '') return undefined;
+  if (known.current.run !== run || known.current.words !== words) known.current = { run, words, searched: 0, numbers: [] };
+  const { current } = known;
+  for (; current.searched < run.events.length; current.searched += 1) {
+    const text = JSON.stringify(run.events[current.searched].event).toLowerCase();
+    if (text.includes(words)) current.numbers.push(current.searched);
+  }
+  return current.numbers;
+}
 
 function EventList({ run, words, selected, onSelect }) {
-  const numbers = matching(run, words);
+  const numbers = useMatching(run, words);
   const count = numbers?.length ?? run.events.length;
   const numberAt = (place) => (numbers ? numbers[place] : place);
   const root = useRef(null);

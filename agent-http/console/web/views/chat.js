@@ -141,10 +141,13 @@ function Editor({ node, onClose }) {
   const { content } = node.message;
   const [value, setValue] = useState(() => textOf(content));
   const area = useRef(null);
+  // A run that has begun meanwhile must end first: its text is not lost.
+  const isRunning = Boolean(live.value) && !live.value.isOver;
   useEffect(() => area.current.focus(), []);
   const submit = () => {
     const edited = withText(content, value.trim());
-    if (edited.length === 0) return;
+    if (edited.length === 0 || isRunning) return;
+    dismiss();
     onClose();
     send(edited, node.parentId ?? null);
   };
@@ -160,7 +163,7 @@ function Editor({ node, onClose }) {
       onInput=${(event) => setValue(event.target.value)} onKeyDown=${onKeyDown}></textarea>
     <div class="row end">
       <button type="button" class="button" onClick=${onClose}>Cancel</button>
-      <button type="submit" class="button primary">Send</button>
+      <button type="submit" class="button primary" disabled=${isRunning}>Send</button>
     </div>
   </form>`;
 }

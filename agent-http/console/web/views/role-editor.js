@@ -61,6 +61,7 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const [state, setState] = useState({});
   const [asks, setAsks] = useState(false);
   const root = useRef(null);
+  const isSaving = useRef(false);
   const isChanged = text !== savedText;
   const { role, fault } = useMemo(() => read(text), [text]);
   const view = fault ? 'json' : isReadOnly && shownView.value === 'preview' ? 'form' : shownView.value;
@@ -73,7 +74,9 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   };
   const save = async (event) => {
     event.preventDefault();
+    if (isSaving.current) return undefined;
     if (fault) return fail({ code: 'INVALID_REQUEST', message: fault });
+    isSaving.current = true;
     const params = { id: agent ? agent.data.id : id.trim() };
     try {
       // A new agent must not replace one that has its identifier.
@@ -86,6 +89,8 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
       return go('agents', params.id);
     } catch (error) {
       return fail(error);
+    } finally {
+      isSaving.current = false;
     }
   };
   const remove = async () => {

@@ -520,6 +520,7 @@ class AgentChat extends HTMLElement {
 
   #countDown(seconds) {
     const end = Date.now() + seconds * 1000;
+    clearInterval(this.#timer);
     this.#ui.status.textContent = TEXT.wait(seconds);
     const tick = () => {
       const left = Math.ceil((end - Date.now()) / 1000);

@@ -1,0 +1,121 @@
+// What a user does while something else is still on its way: nothing is lost, shown in the wrong place, or asked for twice.
+
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
+
+import { ask, launch, link, pageTests, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const inPage = pageTests(() => browser);
+
+/** Holds requests of a page by method and path until `release` is called. `begun` resolves at the first one. */
+async function hold(page, method, pattern) {
+  const held = { count: 0 };
+  const released = new Promise((resolve) => (held.release = resolve));
+  let begin;
+  held.begun = new Promise((resolve) => (begin = resolve));
+  await page.route(pattern, async (route) => {
+    if (route.request().method() !== method) return route.fallback();
+    held.count += 1;
+    begin();
+    await released;
+    return route.fallback().catch(() => {});
+  });
+  return held;
+}
+
+const isIdle = (page) => page.waitForFunction(() => !document.querySelector('[aria-busy=true]') && document.querySelector('.composer [type=submit]'));
+
+inPage('an alternative of a thread that is left changes nothing in the next one', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'Hello');
+  await page.getByRole('button', { name: 'Regenerate' }).click();
+  await page.locator('.message.answer .siblings', { hasText: '2/2' }).waitFor();
+  await isIdle(page);
+  await page.evaluate(() => {
+    globalThis.alerts = [];
+    new MutationObserver(() => alerts.push(...[...document.querySelectorAll('.conversation [role=alert]')].map(({ textContent }) => textContent)))
+      .observe(document.body, { childList: true, subtree: true });
+  });
+  const patch = await hold(page, 'PATCH', '**/api/threads/*');
+  await page.getByRole('button', { name: 'Previous alternative' }).click();
+  await patch.begun;
+  await visit(page, 'chat/text');
+  const answered = page.waitForResponse((response) => response.request().method() === 'PATCH');
+  patch.release();
+  await answered;
+  await ask(page, 'In the next one');
+  assert.equal(await page.locator('.message.user').count(), 1);
+  assert.deepEqual(await page.evaluate(() => alerts), []);
+});
+
+inPage('an edited message stays while another answer streams, and is sent after it', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'Hello');
+  await page.locator('.message.user').getByRole('button', { name: 'Edit' }).click();
+  const editor = page.getByRole('textbox', { name: 'Edit the message' });
+  await editor.fill('Hello again');
+  const chat = await hold(page, 'POST', '**/api/agent/chat');
+  await page.locator('#composer').fill('Meanwhile');
+  await page.locator('#composer').press('Enter');
+  await chat.begun;
+  await page.locator('.editor [type=submit]:disabled').waitFor();
+  await editor.press('Enter');
+  assert.equal(await editor.inputValue(), 'Hello again');
+  chat.release();
+  await page.locator('.editor [type=submit]:enabled').waitFor();
+  await isIdle(page);
+  await editor.press('Enter');
+  await page.locator('.message.user', { hasText: 'Hello again' }).locator('.siblings', { hasText: '2/2' }).waitFor();
+  await isIdle(page);
+});
+
+inPage('a page that is shown again and again asks once at a time', async (page) => {
+  const approvals = await hold(page, 'GET', '**/api/approvals?*');
+  await approvals.begun;
+  const status = await page.evaluate(async () => {
+    for (let time = 0; time < 5; time += 1) document.dispatchEvent(new Event('visibilitychange'));
+    return (await fetch('api/console/session')).status;
+  });
+  assert.equal(status, 200);
+  assert.equal(approvals.count, 1);
+  const answered = page.waitForResponse('**/api/approvals?*');
+  approvals.release();
+  await answered;
+});
+
+inPage('what a user has written is not there for the next one who signs in in the same page', async (page) => {
+  await visit(page, 'chat/text');
+  await page.locator('#composer').fill('A draft of the first user');
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('textbox', { name: 'Link or code' }).fill(await link('u2'));
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.locator('.account-name', { hasText: 'u2' }).waitFor();
+  await visit(page, 'chat/text');
+  assert.equal(await page.locator('#composer').inputValue(), '');
+});
+
+inPage('a role is saved once, however often the button is pressed meanwhile', async (page) => {
+  await visit(page, 'agents/new');
+  await page.getByRole('textbox', { name: 'Identifier' }).fill('saved-twice');
+  // What is refused is no agent of the other tests.
+  const refusal = { status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"it is not written"}' };
+  await page.route('**/api/agents/saved-twice', (route) => route.fulfill(refusal));
+  const put = await hold(page, 'PUT', '**/api/agents/saved-twice');
+  const save = page.getByRole('button', { name: 'Save', exact: true });
+  await save.click();
+  await put.begun;
+  await save.click();
+  await page.evaluate(() => fetch('api/console/session').then(({ status }) => status));
+  assert.equal(put.count, 1);
+  put.release();
+  await page.getByRole('alert').filter({ hasText: 'it is not written' }).waitFor();
+  const again = page.waitForResponse('**/api/agents/saved-twice');
+  await save.click();
+  await again;
+  assert.equal(put.count, 2);
+});
