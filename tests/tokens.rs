@@ -35,11 +35,15 @@ fn two_agents(base_url: &str) -> Value {
 }
 
 async fn open(change: impl FnOnce(&mut Value)) -> WidgetApp {
+    open_with(&[], change).await
+}
+
+async fn open_with(settings: &[(&str, &str)], change: impl FnOnce(&mut Value)) -> WidgetApp {
     let vendor = Vendor::start().await;
     let mut workspace = two_agents(&vendor.base_url());
     change(&mut workspace);
     let stores = server::stores(&workspace).await;
-    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let app = server::app_with_stores(stores.clone(), settings).await;
     WidgetApp { vendor, app, stores }
 }
 

@@ -79,9 +79,8 @@ pub struct ModelRequest {
 }
 
 impl ModelRequest {
-    /// Estimates the tokens of the request with the given subset of its tools: the prompt by the counter used in
-    /// its assembly, tools and appended messages by [`EstimateCounter`]. The provider's framing is unknown, and the
-    /// cost of an image is a guess.
+    /// Estimates the tokens of the request with a subset of its tools: the prompt by the counter of its assembly, the rest
+    /// by [`EstimateCounter`]. The provider's framing is unknown, and the cost of an image is a guess.
     pub fn estimated_tokens(&self, tools: &[Arc<ToolSpec>]) -> usize {
         let PromptTokens { system, messages, .. } = self.prompt.tokens();
         let count = |text: &str| EstimateCounter.count(text);

@@ -1,10 +1,13 @@
 //! Visitor restrictions: messages, tool calls and visible events.
 
+use std::iter;
+use std::time::Duration;
+
 use agent_platform::token::WidgetGrant;
 use serde_json::{Value, json};
 
-use super::{expect_finished, open};
-use crate::support::vendor::{answer, delta, finish, json_response, stream_head, tool_calls};
+use super::{expect_finished, open, open_with};
+use crate::support::vendor::{Step, answer, delta, finish, json_response, stream_head, tool_calls};
 use crate::support::{expect_problem, text_of};
 
 /// Lets visitors of `a1` call tools, and gives the agent a memory.
@@ -95,7 +98,7 @@ async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
 }
 
 /// Returns a run with reasoning, a tool call with an internal result, and a text response.
-fn run_with_reasoning() -> [Vec<crate::support::vendor::Step>; 2] {
+fn run_with_reasoning() -> [Vec<Step>; 2] {
     let mut first = tool_calls(&[("c1", "readTodos", "{}")]);
     first.insert(1, delta(json!({"reasoning_content": "thought-canary"})));
     let second = [stream_head(), delta(json!({"reasoning_content": "thought-canary"}))]
@@ -103,6 +106,23 @@ fn run_with_reasoning() -> [Vec<crate::support::vendor::Step>; 2] {
         .chain([delta(json!({"content": "Here you are."}))])
         .chain(finish("stop"));
     [first, second.collect()]
+}
+
+#[tokio::test]
+async fn a_model_that_reasons_for_longer_than_the_idle_limit_answers_a_visitor() {
+    let bench = open_with(&[("STREAM_IDLE_MS", "3000")], |_| {}).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
+    // All pauses take longer than the limit, and each of them a thirtieth of it.
+    let thought =
+        [delta(json!({"reasoning_content": "thought-canary"})), Step::Pause(Duration::from_millis(100))];
+    let thoughts = iter::repeat_n(thought, 40).flatten();
+    let said = [delta(json!({"content": "Here you are."}))];
+    let steps: Vec<Step> =
+        iter::once(stream_head()).chain(thoughts).chain(said).chain(finish("stop")).collect();
+    bench.vendor.on("m", [steps]);
+    let events = expect_finished(bench.ask_with_token(&minted, &json!({})).await).await;
+    assert_eq!(text_of(&events), "Here you are.");
+    assert!(!json!(events).to_string().contains("canary"), "{events:?}");
 }
 
 #[tokio::test]

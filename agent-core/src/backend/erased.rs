@@ -9,8 +9,7 @@ use crate::error::{AgentError, AgentErrorKind};
 use crate::event::EventStream;
 use crate::select::BackendChoice;
 
-/// A [`Backend`] whose settings' type is erased. A platform registers backends by their kind of settings, so the
-/// settings of a turn fit its backend.
+/// A [`Backend`] whose settings' type is erased. A platform registers it by that type, so a turn's settings fit.
 #[async_trait]
 pub(crate) trait ErasedBackend: Send + Sync + 'static {
     /// Calls [`Backend::capabilities`] with the selected settings.

@@ -10,10 +10,9 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tracing::warn;
 
-use super::Id;
 use super::grammar::OpenItem;
 use super::output::OutputMeter;
-use super::{Event, EventGrammar, GrammarError, OutputLimits, ReportedToolCalls, RunEnd, SourceEvent};
+use super::{Event, EventGrammar, GrammarError, Id, OutputLimits, ReportedToolCalls, RunEnd, SourceEvent};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::ids::{RunId, ThreadId};
 
@@ -53,6 +52,7 @@ pub struct EventStream {
     output: OutputMeter,
     queue: VecDeque<Event>,
     audience: Audience,
+    has_hidden: bool,
     observers: Vec<Box<dyn EventObserver>>,
     /// Held as long as the source, and revoked with it.
     guard: Option<Guard>,
@@ -77,6 +77,7 @@ impl EventStream {
             output: OutputMeter::default(),
             queue: VecDeque::from([started]),
             audience: Audience::Trusted,
+            has_hidden: false,
             observers: Vec::new(),
             guard: None,
             calls: None,
@@ -128,6 +129,11 @@ impl EventStream {
         self.audience = audience;
         self.queue.retain(|event| audience.can_see(event));
         self
+    }
+
+    /// Returns true if the source has yielded events since the last call that the audience does not see.
+    pub fn take_hidden(&mut self) -> bool {
+        std::mem::take(&mut self.has_hidden)
     }
 
     /// Adds the events of an observer, which the stream's audience may see. Call it before the stream is polled.
@@ -183,8 +189,9 @@ impl EventStream {
             // A source that emits the reported calls as well could violate the grammar.
             if within_limits.is_ok() && self.grammar.accept(&event).is_ok() {
                 within_limits = self.output.count(&event);
-                if self.audience.can_see(&event) {
-                    self.queue.push_back(event);
+                match self.audience.can_see(&event) {
+                    true => self.queue.push_back(event),
+                    false => self.has_hidden = true,
                 }
             }
         }
@@ -231,12 +238,12 @@ impl EventStream {
         }
         self.queue_observed(&event);
         if !self.audience.can_see(&event) {
-            return None;
-        }
-        if self.queue.is_empty() {
+            self.has_hidden = true;
+        } else if self.queue.is_empty() {
             return Some(event);
+        } else {
+            self.queue.push_back(event);
         }
-        self.queue.push_back(event);
         None
     }
 
@@ -485,6 +492,25 @@ mod tests {
                 "RUN_FINISHED"
             ]
         );
+    }
+
+    #[test]
+    fn events_that_the_audience_does_not_see_are_reported_once() {
+        for (audience, is_hidden) in [(Audience::Trusted, false), (Audience::Visitor, true)] {
+            let thought = stream::iter([ok(Event::ReasoningStart { message_id: "x".into() })]);
+            let calls = FakeReportedCalls::default();
+            calls.start_call("c");
+            calls.end_call("c", "1");
+            for events in [
+                EventStream::new(run(), thought.chain(stream::pending())),
+                with_calls(EventStream::new(run(), stream::pending()), &calls),
+            ] {
+                let mut events = events.for_audience(audience);
+                assert!(!events.take_hidden(), "nothing has come");
+                while let Some(Some(_)) = events.next().now_or_never() {}
+                assert_eq!((events.take_hidden(), events.take_hidden()), (is_hidden, false), "{audience:?}");
+            }
+        }
     }
 
     #[test]

@@ -13,8 +13,7 @@ use crate::prompt::{Fragment, LayerReport, Stability};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
 
-/// The `source` of retrieved fragments. They have stability [`Turn`](Stability::Turn), and [`AssemblyInput::retrieval`]
-/// decides their placement.
+/// The `source` of retrieved fragments, of stability [`Turn`](Stability::Turn); [`AssemblyInput::retrieval`] places them.
 pub const RETRIEVAL_SOURCE: &str = "retrieval";
 
 /// Input of [`assemble`].
@@ -65,8 +64,7 @@ impl From<AssembleError> for AgentError {
     }
 }
 
-/// Assembles a prompt: stable fragments first, fragments of the turn in the latest user message, and as much of the
-/// history as the budget allows.
+/// Assembles a prompt: stable fragments first, those of the turn in the latest user message, and the history that fits.
 ///
 /// # Errors
 /// [`AssembleError::OverBudget`] if system prompt, tools and latest turn, which are never trimmed, exceed the budget.

@@ -64,8 +64,7 @@ pub(super) fn push_list<T>(
     }
 }
 
-/// Appends the message and returns the offset in `out` at which its content begins: after the opening quote of a text,
-/// after the opening bracket of parts.
+/// Appends the message; returns the offset in `out` of its content: after a text's opening quote or the parts' bracket.
 pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> usize {
     out.push(b'{');
     if let (Dialect::AgUi, Some(id)) = (dialect, &message.id) {

@@ -98,7 +98,7 @@ impl Body for StreamBody {
                         continue;
                     }
                     if events.poll_keep_alive(&mut own).is_ready() {
-                        encoder.keep_alive(true, buffer);
+                        encoder.keep_alive(events.is_queued(), buffer);
                     }
                     let asleep = waker.register(cx.waker());
                     if !buffer.is_empty() {

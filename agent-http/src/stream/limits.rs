@@ -9,7 +9,7 @@ use crate::shutdown::Shutdown;
 /// Limits and optimizations of a streamed response, and what ends it early.
 #[derive(Debug, Clone)]
 pub struct StreamLimits {
-    /// Maximum time without an event; 120 s.
+    /// Maximum time without an event of the backend, whether the client sees it or not; 120 s.
     pub idle_timeout: Duration,
     /// Maximum duration of a run; 30 min.
     pub run_timeout: Duration,

@@ -714,6 +714,17 @@ fn paced(every: u64, times: usize) -> EventStream {
     EventStream::new(run(), pieces)
 }
 
+/// Thinks `times` times, once every `every` seconds, and then sends the rest.
+fn thinking(every: u64, times: u64, rest: Vec<Event>) -> EventStream {
+    let thoughts = stream::iter(0..times).then(move |number| async move {
+        tokio::time::sleep(Duration::from_secs(every)).await;
+        thought(&number.to_string(), "hm")
+    });
+    let events = thoughts.flat_map(stream::iter).chain(stream::iter(rest));
+    let events = events.map(|event| Ok::<_, AgentError>(SourceEvent::from(event)));
+    EventStream::new(run(), events.chain(stream::pending()))
+}
+
 async fn last_event(events: EventStream, limits: StreamLimits) -> (Event, usize, u64) {
     let began = Instant::now();
     let response = into_response(Framing::Ndjson, events, &limits).await.expect("a stream");
@@ -740,6 +751,50 @@ async fn silence_and_length_end_a_run() {
     for (every, times, (error, before, seconds)) in cases {
         let (last, events, took) = last_event(paced(every, times), limits(120, 1000)).await;
         assert_eq!((last, events, took), (error, before, seconds), "{every} {times}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_whose_events_the_client_does_not_see_is_not_silent() {
+    let answered = finished(None, None);
+    let silent = timed_out("the backend sent no event for 5 seconds");
+    let long = timed_out("the run exceeded the time limit of 50 seconds");
+    for audience in [Audience::Trusted, Audience::Visitor] {
+        let cases = [
+            (4, 10, vec![answered.clone()], (&answered, 40)),
+            (4, 2, vec![], (&silent, 13)),
+            (6, 1, vec![answered.clone()], (&silent, 5)),
+            (4, 20, vec![answered.clone()], (&long, 50)),
+        ];
+        for (every, times, rest, expected) in cases {
+            let began = Instant::now();
+            let events = thinking(every, times, rest).for_audience(audience);
+            let events: Vec<Event> = TimeoutStream::new(events, &limits(5, 50)).collect().await;
+            let found = (events.last().expect("an end"), began.elapsed().as_secs());
+            assert_eq!(found, expected, "{audience:?} {every} {times}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sees_no_event_has_signs_of_life() {
+    for (framing, sign) in [
+        (Framing::Sse, ": running"),
+        (Framing::UiMessage, ": running"),
+        (Framing::Ndjson, ""),
+        (Framing::N8n, ""),
+    ] {
+        for (audience, count) in [(Audience::Trusted, 0), (Audience::Visitor, 2)] {
+            let rest = vec![text("m"), piece("m", "Hello"), finished(None, None)];
+            let events = thinking(4, 10, rest).for_audience(audience);
+            let response = into_response(framing, events, &limits(5, 50)).await.expect("a stream");
+            let body = response.into_body().collect().await.expect("infallible").to_bytes();
+            let body = std::str::from_utf8(&body).expect("text");
+            // Forty seconds have two times fifteen.
+            let signs = body.lines().filter(|line| *line == sign).count();
+            assert_eq!(signs, count, "{framing:?} {audience:?}: {body}");
+            assert!(body.contains("Hello"), "{body}");
+        }
     }
 }
 

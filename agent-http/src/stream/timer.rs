@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::StreamLimits;
+use super::encode::KEEP_ALIVE_INTERVAL;
 
 /// Number of items after which the deadline is checked if the source is never pending.
 const ITEMS_PER_TIMEOUT_CHECK: u32 = 256;
@@ -41,6 +42,9 @@ pub(crate) struct StreamTimer {
     deadline: Instant,
     /// Time at which the source was last found pending after it had yielded items.
     idle_since: Instant,
+    /// The same without the items that the client does not receive, or the time of the latest sign of life.
+    unseen_since: Instant,
+    is_keep_alive_due: bool,
     items_since_idle: u32,
 }
 
@@ -61,6 +65,8 @@ impl StreamTimer {
             total_timeout,
             deadline,
             idle_since: now,
+            unseen_since: now,
+            is_keep_alive_due: false,
             items_since_idle: 0,
         }
     }
@@ -68,6 +74,23 @@ impl StreamTimer {
     /// Records that the source has yielded an item.
     pub(crate) fn record_item(&mut self) {
         self.items_since_idle += 1;
+    }
+
+    /// Records that a source that is pending has yielded items which the client does not receive. Call it before
+    /// [`poll_pending`](Self::poll_pending).
+    pub(crate) fn record_hidden_items(&mut self) {
+        self.idle_since = Instant::now();
+        if self.items_since_idle == 0
+            && self.idle_since.duration_since(self.unseen_since) >= KEEP_ALIVE_INTERVAL
+        {
+            self.unseen_since = self.idle_since;
+            self.is_keep_alive_due = true;
+        }
+    }
+
+    /// Returns true once for each [`KEEP_ALIVE_INTERVAL`] in which the source has yielded nothing but hidden items.
+    pub(crate) fn take_keep_alive(&mut self) -> bool {
+        std::mem::take(&mut self.is_keep_alive_due)
     }
 
     /// Returns true every [`ITEMS_PER_TIMEOUT_CHECK`] items without a pause, when the timer should be polled with
@@ -90,7 +113,7 @@ impl StreamTimer {
         let now = Instant::now();
         if self.items_since_idle > 0 {
             self.items_since_idle = 0;
-            self.idle_since = now;
+            (self.idle_since, self.unseen_since) = (now, now);
         }
         if self.lazy
             && now < self.timer_deadline

@@ -135,6 +135,10 @@ impl TimeoutStream {
             // The model limits the silence: a round that is held back has no events, and is not idle.
             self.timer.record_item();
         }
+        if self.events.take_hidden() {
+            // The limit is on the backend's silence, not on what the client sees.
+            self.timer.record_hidden_items();
+        }
         let timeout = self.timer.poll_pending(cx);
         self.expire(timeout)
     }
@@ -150,9 +154,19 @@ impl TimeoutStream {
         Poll::Ready(())
     }
 
-    /// Polls for the next sign of life to the client of a queued run; to be called when the source is pending.
+    /// Returns true while the run is queued.
+    pub(super) fn is_queued(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Polls for the next sign of life to the client of a run that is queued, or that has had only events which the client does
+    /// not see; to be called when the source is pending, after the limits.
     pub(super) fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.waiting.as_mut().map_or(Poll::Pending, |waiting| waiting.poll_keep_alive(cx))
+        match &mut self.waiting {
+            Some(waiting) => waiting.poll_keep_alive(cx),
+            None if self.timer.take_keep_alive() => Poll::Ready(()),
+            None => Poll::Pending,
+        }
     }
 }
 

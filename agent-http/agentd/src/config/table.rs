@@ -256,7 +256,7 @@ const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Millis { min: 1000, max: DAY_MS },
         &["120000"],
-        "The maximum time between two events of a run; after it, the run fails. Where the answer is [delivered whole](http-api.md#answers-that-are-delivered-whole), the maximum time between two pieces of a model's content; after it, the call fails.",
+        "The maximum time between two events of a run's backend, also those that a visitor does not see; after it, the run fails. Where the answer is [delivered whole](http-api.md#answers-that-are-delivered-whole), the maximum time between two pieces of a model's content; after it, the call fails.",
     ),
     setting(
         "RUN_TIMEOUT_MS",
