@@ -97,7 +97,7 @@ async fn the_clients_that_people_use_work() {
         let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim().parse::<usize>().unwrap_or_else(|_| panic!("no {name:?} in {report}"))
     };
-    assert!(count("# pass ") >= 51, "tests are missing: {report}");
+    assert!(count("# pass ") >= 52, "tests are missing: {report}");
     assert_eq!(count("# skipped "), 0, "{report}");
 }
 
@@ -252,7 +252,7 @@ fn the_page_quotes_the_recipes() {
 }
 
 fn workspace(base_url: &str) -> Value {
-    let models = ["text", "tools", "error", "slow", "paint"]
+    let models = ["text", "tools", "error", "slow", "paint", "order"]
         .map(|id| (id, id))
         .into_iter()
         .chain([("guide", "tools"), ("guarded", "tools")]);
@@ -265,13 +265,13 @@ fn workspace(base_url: &str) -> Value {
                 "children": [{"name": "EmbeddedAI", "content":
                     {"provider": "openai", "model": model, "baseUrl": base_url, "apiKey": "key"}}]
             });
-            if id == "guarded" {
-                agent["content"]["approvals"] = json!([{"tools": ["readTodos"]}]);
+            if ["guarded", "order"].contains(&id) {
+                agent["content"]["approvals"] = json!([{"tools": ["createTodo", "readTodos"]}]);
             }
             agent
         })
         .collect();
-    let lists = ["l1", "garden"].map(|id| {
+    let lists = ["l1", "garden", "orders"].map(|id| {
         json!({"id": id, "ownerId": "u1", "companyId": "c1", "name": "Mine",
             "todos": [{"id": "t1", "title": "Water the basil", "done": false}]})
     });

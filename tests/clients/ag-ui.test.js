@@ -5,8 +5,8 @@ import { describe, test } from 'node:test';
 import * as current from '@ag-ui/client';
 import * as previous from '@ag-ui/client-0.0.59';
 import {
-  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark, paintTool,
-  storedThread, text,
+  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark, orderListId,
+  paintTool, storedThread, text,
 } from './setting.js';
 
 /** Runs an agent and gives what its client has made of it. */
@@ -132,6 +132,32 @@ for (const [version, { HttpAgent }] of Object.entries({ '1.0.0': current, '0.0.5
           const { path } = await storedThread(threadId);
           assert.deepEqual(path.map(([role]) => role), ['user', 'assistant', 'tool', 'assistant']);
         }
+      });
+
+      test('a call is approved with edited arguments, which the schema of its tool checks', async () => {
+        const parameters = { todoListId: orderListId };
+        const threadId = `ag-ui-${version}-${mark()}`;
+        const agent = new HttpAgent({ url: chatUrl(agents.order, parameters), headers: authorization, threadId });
+        agent.addMessage({ id: 'm1', role: 'user', content: 'Order something to drink' });
+        let interrupts;
+        await agent.runAgent({}, { onRunFinishedEvent: ({ event }) => void ({ interrupts } = event.outcome) });
+        assert.deepEqual(interrupts.map(({ reason, toolCallId }) => [reason, toolCallId]), [['tool_call', 'call_1']]);
+        const resume = (editedArgs) => agent.runAgent({
+          resume: [{ interruptId: interrupts[0].id, status: 'resolved', payload: { approved: true, editedArgs } }],
+        });
+        for (const invalid of [{ title: 5 }, {}]) {
+          await assert.rejects(resume(invalid), (error) => {
+            assertProblem(error.payload, 400, 'INVALID_REQUEST');
+            return error.status === 400;
+          });
+        }
+        const { newMessages } = await resume({ title: 'Oat milk' });
+        assert.deepEqual(newMessages.map(({ role }) => role), ['tool', 'assistant']);
+        assert.ok(newMessages[0].content.includes('Oat milk'), newMessages[0].content);
+        assert.equal(newMessages[1].content, 'It is ordered.');
+        const { messages } = await run(HttpAgent, agents.tools, { parameters });
+        const { content } = messages.find(({ role }) => role === 'tool');
+        assert.deepEqual(JSON.parse(content).todos.map(({ title }) => title), ['Water the basil', 'Oat milk']);
       });
     }
 

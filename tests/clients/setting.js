@@ -12,9 +12,10 @@
 //   API_TOKEN, LIMITED_API_TOKEN
 //                       API tokens of the agents `guide`, `text`, `tools`, `error`, `slow` and `paint`; and of `text`, with
 //                       twenty runs a minute
-//   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW, AGENT_PAINT, AGENT_GUARDED
-//                       the agents' ids; by default `text`, `tools`, `error`, `slow`, `paint`, `guarded`. The last one
-//                       answers as `tools` does, and its calls of `readTodos` need the user's approval
+//   ORDER_LIST          the id of another list of that user, with one todo, `Water the basil`; by default `orders`
+//   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW, AGENT_PAINT, AGENT_ORDER, AGENT_GUARDED
+//                       the agents' ids; by default `text`, `tools`, `error`, `slow`, `paint`, `order`, `guarded`. The
+//                       last one answers as `tools` does, and the calls of the last two need the user's approval
 //
 // The vendor answers POST …/chat/completions as a Chat Completions stream and tells the agents apart
 // by the request's `model`, which is the agent's id. Every chunk has `choices[0].index` 0 and ends
@@ -31,6 +32,9 @@
 //   paint   while no message has the role "tool": a call of index 0, id "call_1", function `paint`, whose
 //           arguments are {"color":"red"}; `finish_reason` "tool_calls". Once one has: deltas of content
 //           "It is", " red."; "stop". The tool is the client's
+//   order   while no message has the role "tool": a call of index 0, id "call_1", function `createTodo`, whose
+//           arguments are {"title":"Milk"}; `finish_reason` "tool_calls". Once one has: deltas of content
+//           "It is", " ordered."; "stop". The agent may call `createTodo`
 //   slow    a delta of content "tick " every 20 ms until the connection is closed
 //
 // GET VENDOR_CONTROL_URL?mark=… answers {"state":"none"|"open"|"dropped"} for the latest `slow` request
@@ -52,6 +56,7 @@ export const agents = {
   error: process.env.AGENT_ERROR ?? 'error',
   slow: process.env.AGENT_SLOW ?? 'slow',
   paint: process.env.AGENT_PAINT ?? 'paint',
+  order: process.env.AGENT_ORDER ?? 'order',
   guarded: process.env.AGENT_GUARDED ?? 'guarded',
 };
 export const authorization = { Authorization: `Bearer ${token}` };
@@ -63,6 +68,7 @@ export const widgetTokens = { guide: required('WIDGET_TOKEN_GUIDE'), error: requ
 const base = required('BASE_URL');
 const control = required('VENDOR_CONTROL_URL');
 export const todoListId = required('TODO_LIST');
+export const orderListId = process.env.ORDER_LIST ?? 'orders';
 
 /** The chat entry for an agent. */
 export function chatUrl(agentId, parameters = {}) {

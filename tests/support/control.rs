@@ -87,6 +87,11 @@ async fn serve(mut stream: TcpStream, slow: SlowRequests, mut opened: watch::Rec
                 write_steps(&mut stream, tool_calls(&[("call_1", "paint", r#"{"color":"red"}"#)])).await
             }
             Some("paint") => write_steps(&mut stream, text_response(&["It is", " red."])).await,
+            Some("order") if !has_tool_result(&body) => {
+                let calls = [("call_1", "createTodo", r#"{"title":"Milk"}"#)];
+                write_steps(&mut stream, tool_calls(&calls)).await
+            }
+            Some("order") => write_steps(&mut stream, text_response(&["It is", " ordered."])).await,
             _ => write_steps(&mut stream, text_response(&["Hello", " from", " the ", "model."])).await,
         };
         if written.is_none() {
