@@ -101,11 +101,7 @@ impl ConversationApp {
     async fn chat(&self, body: Value) -> Turn {
         let mut body = body;
         body["agentId"] = json!("a1");
-        let response = self.app.chat(&body).await;
-        let status = response.status();
-        let text = response.text().await.expect("a whole body");
-        assert_eq!(status, 200, "{text}");
-        Turn { events: parse_run(&text) }
+        whole_run(&self.app, &body).await
     }
 
     /// Says something in a thread.
@@ -142,6 +138,16 @@ impl ConversationApp {
         let look = async || self.call("GET", &path, None).await.1;
         poll_until(look, |run| run["endedAt"].is_string()).await
     }
+}
+
+/// Sends a body to a process as user `u1` of company `c1`, and reads the whole run. The head alone says nothing of its end:
+/// until the body ends, the thread is busy.
+async fn whole_run(app: &Server, body: &Value) -> Turn {
+    let response = app.chat(body).await;
+    let status = response.status();
+    let text = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{text}");
+    Turn { events: parse_run(&text) }
 }
 
 /// Sends a request with a bearer token and returns status and body.

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use super::ConversationApp;
+use super::{ConversationApp, whole_run};
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::answer;
-use crate::support::{expect_problem, parse_run, poll_until};
+use crate::support::{expect_problem, poll_until};
 
 /// The smallest picture: its signature and the beginning of its header.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
@@ -67,7 +67,7 @@ async fn a_file_is_sent_with_its_message_and_with_the_thread() {
     assert_eq!(source["value"], format!("/api/files/{}", id.as_str().expect("an id")), "{read}");
     let other = test.another_process().await;
     let next = json!({"agentId": "a1", "threadId": "t", "message": "And now?"});
-    parse_run(&other.chat(&next).await.text().await.expect("a whole body"));
+    whole_run(&other, &next).await;
     let sent = test.vendor.received_bodies("m").pop().expect("a request");
     assert!(sent["messages"].to_string().contains(&image), "{sent}");
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{ConversationApp, dialogue};
+use super::{ConversationApp, dialogue, whole_run};
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::{Step, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of};
@@ -323,15 +323,14 @@ async fn a_message_may_interrupt_the_run_of_its_thread() {
     let mut first = test.app.chat(&body(json!({}))).await;
     let shown = read_until(&mut first, "Partly").await;
     let next = body(json!({"runId": "r2", "message": "Rather this", "onBusy": "interrupt"}));
-    let second = parse_run(&other.chat(&next).await.text().await.expect("a whole body"));
-    assert_eq!(text_of(&second), "Second.");
+    assert_eq!(text_of(&whole_run(&other, &next).await.events), "Second.");
     let rest = first.text().await.expect("it ends");
     assert_eq!(parse_run(&format!("{shown}{rest}")).last().expect("an end")["outcome"]["type"], "cancelled");
     assert_eq!(test.ended_run("r1").await["reason"], "displaced");
     assert_eq!(test.prompt(), dialogue(&["Hello", "Partly", "Rather this"]));
     // An idle thread has nothing to interrupt.
     let third = body(json!({"runId": "r3", "message": "And?", "onBusy": "interrupt"}));
-    assert_eq!(text_of(&parse_run(&test.app.chat(&third).await.text().await.expect("a body"))), "Third.");
+    assert_eq!(text_of(&whole_run(&test.app, &third).await.events), "Third.");
 }
 
 #[tokio::test]

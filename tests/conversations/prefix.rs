@@ -6,12 +6,12 @@ use agentd::stores::Stores;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::ConversationApp;
+use super::{ConversationApp, whole_run};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
-use crate::support::{parse_run, workspace};
+use crate::support::workspace;
 
 const TURNS: usize = 10;
 /// The turn in which the model calls a tool.
@@ -94,8 +94,8 @@ async fn measure(vendor: &Vendor, mut process: impl AsyncFnMut(usize) -> Server)
     let (mut measured, mut cached, mut seen) = (Vec::new(), String::new(), 0);
     for turn in 0..TURNS {
         let app = process(turn).await;
-        let events = parse_run(&app.chat(&question(turn)).await.text().await.expect("a whole body"));
-        assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{events:?}");
+        let run = whole_run(&app, &question(turn)).await;
+        assert_eq!(run.last()["type"], "RUN_FINISHED", "{:?}", run.events);
         app.stop();
         app.stopped().await;
         let requests = vendor.received_bodies("m").split_off(seen);
@@ -210,7 +210,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     body["threadId"] = json!("fork");
     let other = test.another_process().await;
     body["agentId"] = json!("a1");
-    parse_run(&other.chat(&body).await.text().await.expect("a whole body"));
+    whole_run(&other, &body).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "T@5", "D", "U@6"]);
 }
 
@@ -223,7 +223,7 @@ async fn a_client_s_own_history_gets_the_contexts_of_the_thread() {
     let sent = async |app: &Server, page: usize, messages: Value| {
         let mut body = at_page(page, json!({"messages": messages, "history": "client"}));
         body["agentId"] = json!("a1");
-        parse_run(&app.chat(&body).await.text().await.expect("a whole body"));
+        whole_run(app, &body).await;
         pages(&test)
     };
     assert_eq!(sent(&test.app, 1, json!([user("Q")])).await, ["Q@1"]);

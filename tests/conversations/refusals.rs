@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{ConversationApp, dialogue};
-use crate::support::{expect_problem, parse_run};
+use super::{ConversationApp, dialogue, whole_run};
+use crate::support::expect_problem;
 
 #[tokio::test]
 async fn what_the_server_does_not_support_is_refused_by_name() {
@@ -88,11 +88,9 @@ async fn a_thread_has_ten_thousand_messages_at_most() {
     let mut messages = numbered(9_999);
     messages.push(json!({"role": "user", "content": "The last one"}));
     let asked = json!({"agentId": "a1", "threadId": "t", "messages": messages});
-    let response = test.app.chat(&asked).await;
-    assert_eq!(response.status(), 200);
+    let turn = whole_run(&test.app, &asked).await;
+    assert_eq!(turn.last()["type"], "RUN_FINISHED");
     let sent = test.vendor.received_bodies("m").len();
-    let events = parse_run(&response.text().await.expect("a whole body"));
-    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     // The answer of a run that has begun is kept whatever there is.
     let thread = test.get("/api/threads/t?messages=none").await;
     assert_eq!((&thread["messageCount"], &thread["status"]), (&json!(10_001), &json!("idle")));

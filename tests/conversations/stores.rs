@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::logs::read_until;
-use super::{call_as, everyone, prompt_of};
+use super::{call_as, everyone, prompt_of, whole_run};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token};
@@ -39,9 +39,8 @@ async fn share_a_thread(place: Place) {
     vendor.on("m", [answer(&["One."]), answer(&["Two."]), stalled, answer(&["Three."])]);
     let (first, second) = (start(&place).await, start(&place).await);
     let body = |message: &str, run: &str| json!({"agentId": "a1", "threadId": "t", "message": message, "runId": run});
-    let said = first.chat(&body("A", "r1")).await.text().await.expect("a body");
-    parse_run(&said);
-    parse_run(&second.chat(&body("B", "r2")).await.text().await.expect("a body"));
+    whole_run(&first, &body("A", "r1")).await;
+    whole_run(&second, &body("B", "r2")).await;
     let sent = prompt_of(&vendor.received_bodies("m").pop().expect("a request"));
     assert_eq!(sent, super::dialogue(&["A", "One.", "B"]));
     let used = second.chat(&body("B", "r1")).await;
@@ -58,7 +57,7 @@ async fn share_a_thread(place: Place) {
     drop(running);
     let run = poll_until(async || get(&second, "/api/runs/r3").await, |run| run["endedAt"].is_string()).await;
     assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
-    parse_run(&second.chat(&body("D", "r4")).await.text().await.expect("a body"));
+    whole_run(&second, &body("D", "r4")).await;
     drop((first, second));
     let third = start(&place).await;
     let read = get(&third, "/api/threads/t").await;
@@ -110,7 +109,7 @@ async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["message"]["content"], "first second");
     let again = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
-    parse_run(&app.chat(&again).await.text().await.expect("a whole body"));
+    whole_run(&app, &again).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
