@@ -81,15 +81,20 @@ async fn document(app: &Server, id: &str) -> Value {
     request.send().await.expect("an answer").json().await.expect("JSON")
 }
 
-/// Asks until the agent's documents have vectors, and returns the last account.
+/// Asks until all of the agent's documents have vectors, and the search uses them; returns the last account.
 async fn search_embedded(app: &Server, query: &str) -> Value {
     let body = json!({"query": query});
-    let look = async || retrieve(app, "c1", &body).await.1;
-    let is_embedded = |shown: &Value| {
-        shown["embedderSkipped"].is_null()
+    let look = async || {
+        let status = [document(app, "handbook").await, document(app, "travel").await]
+            .map(|document| document["indexed"]["embedded"].clone());
+        (status, retrieve(app, "c1", &body).await.1)
+    };
+    let is_embedded = |(status, shown): &([Value; 2], Value)| {
+        status.iter().all(|embedded| *embedded == 1)
+            && shown["embedderSkipped"].is_null()
             && shown["fragments"].as_array().is_some_and(|hits| !hits.is_empty())
     };
-    poll_until(look, is_embedded).await
+    poll_until(look, is_embedded).await.1
 }
 
 #[tokio::test]
