@@ -200,7 +200,7 @@ async fn the_documents_of_a_repaired_embedding_server_are_embedded_anew() {
     let app = app_with_workspace(&server, &workspace).await;
     let body = json!({"query": topical_text(7)});
     let look = async || retrieve(&app, "c1", &body).await.1;
-    look().await;
+    poll_until(async || look().await, |shown| shown["embedderSkipped"] == "meaninglessVectors").await;
     let all_embedded = async || {
         for id in &ids {
             poll_until(async || document(&app, id).await, |document| document["indexed"]["embedded"] == 1)
