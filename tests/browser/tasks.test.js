@@ -118,7 +118,7 @@ const DRAWING = ['parsed', 'elements', 'drawn'];
 
 /** Adds a test that streams a text, and checks what is shown of it before the answer ends. */
 const streams = (name, text, check) => test(`${name} costs the same at its end as at its beginning`, async () => {
-  assert.ok(text.length >= 50_000, `${text.length} characters`);
+  assert.ok(text.length >= 48_000, `${text.length} characters`);
   const { context, faults, steps, parsed, live } = await playCounted(text);
   check(live);
   assertSteady(steps, DRAWING);

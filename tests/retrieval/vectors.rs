@@ -81,15 +81,20 @@ async fn document(app: &Server, id: &str) -> Value {
     request.send().await.expect("an answer").json().await.expect("JSON")
 }
 
-/// Asks until the agent's documents have vectors, and returns the last account.
+/// Asks until all of the agent's documents have vectors, and the search uses them; returns the last account.
 async fn search_embedded(app: &Server, query: &str) -> Value {
     let body = json!({"query": query});
-    let look = async || retrieve(app, "c1", &body).await.1;
-    let is_embedded = |shown: &Value| {
-        shown["embedderSkipped"].is_null()
+    let look = async || {
+        let status = [document(app, "handbook").await, document(app, "travel").await]
+            .map(|document| document["indexed"]["embedded"].clone());
+        (status, retrieve(app, "c1", &body).await.1)
+    };
+    let is_embedded = |(status, shown): &([Value; 2], Value)| {
+        status.iter().all(|embedded| *embedded == 1)
+            && shown["embedderSkipped"].is_null()
             && shown["fragments"].as_array().is_some_and(|hits| !hits.is_empty())
     };
-    poll_until(look, is_embedded).await
+    poll_until(look, is_embedded).await.1
 }
 
 #[tokio::test]
@@ -183,6 +188,59 @@ async fn vectors_without_meaning_change_no_ranking() {
     assert_eq!(places(&announced), places(&sources(&by_words, &question).await));
     assert!(!places(&announced).is_empty(), "{announced}");
     assert_eq!(server.take_texts(), [""; 0], "a question is not sent for nothing");
+}
+
+/// A server whose vectors meant nothing is repaired, and goes on under the same name.
+#[tokio::test]
+async fn the_documents_of_a_repaired_embedding_server_are_embedded_anew() {
+    let server = EmbeddingServer::start().await;
+    server.behave(Behaviour::Meaningless);
+    let (mut workspace, ids) = topical_workspace("http://127.0.0.1:9/v1");
+    workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
+    let app = app_with_workspace(&server, &workspace).await;
+    let body = json!({"query": topical_text(7)});
+    let look = async || retrieve(&app, "c1", &body).await.1;
+    poll_until(async || look().await, |shown| shown["embedderSkipped"] == "meaninglessVectors").await;
+    let all_embedded = async || {
+        for id in &ids {
+            poll_until(async || document(&app, id).await, |document| document["indexed"]["embedded"] == 1)
+                .await;
+        }
+    };
+    all_embedded().await;
+    assert_eq!(look().await["embedderSkipped"], "meaninglessVectors");
+    server.behave(Behaviour::Words);
+    server.take_texts();
+    let reindex = async |query: &str, user: &str| {
+        let path = format!("/api/documents/reindex?limit=200{query}");
+        app.request("POST", &path).bearer_auth(session_token(user, "c1")).send().await.expect("an answer")
+    };
+    // Nothing is missing, so nothing happens without the word.
+    let shown: Value = reindex("", "boss").await.json().await.expect("JSON");
+    assert_eq!(shown["documents"], json!([]));
+    expect_problem(reindex("&embeddings=all", "u1").await, 403, "FORBIDDEN").await;
+    expect_problem(reindex("&embeddings=none", "boss").await, 400, "INVALID_REQUEST").await;
+    let shown: Value = reindex("&embeddings=all&embedder=another", "boss").await.json().await.expect("JSON");
+    assert_eq!(shown["documents"], json!([]));
+    assert_eq!(look().await["embedderSkipped"], "meaninglessVectors");
+    assert_eq!(server.take_texts(), [""; 0]);
+    let shown: Value = reindex("&embeddings=all", "boss").await.json().await.expect("JSON");
+    let mut announced: Vec<&str> =
+        shown["documents"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let mut expected: Vec<&str> = ids.iter().map(String::as_str).collect();
+    announced.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(announced, expected);
+    all_embedded().await;
+    // A question on a busy machine may have to wait for the server.
+    let shown = poll_until(look, |shown| shown["embedderSkipped"].is_null()).await;
+    assert_eq!(found(&shown)[0], "d7", "{shown}");
+    assert!(shown["fragments"][0]["dense"].as_f64() > Some(0.5), "{shown}");
+    let texts = server.take_texts();
+    for number in 0..ids.len() {
+        let text = topical_text(number);
+        assert!(texts.iter().any(|sent| sent.contains(&text)), "{text}");
+    }
 }
 
 /// An answer after the end of a search is that of no other search.

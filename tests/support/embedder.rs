@@ -39,6 +39,8 @@ pub enum Behaviour {
     TooFew,
     /// Answers vectors that have no relation to the texts: each text has one of its own.
     Meaningless,
+    /// Answers the sums of the vectors of the texts' words.
+    Words,
 }
 
 /// The server; stops when dropped.
@@ -151,6 +153,7 @@ fn vector(index: usize, text: &str, behaviour: Behaviour) -> Value {
     match behaviour {
         Behaviour::OtherDimensions => components.extend((0..=index).map(|_| json!(0.5))),
         Behaviour::NoNumbers => components[0] = json!("NaN"),
+        Behaviour::Words => components = vector_of_words(&text),
         Behaviour::Meaningless => {
             let mut hasher = DefaultHasher::new();
             for component in &mut components {
@@ -161,6 +164,19 @@ fn vector(index: usize, text: &str, behaviour: Behaviour) -> Value {
         _ => {}
     }
     json!({"object": "embedding", "index": index, "embedding": components})
+}
+
+/// Returns the sum of the vectors of a text's words.
+fn vector_of_words(text: &str) -> Vec<Value> {
+    let mut vector = [0.0; 64];
+    for word in text.split_whitespace() {
+        let mut hasher = DefaultHasher::new();
+        for component in &mut vector {
+            word.hash(&mut hasher);
+            *component += (hasher.finish() >> 40) as f64 / f64::from(1 << 24) - 0.5;
+        }
+    }
+    vector.into_iter().map(|component| json!(component)).collect()
 }
 
 fn response(status: u16, body: &Value) -> Response<Full<Bytes>> {

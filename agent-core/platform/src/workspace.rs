@@ -47,10 +47,10 @@ pub use contents::{
 };
 pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
 pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
-pub use document_indexes::{IndexStatus, document_index_status};
+pub use document_indexes::{IndexStatus, document_index_status, drop_document_vectors};
 pub(crate) use document_indexes::{
-    IndexedDocument, StoredDocIndex, claim_embedding, index_key, load_document_indexes, release_embedding,
-    store_document_index,
+    IndexReplacement, IndexedDocument, StoredDocIndex, claim_embedding, index_key, load_document_indexes,
+    release_embedding, replace_document_index, store_document_index, vector_drops_key,
 };
 pub use document_versions::{
     DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,
@@ -115,6 +115,8 @@ pub mod collection {
     pub(crate) const DOCUMENT_INDEXES: &str = "documentIndexes";
     /// Leases on the embedding of the documents.
     pub(crate) const EMBEDDING_LEASES: &str = "embeddingLeases";
+    /// Record of a company that is written whenever vectors of its documents are dropped.
+    pub(crate) const VECTOR_DROPS: &str = "vectorDrops";
     /// [`Memory`](super::Memory) entries.
     pub const MEMORIES: &str = "memories";
     /// [`TodoList`](super::TodoList)s with their todos.

@@ -1,8 +1,10 @@
 //! `GET /api/documents/{id}` with the account of the document's index, and `POST /api/documents/reindex`, which embeds the
-//! company's documents again after a change of the embedding model.
+//! company's documents again after a change of the embedding model, or anew after its repair.
 
 use agent_core::request::Principal;
-use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};
+use agent_platform::workspace::{
+    Document, IndexStatus, document_index_status, drop_document_vectors, list_document_summaries,
+};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -69,6 +71,11 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     };
     let query = Query::from_uri(&head.uri);
     let wanted = query.get("embedder")?;
+    let is_anew = match query.get("embeddings")? {
+        None | Some("missing") => false,
+        Some("all") => true,
+        Some(_) => return Err(HttpError::invalid("embeddings", "is neither \"missing\" nor \"all\"")),
+    };
     let page = list_document_summaries(&*app.records, &principal.company_id, &page_params(&query)?).await?;
     let mut announced = Vec::new();
     for document in page.items {
@@ -78,7 +85,11 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
         let is_complete = found
             .as_ref()
             .is_some_and(|found| made_by == Some(embedder.as_str()) && found.embedded == found.chunks);
-        if !is_complete && wanted.is_none_or(|wanted| wanted == made_by.unwrap_or_default()) {
+        let is_wanted = wanted.is_none_or(|wanted| wanted == made_by.unwrap_or_default());
+        if is_wanted && (is_anew || !is_complete) {
+            if is_anew {
+                drop_document_vectors(&*app.records, company_id, id).await?;
+            }
             retriever.embed_again(company_id, id);
             announced.push(document.id);
         }
@@ -89,6 +100,7 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
 
 pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
     let embedder = json!({"type": "string", "maxLength": 512});
+    let embeddings = json!({"type": "string", "enum": ["missing", "all"], "default": "missing"});
     let summary = "Embeds documents of the company that lack vectors of the embedding model; for admins of the company.";
     Operation::new("reindexDocuments", TAG, summary)
         .describe("Looks at one page of the documents. They are found by their words meanwhile.")
@@ -98,6 +110,12 @@ pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
             "embedder",
             "Embed only documents whose vectors are of this model; empty for those without vectors.",
             embedder,
+        )
+        .parameter(
+            "query",
+            "embeddings",
+            "With `all`, drops the vectors that the documents have and embeds them anew, as after a repair of the model's server.",
+            embeddings,
         )
         .json_response(202, "The documents that wait.", schemas.schema_for::<AnnouncedDocuments>())
         .problems(&[Code::NotConfigured])

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde::Deserialize;
 
 /// A document of a collection.
@@ -24,6 +25,56 @@ pub(crate) struct Judged {
 pub(crate) struct Collection {
     pub(crate) documents: Vec<Document>,
     pub(crate) queries: Vec<Judged>,
+}
+
+impl Collection {
+    /// Keeps the first passages, and the queries to which some of them are relevant.
+    pub(crate) fn keep_first(&mut self, passages: usize) {
+        self.documents.truncate(passages);
+        let kept: BTreeSet<&str> = self.documents.iter().map(|document| document.id.as_str()).collect();
+        for query in &mut self.queries {
+            query.relevant.retain(|id| kept.contains(id.as_str()));
+        }
+        self.queries.retain(|query| !query.relevant.is_empty());
+    }
+}
+
+/// Name of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CollectionName {
+    /// 240 passages of XQuAD in English.
+    XquadEn,
+    /// The same passages in German.
+    XquadDe,
+    /// 1,460 abstracts.
+    Cisi,
+    /// 11,426 very short texts.
+    Npl,
+}
+
+impl CollectionName {
+    /// All collections, in the order of their measurement.
+    pub(crate) const ALL: [Self; 4] = [Self::XquadEn, Self::XquadDe, Self::Cisi, Self::Npl];
+
+    /// Returns the name in the table of results.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::XquadEn => "xquad en",
+            Self::XquadDe => "xquad de",
+            Self::Cisi => "cisi",
+            Self::Npl => "npl",
+        }
+    }
+
+    /// Reads the collection.
+    pub(crate) fn read(self, folder: &Path) -> Result<Collection> {
+        match self {
+            Self::XquadEn => xquad(folder, "en"),
+            Self::XquadDe => xquad(folder, "de"),
+            Self::Cisi => cisi(folder),
+            Self::Npl => npl(folder),
+        }
+    }
 }
 
 /// Reads CISI: 1,460 abstracts, 76 judged queries.

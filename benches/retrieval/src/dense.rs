@@ -1,8 +1,9 @@
 //! Quality of rankings that combine words with the vectors of a local embedding model, or of one whose vectors mean nothing.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_embedded::{EmbeddingPriority, LocalEmbedder, catalog};
 use agent_retrieval::chunk::StructuralChunker;
@@ -11,19 +12,29 @@ use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::Extracted;
 use agent_retrieval::embed::{EmbedRole, EmbedderId, Embeddings, Prefixes};
 use agent_retrieval::search::{Dense, Query, SearchOptions, VectorCheck, VectorQuality, VectorQuery};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures_executor::block_on;
 
-use crate::collections::{self, Collection, Document};
+use crate::collections::{Collection, CollectionName, Document};
 use crate::quality::{WHOLE, mean, ndcg};
 use crate::speed::millis;
-use crate::table::Table;
+use crate::table::{Table, report_progress};
 use crate::vectors::{DIMENSIONS, Random, timed};
 
 /// Loss of quality that a combination may cost.
 const MAX_LOSS: f64 = 0.005;
 /// Weights of the vectors: for a weak model, and for a good one, which is that of the application.
 const WEIGHTS: [f32; 2] = [0.2, 0.5];
+/// Time between two reports of the texts that are embedded.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The part of the collections that is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) names: &'a [CollectionName],
+    /// Number of passages of each collection; all, if absent.
+    pub(crate) passages: Option<NonZeroUsize>,
+}
 
 /// Returns the vectors of texts.
 trait Embed {
@@ -59,7 +70,8 @@ impl Embed for (EmbedderId, Meaningless) {
 
 /// Measures each collection with embedders whose vectors mean nothing.
 pub(crate) fn run_meaningless(folder: &Path, table: &mut Table) -> Result<()> {
-    for (collection, name) in collections(folder)? {
+    let all = Part { names: &CollectionName::ALL, passages: None };
+    for (collection, name) in read_collections(folder, all)? {
         for (kind, what) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
             let scores = Scores::measure(&(EmbedderId::new("meaningless"), kind), &collection)?;
             scores.show_check(&format!("{name}, {what} vectors of {DIMENSIONS}"), table);
@@ -74,24 +86,34 @@ pub(crate) fn run_meaningless(folder: &Path, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-fn collections(folder: &Path) -> Result<[(Collection, &'static str); 4]> {
-    Ok([
-        (collections::xquad(folder, "en")?, "xquad en"),
-        (collections::xquad(folder, "de")?, "xquad de"),
-        (collections::cisi(folder)?, "cisi"),
-        (collections::npl(folder)?, "npl"),
-    ])
+/// Reads the collections of a part, each with its name in the table.
+fn read_collections(folder: &Path, part: Part<'_>) -> Result<Vec<(Collection, String)>> {
+    let read = |name: &CollectionName| -> Result<(Collection, String)> {
+        let (mut collection, title) = (name.read(folder)?, name.title());
+        let Some(passages) = part.passages else { return Ok((collection, title.to_owned())) };
+        collection.keep_first(passages.get());
+        let is_judged = !collection.queries.is_empty();
+        ensure!(is_judged, "{title} has no query with a relevant passage among the first {passages}");
+        Ok((collection, format!("{title}, first {passages}")))
+    };
+    part.names.iter().map(read).collect()
 }
 
-/// Measures each collection with a model that `agentd model pull` has stored in a folder.
-pub(crate) fn run(folder: &Path, models: &Path, name: &str, table: &mut Table) -> Result<()> {
+/// Measures a part of the collections with a model that `agentd model pull` has stored in a folder.
+pub(crate) fn run(
+    folder: &Path,
+    part: Part<'_>,
+    (models, name): (&Path, &str),
+    table: &mut Table,
+) -> Result<()> {
     let known = catalog::find(name).context("there is no such model")?;
     let model = Model {
         embedder: LocalEmbedder::open(known, models, None)?,
         prefixes: Prefixes::of_model(known.name),
         id: EmbedderId::new(known.name),
     };
-    for (collection, name) in collections(folder)? {
+    for (collection, name) in read_collections(folder, part)? {
+        report_progress(&name);
         let scores = Scores::measure(&model, &collection)?;
         table.figure(&format!("nDCG@10, {name}, by words"), format!("{:.4}", scores.lexical));
         scores.show_check(&format!("{name}, vectors of {}", known.name), table);
@@ -118,11 +140,22 @@ impl Embed for Model {
 
     fn embed(&self, texts: &[String], role: EmbedRole) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::with_capacity(texts.len());
+        let what = match role {
+            EmbedRole::Query => "questions",
+            EmbedRole::Document => "passages",
+        };
+        let started = Instant::now();
+        let mut reported = started;
         for batch in texts.chunks(LocalEmbedder::MAX_BATCH) {
             let prefixed: Vec<_> = batch.iter().map(|text| self.prefixes.apply(text, role)).collect();
             let prefixed: Vec<&str> = prefixed.iter().map(AsRef::as_ref).collect();
             let vectors = block_on(self.embedder.embed(&prefixed, EmbeddingPriority::Document))?;
             all.extend(Embeddings::new(batch.len(), vectors)?.iter().map(<[f32]>::to_vec));
+            if reported.elapsed() >= PROGRESS_INTERVAL || all.len() == texts.len() {
+                let seconds = started.elapsed().as_secs_f64();
+                report_progress(&format!("{} of {} {what} embedded, {seconds:.0} s", all.len(), texts.len()));
+                reported = Instant::now();
+            }
         }
         Ok(all)
     }

@@ -11,10 +11,13 @@ mod speed;
 mod table;
 mod vectors;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
+
+use collections::CollectionName;
 
 /// Measures retrieval on a folder of public test collections.
 #[derive(Parser)]
@@ -30,6 +33,12 @@ struct Arguments {
     /// The folder in which `agentd model pull` has stored the model.
     #[arg(long, default_value = "data/models")]
     model_dir: PathBuf,
+    /// Collection that the model is measured on, instead of all; may be repeated.
+    #[arg(long, value_enum, value_name = "NAME", requires = "model")]
+    collection: Vec<CollectionName>,
+    /// Number of passages of each collection that the model is measured on, the first ones, instead of all.
+    #[arg(long, value_name = "NUMBER", requires = "model")]
+    passages: Option<NonZeroUsize>,
 }
 
 #[expect(clippy::print_stdout, reason = "the result of the measurement")]
@@ -37,7 +46,12 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut table = table::Table::default();
     if let Some(model) = &arguments.model {
-        dense::run(&arguments.folder, &arguments.model_dir, model, &mut table)?;
+        let names = match &arguments.collection[..] {
+            [] => &CollectionName::ALL[..],
+            names => names,
+        };
+        let part = dense::Part { names, passages: arguments.passages };
+        dense::run(&arguments.folder, part, (&arguments.model_dir, model), &mut table)?;
         println!("{}", table.markdown());
         return Ok(());
     }

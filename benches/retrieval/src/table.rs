@@ -34,10 +34,7 @@ impl Table {
 
     fn push(&mut self, name: &str, value: String, limit: String, verdict: &str) {
         let row = [name.to_owned(), value, limit, verdict.to_owned()];
-        #[expect(clippy::print_stderr, reason = "progress of a long measurement")]
-        {
-            eprintln!("{}", row.join("  "));
-        }
+        report_progress(&row.join("  "));
         self.rows.push(row);
     }
 
@@ -49,6 +46,12 @@ impl Table {
         }
         text
     }
+}
+
+/// Prints a line on standard error.
+#[expect(clippy::print_stderr, reason = "progress of a long measurement")]
+pub(crate) fn report_progress(line: &str) {
+    eprintln!("{line}");
 }
 
 fn display(value: f64) -> String {

@@ -6548,6 +6548,8 @@ export interface operations {
                 cursor?: string;
                 /** @description Embed only documents whose vectors are of this model; empty for those without vectors. */
                 embedder?: string;
+                /** @description With `all`, drops the vectors that the documents have and embeds them anew, as after a repair of the model's server. */
+                embeddings?: "missing" | "all";
             };
             header?: never;
             path?: never;

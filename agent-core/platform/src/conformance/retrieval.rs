@@ -21,7 +21,8 @@ use crate::retrieval::{
     RetrieverConfig, SearchResult, SkipReason,
 };
 use crate::workspace::{
-    Document, IndexStatus, IndexedDocument, delete_document, save_document, store_document_index,
+    Document, IndexStatus, IndexedDocument, delete_document, drop_document_vectors, save_document,
+    store_document_index,
 };
 
 /// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.
@@ -42,6 +43,7 @@ pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
     rankings_are_those_of_the_documents(make().await).await;
     companies_are_apart(make().await).await;
     vectors_without_meaning_have_no_effect(make().await).await;
+    dropped_vectors_are_gone_for_every_process(make().await).await;
     long_indexes_are_stored_in_pieces(make().await).await;
 }
 
@@ -311,6 +313,44 @@ async fn vectors_without_meaning_have_no_effect(records: SharedRecords) {
             assert_eq!(again.ranking, found.ranking, "{name}: every process has the same ranking");
         }
     }
+}
+
+/// Vectors that are dropped are gone with the next search of every process, and those that are stored then are used.
+async fn dropped_vectors_are_gone_for_every_process(records: SharedRecords) {
+    let (mut ids, mut versions) = (Vec::new(), Vec::new());
+    for number in 0..TOPICAL_DOCUMENTS {
+        ids.push(format!("d{number}"));
+        versions.push(save(&*records, "c", &format!("d{number}"), &topical_text(number)).await);
+    }
+    let store_all = async |has_meaning: bool| {
+        let embedder = WordEmbedder { id: EmbedderId::new("words"), has_meaning };
+        for ((number, id), version) in (0..).zip(&ids).zip(&versions) {
+            store_vectors(&*records, (id, *version), &topical_text(number), &embedder).await;
+        }
+    };
+    let embedder = Arc::new(WordEmbedder { id: EmbedderId::new("words"), has_meaning: true });
+    let settings = RetrievalEmbedder { embedder, weight: 0.5, min_similarity: 0.5 };
+    let processes = [(); 2].map(|()| retriever_with(&records, Some(settings.clone())));
+    let query = format!("{} {}", made_up_word(301), made_up_word(303));
+    let skips = async || {
+        let mut skips = Vec::new();
+        for process in &processes {
+            let found = search(process, "c", &ids, &query).await;
+            skips.push(found.embedder.and_then(|used| used.skipped));
+        }
+        skips
+    };
+    store_all(false).await;
+    assert_eq!(skips().await, [Some(EmbedderSkip::MeaninglessVectors); 2], "the vectors mean nothing");
+    for id in &ids {
+        let dropped = drop_document_vectors(&*records, &"c".into(), id).await.expect("the store answers");
+        assert!(dropped, "the document has vectors");
+    }
+    let again = drop_document_vectors(&*records, &"c".into(), &ids[0]).await.expect("the store answers");
+    assert!(!again, "the document has no vectors");
+    assert_eq!(skips().await, [Some(EmbedderSkip::NoVectors); 2], "every process sees that they are gone");
+    store_all(true).await;
+    assert_eq!(skips().await, [None::<EmbedderSkip>; 2], "every process uses the new vectors");
 }
 
 /// The index of a long text of different words needs several records, and is gone with the document.

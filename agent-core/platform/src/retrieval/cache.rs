@@ -61,6 +61,8 @@ pub(super) struct IndexState {
     unusable: HashMap<DocumentId, (u64, SkipReason)>,
     /// Documents that lack vectors of some chunks. Empty without an embedder.
     unembedded: HashMap<DocumentId, Unembedded>,
+    /// Version of the record of dropped vectors that the vectors in memory were compared with.
+    vector_drops: Option<u64>,
     index_bytes: usize,
 }
 
@@ -267,6 +269,32 @@ impl IndexState {
         self.unembedded.get(id).is_some_and(|unembedded| unembedded.record_version != record_version)
     }
 
+    /// Returns true if vectors were dropped since those in memory were read, by the version of the record of dropped vectors.
+    pub(super) fn has_dropped_vectors(&self, vector_drops: Option<u64>) -> bool {
+        vector_drops > self.vector_drops
+    }
+
+    /// Records a version of the record of dropped vectors. If it is new, returns the documents with vectors, all of which are
+    /// to be compared with their stored indexes.
+    pub(super) fn set_vector_drops(&mut self, vector_drops: Option<u64>) -> HashSet<DocumentId> {
+        if !self.has_dropped_vectors(vector_drops) {
+            return HashSet::new();
+        }
+        self.vector_drops = vector_drops;
+        let with_vectors = self.versions.keys().filter(|id| self.index.vectors(id).is_some());
+        let unverified: HashSet<DocumentId> = with_vectors.cloned().collect();
+        unverified.iter().for_each(|id| self.mark_unverified(id));
+        unverified
+    }
+
+    /// Lets the next search compare the vectors of a document with its stored index.
+    pub(super) fn mark_unverified(&mut self, id: &DocumentId) {
+        let unknown = Unembedded { is_partial: true, ..Unembedded::default() };
+        if self.versions.contains_key(id) {
+            self.unembedded.entry(id.clone()).or_insert(unknown).record_version = 0;
+        }
+    }
+
     /// Returns true if some document of a scope has vectors.
     pub(super) fn has_vectors<'a>(&self, ids: impl IntoIterator<Item = &'a DocumentId>) -> bool {
         let mut indexed = ids.into_iter().filter(|id| self.versions.contains_key(*id));
@@ -287,6 +315,7 @@ impl IndexState {
     /// digests mean equal vectors.
     pub(super) fn vector_digest(&self, wanted: &[(DocumentId, u64)]) -> u64 {
         let mut digest = DefaultHasher::new();
+        self.vector_drops.hash(&mut digest);
         for id in self.current(wanted) {
             let unembedded = self.unembedded.get(id);
             let vectors = unembedded.map(|unembedded| (unembedded.record_version, unembedded.is_partial));

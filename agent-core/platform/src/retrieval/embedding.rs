@@ -3,8 +3,8 @@
 //! A document that was written is indexed at once, and its chunks are embedded a slice at a time, the companies in turn.
 //! Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the work is
 //! recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at most, and
-//! documents that were left without vectors are announced by the next search of them. A lease for each company keeps
-//! several processes from embedding the same chunks.
+//! documents that were left without vectors are announced by the next search of them. That holds for vectors that an admin
+//! drops to have them made anew, too. A lease for each company keeps several processes from embedding the same chunks.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::blocking::run_blocking;
 use super::document_retriever::DocumentRetriever;
 use super::load::put_vectors;
 use crate::records::StoreError;
-use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
+use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
 
 /// Duration after which a document waits for its next turn, and maximum number of chunks of a turn.
 const SLICE: Duration = Duration::from_secs(5);
@@ -116,10 +116,10 @@ impl DocumentRetriever {
     ) -> Result<Progress, SliceError> {
         let document_id = DocumentId::from(id);
         let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Done) };
-        let Some(index) = self.stored_index(company_id, id, version).await? else {
+        let Some(stored) = self.stored_index(company_id, id, version).await? else {
             return Ok(Progress::Done);
         };
-        let missing = index.unembedded_chunks(embedder.id());
+        let missing = stored.index.unembedded_chunks(embedder.id());
         if missing.is_empty() {
             // Perhaps another process has embedded it.
             let entry = self.cache.entry(company_id);
@@ -137,22 +137,22 @@ impl DocumentRetriever {
         let records = &*self.config.records;
         let claim = workspace::claim_embedding(records, company_id, &self.owner, now, LEASE).await?;
         let Some(claim) = claim else { return Ok(Progress::Leased) };
-        let slice = self.embed_chunks(embedder, &index, &text, &missing).await;
+        let slice = self.embed_chunks(embedder, &stored.index, &text, &missing).await;
         let is_complete = slice.chunks.len() == missing.len();
-        let stored = match slice.chunks.is_empty() {
-            true => Ok(()),
+        let replacement = match slice.chunks.is_empty() {
+            true => Ok(None),
             false => {
-                let document = IndexedDocument { id: id.to_owned(), version };
                 let (chunks, embeddings) = (slice.chunks, slice.embeddings);
-                self.store_slice(company_id, embedder.id(), document, (index, text), (chunks, embeddings))
+                self.store_slice(company_id, embedder.id(), id, (stored, text), (chunks, embeddings))
                     .await
+                    .map(Some)
             }
         };
         workspace::release_embedding(records, claim).await?;
-        stored?;
+        let is_changed = replacement? == Some(IndexReplacement::Changed);
         match slice.failure {
             Some(failure) => Err(failure.into()),
-            None if is_complete => Ok(Progress::Done),
+            None if is_complete && !is_changed => Ok(Progress::Done),
             None => Ok(Progress::Unfinished),
         }
     }
@@ -164,12 +164,12 @@ impl DocumentRetriever {
         company_id: &CompanyId,
         id: &str,
         version: u64,
-    ) -> Result<Option<DocIndex>, StoreError> {
+    ) -> Result<Option<StoredDocIndex>, StoreError> {
         let ids = [id.to_owned()];
         for attempt in 0..2 {
             let found = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
             match found.into_iter().next().flatten() {
-                Some(found) if found.version == version => return Ok(Some(found.index)),
+                Some(found) if found.version == version => return Ok(Some(found)),
                 _ if attempt == 0 => self.index(company_id, id).await?,
                 _ => {}
             }
@@ -218,19 +218,20 @@ impl DocumentRetriever {
         slice
     }
 
-    /// Adds vectors to a document's index, stores it, if the document is still at its version, and puts them into the index
-    /// in memory.
+    /// Adds vectors to a document's stored index, stores it, if the document and the index are as they were, and puts them
+    /// into the index in memory.
     async fn store_slice(
         &self,
         company_id: &CompanyId,
         embedder: &EmbedderId,
-        document: IndexedDocument,
-        (index, text): (DocIndex, String),
+        id: &str,
+        (stored, text): (StoredDocIndex, String),
         (chunks, embeddings): (Vec<usize>, Embeddings),
-    ) -> Result<(), SliceError> {
-        let id = embedder.clone();
+    ) -> Result<IndexReplacement, SliceError> {
+        let StoredDocIndex { index, version, record_version: replaced } = stored;
+        let embedder_id = embedder.clone();
         let work = move || {
-            let index = index.with_embeddings(&id, &text, &chunks, &embeddings)?;
+            let index = index.with_embeddings(&embedder_id, &text, &chunks, &embeddings)?;
             Ok((index.encode(), index))
         };
         let done = run_blocking(&self.config.pool, work).await;
@@ -240,18 +241,20 @@ impl DocumentRetriever {
         })?;
         let status = IndexStatus::of(&index);
         let records = &*self.config.records;
+        let document = IndexedDocument { id: id.to_owned(), version };
+        let replacement = (&status, &encoded[..]);
         let stored =
-            workspace::store_document_index(records, company_id, &document, (&status, &encoded)).await?;
-        let Some(record_version) = stored else { return Ok(()) };
+            workspace::replace_document_index(records, company_id, &document, replacement, replaced).await?;
+        let IndexReplacement::Stored(record_version) = stored else { return Ok(stored) };
         let entry = self.cache.entry(company_id);
-        let stored = StoredDocIndex { index, version: document.version, record_version };
+        let replacement = StoredDocIndex { index, version, record_version };
         {
             let _guard = entry.loading.lock().await;
             let share = self.cache.company_share();
-            put_vectors(&mut entry.write(), &DocumentId::from(document.id), &stored, (share, embedder));
+            put_vectors(&mut entry.write(), &DocumentId::from(id), &replacement, (share, embedder));
         }
         self.cache.update_size(company_id, &entry);
-        Ok(())
+        Ok(stored)
     }
 
     /// Keeps a document from being announced again until it changes or the process starts anew.

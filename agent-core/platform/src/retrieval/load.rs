@@ -15,7 +15,7 @@ use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::document_retriever::DocumentRetriever;
 use super::search_result::SkipReason;
 use crate::records::StoreError;
-use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
+use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
 
 /// Size of the texts that are analyzed in one piece of work, in bytes.
 const BATCH_BYTES: usize = 2 << 20;
@@ -32,6 +32,8 @@ pub(super) struct WantedDocuments {
     pub(super) absent: Vec<DocumentId>,
     /// Versions of the stored indexes of documents that lack vectors in memory.
     pub(super) index_versions: Vec<(DocumentId, u64)>,
+    /// Version of the company's record of dropped vectors.
+    pub(super) vector_drops: Option<u64>,
 }
 
 impl WantedDocuments {
@@ -40,14 +42,20 @@ impl WantedDocuments {
         self.present.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the documents, with their versions, whose stored index is another one than that in memory.
-    pub(super) fn with_new_vectors(&self, entry: &CompanyEntry) -> Vec<(DocumentId, u64)> {
+    /// Returns the documents, with their versions, whose stored index is another one than that in memory, and those that are
+    /// not verified.
+    fn with_new_vectors(
+        &self,
+        entry: &CompanyEntry,
+        unverified: &HashSet<DocumentId>,
+    ) -> Vec<(DocumentId, u64)> {
         let known = |state: &IndexState| {
             let is_new = |(id, version): &&(DocumentId, u64)| state.has_new_vectors(id, *version);
             self.index_versions.iter().filter(is_new).map(|(id, _)| id.clone()).collect::<HashSet<_>>()
         };
         let changed = entry.try_read(known).unwrap_or_default();
-        self.present.iter().filter(|(id, _)| changed.contains(id)).cloned().collect()
+        let is_read = |(id, _): &&(DocumentId, u64)| changed.contains(id) || unverified.contains(id);
+        self.present.iter().filter(is_read).cloned().collect()
     }
 }
 
@@ -55,7 +63,14 @@ impl WantedDocuments {
 enum IndexSource {
     Stored(Box<StoredDocIndex>),
     /// The text, and the vectors of an earlier version.
-    Text(Box<Extracted>, Option<Arc<Vectors>>),
+    Text(Box<Extracted>, Option<EarlierVectors>),
+}
+
+/// Vectors of the stored index of an earlier version of a document.
+struct EarlierVectors {
+    vectors: Arc<Vectors>,
+    /// Version of the index's record.
+    record_version: u64,
 }
 
 /// A document to put into the index.
@@ -70,6 +85,8 @@ struct Analyzed {
     document: IndexedDocument,
     status: IndexStatus,
     encoded: Vec<u8>,
+    /// Version of the record of the index whose vectors it has taken over.
+    replaced: Option<u64>,
 }
 
 impl DocumentRetriever {
@@ -81,6 +98,10 @@ impl DocumentRetriever {
         wanted: &WantedDocuments,
     ) -> Result<(), StoreError> {
         let _updates = entry.updates.lock().await;
+        let unverified = {
+            let _guard = entry.loading.lock().await;
+            entry.write().set_vector_drops(wanted.vector_drops)
+        };
         let scope = Arc::new(wanted.ids());
         self.remove(entry, &scope, wanted).await;
         let outdated = outdated(entry, wanted).await;
@@ -93,7 +114,7 @@ impl DocumentRetriever {
         for document in long.chunks(1) {
             self.load_batch(company_id, entry, (&scope, document), usize::MAX).await?;
         }
-        self.load_vectors(company_id, entry, &wanted.with_new_vectors(entry)).await?;
+        self.load_vectors(company_id, entry, &wanted.with_new_vectors(entry, &unverified)).await?;
         self.cache.update_size(company_id, entry);
         Ok(())
     }
@@ -117,7 +138,9 @@ impl DocumentRetriever {
                     loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(stored)) });
                     continue;
                 }
-                stored => stored.and_then(|stored| stored.index.shared_vectors()),
+                stored => stored.and_then(|StoredDocIndex { index, record_version, .. }| {
+                    Some(EarlierVectors { vectors: index.shared_vectors()?, record_version })
+                }),
             };
             let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
             let version = found.version;
@@ -213,20 +236,51 @@ impl DocumentRetriever {
             return;
         };
         self.cache.update_size(company_id, entry);
-        for Analyzed { document, status, encoded } in analyzed {
-            let records = &*self.config.records;
-            match workspace::store_document_index(records, company_id, &document, (&status, &encoded)).await {
-                Ok(Some(record_version)) => {
+        for analyzed in analyzed {
+            let id = DocumentId::from(analyzed.document.id.as_str());
+            match self.store_analyzed(company_id, &analyzed).await {
+                Ok(IndexReplacement::Stored(record_version)) => {
                     let _guard = entry.loading.lock().await;
-                    let id = DocumentId::from(document.id);
-                    entry.write().set_record_version(&id, document.version, record_version);
+                    entry.write().set_record_version(&id, analyzed.document.version, record_version);
                 }
-                Ok(None) => {}
+                // The vectors that it has taken over may have been dropped.
+                Ok(IndexReplacement::Changed) if analyzed.replaced.is_some() && self.embedder().is_some() => {
+                    let _guard = entry.loading.lock().await;
+                    entry.write().mark_unverified(&id);
+                }
+                Ok(IndexReplacement::Changed | IndexReplacement::TooLarge) => {}
                 Err(error) => {
-                    tracing::warn!(document = %document.id, ?error, "the index of a document was not stored");
+                    tracing::warn!(document = %id, ?error, "the index of a document was not stored");
                 }
             }
         }
+    }
+
+    /// Stores a new index of a document. If the one whose vectors it has taken over is another by now, it is stored without
+    /// them, unless another process has stored one.
+    async fn store_analyzed(
+        &self,
+        company_id: &CompanyId,
+        analyzed: &Analyzed,
+    ) -> Result<IndexReplacement, StoreError> {
+        let records = &*self.config.records;
+        let Analyzed { document, status, encoded, replaced } = analyzed;
+        let Some(replaced) = *replaced else {
+            let stored =
+                workspace::store_document_index(records, company_id, document, (status, encoded)).await?;
+            return Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored));
+        };
+        let index = (status, &encoded[..]);
+        let stored =
+            workspace::replace_document_index(records, company_id, document, index, replaced).await?;
+        if stored == IndexReplacement::Changed
+            && let Ok(index) = DocIndex::decode(encoded)
+        {
+            let index = index.without_vectors();
+            let (status, encoded) = (IndexStatus::of(&index), index.encode());
+            workspace::store_document_index(records, company_id, document, (&status, &encoded)).await?;
+        }
+        Ok(stored)
     }
 }
 
@@ -270,13 +324,15 @@ fn put_into_index(
             IndexSource::Stored(stored) => (stored.index, stored.record_version),
             IndexSource::Text(document, earlier) => match DocIndex::build(&document, &chunker) {
                 Ok(index) => {
+                    let replaced = earlier.as_ref().map(|earlier| earlier.record_version);
                     let index = match earlier {
-                        Some(earlier) => index.with_vectors_of(&document.text, &earlier),
+                        Some(earlier) => index.with_vectors_of(&document.text, &earlier.vectors),
                         None => index,
                     };
                     let document = IndexedDocument { id: id.to_string(), version };
                     let (status, encoded) = (IndexStatus::of(&index), index.encode());
-                    analyzed.push(Analyzed { document, status, encoded });
+                    let replaced = replaced.filter(|_| status.embedder.is_some());
+                    analyzed.push(Analyzed { document, status, encoded, replaced });
                     (index, 0)
                 }
                 Err(error) => {

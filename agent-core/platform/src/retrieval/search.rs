@@ -20,7 +20,7 @@ use super::query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
 use super::texts::NamedDocuments;
 use crate::records::StoreError;
-use crate::workspace::index_key;
+use crate::workspace::{index_key, vector_drops_key};
 
 /// Maximum time that a search waits for documents that are not indexed yet. It goes without those that are not by then.
 const INDEXING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -174,8 +174,8 @@ impl DocumentRetriever {
         }
     }
 
-    /// Returns the versions of documents, and those of the stored indexes of documents that lack vectors in memory.
-    /// Identifiers that occur several times count once.
+    /// Returns the versions of documents, and, with an embedder, those of the record of dropped vectors and of the stored
+    /// indexes of documents that lack vectors in memory. Identifiers that occur several times count once.
     pub(super) async fn find(
         &self,
         company_id: &CompanyId,
@@ -189,15 +189,18 @@ impl DocumentRetriever {
             let lacking = entry.try_read(|state| {
                 state.unembedded(&ids).map(|(id, _)| index_key(company_id, id.as_str())).collect()
             });
+            keys.push(vector_drops_key(company_id)?);
             keys.extend(lacking.unwrap_or_else(|| Ok(Vec::new()))?);
         }
         let versions = self.config.records.versions(&keys).await?;
-        let (documents, indexes) = versions.split_at(named.keys.len());
-        let index_keys = keys[documents.len()..].iter().zip(indexes);
+        let (documents, others) = versions.split_at(named.keys.len());
+        let mut others = keys[documents.len()..].iter().zip(others);
+        // Without an embedder, there are no others.
+        let vector_drops = others.next().and_then(|(_, version)| *version);
         let index_versions =
-            index_keys.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
+            others.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
         let (present, absent) = named.split(documents);
-        Ok(WantedDocuments { present, absent, index_versions })
+        Ok(WantedDocuments { present, absent, index_versions, vector_drops })
     }
 
     /// Returns the documents of the hits whose texts are still those that were searched.
@@ -236,6 +239,7 @@ fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
             |(id, version): &(DocumentId, u64)| state.state_of(id, *version) == DocumentState::Outdated;
         !wanted.present.iter().any(is_outdated)
             && !state.may_retry(&wanted.ids())
+            && !state.has_dropped_vectors(wanted.vector_drops)
             && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
             && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
     });

@@ -3,6 +3,9 @@
 //! An index is a record beside the document, in base64, and longer ones are continued in further records. It is stored
 //! only while the document is at the version that it was made from, so that it is gone with the document and never
 //! newer. One that is older than its document is left out, and replaced when the document is searched.
+//!
+//! A process that has vectors in memory does not read them again. So the commit that drops stored vectors also writes a
+//! record of the company, whose version each search reads with those of the documents.
 
 use std::time::Duration;
 
@@ -15,7 +18,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::collection;
-use crate::records::{Collection, Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
+use crate::records::{
+    Collection, Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
+};
 
 /// Maximum number of bytes of an index in one record, before their encoding.
 const PIECE_BYTES: usize = 384 * 1024;
@@ -23,6 +28,8 @@ const PIECE_BYTES: usize = 384 * 1024;
 const MAX_PIECES: usize = 128;
 /// Number of indexes that are read at a time.
 const READ_BATCH_SIZE: usize = 8;
+/// Maximum number of attempts to drop the vectors of a document whose index is being changed.
+const DROP_ATTEMPTS: usize = 16;
 
 /// The record of an index, with its first piece.
 #[derive(Serialize, Deserialize)]
@@ -80,6 +87,17 @@ pub(crate) struct StoredDocIndex {
     pub(crate) record_version: u64,
 }
 
+/// Result of a write in place of a stored index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexReplacement {
+    /// The index is stored, and its record has this version.
+    Stored(u64),
+    /// The document or its stored index has changed.
+    Changed,
+    /// The index is too large.
+    TooLarge,
+}
+
 /// Returns the key of the record of a document's index.
 pub(crate) fn index_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, collection::DOCUMENT_INDEXES, id)
@@ -115,6 +133,46 @@ pub(crate) async fn load_document_indexes(
         }
     }
     Ok(indexes)
+}
+
+/// Returns the key of the record that is written whenever vectors of a company's documents are dropped.
+pub(crate) fn vector_drops_key(company_id: &CompanyId) -> Result<Key, StoreError> {
+    Key::new(company_id, collection::VECTOR_DROPS, "company")
+}
+
+/// Drops the stored vectors of a document, so that it is embedded anew. Returns false if it has none.
+///
+/// Every process sees it with its next search. The document lacks vectors then, and nothing else records that it waits for
+/// them.
+///
+/// # Errors
+/// Those of the store.
+pub async fn drop_document_vectors(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    id: &str,
+) -> Result<bool, StoreError> {
+    let ids = [id.to_owned()];
+    for _ in 0..DROP_ATTEMPTS {
+        let found = load_document_indexes(records, company_id, &ids).await?.pop().flatten();
+        let Some(StoredDocIndex { index, version, record_version }) = found else { return Ok(false) };
+        if index.vectors().is_none() {
+            return Ok(false);
+        }
+        let index = index.without_vectors();
+        let (status, encoded) = (IndexStatus::of(&index), index.encode());
+        let Some(head) = get_index_head(records, company_id, id, record_version).await? else { continue };
+        // The index may be older than its document, whose next index would take the vectors over.
+        let document = IndexedDocument { id: id.to_owned(), version };
+        let writes = index_writes(company_id, &document, (&status, &encoded), Some(&head))?;
+        let Some(mut writes) = writes else { return Ok(false) };
+        let (key, value) = (vector_drops_key(company_id)?, to_json(&id)?);
+        writes.push(Write::Put { key, value, precondition: Precondition::Any });
+        if commit_index(records, writes).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Err(StoreError::unavailable("the index of the document is changed again and again"))
 }
 
 /// Returns the account of a document's index; `None` if the document is not indexed at this version.
@@ -206,6 +264,57 @@ pub(crate) async fn store_document_index(
     document: &IndexedDocument,
     (status, encoded): (&IndexStatus, &[u8]),
 ) -> Result<Option<u64>, StoreError> {
+    let found = records.get_as::<StoredIndex>(&index_key(company_id, &document.id)?).await?;
+    let is_stored = found
+        .as_ref()
+        .is_some_and(|found| found.value.version == document.version && found.value.status.is_some());
+    if is_stored && status.embedder.is_none() {
+        return Ok(None);
+    }
+    let writes = index_writes(company_id, document, (status, encoded), found.as_ref())?;
+    let Some(mut writes) = writes else { return Ok(None) };
+    writes.push(document_check(company_id, document)?);
+    commit_index(records, writes).await
+}
+
+/// Stores the index of a document in place of the one whose record has the version `replaced`, if the document and that
+/// record are still at their versions.
+pub(crate) async fn replace_document_index(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document: &IndexedDocument,
+    (status, encoded): (&IndexStatus, &[u8]),
+    replaced: u64,
+) -> Result<IndexReplacement, StoreError> {
+    let Some(head) = get_index_head(records, company_id, &document.id, replaced).await? else {
+        return Ok(IndexReplacement::Changed);
+    };
+    let writes = index_writes(company_id, document, (status, encoded), Some(&head))?;
+    let Some(mut writes) = writes else { return Ok(IndexReplacement::TooLarge) };
+    writes.push(document_check(company_id, document)?);
+    let stored = commit_index(records, writes).await?;
+    Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
+}
+
+/// Returns the record of a document's index, if it is at this version.
+async fn get_index_head(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    id: &str,
+    record_version: u64,
+) -> Result<Option<Record<StoredIndex>>, StoreError> {
+    let found = records.get_as::<StoredIndex>(&index_key(company_id, id)?).await?;
+    Ok(found.filter(|found| found.version == record_version))
+}
+
+/// Returns the writes that store an index in place of the one that was found, that of the index's record first; `None` if
+/// it is too large.
+fn index_writes(
+    company_id: &CompanyId,
+    document: &IndexedDocument,
+    (status, encoded): (&IndexStatus, &[u8]),
+    found: Option<&Record<StoredIndex>>,
+) -> Result<Option<Vec<Write>>, StoreError> {
     let IndexedDocument { id, version } = document;
     let pieces: Vec<String> =
         encoded.chunks(PIECE_BYTES).map(|piece| STANDARD_NO_PAD.encode(piece)).collect();
@@ -213,28 +322,28 @@ pub(crate) async fn store_document_index(
     if further.len() > MAX_PIECES {
         return Ok(None);
     }
-    let key = index_key(company_id, id)?;
-    let found = records.get_as::<StoredIndex>(&key).await?;
-    let is_stored =
-        found.as_ref().is_some_and(|found| found.value.version == *version && found.value.status.is_some());
-    if is_stored && status.embedder.is_none() {
-        return Ok(None);
-    }
-    let document_key = Key::new(company_id, collection::DOCUMENTS, id.as_str())?;
     let status = Some(status.clone());
     let head = StoredIndex { version: *version, further_pieces: further.len(), status, data: data.clone() };
-    let precondition =
-        found.as_ref().map_or(Precondition::Absent, |found| Precondition::Version(found.version));
-    let mut writes = vec![
-        Write::Put { key, value: to_json(&head)?, precondition },
-        Write::Check { key: document_key, precondition: Precondition::Version(*version) },
-    ];
+    let key = index_key(company_id, id)?;
+    let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
+    let mut writes = vec![Write::Put { key, value: to_json(&head)?, precondition }];
     for (number, piece) in (1..).zip(further) {
         let key = piece_key(company_id, id, number)?;
         writes.push(Write::Put { key, value: to_json(piece)?, precondition: Precondition::Any });
     }
     let found_pieces = found.map_or(0, |found| found.value.further_pieces).min(MAX_PIECES);
     writes.extend(piece_deletions(company_id, id, further.len() + 1..=found_pieces)?);
+    Ok(Some(writes))
+}
+
+/// Returns the write that fails if a document is not at its version.
+fn document_check(company_id: &CompanyId, document: &IndexedDocument) -> Result<Write, StoreError> {
+    let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
+    Ok(Write::Check { key, precondition: Precondition::Version(document.version) })
+}
+
+/// Commits the writes of an index and returns the version of the first; `None` if a precondition does not hold.
+async fn commit_index(records: &dyn Records, writes: Vec<Write>) -> Result<Option<u64>, StoreError> {
     match records.commit(writes).await {
         Ok(versions) => Ok(versions.into_iter().next().flatten()),
         Err(StoreError::Conflict { .. }) => Ok(None),

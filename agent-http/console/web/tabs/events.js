@@ -18,15 +18,15 @@ export function EventsTab({ run }) {
   const [filter, setFilter] = useState('');
   const [selected, setSelected] = useState(undefined);
   if (!run) return html`<${RunPicker} /><p class="muted">Send a message: each event of the run is listed here with its time. Older runs can be chosen, as long as the server keeps their events.</p>`;
-  // The signal's value is read so that the list grows with the run.
-  void run.version.value;
+  // A component with a state of its own is drawn anew if a property has changed, and a run is the same object for all of its time.
+  const version = run.version.value;
   const words = filter.trim().toLowerCase();
   const one = run.events[selected]?.event;
   const stored = runs.value.get(run.runId);
   return html`
     <${RunPicker} selected=${run.runId} />
     ${run.error && run.isReplay && html`<${ErrorNote} error=${run.error} />`}
-    <${Figures} run=${run} stored=${stored} />
+    <${Figures} run=${run} version=${version} stored=${stored} />
     <${Waterfall} ...${run.isReplay ? timedPhases(stored?.timing) : phases(run)} />
     ${run.isReplay && !stored?.timing && html`<p class="muted small">These events were recorded without their times.</p>`}
     <div class="row between">
@@ -34,7 +34,7 @@ export function EventsTab({ run }) {
         <input type="search" placeholder="Filter" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
       <${Copy} label="Copy all" text=${() => run.events.map(({ event }) => JSON.stringify(event)).join('\n')} />
     </div>
-    <${EventList} run=${run} words=${words} selected=${selected} onSelect=${setSelected} />
+    <${EventList} run=${run} version=${version} words=${words} selected=${selected} onSelect=${setSelected} />
     ${one && html`<h2 class="label">Event ${selected}</h2><${Code} text=${JSON.stringify(one, null, 2)} label=${`event ${selected}`} wrap />`}`;
 }
 

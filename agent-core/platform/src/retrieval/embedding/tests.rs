@@ -16,7 +16,7 @@ use crate::retrieval::{
     DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, Retriever as _,
     RetrieverConfig, SearchResult,
 };
-use crate::workspace::{Document, document_index_status, get_document, save_document};
+use crate::workspace::{Document, document_index_status, drop_document_vectors, get_document, save_document};
 
 /// Words of the same meaning.
 const MEANINGS: [&[&str]; 3] = [&["car", "automobile"], &["invoice", "bill"], &["holiday", "vacation"]];
@@ -299,15 +299,20 @@ async fn save_topical(
         save(records, id, &topical_text(number, revision)).await;
         retriever.announce(&"c".into(), id);
     }
+    run_until_all_embedded(retriever, records, &ids).await;
+    ids
+}
+
+/// Runs the background work until documents of one chunk have their vectors.
+async fn run_until_all_embedded(retriever: &DocumentRetriever, records: &MemoryRecords, ids: &[String]) {
     let done = async {
-        for id in &ids {
+        for id in ids {
             while embedded(records, id).await != (1, 1) {
                 tokio::task::yield_now().await;
             }
         }
     };
     while_running(retriever, done).await;
-    ids
 }
 
 #[tokio::test]
@@ -334,6 +339,102 @@ async fn vectors_without_meaning_are_left_out_until_they_are_replaced() {
     let result = search(&retriever, &ids, &query).await;
     assert_eq!(skipped(&result), None);
     assert!(result.ranking.hits.iter().any(|hit| hit.dense.is_some()));
+}
+
+#[tokio::test]
+async fn dropped_vectors_are_gone_in_every_process_and_made_anew_after_a_restart() {
+    let records = Arc::new(MemoryRecords::default());
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::AnswersWords { with_meaning: false });
+    let (first, second) = (retriever(&records, &embedder), retriever(&records, &embedder));
+    let ids = save_topical(&records, &first, 0).await;
+    let named: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let query = topical_text(5, 0);
+    for process in [&first, &second] {
+        assert_eq!(skipped(&search(process, &named, &query).await), Some(EmbedderSkip::MeaninglessVectors));
+    }
+    embedder.behave(Behaviour::AnswersWords { with_meaning: true });
+    embedder.inputs();
+    for id in &ids {
+        assert!(drop_document_vectors(&*records, &"c".into(), id).await.expect("dropped"), "it had some");
+    }
+    assert!(!drop_document_vectors(&*records, &"c".into(), "d0").await.expect("read"), "it has none now");
+    for process in [&first, &second] {
+        assert_eq!(skipped(&search(process, &named, &query).await), Some(EmbedderSkip::NoVectors));
+    }
+    // The process that dropped them has embedded nothing when it ends. The search of the next one announces the documents.
+    let third = retriever(&records, &embedder);
+    search(&third, &named, &query).await;
+    run_until_all_embedded(&third, &records, &ids).await;
+    assert_eq!(embedder.inputs().len(), ids.len(), "each chunk is embedded once");
+    for process in [&first, &second, &third] {
+        let result = search(process, &named, &query).await;
+        assert_eq!(skipped(&result), None);
+        assert!(result.ranking.hits.iter().any(|hit| hit.dense.is_some()));
+    }
+}
+
+/// Of two documents, only one loses its vectors, and the other keeps them in memory and in the store.
+#[tokio::test]
+async fn documents_whose_vectors_stay_are_not_embedded_anew() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    save(&records, "desk", "A bill is paid at the desk.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    for id in ["fleet", "desk"] {
+        retriever.announce(&"c".into(), id);
+        run_until_embedded(&retriever, &records, id).await;
+    }
+    search(&retriever, &["fleet", "desk"], "car").await;
+    embedder.inputs();
+    assert!(drop_document_vectors(&*records, &"c".into(), "desk").await.expect("dropped"));
+    let result = search(&retriever, &["fleet", "desk"], "car").await;
+    assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], None));
+    assert_eq!(embedded(&records, "desk").await, (0, 1));
+    run_until_embedded(&retriever, &records, "desk").await;
+    assert_eq!(embedder.inputs(), ["A bill is paid at the desk."]);
+}
+
+#[tokio::test]
+async fn dropped_vectors_are_not_taken_over_by_the_next_version_of_a_document() {
+    let records = Arc::new(MemoryRecords::default());
+    let part = |name: &str| format!("# {name}\n\n{}\n\n", format!("About {name}. ").repeat(50));
+    let text = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>();
+    save(&records, "d", &text(&["car", "bill", "holiday"])).await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    retriever.announce(&"c".into(), "d");
+    run_until_embedded(&retriever, &records, "d").await;
+    embedder.inputs();
+    save(&records, "d", &text(&["car", "desk", "holiday"])).await;
+    assert!(drop_document_vectors(&*records, &"c".into(), "d").await.expect("dropped"));
+    retriever.announce(&"c".into(), "d");
+    run_until_embedded(&retriever, &records, "d").await;
+    let inputs = embedder.inputs();
+    assert_eq!(inputs.len(), embedded(&records, "d").await.1, "all chunks: {inputs:?}");
+}
+
+#[tokio::test]
+async fn vectors_of_a_slice_that_began_before_a_drop_are_not_stored() {
+    let records = Arc::new(MemoryRecords::default());
+    let text = "Each automobile is washed on Mondays.";
+    save(&records, "fleet", text).await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    retriever.announce(&"c".into(), "fleet");
+    run_until_embedded(&retriever, &records, "fleet").await;
+    let version =
+        get_document(&*records, &"c".into(), "fleet").await.expect("read").expect("it exists").version;
+    let before =
+        retriever.stored_index(&"c".into(), "fleet", version).await.expect("read").expect("an index");
+    assert!(drop_document_vectors(&*records, &"c".into(), "fleet").await.expect("dropped"));
+    let embeddings = embedder.embed(&[text], EmbedRole::Document).await.expect("a vector");
+    let stored = retriever
+        .store_slice(&"c".into(), &embedder.id, "fleet", (before, text.to_owned()), (vec![0], embeddings))
+        .await;
+    assert_eq!(stored.expect("the store answers"), IndexReplacement::Changed);
+    assert_eq!(embedded(&records, "fleet").await, (0, 1));
 }
 
 #[tokio::test]
