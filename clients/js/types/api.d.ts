@@ -5981,7 +5981,7 @@ export interface operations {
                                 /** @description A whole number; for the cost a string with a decimal number of dollars. */
                                 amount: number | string;
                                 /**
-                                 * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                                 * @description Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none.
                                  * @enum {unknown}
                                  */
                                 window?: "minute" | "day" | "month" | "run";
@@ -5994,6 +5994,8 @@ export interface operations {
                                 /** @description End of the period, if it has one. */
                                 resetsAt?: string;
                             }[];
+                            /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                            timezone?: string;
                         }[];
                         nextCursor?: string;
                     };
@@ -6040,7 +6042,7 @@ export interface operations {
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             amount: number | string;
                             /**
-                             * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                             * @description Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none.
                              * @enum {unknown}
                              */
                             window?: "minute" | "day" | "month" | "run";
@@ -6053,6 +6055,8 @@ export interface operations {
                             /** @description End of the period, if it has one. */
                             resetsAt?: string;
                         }[];
+                        /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                        timezone?: string;
                     };
                 };
             };
@@ -6095,7 +6099,7 @@ export interface operations {
                         /** @description A whole number; for the cost a string with a decimal number of dollars. */
                         amount: number | string;
                         /**
-                         * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                         * @description Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none.
                          * @enum {unknown}
                          */
                         window?: "minute" | "day" | "month" | "run";
@@ -6124,7 +6128,7 @@ export interface operations {
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             amount: number | string;
                             /**
-                             * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                             * @description Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none.
                              * @enum {unknown}
                              */
                             window?: "minute" | "day" | "month" | "run";
@@ -6137,6 +6141,8 @@ export interface operations {
                             /** @description End of the period, if it has one. */
                             resetsAt?: string;
                         }[];
+                        /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                        timezone?: string;
                     };
                 };
             };
@@ -6158,7 +6164,7 @@ export interface operations {
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             amount: number | string;
                             /**
-                             * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                             * @description Period; days and months are those of the company's time zone. Budgets of runs have `run`, and `concurrentRuns` has none.
                              * @enum {unknown}
                              */
                             window?: "minute" | "day" | "month" | "run";
@@ -6171,6 +6177,8 @@ export interface operations {
                             /** @description End of the period, if it has one. */
                             resetsAt?: string;
                         }[];
+                        /** @description IANA time zone of the days and months of all budgets of the company; of its own budget alone. UTC if absent. */
+                        timezone?: string;
                     };
                 };
             };
