@@ -2,6 +2,7 @@
 
 mod http;
 mod messenger;
+mod open_api;
 mod servers;
 mod trace;
 

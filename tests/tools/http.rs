@@ -34,7 +34,7 @@ fn workspace_with(vendor: &Vendor, tool: Value) -> Value {
     workspace
 }
 
-async fn put_agent(app: &Server, workspace: &Value) -> reqwest::Response {
+pub(super) async fn put_agent(app: &Server, workspace: &Value) -> reqwest::Response {
     let put = app.request("PUT", "/api/agents/a1").bearer_auth(session_token("u1", "c1"));
     put.json(&workspace["agents"][0]).send().await.expect("an answer")
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use crate::secret::Secret;
 
@@ -32,17 +33,19 @@ impl OwnTool {
     /// Returns its name; those of a group of tools begin with the group's `id`.
     pub fn names(&self) -> Vec<String> {
         let text = |field: &str| self.settings.get(field).and_then(Value::as_str);
-        let listed =
-            ["tools", "operations"].into_iter().filter_map(|list| self.settings.get(list)?.as_array());
-        let grouped = listed.flatten().filter_map(|tool| Some(grouped_name(text("id")?, tool.as_str()?)));
+        let all = ["tools", "operations"].into_iter().filter_map(|list| self.settings.get(list)?.as_array());
+        let grouped = all.flatten().filter_map(|tool| Some(grouped_name(text("id")?, tool.as_str()?)));
         text("name").map(str::to_owned).into_iter().chain(grouped).collect()
     }
 }
 
 /// Returns the name of a tool of a group: the group's id and the tool's own name, with underscores for what a name cannot have.
+/// The end of one of more than 64 bytes is replaced by a hash of the tool's own name.
 pub fn grouped_name(group: &str, tool: &str) -> String {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    format!("{group}_{}", tool.replace(|c: char| !is_allowed(c), "_"))
+    let name = format!("{group}_{}", tool.replace(|c: char| !is_allowed(c), "_"));
+    let hash = || hex::encode(&Sha256::digest(tool)[..4]);
+    if name.len() <= 64 { name } else { format!("{}_{}", &name[..name.floor_char_boundary(55)], hash()) }
 }
 
 /// A tool or a group of tools that a role defines, with its credential.

@@ -279,7 +279,8 @@ impl FeedbackRow {
     }
 }
 
-/// A row of the table of contexts.
+/// A row of the table of contexts, as PostgreSQL and copies of databases need it.
+#[cfg(feature = "postgres")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContextRow {
     pub(crate) thread: i64,

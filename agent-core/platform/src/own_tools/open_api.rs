@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::definition::HttpTool;
 use super::settings::read;
 use super::tool_server::{check_group_id, parse_server_url};
-use super::{MAX_NAME_BYTES, MAX_OWN_TOOLS, SettingsFault};
+use super::{MAX_OWN_TOOLS, SettingsFault};
 
 use document::OpenApiDocument;
 
@@ -125,9 +125,6 @@ pub(super) fn parse_open_api(entry: &OwnTool) -> Result<Vec<HttpTool>, SettingsF
         }
         if settings.skipped.iter().any(|skipped| skipped.operation == *key) {
             continue;
-        }
-        if name.len() > MAX_NAME_BYTES {
-            return Err(fault(format!("is offered as {name}, which exceeds {MAX_NAME_BYTES} bytes")));
         }
         let compiled = settings.compiled.iter().find(|tool| tool.get("name") == Some(&json!(name)));
         let compiled = compiled

@@ -17,7 +17,7 @@ use super::definition::{
 };
 use super::fingerprint::fingerprint;
 use super::settings::read;
-use super::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS, SettingsFault, schema};
+use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, SettingsFault, schema};
 
 /// Default time limit of a request to a tool server.
 const DEFAULT_TIMEOUT_MS: u64 = 20_000;
@@ -204,8 +204,6 @@ fn check_tool_names(id: &str, tools: &[String]) -> Result<(), SettingsFault> {
         let offered = grouped_name(id, name);
         let message = if name.is_empty() || name.len() > MAX_SERVER_NAME_BYTES {
             format!("must have 1 to {MAX_SERVER_NAME_BYTES} bytes")
-        } else if offered.len() > MAX_NAME_BYTES {
-            format!("is offered as {offered}, which exceeds {MAX_NAME_BYTES} bytes")
         } else if !seen.insert(offered) {
             "is offered under the name of another tool".to_owned()
         } else {

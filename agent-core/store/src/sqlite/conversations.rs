@@ -21,7 +21,7 @@ use self::write::ConversationWrite;
 use super::SqliteStore;
 use crate::conversation_row::{FIRST_DUE, RowError, with_stored_events};
 
-pub(super) mod context_rows;
+mod context_rows;
 pub(super) mod feedback_rows;
 pub(super) mod log_rows;
 pub(super) mod rows;

@@ -4,20 +4,17 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Params, Row, params};
 
-use super::conversations::context_rows::{CONTEXT_COLUMNS, INSERT_CONTEXT, context_row, insert_context};
-use super::conversations::feedback_rows::{FEEDBACK_COLUMNS, INSERT_FEEDBACK, feedback_row, insert_feedback};
+use super::conversations::feedback_rows::{INSERT_FEEDBACK, insert_feedback};
 use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
 use super::copy_folder::CopyFolder;
 use super::file::{self, sync_folder};
 use super::open_error::SqliteOpenError;
-use super::usage::{
-    call_row, day_row, insert_call, insert_call_row, insert_day_row, select_calls, select_days, upsert_day,
-};
+use super::usage::{insert_call, insert_call_row, insert_day_row, sum_columns, upsert_day};
 use super::{SqliteOptions, schema};
 use crate::conversation_row::{BATCH_LOG_BYTES, ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
-use crate::usage_row::{CallRow, DayRow};
+use crate::usage_row::{CALL_COLUMNS, CallRow, DayRow, KEY_COLUMNS, SUM_COLUMNS};
 
 const SELECT_RECORDS: &str = "
     SELECT company, collection, id, version, updated_ms, value FROM records
@@ -55,6 +52,16 @@ const SELECT_LOGS: &str = "
     SELECT run, first, last, body FROM run_events WHERE (run, first) > (?1, ?2) ORDER BY run, first LIMIT ?3";
 
 const INSERT_LOG: &str = "INSERT INTO run_events (run, first, last, body) VALUES (?1, ?2, ?3, ?4)";
+
+const SELECT_FEEDBACK: &str = "
+    SELECT thread, seq, company, agent, at_ms, id, shared, body FROM feedback
+    WHERE (thread, seq) > (?1, ?2) ORDER BY thread, seq LIMIT ?3";
+
+const SELECT_CONTEXTS: &str = "
+    SELECT thread, seq, turn, body FROM turn_contexts
+    WHERE (thread, seq, turn) > (?1, ?2, ?3) ORDER BY thread, seq, turn LIMIT ?4";
+
+const INSERT_CONTEXT: &str = "INSERT INTO turn_contexts (thread, seq, turn, body) VALUES (?1, ?2, ?3, ?4)";
 
 /// A SQLite file, read in one transaction.
 pub(crate) struct SqliteCopySource(Connection);
@@ -106,31 +113,30 @@ impl CopyRows for SqliteCopySource {
 
     async fn feedback(&mut self, after: Option<&FeedbackRow>) -> Result<Vec<FeedbackRow>, CopyError> {
         let (thread, seq) = after.map_or((i64::MIN, 0), |row| (row.thread, row.seq));
-        let sql = format!(
-            "SELECT {FEEDBACK_COLUMNS} FROM feedback WHERE (thread, seq) > (?1, ?2) ORDER BY thread, seq LIMIT ?3"
-        );
-        select(&self.0, &sql, params![thread, seq, ROWS_PER_PAGE], feedback_row)
+        select(&self.0, SELECT_FEEDBACK, params![thread, seq, ROWS_PER_PAGE], feedback_row)
     }
 
     async fn contexts(&mut self, after: Option<&ContextRow>) -> Result<Vec<ContextRow>, CopyError> {
         let (thread, seq, turn) = after.map_or((i64::MIN, 0, ""), |row| (row.thread, row.seq, &row.turn));
-        let sql = format!(
-            "SELECT {CONTEXT_COLUMNS} FROM turn_contexts WHERE (thread, seq, turn) > (?1, ?2, ?3)
-             ORDER BY thread, seq, turn LIMIT ?4"
-        );
-        select(&self.0, &sql, params![thread, seq, turn, ROWS_PER_PAGE], context_row)
+        select(&self.0, SELECT_CONTEXTS, params![thread, seq, turn, ROWS_PER_PAGE], context_row)
     }
 
     async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError> {
         let after = after.map_or(i64::MIN, |row| row.n);
-        select(&self.0, &select_calls(), params![after, ROWS_PER_PAGE], call_row)
+        let sql = format!("SELECT n, {CALL_COLUMNS} FROM usage_calls WHERE n > ?1 ORDER BY n LIMIT ?2");
+        select(&self.0, &sql, params![after, ROWS_PER_PAGE], call_row)
     }
 
     async fn usage_days(&mut self, after: Option<&DayRow>) -> Result<Vec<DayRow>, CopyError> {
         let key = after.map(|row| row.key.clone()).unwrap_or_default();
         let [company, day, agent, user, caller, provider, model, operation] = key;
         let values = params![company, day, agent, user, caller, provider, model, operation, ROWS_PER_PAGE];
-        select(&self.0, &select_days(), values, day_row)
+        let (keys, sums) = (KEY_COLUMNS.join(", "), SUM_COLUMNS.join(", "));
+        let sql = format!(
+            "SELECT {keys}, {sums} FROM usage_days WHERE ({keys}) > (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ORDER BY {keys} LIMIT ?9"
+        );
+        select(&self.0, &sql, values, day_row)
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -264,7 +270,10 @@ impl CopySink for SqliteCopyTarget {
 
     async fn insert_contexts(&mut self, rows: &[ContextRow]) -> Result<(), CopyError> {
         let mut insert = self.rows.0.prepare_cached(INSERT_CONTEXT).map_err(CopyError::failed)?;
-        rows.iter().try_for_each(|row| insert_context(&mut insert, row)).map_err(CopyError::failed)
+        for ContextRow { thread, seq, turn, body } in rows {
+            insert.execute(params![thread, seq, turn, body]).map_err(CopyError::failed)?;
+        }
+        Ok(())
     }
 
     async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError> {
@@ -321,6 +330,42 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         log_until_ms: row.get(11)?,
         due_ms: row.get(12)?,
     })
+}
+
+fn feedback_row(row: &Row<'_>) -> rusqlite::Result<FeedbackRow> {
+    Ok(FeedbackRow {
+        thread: row.get(0)?,
+        seq: row.get(1)?,
+        company: row.get(2)?,
+        agent: row.get(3)?,
+        at_ms: row.get(4)?,
+        id: row.get(5)?,
+        shared: row.get(6)?,
+        body: row.get(7)?,
+    })
+}
+
+fn context_row(row: &Row<'_>) -> rusqlite::Result<ContextRow> {
+    Ok(ContextRow { thread: row.get(0)?, seq: row.get(1)?, turn: row.get(2)?, body: row.get(3)? })
+}
+
+fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
+    Ok(CallRow {
+        n: row.get(0)?,
+        company: row.get(1)?,
+        id: row.get(2)?,
+        run: row.get(3)?,
+        ended_ms: row.get(4)?,
+        body: row.get(5)?,
+    })
+}
+
+fn day_row(row: &Row<'_>) -> rusqlite::Result<DayRow> {
+    let mut key: [String; KEY_COLUMNS.len()] = Default::default();
+    for (position, column) in key.iter_mut().enumerate() {
+        *column = row.get(position)?;
+    }
+    Ok(DayRow { key, sums: sum_columns(row, KEY_COLUMNS.len())? })
 }
 
 /// Reads chunks of logs until they have [`BATCH_LOG_BYTES`].

@@ -100,43 +100,8 @@ pub(super) fn insert_day_row(upsert: &mut Statement<'_>, row: &DayRow) -> rusqli
     Ok(())
 }
 
-/// Returns the statement that reads a page of the ledger after a place.
-pub(super) fn select_calls() -> String {
-    format!("SELECT n, {CALL_COLUMNS} FROM usage_calls WHERE n > ?1 ORDER BY n LIMIT ?2")
-}
-
-/// Reads a row of [`select_calls`].
-pub(super) fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
-    Ok(CallRow {
-        n: row.get(0)?,
-        company: row.get(1)?,
-        id: row.get(2)?,
-        run: row.get(3)?,
-        ended_ms: row.get(4)?,
-        body: row.get(5)?,
-    })
-}
-
-/// Returns the statement that reads a page of the days' sums after the eight values of a key.
-pub(super) fn select_days() -> String {
-    let (keys, sums) = (KEY_COLUMNS.join(", "), SUM_COLUMNS.join(", "));
-    format!(
-        "SELECT {keys}, {sums} FROM usage_days WHERE ({keys}) > (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-         ORDER BY {keys} LIMIT ?9"
-    )
-}
-
-/// Reads a row of [`select_days`].
-pub(super) fn day_row(row: &Row<'_>) -> rusqlite::Result<DayRow> {
-    let mut key: [String; KEY_COLUMNS.len()] = Default::default();
-    for (position, column) in key.iter_mut().enumerate() {
-        *column = row.get(position)?;
-    }
-    Ok(DayRow { key, sums: sum_columns(row, KEY_COLUMNS.len())? })
-}
-
 /// Reads the columns of sums that begin at a place.
-fn sum_columns(row: &Row<'_>, first: usize) -> rusqlite::Result<[i64; SUM_COLUMNS.len()]> {
+pub(super) fn sum_columns(row: &Row<'_>, first: usize) -> rusqlite::Result<[i64; SUM_COLUMNS.len()]> {
     let mut columns = [0; SUM_COLUMNS.len()];
     for (position, column) in columns.iter_mut().enumerate() {
         *column = row.get(first + position)?;

@@ -142,8 +142,10 @@ impl<'d> RequestBuilder<'d> {
             Some(reason) => return Err(format!("has the parameter {name:?}, {reason}")),
             None => {}
         }
-        let schema = parameter.get("schema").ok_or("has a parameter without a schema")?;
-        let mut schema = self.schemas.convert(schema)?;
+        let mut schema = match parameter.get("schema") {
+            Some(schema) => self.schemas.convert(schema)?,
+            None => json!({}),
+        };
         if let (Some(text), Some(fields)) = (parameter.get("description"), schema.as_object_mut())
             && let Some(text) = text.as_str()
         {

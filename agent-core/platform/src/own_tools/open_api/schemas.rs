@@ -1,6 +1,6 @@
 //! Converts the schemas of a document to JSON Schema whose references are to its own definitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ const MAX_DESCRIPTION_BYTES: usize = 1024;
 /// Maximum depth of a schema, and the number of schemas to which an operation refers.
 const MAX_DEPTH: usize = 32;
 const MAX_DEFINITIONS: usize = 128;
-/// Keywords that are kept as they are.
+/// Keywords that are kept as they are, if JSON Schema allows their values.
 const PLAIN_KEYWORDS: [&str; 23] = [
     "const",
     "default",
@@ -38,6 +38,8 @@ const PLAIN_KEYWORDS: [&str; 23] = [
     "uniqueItems",
     "dependentRequired",
 ];
+/// Values of `type`.
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 /// Keywords whose value is a schema, a list of schemas, or schemas by name.
 const SCHEMA_KEYWORDS: [&str; 8] =
     ["additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"];
@@ -121,7 +123,7 @@ impl<'d> Schemas<'d> {
             let keyword = keyword.as_str();
             let value = match value {
                 Value::String(text) if keyword == "description" => cut(text).into(),
-                value if PLAIN_KEYWORDS.contains(&keyword) => value.clone(),
+                value if PLAIN_KEYWORDS.contains(&keyword) && is_valid_value(keyword, value) => value.clone(),
                 value if SCHEMA_KEYWORDS.contains(&keyword) => self.convert_at(value, depth + 1)?,
                 Value::Array(items) if LIST_KEYWORDS.contains(&keyword) => {
                     let items = items.iter().map(|item| self.convert_at(item, depth + 1));
@@ -137,13 +139,15 @@ impl<'d> Schemas<'d> {
             };
             converted.insert(keyword.to_owned(), value);
         }
-        if let (Some(Value::Array(required)), Some(properties)) =
-            (converted.get_mut("required"), fields.get("properties").and_then(Value::as_object))
-        {
-            let is_unsent = |name: &Value| {
-                name.as_str().and_then(|name| properties.get(name)).is_some_and(|schema| !is_sent(schema))
+        if let Some(Value::Array(required)) = converted.get_mut("required") {
+            let properties = fields.get("properties").and_then(Value::as_object);
+            let is_unsent = |name: &str| {
+                properties.and_then(|properties| properties.get(name)).is_some_and(|schema| !is_sent(schema))
             };
-            required.retain(|name| !is_unsent(name));
+            let mut seen = HashSet::new();
+            required.retain(|name| {
+                name.as_str().is_some_and(|name| !is_unsent(name) && seen.insert(name.to_owned()))
+            });
         }
         Ok(())
     }
@@ -168,6 +172,32 @@ impl<'d> Schemas<'d> {
         self.names.insert(reference.to_owned(), name.clone());
         self.pending.push(reference.to_owned());
         Ok(name)
+    }
+}
+
+/// Returns true if JSON Schema allows this value of a plain keyword. Documents have others, such as `"required": true` at a
+/// property or the type `file`, which leave the rest of the schema as it is.
+fn is_valid_value(keyword: &str, value: &Value) -> bool {
+    let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
+    match keyword {
+        "exclusiveMaximum" | "exclusiveMinimum" | "maximum" | "minimum" => value.is_number(),
+        "multipleOf" => value.as_f64().is_some_and(|number| number > 0.0),
+        "maxContains" | "maxItems" | "maxLength" | "maxProperties" | "minContains" | "minItems"
+        | "minLength" | "minProperties" => value.is_u64(),
+        "format" | "pattern" | "title" => value.is_string(),
+        "uniqueItems" => value.is_boolean(),
+        "enum" | "required" => value.is_array(),
+        "type" => match value {
+            Value::Array(types) => {
+                let is_repeated = |i: usize| types[..i].contains(&types[i]);
+                !types.is_empty() && types.iter().all(is_type) && !(0..types.len()).any(is_repeated)
+            }
+            name => is_type(name),
+        },
+        "dependentRequired" => value.as_object().is_some_and(|lists| {
+            lists.values().all(|list| list.as_array().is_some_and(|names| names.iter().all(Value::is_string)))
+        }),
+        _ => true,
     }
 }
 

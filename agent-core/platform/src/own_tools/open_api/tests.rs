@@ -184,6 +184,43 @@ fn hostile_documents_are_bounded() {
 }
 
 #[test]
+fn keywords_with_values_that_json_schema_does_not_allow_are_left_out() {
+    let body = json!({"type": "object", "required": ["file", "file", 7], "properties": {
+        "file": {"type": "file", "required": true, "title": 7, "minLength": -1},
+        "size": {"type": ["integer", "integer"], "minimum": 0, "exclusiveMinimum": true, "multipleOf": 0},
+        "kind": {"type": "string", "enum": "a", "pattern": false, "uniqueItems": "no", "format": "uuid"}}});
+    let root = json!({"openapi": "3.1.0", "paths": {"/a/{id}": {"post": {"operationId": "a",
+        "parameters": [{"name": "id", "in": "path", "required": true, "type": "integer"},
+            {"name": "page", "in": "query", "schema": {"type": "int", "minimum": "1", "maximum": 9}}],
+        "requestBody": {"content": {"application/json": {"schema": body}}}}}}});
+    let tool = tool(&root, "a");
+    let schema = &tool["inputSchema"];
+    assert_eq!(schema["required"], json!(["id"]));
+    assert_eq!(schema["properties"]["id"], json!({}), "a parameter without a schema");
+    assert_eq!(schema["properties"]["page"], json!({"maximum": 9}));
+    let expected = json!({"type": "object", "required": ["file"], "properties": {
+        "file": {}, "size": {"minimum": 0}, "kind": {"type": "string", "format": "uuid"}}});
+    assert_eq!(schema["properties"]["body"], expected);
+}
+
+#[test]
+fn long_names_end_with_a_hash() {
+    let keys = ["organization", "enterprise"].map(|of| format!("actions/{}-{of}", "self-hosted".repeat(6)));
+    let root = json!({"openapi": "3.0.3", "paths": {
+        "/a": {"get": {"operationId": keys[0]}}, "/b": {"get": {"operationId": keys[1]}}}});
+    let entry = compile(&root, &[&keys[0], &keys[1]]);
+    let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+    assert_eq!(super::super::faults(&own, |_| false), Vec::<SettingsFault>::new());
+    let names: Vec<String> = tools(&entry).into_iter().map(|tool| tool.spec.name.clone()).collect();
+    assert_eq!(names, own.names().collect::<Vec<_>>(), "the names by which the agent may call them");
+    assert_ne!(names[0], names[1]);
+    for name in names {
+        assert_eq!(name.len(), super::super::MAX_NAME_BYTES);
+        assert!(name.starts_with("x_actions_self-hostedself-hosted"), "{name}");
+    }
+}
+
+#[test]
 fn arguments_do_not_collide() {
     let root = json!({"openapi": "3.0.3", "paths": {"/a/{id}": {
         "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}},

@@ -5,32 +5,11 @@ use std::rc::Rc;
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{MAX_CONTEXT_PAGE_BYTES, SentContext, TurnContext};
+use rusqlite::params;
 use rusqlite::types::Value;
-use rusqlite::{Row, params};
 
 use super::rows::{ConversationTables, TableError, text};
-use crate::conversation_row::{ContextRow, context_body, parse_context};
-
-/// Columns of a context, in the order of [`context_row`].
-pub(in crate::sqlite) const CONTEXT_COLUMNS: &str = "thread, seq, turn, body";
-
-/// Inserts a row of [`CONTEXT_COLUMNS`].
-pub(in crate::sqlite) const INSERT_CONTEXT: &str =
-    "INSERT INTO turn_contexts (thread, seq, turn, body) VALUES (?1, ?2, ?3, ?4)";
-
-pub(in crate::sqlite) fn insert_context(
-    insert: &mut rusqlite::Statement<'_>,
-    row: &ContextRow,
-) -> rusqlite::Result<()> {
-    let ContextRow { thread, seq, turn, body } = row;
-    insert.execute(params![thread, seq, turn, body])?;
-    Ok(())
-}
-
-/// Reads a row of [`CONTEXT_COLUMNS`].
-pub(in crate::sqlite) fn context_row(row: &Row<'_>) -> rusqlite::Result<ContextRow> {
-    Ok(ContextRow { thread: row.get(0)?, seq: row.get(1)?, turn: row.get(2)?, body: row.get(3)? })
-}
+use crate::conversation_row::{context_body, parse_context};
 
 impl ConversationTables<'_> {
     /// Stores the context of a user message in a turn, unless it has one.

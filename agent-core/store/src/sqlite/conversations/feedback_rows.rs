@@ -5,7 +5,7 @@ use agent_platform::conversation::{
     AgentFeedback, ConversationError, Feedback, FeedbackCursor, NodeId, Thread, ThreadKey,
     VisitorThreadCursor, commit,
 };
-use rusqlite::{Row, params};
+use rusqlite::params;
 
 use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{FeedbackRow, parse_agent_feedback, parse_thread};
@@ -40,14 +40,12 @@ pub(super) fn set_feedback(
     Ok(())
 }
 
-/// Inserts a row of [`FEEDBACK_COLUMNS`], or replaces the one of the same node.
+/// Inserts feedback on a node, or replaces the one of the same node.
 pub(in crate::sqlite) const INSERT_FEEDBACK: &str = "
     INSERT OR REPLACE INTO feedback (thread, seq, company, agent, at_ms, id, shared, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
-/// Columns of feedback, in the order of [`feedback_row`].
-pub(in crate::sqlite) const FEEDBACK_COLUMNS: &str = "thread, seq, company, agent, at_ms, id, shared, body";
-
+/// Runs [`INSERT_FEEDBACK`].
 pub(in crate::sqlite) fn insert_feedback(
     insert: &mut rusqlite::Statement<'_>,
     row: &FeedbackRow,
@@ -55,20 +53,6 @@ pub(in crate::sqlite) fn insert_feedback(
     let FeedbackRow { thread, seq, company, agent, at_ms, id, shared, body } = row;
     insert.execute(params![thread, seq, company, agent, at_ms, id, shared, body])?;
     Ok(())
-}
-
-/// Reads a row of [`FEEDBACK_COLUMNS`].
-pub(in crate::sqlite) fn feedback_row(row: &Row<'_>) -> rusqlite::Result<FeedbackRow> {
-    Ok(FeedbackRow {
-        thread: row.get(0)?,
-        seq: row.get(1)?,
-        company: row.get(2)?,
-        agent: row.get(3)?,
-        at_ms: row.get(4)?,
-        id: row.get(5)?,
-        shared: row.get(6)?,
-        body: row.get(7)?,
-    })
 }
 
 impl ConversationTables<'_> {

@@ -1,0 +1,237 @@
+//! Published OpenAPI documents, from an npm package, as tools: the share of their operations that is usable, and calls of
+//! each operation of an API.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_core::role::OwnTools;
+use agent_platform::own_tools::{SettingsFault, compile_open_api, faults};
+use serde_json::{Value, json};
+
+use super::http::put_agent;
+use crate::support::packages::npm_folder;
+use crate::support::server::{self, session_token};
+use crate::support::vendor::{Vendor, json_response};
+use crate::support::{report, workspace};
+
+const SERVER: &str = "https://api.acme.example/v1";
+/// Published documents, each with the number of its operations whose body, if they have one, is JSON.
+const DOCUMENTS: [(&str, usize); 6] = [
+    ("3.0/json/petstore.json", 18),
+    ("3.1/json/petstore.json", 18),
+    ("3.0/json/readme-legacy.json", 34),
+    ("3.0/json/star-trek.json", 80),
+    ("3.0/json/uspto.json", 2),
+    ("3.1/json/readme.json", 50),
+];
+/// Least share of these operations that is usable, in percent.
+const MIN_USABLE_PERCENT: usize = 95;
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+/// An operation of a document whose body, if it has one, is JSON.
+struct JsonOperation<'d> {
+    method: &'d str,
+    path: &'d str,
+    /// Its `operationId`, or method and path.
+    key: String,
+    fields: &'d Value,
+    /// Parameters of all operations of the path.
+    shared_parameters: &'d Value,
+}
+
+/// Returns the path of a document of the package.
+fn example(name: &str) -> PathBuf {
+    npm_folder("conformance").join("node_modules/@readme/oas-examples").join(name)
+}
+
+fn read(file: &Path) -> Value {
+    let text = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+/// Follows local references.
+fn resolve<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
+    match value["$ref"].as_str() {
+        Some(reference) => {
+            let target = document.pointer(reference.trim_start_matches('#'));
+            resolve(document, target.unwrap_or_else(|| panic!("no {reference}")))
+        }
+        None => value,
+    }
+}
+
+fn is_json(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    essence == "application/json" || essence.ends_with("+json")
+}
+
+/// Returns the operations whose body, if they have one, is JSON, and the number of the others.
+fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
+    let (mut found, mut others) = (Vec::new(), 0);
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        let item = resolve(document, item);
+        for method in METHODS {
+            let Some(fields) = item.get(method) else { continue };
+            let body = resolve(document, &fields["requestBody"]);
+            let mut media_types = body["content"].as_object().into_iter().flatten();
+            let has_json = body.is_null() || media_types.any(|(media_type, _)| is_json(media_type));
+            if !has_json {
+                others += 1;
+                continue;
+            }
+            let id = fields["operationId"].as_str().map(str::to_owned);
+            let key = id.unwrap_or_else(|| format!("{} {path}", method.to_uppercase()));
+            found.push(JsonOperation { method, path, key, fields, shared_parameters: &item["parameters"] });
+        }
+    }
+    (found, others)
+}
+
+/// Compiles an operation as a role is saved that names it alone, and checks the tool; returns the number of parameters
+/// that the tool does not have.
+///
+/// # Errors
+/// Reason for which the operation is not usable.
+fn compile(document: &Value, operation: &JsonOperation<'_>) -> Result<usize, String> {
+    let describe = |SettingsFault { path, message }: SettingsFault| format!("{path} {message}");
+    let entry = json!({"id": "api", "server": SERVER, "operations": [operation.key]});
+    let Value::Object(mut entry) = entry else { panic!("not an object") };
+    compile_open_api(&mut entry, document).map_err(describe)?;
+    if let Some(skipped) = entry.get("skipped") {
+        return Err(skipped[0]["reason"].to_string());
+    }
+    let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+    match faults(&own, |_| false).into_iter().next() {
+        Some(fault) => Err(describe(fault)),
+        None => check_request(document, operation, &own.open_api[0].settings["compiled"][0]["request"]),
+    }
+}
+
+/// Checks that a request is the operation's; returns the number of query parameters that it does not have.
+fn check_request(document: &Value, operation: &JsonOperation<'_>, request: &Value) -> Result<usize, String> {
+    let url = request["url"].as_str().unwrap_or_default();
+    let segments: Vec<&str> = url.strip_prefix(SERVER).unwrap_or_default().split('/').collect();
+    let expected: Vec<&str> = operation.path.split('/').collect();
+    let is_same = |(segment, expected): (&&str, &&str)| {
+        segment == expected || (segment.contains('{') && expected.contains('{'))
+    };
+    let is_path = segments.len() == expected.len() && segments.iter().zip(&expected).all(is_same);
+    if !is_path || request["method"] != operation.method.to_uppercase() {
+        return Err(format!("is the request {request}"));
+    }
+    if request["body"].is_null() != operation.fields["requestBody"].is_null() {
+        return Err(format!("has no body, or another: {request}"));
+    }
+    let lists = [operation.shared_parameters, &operation.fields["parameters"]];
+    let parameters = lists.into_iter().filter_map(Value::as_array).flatten();
+    let query = parameters
+        .map(|parameter| resolve(document, parameter))
+        .filter(|parameter| parameter["in"] == "query");
+    let is_left_out = |parameter: &&Value| {
+        let name = parameter["name"].as_str().unwrap_or_default();
+        request["query"][name].is_null()
+    };
+    Ok(query.filter(is_left_out).count())
+}
+
+/// Compiles each operation of a document alone, reports the figures, and requires the least share; returns the number of
+/// operations whose body, if they have one, is JSON.
+fn measure(file: &Path) -> usize {
+    let document = read(file);
+    let (operations, others) = json_operations(&document);
+    let (mut left_out, mut unusable) = (0, Vec::new());
+    for operation in &operations {
+        match compile(&document, operation) {
+            Ok(parameters) => left_out += parameters,
+            Err(reason) => unusable.push(format!("{}: {reason}", operation.key)),
+        }
+    }
+    let (count, usable) = (operations.len(), operations.len() - unusable.len());
+    let (name, version) = (file.display(), &document["openapi"]);
+    report(&format!(
+        "{name} ({version}): {usable} of {count} operations with JSON are usable, {left_out} query parameters are left \
+         out; {others} operations have other bodies"
+    ));
+    unusable.iter().for_each(|reason| report(reason));
+    assert!(usable * 100 >= count * MIN_USABLE_PERCENT, "{name}: of {count}: {unusable:#?}");
+    count
+}
+
+#[test]
+fn operations_of_published_documents_are_usable() {
+    for (name, expected) in DOCUMENTS {
+        assert_eq!(measure(&example(name)), expected, "{name}");
+    }
+    if let Some(file) = std::env::var_os("OPENAPI_DOCUMENT") {
+        measure(Path::new(&file));
+    }
+}
+
+/// Returns a value of the schema with all properties.
+fn sample(root: &Value, schema: &Value) -> Value {
+    let schema = resolve(root, schema);
+    if let Some(value) = schema["enum"].get(0) {
+        return value.clone();
+    }
+    match schema["type"].as_str() {
+        Some("integer" | "number") => json!(2),
+        Some("boolean") => json!(true),
+        Some("array") => json!([sample(root, &schema["items"])]),
+        Some("object") => {
+            let properties = schema["properties"].as_object().into_iter().flatten();
+            Value::Object(properties.map(|(name, schema)| (name.clone(), sample(root, schema))).collect())
+        }
+        _ => json!("x"),
+    }
+}
+
+#[tokio::test]
+async fn each_operation_of_the_petstore_is_called() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    service.on_all(json_response("200 OK", "", r#"{"done":true}"#));
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let app = server::app(&workspace, &[]).await;
+    let documents = ["3.0", "3.1"].map(|revision| read(&example(&format!("{revision}/json/petstore.json"))));
+    let entries = ["pets-30", "pets-31"].into_iter().zip(&documents).map(|(id, document)| {
+        let operations = json_operations(document).0.into_iter().map(|operation| operation.key);
+        json!({"id": id, "document": document, "server": format!("http://{}/v2", service.address),
+            "operations": operations.collect::<Vec<_>>()})
+    });
+    workspace["agents"][0]["content"]["openApi"] = entries.collect();
+    let saved = put_agent(&app, &workspace).await;
+    assert_eq!(saved.status(), 200);
+    let saved: Value = saved.json().await.expect("JSON");
+    for (document, entry) in documents.iter().zip(saved["content"]["openApi"].as_array().expect("entries")) {
+        let (operations, _) = json_operations(document);
+        let compiled = entry["compiled"].as_array().expect("tools");
+        assert_eq!((compiled.len(), &entry["skipped"]), (operations.len(), &Value::Null));
+        for (operation, tool) in operations.iter().zip(compiled) {
+            let arguments = sample(&tool["inputSchema"], &tool["inputSchema"]);
+            let (name, count) = (tool["name"].as_str().expect("a name"), service.received().len());
+            let call = app.request("POST", &format!("/api/agents/a1/tools/{name}/test"));
+            let call = call.bearer_auth(session_token("u1", "c1")).json(&json!({"arguments": arguments}));
+            let result: Value = call.send().await.expect("an answer").json().await.expect("JSON");
+            assert_eq!(result["isError"], false, "{name}: {result}");
+
+            let received = service.received();
+            assert_eq!(received.len(), count + 1, "{name}");
+            let request = &received[count];
+            let mut expected = format!("/v2{}", operation.path);
+            for (argument, value) in arguments.as_object().expect("arguments") {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                expected = expected.replace(&format!("{{{argument}}}"), &text);
+            }
+            let (path, query) = request.path().split_once('?').unwrap_or((request.path(), ""));
+            assert_eq!(path, expected, "{name}");
+            let method = request.head.split(' ').next();
+            assert_eq!(method, Some(operation.method.to_uppercase().as_str()), "{name}");
+            let queried = tool["request"]["query"].as_object().into_iter().flatten();
+            for (parameter, _) in queried {
+                assert!(query.contains(&format!("{parameter}=")), "{name}: {query}");
+            }
+            if !arguments["body"].is_null() {
+                assert_eq!(request.json(), arguments["body"], "{name}");
+            }
+        }
+    }
+}
