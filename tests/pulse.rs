@@ -25,6 +25,7 @@ use agent_platform::workspace::{MetricFilter, Notification, list_metrics, list_n
 use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::{TEST_TIMEOUT, client, free_port, poll_until};
@@ -53,17 +54,26 @@ fn workspace(base_url: &str) -> Value {
 }
 
 /// Starts an application over `stores` with a scheduler at `pulse_url`; `settings` override the defaults.
-async fn app(stores: &Stores, pulse_url: &str, port: u16, settings: &[(&str, &str)]) -> Server {
-    let port = port.to_string();
+async fn app(stores: &Stores, pulse_url: &str, settings: &[(&str, &str)]) -> Server {
+    app_on(server::bind().await, stores, pulse_url, settings)
+}
+
+/// Starts an application as [`app`] does, on a listener.
+fn app_on(listener: TcpListener, stores: &Stores, pulse_url: &str, settings: &[(&str, &str)]) -> Server {
     let mut all = vec![
-        ("PORT", &*port),
         ("PULSE_URL", pulse_url),
         ("PULSE_SECRET", PULSE_SECRET),
         ("PULSE_SECRET_PREVIOUS", PREVIOUS_PULSE_SECRET),
         ("CRON_SECRET", CRON_SECRET),
     ];
     all.extend(settings);
-    server::app_with_stores(stores.clone(), &all).await
+    server::app_on(listener, stores.clone(), &all)
+}
+
+/// Returns the address at which an application on a listener takes callbacks.
+pub(crate) fn callback_url(listener: &TcpListener) -> String {
+    let address = listener.local_addr().expect("it listens");
+    format!("http://{address}/api/pulse/callback")
 }
 
 /// The application and the scheduler, configured with each other's address.
@@ -75,10 +85,10 @@ struct AppWithScheduler {
 
 async fn open(base_url: &str, settings: &[(&str, &str)]) -> AppWithScheduler {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let (stores, port) = (server::stores(&workspace(base_url)).await, free_port());
-    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+    let (stores, listener) = (server::stores(&workspace(base_url)).await, server::bind().await);
+    let callback = callback_url(&listener);
     let scheduler = server::scheduler(jobs, &callback, &[]).await;
-    let app = app(&stores, &scheduler.url(""), port, settings).await;
+    let app = app_on(listener, &stores, &scheduler.url(""), settings);
     AppWithScheduler { app, scheduler, stores }
 }
 
@@ -86,7 +96,7 @@ async fn open(base_url: &str, settings: &[(&str, &str)]) -> AppWithScheduler {
 async fn app_without_scheduler(base_url: &str, settings: &[(&str, &str)]) -> (Server, Stores) {
     let stores = server::stores(&workspace(base_url)).await;
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    (app(&stores, &nobody, 0, settings).await, stores)
+    (app(&stores, &nobody, settings).await, stores)
 }
 
 /// Returns the payload of a job that creates a todo.

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::ON;
+use crate::pulse::callback_url;
 use crate::support::coding_runtime::{CodingRuntime, RUNTIME_SECRET};
-use crate::support::free_port;
 use crate::support::packages::{node_path, npm_folder, run_program};
 use crate::support::process::APPLICATION_ARGUMENTS;
 use crate::support::server::{
@@ -244,8 +244,8 @@ async fn start() -> Bench {
     let runtime = CodingRuntime::start().await;
     runtime.issuer.decide(SignInDecision::Approved);
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let port = free_port().to_string();
-    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+    let listener = server::bind().await;
+    let callback = callback_url(&listener);
     let scheduler = server::scheduler(jobs, &callback, &[]).await;
     let (pulse_url, runtime_url) = (scheduler.url(""), runtime.url());
     let catalog = tempfile::NamedTempFile::new().expect("a file");
@@ -253,14 +253,14 @@ async fn start() -> Bench {
     let catalog_path = catalog.path().to_str().expect("UTF-8").to_owned();
     let settings = [
         ON,
-        ("PORT", &*port),
         ("PULSE_URL", &*pulse_url),
         ("PULSE_SECRET", PULSE_SECRET),
         ("RUNTIME_URL", &*runtime_url),
         ("RUNTIME_SECRET", RUNTIME_SECRET),
         ("MODEL_CATALOG", &*catalog_path),
     ];
-    let app = server::app(&workspace(&vendor.base_url()), &settings).await;
+    let stores = server::stores(&workspace(&vendor.base_url())).await;
+    let app = server::app_on(listener, stores, &settings);
     let tool_server = FakeMcpServer::start(McpRevision::Stateless).await;
     tool_server.on(
         "tools/list",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent_core::event::{AssistantRole, Event};
-use agent_platform::conversation::{ChunkWriter, RunChunk, RunKey, ThreadOwner};
+use agent_platform::conversation::{ChunkWriter, RunChunk, RunKey, RunLease, ThreadOwner};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -364,8 +364,8 @@ async fn the_ai_sdk_resumes_a_thread_s_run() {
 #[tokio::test]
 async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
     let test = ConversationApp::start().await;
-    let soon = Timestamp::now().checked_add(SignedDuration::from_millis(300)).expect("a time");
-    test.begin_in_store("t", "r1", soon).await;
+    let later = Timestamp::now().checked_add(SignedDuration::from_hours(1)).expect("a time");
+    test.begin_in_store("t", "r1", later).await;
     let mut said = ChunkWriter::default();
     said.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
     said.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
@@ -374,6 +374,9 @@ async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
     let run = RunKey { owner: ThreadOwner::new("c1", "u1"), id: "r1".into() };
     let store = &test.stores.conversations;
     store.append_events("process of r1", vec![RunChunk { run, chunk }]).await.expect("it is stored");
+    // The lease ends once the words are stored, however long that takes.
+    let lease = RunLease { process: "process of r1".to_owned(), until: Timestamp::now() };
+    store.renew_lease(&lease).await.expect("it ends");
     // A reader that waits is told of the end.
     let log = read_log(&test.app, "").await;
     let last: Value = serde_json::from_str(log.lines().last().expect("a line")).expect("an event");

@@ -332,13 +332,17 @@ async fn the_runs_of_a_killed_process_are_interrupted() {
     let later = |millis| now.checked_add(SignedDuration::from_millis(millis)).expect("a time");
     test.begin_in_store("t", "lost", later(1_500)).await;
     test.begin_in_store("long", "held", later(3_600_000)).await;
-    expect_problem(test.app.chat(&body("t", "And?")).await, 409, "THREAD_BUSY").await;
-    // The next message in the thread need not wait for the search for such runs.
+    expect_problem(test.app.chat(&body("long", "And?")).await, 409, "THREAD_BUSY").await;
+    // The next message in the thread need not wait for the search for such runs. While the lease holds, the thread is busy.
     let look = async || {
         let response = test.app.chat(&body("t", "And?")).await;
-        (response.status().as_u16(), response.text().await.expect("a body"))
+        if response.status() == 200 {
+            return Some(response.text().await.expect("a whole body"));
+        }
+        expect_problem(response, 409, "THREAD_BUSY").await;
+        None
     };
-    let (_, run) = poll_until(look, |(status, _)| *status == 200).await;
+    let run = poll_until(look, Option::is_some).await.expect("a run");
     parse_run(&run);
     let lost = test.get("/api/runs/lost").await;
     assert_eq!((&lost["state"], &lost["error"]["code"]), (&json!("interrupted"), &json!("RUN_INTERRUPTED")));

@@ -20,9 +20,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{
-    CASE_TIMEOUT, FORMATS, MAX_END_DELAY, Provider, Topology, TopologyServices, embedded, workspace,
-};
+use super::{CASE_TIMEOUT, FORMATS, Provider, Topology, TopologyServices, embedded, workspace};
 use crate::support::client;
 use crate::support::server::{SESSION_SECRET, session_token};
 use crate::support::vendor::{Step, Vendor, chunk, delta, n8n, stream_head, tool_calls};
@@ -154,7 +152,7 @@ async fn a_client_that_leaves_ends_the_call_upstream(way: Topology, provider: Pr
             assert_eq!(vendor.disconnect_count(), left, "{case}: the call ended while the client was there");
             drop((body, reading));
             door.client = client();
-            let gone = tokio::time::timeout(MAX_END_DELAY, vendor.wait_for_disconnects(left + 1)).await;
+            let gone = tokio::time::timeout(CASE_TIMEOUT, vendor.wait_for_disconnects(left + 1)).await;
             assert!(gone.is_ok(), "{case}: the call goes on");
         }
     }
@@ -201,7 +199,7 @@ async fn a_client_that_leaves_ends_the_tool_call() {
         tokio::time::timeout(CASE_TIMEOUT, reached).await.expect("the tool is called");
         assert_eq!(*ended.borrow(), place, "{format}: the call ended while the client was there");
         drop(reading);
-        let gone = tokio::time::timeout(MAX_END_DELAY, ended.wait_for(|ended| *ended > place)).await;
+        let gone = tokio::time::timeout(CASE_TIMEOUT, ended.wait_for(|ended| *ended > place)).await;
         assert!(gone.is_ok(), "{format}: the call goes on");
     }
     assert_eq!(vendor.received().len(), FORMATS.len(), "there was no second round");

@@ -11,9 +11,10 @@ use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
 
+use crate::pulse::callback_url;
 use crate::support::server::{self, INTERNAL_SECRET, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{expect_problem, free_port, parse_run, text_of};
+use crate::support::{expect_problem, parse_run, text_of};
 
 const COMPANIES: [&str; 2] = ["c1", "c2"];
 
@@ -65,17 +66,13 @@ impl Twins {
     async fn open() -> Self {
         let vendor = Vendor::start().await;
         let stores = server::stores(&workspace(&vendor.base_url())).await;
-        let port = free_port().to_string();
-        let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+        let listener = server::bind().await;
+        let callback = callback_url(&listener);
         let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
         let scheduler = server::scheduler(jobs, &callback, &[]).await;
-        let settings = [
-            ("PORT", &*port),
-            ("PULSE_URL", &scheduler.url("")),
-            ("PULSE_SECRET", PULSE_SECRET),
-            ("MCP_LEGACY_QUERY", "on"),
-        ];
-        let app = server::app_with_stores(stores.clone(), &settings).await;
+        let pulse = scheduler.url("");
+        let settings = [("PULSE_URL", &*pulse), ("PULSE_SECRET", PULSE_SECRET), ("MCP_LEGACY_QUERY", "on")];
+        let app = server::app_on(listener, stores.clone(), &settings);
         Self { vendor, app, stores, scheduler }
     }
 

@@ -2,6 +2,7 @@
 //! the application's MCP server with the run token.
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, stream_head, tool_calls};
@@ -85,14 +86,15 @@ async fn a_runtime_creates_two_todos_side_by_side() {
 /// Starts an application whose agent server is the fake vendor with the script `app_with_held_backend`.
 async fn app_with_held_backend(vendor: &Vendor) -> Server {
     let content = json!({"agentServerUrl": vendor.base_url(), "agentServerProvider": "openai", "agentServerModel": "held"});
-    server::app(&workspace(content, json!([])), &[("STREAM_IDLE_MS", "3000")]).await
+    server::app(&workspace(content, json!([])), &[]).await
 }
 
 #[tokio::test]
 async fn a_runs_token_is_good_for_the_run_alone() {
     let vendor = Vendor::start().await;
-    // Only the head arrives, so the run lasts until the stream's idle time-out.
-    vendor.on("held", [vec![stream_head(), Step::Stall]]);
+    // Only the head arrives, so the run lasts until the gate opens.
+    let gate = watch::Sender::new(false);
+    vendor.on("held", [vec![stream_head(), Step::Until(gate.subscribe()), Step::Close]]);
     let app = app_with_held_backend(&vendor).await;
     let chat = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
     let response = app.chat(&chat).await;
@@ -114,6 +116,7 @@ async fn a_runs_token_is_good_for_the_run_alone() {
     let other = request_tool_list(&address.replace("agentId=a1", "agentId=a2")).await;
     assert_eq!(other.status(), 403);
 
+    gate.send_replace(true);
     let whole = response.text().await.expect("a body");
     let events = parse_run(&whole);
     assert_eq!(events.last().expect("an end")["type"], "RUN_ERROR");

@@ -159,7 +159,7 @@ async fn what_was_saved_while_the_scheduler_was_away_is_told_when_it_is_back() {
 
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
-    let back = app(&stores, &scheduler.url(""), 0, &[]).await;
+    let back = app(&stores, &scheduler.url(""), &[]).await;
     let look = || async { expect_json(ask(&back, OWNER, "GET", PATH, None).await, 200).await };
     let now = poll_until(look, |now| now["sync"]["inStep"] == true).await;
     let jobs = request_scheduler(&scheduler, "GET", "/jobs", None).await;

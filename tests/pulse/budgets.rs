@@ -79,9 +79,9 @@ async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
 async fn an_occurrence_whose_budget_is_spent_waits_for_it_and_is_not_discarded() {
     let vendor = Vendor::start().await;
     vendor.on("m", [answer(&["The basil has grown."])]);
-    let (stores, port) = (server::stores(&workspace(&vendor.base_url())).await, free_port());
-    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
-    let _app = app(&stores, "http://127.0.0.1:9", port, &[]).await;
+    let (stores, listener) = (server::stores(&workspace(&vendor.base_url())).await, server::bind().await);
+    let callback = callback_url(&listener);
+    let _app = app_on(listener, &stores, "http://127.0.0.1:9", &[]);
     set_budget(&stores, 0).await;
 
     let payload: JobPayload = serde_json::from_value(question()).expect("a payload");

@@ -18,11 +18,11 @@ async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
     workspace["agents"][0]["children"] = json!([]);
     stores.import("the test", &workspace.to_string()).await.expect("imported");
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let port = free_port();
-    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+    let listener = server::bind().await;
+    let callback = callback_url(&listener);
     let concurrency = [("SCHEDULER_CONCURRENCY", "200"), ("SCHEDULER_COMPANY_CONCURRENCY", "200")];
     let scheduler = server::scheduler(jobs, &callback, &concurrency).await;
-    let _app = app(&stores, &scheduler.url(""), port, &[]).await;
+    let _app = app_on(listener, &stores, &scheduler.url(""), &[]);
     let due = (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(2)).to_string();
     let http = client();
     for n in 0..JOBS {

@@ -22,7 +22,7 @@ async fn start_with_due_assignment() -> (Server, Server, Stores, Value) {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
     let stores = server::stores(&workspace(NOWHERE)).await;
-    let app = app(&stores, &scheduler.url(""), 0, &[]).await;
+    let app = app(&stores, &scheduler.url(""), &[]).await;
     let assignment = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "todoListId": "l1",
         "schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}});
     let path = "/api/agents/a1/assignments/s1";
@@ -92,7 +92,7 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     alone.stopped().await;
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
-    let app = app(&stores, &scheduler.url(""), 0, &[]).await;
+    let app = app(&stores, &scheduler.url(""), &[]).await;
     let open = || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open&order=asc", None);
     let found = poll_until(open, |jobs| jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)).await;
     let ids: Vec<_> = found["jobs"].as_array().expect("jobs").iter().map(|job| &job["jobId"]).collect();

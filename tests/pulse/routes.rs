@@ -297,7 +297,7 @@ async fn what_answers_in_the_schedulers_place_is_not_repeated() {
         let vendor = Vendor::start().await;
         let path = "/jobs?companyId=c1&userId=u1&order=desc&limit=50";
         vendor.on(path, [json_response(status, "", answered)]);
-        let app = app(&stores, &format!("http://{}", vendor.address), 0, &[]).await;
+        let app = app(&stores, &format!("http://{}", vendor.address), &[]).await;
         let answer = ask(&app, OWNER, "GET", "/api/pulse/jobs", None).await;
         if expected == 200 {
             assert_eq!(

@@ -17,6 +17,7 @@ use agentd::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run;
 use agentd::stores::Stores;
 use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// Secret that signs session tokens (`SESSION_SECRET`).
@@ -130,6 +131,20 @@ pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
 /// Starts the application with a configuration over `stores`.
 pub async fn app_with_config(config: AppConfig, stores: Stores) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
+    serve_app(listener, config, stores)
+}
+
+/// Binds a free port for an application whose address others must have before it starts. Nothing else can take the port.
+pub async fn bind() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.expect("a free port")
+}
+
+/// Starts the application as [`app_with_stores`] does, on a listener.
+pub fn app_on(listener: TcpListener, stores: Stores, settings: &[(&str, &str)]) -> Server {
+    serve_app(listener, app_config(settings), stores)
+}
+
+fn serve_app(listener: TcpListener, config: AppConfig, stores: Stores) -> Server {
     let address = listener.local_addr().expect("it listens");
     let shutdown = Shutdown::default();
     let task = tokio::spawn({

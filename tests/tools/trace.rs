@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 use super::http::get_order;
 use super::select_runtime;
 use super::servers::{entry, pin, start_server};
+use crate::pulse::callback_url;
 use crate::support::log::LogBuffer;
 use crate::support::server::{self, INTERNAL_SECRET, PULSE_SECRET, Server, session_token};
 use crate::support::tool_server::MCP_REVISIONS;
 use crate::support::vendor::{Vendor, answer, json_response, tool_calls};
-use crate::support::{free_port, parse_run, poll_until, text_of, workspace};
+use crate::support::{parse_run, poll_until, text_of, workspace};
 
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT_ID: &str = "b7ad6b7169203331";
@@ -90,13 +91,13 @@ impl TracedApp {
         let flow =
             json!({"id": "flow", "name": "Flow", "ownerId": "u1", "companyId": "c1", "children": [workflow]});
         all["agents"].as_array_mut().expect("agents").push(flow);
-        let (stores, port) = (server::stores(&all).await, free_port().to_string());
+        let (stores, listener) = (server::stores(&all).await, server::bind().await);
         let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-        let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+        let callback = callback_url(&listener);
         let scheduler = server::scheduler(jobs, &callback, &[]).await;
         let pulse = scheduler.url("");
-        let settings = [("PORT", &*port), ("PULSE_URL", &*pulse), ("PULSE_SECRET", PULSE_SECRET)];
-        let app = server::app_with_stores(stores.clone(), &settings).await;
+        let settings = [("PULSE_URL", &*pulse), ("PULSE_SECRET", PULSE_SECRET)];
+        let app = server::app_on(listener, stores.clone(), &settings);
         Self { app, stores, vendor, service, _services: [runtime, scheduler] }
     }
 

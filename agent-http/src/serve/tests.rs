@@ -219,7 +219,8 @@ async fn the_head_limit_is_a_setting() {
 
 #[tokio::test]
 async fn silent_slow_and_idle_connections_are_closed() {
-    let limits = ServeLimits { head_read: Duration::from_millis(100), ..ServeLimits::default() };
+    // Long enough for the request that is answered, also on a loaded machine.
+    let limits = ServeLimits { head_read: Duration::from_millis(500), ..ServeLimits::default() };
     let server = TestServer::start(limits, hello).await;
 
     assert_eq!(server.exchange("").await, "", "silent from the start");
@@ -351,14 +352,14 @@ async fn a_client_that_does_not_read_is_dropped() {
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_not_dropped() {
-    let limits = ServeLimits { write_stall: Duration::from_millis(400), ..ServeLimits::default() };
+    let limits = ServeLimits { write_stall: Duration::from_millis(1500), ..ServeLimits::default() };
     let server = TestServer::start(limits, |_| async { Ok(Response::new(endless(()))) }).await;
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
     let mut scrap = vec![0; 8 * 1024 * 1024];
-    // Each pause is shorter than the limit; together they are far longer.
+    // Each pause is a sixth of the limit; together they are longer.
     for _ in 0..12 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
         timeout(TEST_TIMEOUT, client.read_exact(&mut scrap))
             .await
             .expect("more comes")

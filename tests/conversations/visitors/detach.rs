@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::*;
+use crate::support::TEST_TIMEOUT;
 use crate::support::server::Server;
 
-/// Limit on the time after which a stream has ended.
-const LIMIT: Duration = Duration::from_secs(5);
+/// Time in which a stream whose reader has lost the right to it would have ended.
+const STAY: Duration = Duration::from_secs(5);
 
 /// Starts a run that goes on, and returns its id.
 async fn start_run(test: &ConversationApp, visitor: &Visitor) -> String {
@@ -39,7 +40,7 @@ async fn attach(app: &Server, visitor: &Visitor, run: &str) -> reqwest::Response
 /// Reads to the end.
 async fn ends(mut attached: reqwest::Response) {
     let rest = async { while let Ok(Some(_)) = attached.chunk().await {} };
-    tokio::time::timeout(LIMIT, rest).await.expect("the stream ends in time");
+    tokio::time::timeout(TEST_TIMEOUT, rest).await.expect("the stream ends in time");
 }
 
 #[tokio::test]
@@ -81,6 +82,6 @@ async fn a_reader_who_keeps_the_right_stays_attached() {
     let visitor = test.visitor("a1").await;
     let run = start_run(&test, &visitor).await;
     let mut attached = attach(&test.app, &visitor, &run).await;
-    let waited = tokio::time::timeout(LIMIT, attached.chunk()).await;
+    let waited = tokio::time::timeout(STAY, attached.chunk()).await;
     assert!(waited.is_err(), "it goes on: {waited:?}");
 }
