@@ -189,11 +189,8 @@ impl Prompt {
     }
 
     fn system_hashes(&self) -> impl Iterator<Item = PartHash> {
-        let of = |fragment: &Fragment| PartHash {
-            id: Arc::clone(&fragment.id),
-            sha256: Arc::clone(fragment.part.sha256()),
-        };
-        self.system_fragments().iter().map(of)
+        let fragments = self.system_fragments().iter();
+        fragments.map(|fragment| PartHash { id: fragment.id.clone(), sha256: fragment.part.sha256().clone() })
     }
 
     /// Returns history and latest turn, after trimming.

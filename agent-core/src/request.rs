@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, TraceContext, UserId};
 use crate::message::Message;
 use crate::role::{ResponseFormat, RoleBlock};
-use crate::tool::{Caller, ToolChoice, ToolSpec};
+use crate::tool::{Caller, ToolChoice, ToolSpec, WholeDelivery};
 
 /// Identity of the caller, derived from the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +59,8 @@ pub struct TurnRequest {
     pub client_tools: Vec<Arc<ToolSpec>>,
     /// True if tool calls may wait for a person: a later turn brings their results.
     pub can_suspend: bool,
-    /// Present if the answer is delivered when the run has ended, so that a round that fails after content may begin anew.
-    /// Set by a model that limits the silence of its answers itself, since a round that is held back has no events.
-    pub whole_delivery: Option<Arc<OnceLock<()>>>,
+    /// Present if the answer is delivered when the run has ended.
+    pub whole_delivery: Option<WholeDelivery>,
     /// Reason for a proactive turn.
     pub trigger: Option<String>,
     /// Format of the answer, in place of the role's.

@@ -92,13 +92,29 @@ pub struct ExecutionContext {
     pub can_suspend: bool,
     /// That of the [request](crate::request::TurnRequest::whole_delivery). Not serialized.
     #[serde(skip)]
-    pub whole_delivery: Option<Arc<OnceLock<()>>>,
+    pub whole_delivery: Option<WholeDelivery>,
     /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,
     /// Trace of the run, which the requests to other services continue; never to models. Not serialized.
     #[serde(skip)]
     pub trace: Option<TraceContext>,
+}
+
+/// Delivery of an answer when its run has ended, so that a round that fails after content may begin anew. Clones share it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WholeDelivery(Arc<OnceLock<()>>);
+
+impl WholeDelivery {
+    /// Records that the run's model limits the silence of its answers itself, since a round that is held back has no events.
+    pub fn set_silence_limited(&self) {
+        self.0.get_or_init(|| ());
+    }
+
+    /// Returns true if the run's model limits the silence of its answers.
+    pub fn is_silence_limited(&self) -> bool {
+        self.0.get().is_some()
+    }
 }
 
 /// Kind of caller, determined by the credential of the turn.

@@ -214,7 +214,7 @@ async fn start(
     (keys, slot): (Vec<ContextKey>, &OnceLock<Arc<str>>),
     observer: &dyn TurnObserver,
 ) -> Result<EventStream, TurnError> {
-    let PreparedRequest { payload, turn } = prepared.request.clone();
+    let PreparedRequest { payload, turn } = &prepared.request;
     let max_prompt_tokens = prepared.capabilities.budget.max_prompt_tokens;
     let backend = platform.backend(&turn.choice)?;
     // Registered before the start, since the backend may call a tool before `start` returns.

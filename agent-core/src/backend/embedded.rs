@@ -1,6 +1,6 @@
 //! The embedded backend, which runs the tool loop in the application's process.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
@@ -85,24 +85,26 @@ impl<S: BackendSettings> Backend for EmbeddedBackend<S> {
     fn prepare(&self, settings: &S, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         let model = self.models.model_for_run(settings, &turn.context)?;
         if turn.prompt.has_media() && !model.info().supports_media {
-            return Err(AgentError::new(
-                AgentErrorKind::UnsupportedContent,
-                "this agent's model supports text input only, no images or files",
-            ));
+            let message = "this agent's model supports text input only, no images or files";
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let payload = model.prepare(&model_request(&turn, &*model))?;
-        Ok(PreparedRequest { payload, turn })
+        Ok(PreparedRequest { payload: payload.with_attachment(RunModel(Mutex::new(Some(model)))), turn })
     }
 
     async fn start(&self, settings: &S, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
-        let model = self.models.model_for_run(settings, &turn.context)?;
+        let model = payload.attachment::<RunModel>().and_then(|model| model.0.lock().ok()?.take());
+        let model = model.map_or_else(|| self.models.model_for_run(settings, &turn.context), Ok)?;
         let request = model_request(&turn, &*model);
         let tool_loop =
             ToolLoop { model, tools: self.tools.clone(), clock: self.clock.clone(), limits: self.limits };
         tool_loop.start(payload, request, turn.context.clone(), turn.run.clone()).await
     }
 }
+
+/// The model that has built a request, until the request is started. One that is started again gets a model of its own.
+struct RunModel(Mutex<Option<Arc<dyn Model>>>);
 
 fn model_request(turn: &Turn, model: &dyn Model) -> ModelRequest {
     ModelRequest {

@@ -170,15 +170,13 @@ impl Plain {
 
 impl WithContext {
     fn merge(&self) -> Message {
-        let mut message = self.original.original().clone();
+        let (mut message, mut text) = (self.original.original().clone(), String::new());
         message.content = match message.content {
             Content::Parts(parts) if !parts.is_empty() => {
-                let mut text = String::new();
                 self.push_block(&mut text);
                 Content::Parts([ContentPart::Text { text }].into_iter().chain(parts).collect())
             }
             _ => {
-                let mut text = String::new();
                 self.push_text(&mut text);
                 Content::Text(text)
             }

@@ -186,10 +186,9 @@ impl AnswerAssembler {
             return Err(failed("the model started the same tool call twice"));
         }
         if self.calls.len() >= limits.max_calls_per_round {
-            return Err(AgentError::new(
-                AgentErrorKind::ToolLoopLimit,
-                format!("the model made more than {} tool calls in one response", limits.max_calls_per_round),
-            ));
+            let limit = limits.max_calls_per_round;
+            let message = format!("the model made more than {limit} tool calls in one response");
+            return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
         }
         let taken = id.is_empty() || used_ids.contains(&*id);
         let id = Id::from(if taken { format!("call_{}", crate::new_id()) } else { id });

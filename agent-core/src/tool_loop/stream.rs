@@ -169,10 +169,9 @@ impl ToolLoopStream {
         for (place, call) in answer.tool_calls.iter_mut().enumerate() {
             pending.push(run_tool_call(place, call, &self.deps, &self.request, context.clone(), &progress));
         }
-        let results = vec![None; answer.tool_calls.len()];
-        let suspended = BTreeMap::new();
-        self.state =
-            LoopState::Calling(Box::new(RunningCalls { answer, results, suspended, pending, progress }));
+        let (results, suspended) = (vec![None; answer.tool_calls.len()], BTreeMap::new());
+        let calls = RunningCalls { answer, results, suspended, pending, progress };
+        self.state = LoopState::Calling(Box::new(calls));
         Ok(())
     }
 
@@ -205,10 +204,8 @@ impl ToolLoopStream {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         if self.round >= self.deps.limits.max_rounds {
             let limit = self.deps.limits.max_rounds;
-            return Err(AgentError::new(
-                AgentErrorKind::ToolLoopLimit,
-                format!("the run reached the limit of {limit} model calls without a final answer"),
-            ));
+            let message = format!("the run reached the limit of {limit} model calls without a final answer");
+            return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
         }
         self.request.appended_messages.extend(messages);
         // A forced tool call applies to the first round only; otherwise the model could never answer.
@@ -244,16 +241,11 @@ impl ToolLoopStream {
     /// Polls the model; returns an event that can be emitted at once, and queues all others.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, AgentError>> {
         let LoopState::Answering { stream, answer } = &mut self.state else { return Poll::Ready(Ok(None)) };
-        let event = match ready!(stream.poll_next_unpin(cx)) {
-            Some(event) => event?,
-            None => {
-                return Poll::Ready(Err(AgentError::new(
-                    AgentErrorKind::Truncated,
-                    "the model's response ended before it was complete",
-                )));
-            }
+        let Some(event) = ready!(stream.poll_next_unpin(cx)) else {
+            let message = "the model's response ended before it was complete";
+            return Poll::Ready(Err(AgentError::new(AgentErrorKind::Truncated, message)));
         };
-        let event = match answer.continue_open(event) {
+        let event = match answer.continue_open(event?) {
             Ok(event) => return Poll::Ready(Ok(Some(event))),
             Err(event) => event,
         };
@@ -288,13 +280,10 @@ impl Stream for ToolLoopStream {
                 LoopState::Ending(end) => {
                     return Poll::Ready(end.take().map(|end| end.map(SourceEvent::End)));
                 }
-                LoopState::Starting(start) => match ready!(start.poll_unpin(cx)) {
-                    Ok(stream) => {
-                        this.begin_round(stream);
-                        Ok(None)
-                    }
-                    Err(failure) => Err(failure),
-                },
+                LoopState::Starting(start) => {
+                    let started = ready!(start.poll_unpin(cx));
+                    started.map(|stream| this.begin_round(stream)).map(|()| None)
+                }
                 LoopState::Answering { .. } => ready!(this.poll_answer(cx)),
                 LoopState::Calling(_) => ready!(this.poll_calls(cx)).map(|()| None),
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use agent_core::event::EventStream;
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::tool::Caller;
+use agent_core::tool::{Caller, WholeDelivery};
 use agent_core::turn::TurnError;
 use agent_platform::conversation::RunState;
 use agent_platform::history::{self, ChatInput, FieldError, MAX_GRACE_MS};
@@ -73,7 +73,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     };
     let is_background = thread.as_ref().is_some_and(KeptTurn::is_background);
     // The log of a run in the background is read while it runs.
-    turn.whole_delivery = (framing == Framing::Json && !is_background).then(Arc::default);
+    turn.whole_delivery = (framing == Framing::Json && !is_background).then(WholeDelivery::default);
     let whole_delivery = turn.whole_delivery.clone();
     let (events, recorder) = start(&app, &principal, turn, thread).await?;
     match recorder {

@@ -4,12 +4,12 @@
 //! The API has no place for some properties of a run, which are in headers instead: `X-Agent-Run-Id`, `X-Thread-Id` of a
 //! run that is kept, and `X-Agent-Run-State: waiting` of an answer that waits for a person's approval.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_core::ids::AgentId;
 use agent_core::request::TurnRequest;
 use agent_core::role::RoleBlock;
+use agent_core::tool::WholeDelivery;
 use agent_platform::history::{CompletionError, CompletionRequest, JsonBody, read_completion};
 use agent_platform::records::Record;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -132,7 +132,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
         input.reject_missing_message()?;
     }
     app.rate_limits.count_api_run(&client).await?;
-    let whole_delivery = (!is_streamed).then(Arc::default);
+    let whole_delivery = (!is_streamed).then(WholeDelivery::default);
     let trace = Some(RequestTrace::of(&head).context());
     let turn = TurnRequest { trace, whole_delivery: whole_delivery.clone(), ..input.turn };
     app.check_files(&principal, &turn.messages).await?;

@@ -1,10 +1,11 @@
 //! Events of a run that has begun, or of one that is queued.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use agent_core::event::{EventStream, RunEnd, RunIds};
+use agent_core::tool::WholeDelivery;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, stream};
 use tokio::time::{Instant, Sleep};
@@ -19,11 +20,8 @@ pub(crate) struct RunSource {
     /// The events; for a queued run its start alone.
     events: EventStream,
     queued: Option<Box<QueuedRun>>,
-    whole_delivery: WholeDelivery,
+    whole_delivery: Option<WholeDelivery>,
 }
-
-/// That of the run's request: present if its answer is delivered whole, and set once its model limits the silence of answers.
-pub(super) type WholeDelivery = Option<Arc<OnceLock<()>>>;
 
 struct QueuedRun {
     begin: BoxFuture<'static, Result<EventStream, HttpError>>,
@@ -40,7 +38,7 @@ impl RunSource {
 
     /// Sets how the run's answer is delivered, as its request has it. While its model limits the silence of answers, the time
     /// without an event is not limited.
-    pub(crate) fn with_whole_delivery(self, whole_delivery: Option<Arc<OnceLock<()>>>) -> Self {
+    pub(crate) fn with_whole_delivery(self, whole_delivery: Option<WholeDelivery>) -> Self {
         Self { whole_delivery, ..self }
     }
 
@@ -63,7 +61,7 @@ impl RunSource {
     pub(super) fn into_parts(
         self,
         limits: &StreamLimits,
-    ) -> (EventStream, WholeDelivery, Option<Box<QueueWait>>) {
+    ) -> (EventStream, Option<WholeDelivery>, Option<Box<QueueWait>>) {
         let wait = self.queued.map(|queued| {
             let QueuedRun { begin, refusal } = *queued;
             let keep_alive = Box::pin(tokio::time::sleep(KEEP_ALIVE_INTERVAL));

@@ -1,7 +1,7 @@
 //! Tests of whole responses: the encoded formats, when the body writes, and timeouts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use agent_core::event::{
     RunResult, SourceEvent, ToolRole,
 };
 use agent_core::message::{FinishReason, Usage};
+use agent_core::tool::WholeDelivery;
 use bytes::Bytes;
 use expect_test::{Expect, expect};
 use futures_util::task::{ArcWake, waker_ref};
@@ -836,7 +837,7 @@ async fn a_silent_run_that_is_collected_is_a_time_out() {
 
 #[tokio::test(start_paused = true)]
 async fn the_silence_of_a_run_is_limited_by_its_model_or_here() {
-    let delivery: Arc<OnceLock<()>> = Arc::default();
+    let delivery = WholeDelivery::default();
     let last_event = async |every, times| {
         let source = RunSource::from(paced(every, times)).with_whole_delivery(Some(delivery.clone()));
         let began = Instant::now();
@@ -845,7 +846,7 @@ async fn the_silence_of_a_run_is_limited_by_its_model_or_here() {
     };
     let silent = timed_out("the backend sent no event for 5 seconds");
     assert_eq!(last_event(0, 0).await, (silent, 5));
-    delivery.get_or_init(|| ());
+    delivery.set_silence_limited();
     let long = timed_out("the run exceeded the time limit of 50 seconds");
     assert_eq!(last_event(0, 0).await, (long.clone(), 50));
     assert_eq!(last_event(20, 9).await, (long, 50));

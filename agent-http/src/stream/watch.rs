@@ -5,11 +5,12 @@ use std::task::{Context, Poll, ready};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream};
+use agent_core::tool::WholeDelivery;
 use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::StreamLimits;
 use super::record::{Departure, Recording, RunRecorder};
-use super::source::{QueueWait, RunSource, WholeDelivery};
+use super::source::{QueueWait, RunSource};
 use super::timer::{StreamTimeout, StreamTimer};
 use crate::shutdown::{EndingObserver, shutting_down};
 
@@ -21,7 +22,7 @@ pub(super) struct TimeoutStream {
     recording: Option<Box<Recording>>,
     /// Present while the run is queued. Then the limits have no effect, and `events` has nothing but the start.
     waiting: Option<Box<QueueWait>>,
-    whole_delivery: WholeDelivery,
+    whole_delivery: Option<WholeDelivery>,
 }
 
 impl TimeoutStream {
@@ -131,7 +132,7 @@ impl TimeoutStream {
         if self.waiting.is_some() {
             return Poll::Pending;
         }
-        if self.whole_delivery.as_ref().is_some_and(|delivery| delivery.get().is_some()) {
+        if self.whole_delivery.as_ref().is_some_and(WholeDelivery::is_silence_limited) {
             // The model limits the silence: a round that is held back has no events, and is not idle.
             self.timer.record_item();
         }

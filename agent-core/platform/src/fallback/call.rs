@@ -137,11 +137,9 @@ impl<T: CallTarget> RoundCalls<T> {
     fn repeat(&mut self, wait: Duration) -> bool {
         let now = self.entries.clock.monotonic();
         let Some(call) = &mut self.current else { return false };
-        let entry = &self.entries.entries[call.entry];
-        let Ok(circuit) = self.entries.circuits.begin(entry.circuit, &entry.address, now, (true, false))
-        else {
-            return false;
-        };
+        let route = &self.entries.entries[call.entry].route;
+        let circuit = self.entries.circuits.begin(*route.circuit(), route.address(), now, (true, false));
+        let Ok(circuit) = circuit else { return false };
         call.circuit = Some(circuit);
         call.attempts += 1;
         call.waited += wait;
@@ -203,13 +201,14 @@ impl<T: CallTarget> RoundCalls<T> {
 
     fn begin(&self, entry: usize, is_last_resort: bool) -> Result<CircuitCall, CircuitRefusal> {
         let now = self.entries.clock.monotonic();
-        let entry = &self.entries.entries[entry];
-        let is_repeat = self.called.contains(&entry.address);
-        self.entries.circuits.begin(entry.circuit, &entry.address, now, (is_repeat, is_last_resort))
+        let route = &self.entries.entries[entry].route;
+        let is_repeat = self.called.contains(route.address());
+        let kind = (is_repeat, is_last_resort);
+        self.entries.circuits.begin(*route.circuit(), route.address(), now, kind)
     }
 
     fn enter(&mut self, entry: usize, payload: Payload, circuit: CircuitCall) {
-        self.called.push(self.entries.entries[entry].address.clone());
+        self.called.push(self.entries.entries[entry].route.address().clone());
         let (waited, last_wait) = (Duration::ZERO, Duration::ZERO);
         self.current =
             Some(EntryCall { entry, payload, circuit: Some(circuit), attempts: 1, waited, last_wait });
@@ -256,7 +255,8 @@ impl<T: CallTarget> RoundCalls<T> {
         };
         self.push(report);
         let entry = &self.entries.entries[call.entry];
-        let may_repeat = || self.entries.circuits.allows_repeat(&entry.circuit, &entry.address, now);
+        let may_repeat =
+            || self.entries.circuits.allows_repeat(entry.route.circuit(), entry.route.address(), now);
         // A rate limit opens the circuit for the time that this round may wait.
         let was_closed = class == FailureClass::Patience && may_repeat();
         if let Some(circuit) = call.circuit.take() {

@@ -1,10 +1,11 @@
 //! The callees of a container, and what their calls share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::payload::Payload;
+use agent_core::secret::Secret;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -26,9 +27,7 @@ pub(super) struct CallEntry<T> {
     pub(super) name: String,
     /// True if the company's provider tells the context window.
     pub(super) has_own_window: bool,
-    /// Origin of the address, or a text that stands for that of the settings.
-    pub(super) address: Arc<str>,
-    pub(super) circuit: CircuitKey,
+    pub(super) route: CallRoute,
     pub(super) parameters: Map<String, Value>,
     /// Price that the settings set for the calls, if their owner pays for them.
     pub(super) own_price: Option<ModelPrice>,
@@ -58,11 +57,47 @@ impl<T: CallTarget> CallEntry<T> {
     }
 }
 
-/// Returns the origin of a URL, or the text that stands for it if it is none.
-pub(super) fn origin_or(url: &str, default: &str) -> Arc<str> {
-    match Url::parse(url) {
-        Ok(url) => url.origin().ascii_serialization().into(),
-        Err(_) => default.into(),
+/// Address to which an entry's calls go, and the key of their circuit. Both are computed when a call or a preview asks for
+/// them: many instances of a model only tell its limits or build a request.
+pub(super) struct CallRoute {
+    url: String,
+    /// Text that stands for the address if the URL is none.
+    default_address: String,
+    model: String,
+    api_key: Option<Secret>,
+    computed: OnceLock<(Arc<str>, CircuitKey)>,
+}
+
+impl CallRoute {
+    pub(super) fn new(
+        url: impl Into<String>,
+        default_address: impl Into<String>,
+        model: impl Into<String>,
+        api_key: Option<Secret>,
+    ) -> Self {
+        let (url, default_address, model) = (url.into(), default_address.into(), model.into());
+        Self { url, default_address, model, api_key, computed: OnceLock::new() }
+    }
+
+    /// Returns the origin of the URL, or the text that stands for it.
+    pub(super) fn address(&self) -> &Arc<str> {
+        &self.computed().0
+    }
+
+    pub(super) fn circuit(&self) -> &CircuitKey {
+        &self.computed().1
+    }
+
+    fn computed(&self) -> &(Arc<str>, CircuitKey) {
+        self.computed.get_or_init(|| {
+            let address: Arc<str> = match Url::parse(&self.url) {
+                Ok(url) => url.origin().ascii_serialization().into(),
+                Err(_) => self.default_address.as_str().into(),
+            };
+            let key = self.api_key.as_ref().map_or("", |key| key.expose());
+            let circuit = CircuitKey::new(&address, &self.model, key);
+            (address, circuit)
+        })
     }
 }
 
@@ -135,5 +170,24 @@ impl<T: CallTarget> Clone for PreparedCall<T> {
     fn clone(&self) -> Self {
         let Self { entries, entry, payload, request } = self;
         Self { entries: entries.clone(), entry: *entry, payload: payload.clone(), request: request.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_the_origin_of_its_url_and_a_circuit_of_it_the_model_and_the_key() {
+        for (url, api_key, address) in [
+            ("https://a.example:8443/v1?x=1", Some("k"), "https://a.example:8443"),
+            ("https://A.example:443/v1", None, "https://a.example"),
+            ("no URL", Some("k"), "openai"),
+            ("", None, "openai"),
+        ] {
+            let route = CallRoute::new(url, "openai", "m", api_key.map(Secret::new));
+            let circuit = CircuitKey::new(address, "m", api_key.unwrap_or_default());
+            assert_eq!((&**route.address(), route.circuit()), (address, &circuit), "{url}");
+        }
     }
 }

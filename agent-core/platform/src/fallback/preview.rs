@@ -77,7 +77,7 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
             Some(request) if place != call.entry => entries.prepare(place, request),
             _ => Ok(call.payload.clone()),
         };
-        let circuit = entries.circuits.state(&entry.circuit, now);
+        let circuit = entries.circuits.state(entry.route.circuit(), now);
         let is_shut_out = circuit == CircuitState::Open && count > 1;
         let reason = request.as_ref().err().map(|error| error.kind().code());
         let reason = reason.or(is_shut_out.then_some(CIRCUIT_OPEN));

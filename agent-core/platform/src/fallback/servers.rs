@@ -17,8 +17,7 @@ use agent_core::role::{AgentServer, RetrySettings, TokenLimits};
 use async_trait::async_trait;
 
 use super::call::RoundCalls;
-use super::circuits::CircuitKey;
-use super::entries::{CallEntry, Entries, PreparedCall, origin_or};
+use super::entries::{CallEntry, CallRoute, Entries, PreparedCall};
 use super::source::FallbackDefaults;
 use super::stream::FallbackStream;
 use super::target::{AnswerEvents, CallTarget};
@@ -88,9 +87,7 @@ impl FallbackServers {
         let url = settings.agent_server_url.as_deref().unwrap_or_default().trim();
         let local_url = settings.agent_server_local_url.as_deref().unwrap_or_default().trim();
         let model = [&*turn.context.company_id, url, &provider, local_url, &name].join("\n");
-        let address = origin_or(url, "");
-        let key = settings.agent_server_api_key.as_ref().map_or("", |key| key.expose());
-        let circuit = CircuitKey::new(&address, &model, key);
+        let route = CallRoute::new(url, "", model, settings.agent_server_api_key.clone());
         let parameters = settings.parameters.clone();
         let own_price = self.servers.own_price(&settings);
         let target = match refusal {
@@ -103,8 +100,7 @@ impl FallbackServers {
             provider_type: None,
             name,
             has_own_window: false,
-            address,
-            circuit,
+            route,
             parameters,
             own_price,
         }

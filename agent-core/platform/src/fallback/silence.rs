@@ -49,7 +49,7 @@ impl<S: ModelSource> ModelSource for SilenceLimitedModels<S> {
     ) -> Result<Arc<dyn Model>, AgentError> {
         let model = self.source.model_for_run(settings, context)?;
         let Some(delivery) = &context.whole_delivery else { return Ok(model) };
-        delivery.get_or_init(|| ());
+        delivery.set_silence_limited();
         Ok(Arc::new(SilenceLimitedModel { model, limit: self.limit, clock: self.clock.clone() }))
     }
 }

@@ -17,8 +17,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use super::call::RoundCalls;
-use super::circuits::CircuitKey;
-use super::entries::{CallEntry, Entries, PreparedCall, origin_or};
+use super::entries::{CallEntry, CallRoute, Entries, PreparedCall};
 use super::stream::FallbackStream;
 use super::target::ModelTarget;
 use super::{Circuits, RetryPolicy};
@@ -174,9 +173,8 @@ fn model_entry(
         Some(model) => (model.provider, Some(provider)),
         None => (provider, None),
     };
-    let address = origin_or(&text(&settings.base_url), provider_type.as_ref().unwrap_or(&provider));
-    let key = settings.api_key.as_ref().map_or("", |key| key.expose());
-    let circuit = CircuitKey::new(&address, &name, key);
+    let built_in_provider = provider_type.as_ref().unwrap_or(&provider);
+    let route = CallRoute::new(text(&settings.base_url), built_in_provider, &name, settings.api_key.clone());
     let parameters = settings.parameters.clone();
     CallEntry {
         target: model.map(ModelTarget),
@@ -184,8 +182,7 @@ fn model_entry(
         provider_type,
         name,
         has_own_window,
-        address,
-        circuit,
+        route,
         parameters,
         own_price: None,
     }
@@ -211,11 +208,10 @@ struct FallbackedModel {
 impl Model for FallbackedModel {
     /// Returns the information on the first entry. Media are supported if any entry supports them.
     fn info(&self) -> ModelInfo {
-        let infos =
-            || self.entries.entries.iter().filter_map(|entry| Some(entry.target.as_ref().ok()?.0.info()));
-        let supports_media = infos().any(|info| info.supports_media);
-        let first = infos().next().expect("the first entry has a model");
-        ModelInfo { supports_media, ..first }
+        let targets = self.entries.entries.iter().filter_map(|entry| entry.target.as_ref().ok());
+        let mut infos = targets.map(|target| target.0.info());
+        let first = infos.next().expect("the first entry has a model");
+        ModelInfo { supports_media: first.supports_media || infos.any(|info| info.supports_media), ..first }
     }
 
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
@@ -232,7 +228,7 @@ impl Model for FallbackedModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        // The request may have been built by another instance, whose calls are counted apart.
+        // The caller may have built the request with another instance, whose calls are counted apart.
         let entries = self.entries.clone();
         let call = match payload.attachment::<PreparedCall<ModelTarget>>().cloned() {
             Some(call) if call.entry < entries.entries.len() => PreparedCall { entries, ..call },

@@ -10,7 +10,7 @@ use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream}
 use agent_core::prompt::{Prompt, PromptMessage};
 use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings};
 use agent_core::testing::{ManualClock, ScriptedAnswer, ScriptedModel};
-use agent_core::tool::{Caller, ExecutionContext, ToolChoice};
+use agent_core::tool::{Caller, ExecutionContext, ToolChoice, WholeDelivery};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
@@ -99,7 +99,7 @@ impl Bench {
             agent_id: "a".into(),
             run_id: "r".into(),
             caller: Caller::Session,
-            whole_delivery: is_delivered_whole.then(Arc::default),
+            whole_delivery: is_delivered_whole.then(WholeDelivery::default),
             ..ExecutionContext::default()
         };
         models.model_for_run(settings, &context).expect("a model")

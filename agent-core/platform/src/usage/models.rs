@@ -54,12 +54,13 @@ impl<S> MeteredModels<S> {
 
     /// Returns the names and the price of a model's calls, if they are not those of the catalogue.
     fn billing<C: PricedSettings>(&self, settings: &C, model: &dyn Model) -> Option<CallBilling> {
-        let ModelInfo { provider, model, .. } = model.info();
         if let Some(entry) = settings.company_model() {
+            let ModelInfo { provider, model, .. } = model.info();
             let price = entry.price.or_else(|| self.recorder.prices().price(&provider, &model).cloned());
             return Some(CallBilling { provider: entry.provider, provider_type: provider, price });
         }
         let price = Some(self.own_price(settings)?);
+        let ModelInfo { provider, .. } = model.info();
         Some(CallBilling { provider: provider.clone(), provider_type: provider, price })
     }
 

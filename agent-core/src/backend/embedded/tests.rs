@@ -1,5 +1,7 @@
 //! Tests of the embedded backend with a scripted model.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures_util::{FutureExt, StreamExt};
 
 use super::*;
@@ -149,6 +151,40 @@ fn a_role_without_a_model_is_refused_before_anything_is_made() {
     let refused = backend.prepare_turn(turn(asked.clone(), Message::user("hi"), Arc::new([])));
     assert_eq!(refused.expect_err("no model").message(), "\"abacus\" is not known");
     assert_eq!(kind(backend.capabilities_of(&asked)), AgentErrorKind::UnknownProvider);
+}
+
+/// A model source that counts the models of runs.
+struct CountingModelSource(Arc<ScriptedModel>, Arc<AtomicUsize>);
+
+impl ModelSource for CountingModelSource {
+    fn model(&self, _: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(self.0.clone())
+    }
+
+    fn model_for_run(&self, _: &EmbeddedAi, _: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn a_request_is_started_by_the_model_that_built_it_and_once_more_by_another() {
+    let (script, count) = (Arc::new(ScriptedModel::repeating("Hi.")), Arc::new(AtomicUsize::new(0)));
+    let backend = EmbeddedBackend::new(CountingModelSource(script.clone(), count.clone()));
+    backend.capabilities_of(&embedded()).expect("a budget");
+    let prepared = backend.prepare_turn(says_hi(Arc::new([]))).expect("prepared");
+    let mut models = vec![count.load(Ordering::Relaxed)];
+    for _ in 0..2 {
+        let started = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
+        let events = started.expect("started").collect::<Vec<Event>>().now_or_never().expect("nothing waits");
+        EventGrammar::check(&events).expect("the grammar");
+        models.push(count.load(Ordering::Relaxed));
+    }
+    assert_eq!(models, [1, 1, 2]);
+    let foreign = PreparedRequest { payload: Payload::text("{}"), turn: prepared.turn };
+    let started = backend.start_turn(foreign).now_or_never().expect("nothing waits");
+    assert!(started.is_ok(), "a request that another backend has built is sent as it is");
+    assert_eq!((count.load(Ordering::Relaxed), script.payloads().len()), (3, 3));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleBlock;
-use agent_core::tool::{Caller, ExecutionContext};
+use agent_core::tool::{Caller, ExecutionContext, WholeDelivery};
 use agent_core::turn::TurnError;
 use agent_jobs::job::Delivery;
 use agent_platform::journal::ActiveRun;
@@ -46,7 +46,7 @@ pub(super) async fn run_agent_turn(
         todo_list_id: payload.todo_list_id.clone(),
         timezone: payload.timezone.clone(),
         trigger: Some(TRIGGER.to_owned()),
-        whole_delivery: Some(Arc::default()),
+        whole_delivery: Some(WholeDelivery::default()),
         trace: context.trace.clone(),
         ..TurnRequest::new(
             &*payload.agent_id,

@@ -68,6 +68,31 @@ impl ModelSource for TwoEntries {
 }
 
 #[test]
+fn a_request_that_is_started_again_begins_with_the_first_round() {
+    let bench = Bench::new();
+    let clock = Arc::new(bench.clock.clone());
+    bench.model("first", 9_000, vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")]);
+    let metered = MeteredModels::new(bench.source.clone(), bench.recorder.clone());
+    let defaults =
+        FallbackDefaults { max_attempts: 2, max_wait: Duration::from_secs(10), fallbacks: Vec::new() };
+    let models = FallbackModels::new(metered, defaults, bench.circuits.clone(), clock);
+    let backend = EmbeddedBackend::new(models);
+    let turn = Arc::new(backend_turn(BackendChoice::Embedded(settings(&[]))));
+    let ExecutionContext { company_id, run_id, .. } = turn.context.clone();
+    let prepared = prepare_turn(&backend, turn).expect("a request");
+    for _ in 0..2 {
+        let prepared = prepared.clone();
+        let events = async { start_turn(&backend, prepared).await.expect("the run begins").count().await };
+        assert!(bench.wait(events.boxed()) > 0);
+    }
+    bench.recorder.flush().now_or_never().expect("no wait");
+    let ledger = bench.recorder.store().run_usage(&company_id, &run_id).now_or_never();
+    let booked = ledger.expect("no wait").expect("entries");
+    let rounds: Vec<_> = booked.iter().map(|entry| (entry.round, entry.attempt)).collect();
+    assert_eq!(rounds, [(1, 1), (1, 1)]);
+}
+
+#[test]
 fn a_thousand_runs_whose_second_round_fails_call_the_tool_a_thousand_times() {
     let bench = Bench::new();
     let clock = Arc::new(bench.clock.clone());

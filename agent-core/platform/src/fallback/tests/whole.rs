@@ -1,7 +1,5 @@
 //! Answers that are delivered whole: a call that fails after content is replaced as one that fails before it.
 
-use std::sync::OnceLock;
-
 use serde_json::json;
 
 use super::super::stream::MAX_HELD_BYTES;
@@ -250,10 +248,10 @@ fn a_run_is_told_that_its_model_limits_the_silence() {
     bench.model("first", 9_000, Vec::new());
     let clock = Arc::new(bench.clock.clone());
     let models = SilenceLimitedModels::new(bench.source.clone(), SILENCE_LIMIT, clock);
-    let delivery: Arc<OnceLock<()>> = Arc::default();
+    let delivery = WholeDelivery::default();
     let context = ExecutionContext { whole_delivery: Some(delivery.clone()), ..ExecutionContext::default() };
     models.model(&settings(&[])).expect("a model");
-    assert!(delivery.get().is_none());
+    assert!(!delivery.is_silence_limited());
     models.model_for_run(&settings(&[]), &context).expect("a model");
-    assert!(delivery.get().is_some());
+    assert!(delivery.is_silence_limited());
 }
