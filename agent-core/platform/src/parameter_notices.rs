@@ -41,7 +41,7 @@ impl<S: ModelSource> ModelSource for ParameterNotices<S> {
         context: &ExecutionContext,
     ) -> Result<Arc<dyn Model>, AgentError> {
         let model = self.source.model_for_run(settings, context)?;
-        Ok(match ignored_parameters(settings, model.info()) {
+        Ok(match ignored_parameters(settings, &*model) {
             Some(notice) => Arc::new(NoticingModel { model, notice, is_reported: Arc::default() }),
             None => model,
         })
@@ -49,7 +49,11 @@ impl<S: ModelSource> ModelSource for ParameterNotices<S> {
 }
 
 /// Returns the notice of the parameters that a model is not sent; `None` if it is sent all of them.
-fn ignored_parameters(settings: &EmbeddedAi, info: ModelInfo) -> Option<ModelNotice> {
+fn ignored_parameters(settings: &EmbeddedAi, model: &dyn Model) -> Option<ModelNotice> {
+    if settings.parameters.is_empty() {
+        return None;
+    }
+    let info = model.info();
     let parameters = ModelParameters::read(&settings.parameters).ok()?;
     let ignored = parameters.ignored(ModelApi::of_provider(&info.provider)?, &info.model);
     let company_model = CatalogModel::of_company(settings.company_model.as_deref());
