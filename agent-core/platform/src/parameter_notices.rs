@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::tool::ExecutionContext;
@@ -14,6 +13,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use crate::catalog::CatalogModel;
+use crate::forward_model::forward_model;
 use crate::model_notice::ModelNotice;
 use crate::parameters::{ModelApi, ModelParameters};
 
@@ -73,17 +73,7 @@ struct NoticingModel {
 
 #[async_trait]
 impl Model for NoticingModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let events = self.model.start(payload).await?;
@@ -105,7 +95,7 @@ impl Model for NoticingModel {
 mod tests {
     use agent_core::error::AgentErrorKind;
     use agent_core::message::FinishReason;
-    use agent_core::model::ModelEvent;
+    use agent_core::model::{ModelEvent, ModelInfo, ModelRequest};
     use async_trait::async_trait;
     use serde_json::json;
 
