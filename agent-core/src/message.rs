@@ -156,7 +156,7 @@ impl Content {
 }
 
 /// One part of a message, in the shape of AG-UI 1.0.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum ContentPart {
     /// Text.
@@ -187,7 +187,7 @@ pub enum ContentPart {
 }
 
 /// Source of a media part: inline data or an address.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum MediaSource {
     /// Inline data.

@@ -19,6 +19,7 @@ pub mod conformance;
 pub mod console;
 pub mod conversation;
 pub mod fallback;
+mod forward_model;
 pub mod history;
 pub mod ids;
 pub mod ingestion;

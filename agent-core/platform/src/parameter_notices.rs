@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::tool::ExecutionContext;
@@ -14,6 +13,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use crate::catalog::CatalogModel;
+use crate::forward_model::forward_model;
 use crate::model_notice::ModelNotice;
 use crate::parameters::{ModelApi, ModelParameters};
 
@@ -41,7 +41,7 @@ impl<S: ModelSource> ModelSource for ParameterNotices<S> {
         context: &ExecutionContext,
     ) -> Result<Arc<dyn Model>, AgentError> {
         let model = self.source.model_for_run(settings, context)?;
-        Ok(match ignored_parameters(settings, model.info()) {
+        Ok(match ignored_parameters(settings, &*model) {
             Some(notice) => Arc::new(NoticingModel { model, notice, is_reported: Arc::default() }),
             None => model,
         })
@@ -49,7 +49,11 @@ impl<S: ModelSource> ModelSource for ParameterNotices<S> {
 }
 
 /// Returns the notice of the parameters that a model is not sent; `None` if it is sent all of them.
-fn ignored_parameters(settings: &EmbeddedAi, info: ModelInfo) -> Option<ModelNotice> {
+fn ignored_parameters(settings: &EmbeddedAi, model: &dyn Model) -> Option<ModelNotice> {
+    if settings.parameters.is_empty() {
+        return None;
+    }
+    let info = model.info();
     let parameters = ModelParameters::read(&settings.parameters).ok()?;
     let ignored = parameters.ignored(ModelApi::of_provider(&info.provider)?, &info.model);
     let company_model = CatalogModel::of_company(settings.company_model.as_deref());
@@ -69,17 +73,7 @@ struct NoticingModel {
 
 #[async_trait]
 impl Model for NoticingModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let events = self.model.start(payload).await?;
@@ -101,7 +95,7 @@ impl Model for NoticingModel {
 mod tests {
     use agent_core::error::AgentErrorKind;
     use agent_core::message::FinishReason;
-    use agent_core::model::ModelEvent;
+    use agent_core::model::{ModelEvent, ModelInfo, ModelRequest};
     use async_trait::async_trait;
     use serde_json::json;
 

@@ -1,5 +1,6 @@
 //! Context layer for the role's own text, which the operator wrote.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -23,17 +24,17 @@ impl RoleLayer {
 
     fn fragments(&self, role: &RoleContent) -> Vec<Fragment> {
         let mut fragments = Vec::with_capacity(role.prompt_blocks.len() + 4);
-        let mut add = |id: String, text: String| {
+        let mut add = |id: String, text: Cow<'_, str>| {
             fragments.push(Fragment::new(id, self.name(), Stability::Role, self.cache.part(text)));
         };
         if let Some(text) = non_blank(role.system_prompt.as_deref()) {
-            add("system-prompt".into(), text.to_owned());
+            add("system-prompt".into(), text.into());
         }
         if let Some(config) = role.agent_config.as_ref().filter(|config| !config.is_null()) {
-            add("agent-config".into(), format!("## Agent configuration\n\n```json\n{config:#}\n```"));
+            add("agent-config".into(), format!("## Agent configuration\n\n```json\n{config:#}\n```").into());
         }
         if let Some(text) = non_blank(role.personality.as_deref()) {
-            add("personality".into(), format!("## Personality\n\n{text}"));
+            add("personality".into(), format!("## Personality\n\n{text}").into());
         }
         let mut ids = HashSet::new();
         for (i, block) in role.prompt_blocks.iter().enumerate() {
@@ -46,13 +47,13 @@ impl RoleLayer {
             let titled =
                 Some(format!("block:{title}")).filter(|id| !title.is_empty() && ids.insert(id.clone()));
             let id = titled.unwrap_or_else(|| format!("block:{i}"));
-            let text = if title.is_empty() { text.to_owned() } else { format!("## {title}\n\n{text}") };
+            let text = if title.is_empty() { text.into() } else { format!("## {title}\n\n{text}").into() };
             add(id, text);
         }
         let rules = role.rules.iter().filter_map(|rule| non_blank(Some(rule)));
         let rules = markdown_list("## Rules\n\n", rules, |i| format!("{}. ", i + 1).into());
         if !rules.is_empty() {
-            add("rules".into(), rules);
+            add("rules".into(), rules.into());
         }
         fragments
     }

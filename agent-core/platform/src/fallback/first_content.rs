@@ -6,11 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agent_core::backend::{Backend, BackendCapabilities, ModelSource, PreparedRequest, Turn};
-use agent_core::budget::TokenCounter;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::EventStream;
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::{AgentServer, EmbeddedAi, RetrySettings};
 use async_trait::async_trait;
@@ -19,6 +18,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::servers::ServerTarget;
 use super::target::{AnswerEvents, CallTarget, ModelTarget};
+use crate::forward_model::forward_model;
 
 /// A [`ModelSource`] whose models fail if an answer's first content does not arrive in time. Comments and empty deltas are
 /// no content.
@@ -51,17 +51,7 @@ struct FirstContentModel {
 
 #[async_trait]
 impl Model for FirstContentModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         match select(self.model.start(payload), self.clock.sleep(self.limit)).await {

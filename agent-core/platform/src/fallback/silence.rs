@@ -6,10 +6,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::tool::ExecutionContext;
@@ -18,6 +17,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 
 use super::target::{CallTarget, ModelTarget};
+use crate::forward_model::forward_model;
 
 /// A [`ModelSource`] whose models fail if an answer has no content for too long, in runs whose answer is delivered whole.
 ///
@@ -63,17 +63,7 @@ struct SilenceLimitedModel {
 
 #[async_trait]
 impl Model for SilenceLimitedModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let events = self.model.start(payload).await?;

@@ -9,13 +9,13 @@ use futures_util::{StreamExt, stream};
 use super::entry::{JournalEntry, RecordedCall, RecordedItem, truncated};
 use super::{Journals, RunJournal};
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, ProviderItem};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 
+use crate::forward_model::forward_model;
 use crate::records::StoreError;
 
 /// Maximum size of the calls of one answer, names and arguments together, in bytes.
@@ -59,17 +59,7 @@ struct JournaledModel {
 
 #[async_trait]
 impl Model for JournaledModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let name = format!("answer.{}", self.journal.next_round());

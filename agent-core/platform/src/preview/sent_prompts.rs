@@ -38,7 +38,7 @@ struct PromptKey {
 /// Hashes of a prompt: its system prompt and tools in the order of the request, then its messages.
 struct PromptHashes {
     run_id: RunId,
-    parts: Vec<PartHash>,
+    parts: Arc<[PartHash]>,
     /// Empty for a comparison with other threads.
     messages: Vec<u64>,
 }
@@ -57,7 +57,7 @@ impl SentPrompts for LatestPrompts {
         let (prompt, sections) = (&request.turn.prompt, request.payload.sections());
         let in_thread = PromptKey::new(&request.turn.context);
         let in_any_thread = PromptKey { thread_id: None, ..in_thread.clone() };
-        let parts = prompt.prefix_hashes(sections);
+        let parts: Arc<[PartHash]> = prompt.prefix_hashes(sections).into();
         let messages = prompt.messages().iter().map(|message| hash(message)).collect();
         let run_id = request.turn.run.run_id.clone();
         let hashes = PromptHashes { run_id: run_id.clone(), parts: parts.clone(), messages };
@@ -148,7 +148,7 @@ fn hash(message: &PromptMessage) -> u64 {
     (role, tool_call_id).hash(&mut hasher);
     match content {
         Content::Text(text) => text.hash(&mut hasher),
-        Content::Parts(parts) => format!("{parts:?}").hash(&mut hasher),
+        Content::Parts(parts) => parts.hash(&mut hasher),
     }
     for call in tool_calls {
         (&call.id, &call.function.name, &call.function.arguments).hash(&mut hasher);
@@ -175,6 +175,7 @@ mod tests {
     use agent_core::backend::EmbeddedBackend;
     use agent_core::context::{ContextLayer, LayerError, TurnInput};
     use agent_core::error::{AgentError, AgentErrorKind};
+    use agent_core::message::{ContentPart, MediaSource};
     use agent_core::prompt::{Fragment, Part, Stability};
     use agent_core::request::{Principal, TurnRequest};
     use agent_core::role::{RoleBlock, StaticRoles};
@@ -184,6 +185,7 @@ mod tests {
     use async_trait::async_trait;
     use futures_util::StreamExt;
     use serde_json::json;
+    use std::collections::HashSet;
     use std::sync::Mutex;
 
     use super::*;
@@ -300,6 +302,27 @@ mod tests {
     }
 
     #[test]
+    fn messages_with_other_parts_have_other_hashes() {
+        let source = |value: &str| MediaSource::Url { value: value.to_owned(), mime_type: None };
+        let text = |text: &str| ContentPart::Text { text: text.to_owned() };
+        let contents = [
+            vec![text("a"), text("b")],
+            vec![text("ab")],
+            vec![text("b"), text("a")],
+            vec![ContentPart::Image { source: source("https://a.example/b") }],
+            vec![ContentPart::Document { source: source("https://a.example/b") }],
+            vec![ContentPart::Image { source: source("https://a.example/c") }],
+        ];
+        let message = |parts: &Vec<ContentPart>| {
+            let message = Message { content: Content::Parts(parts.clone()), ..Message::user("") };
+            hash(&PromptMessage::new(message))
+        };
+        let hashes: HashSet<u64> = contents.iter().map(message).collect();
+        assert_eq!(hashes.len(), contents.len());
+        assert!(contents.iter().map(message).all(|again| hashes.contains(&again)));
+    }
+
+    #[test]
     fn memory_is_bounded() {
         let latest = LatestPrompts::default();
         let key = |user: usize| PromptKey {
@@ -311,7 +334,7 @@ mod tests {
         let long = PartHash { id: "x".repeat(1 << 20).into(), sha256: "1".into() };
         for user in 0..32 {
             let hashes =
-                PromptHashes { run_id: RunId::default(), parts: vec![long.clone()], messages: Vec::new() };
+                PromptHashes { run_id: RunId::default(), parts: [long.clone()].into(), messages: Vec::new() };
             latest.0.insert(key(user), Arc::new(hashes));
         }
         let known = (0..32).filter(|user| latest.0.get(&key(*user)).is_some()).count();

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::CompanyId;
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 
 use super::Providers;
+use crate::forward_model::forward_model;
 use crate::records::StoreError;
 
 /// A [`ModelSource`] whose models of a company's providers are called with the key and the address that the provider has when
@@ -98,17 +98,7 @@ fn store_error(id: &str, error: StoreError) -> AgentError {
 
 #[async_trait]
 impl<S: ModelSource> Model for ProviderModel<S> {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.current().await?.start(payload).await

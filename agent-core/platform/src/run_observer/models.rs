@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
@@ -16,6 +15,7 @@ use futures_util::{Stream, StreamExt};
 use super::{RoundRecord, RunObserver, RunObservers};
 use crate::conversation::MAX_TIMED_ROUNDS;
 use crate::fallback::prepared_entry;
+use crate::forward_model::forward_model;
 
 /// A [`ModelSource`] that records the answers in the runs that have a [`RunObserver`].
 pub struct ObservedModels<S> {
@@ -52,17 +52,7 @@ struct ObservedModel {
 
 #[async_trait]
 impl Model for ObservedModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.observer.state().attempts += 1;

@@ -94,7 +94,10 @@ impl From<&ExecutionContext> for RunScope {
     fn from(context: &ExecutionContext) -> Self {
         Self {
             company_id: context.company_id.clone(),
-            run_id: clean(&context.run_id).into(),
+            run_id: match is_clean(&context.run_id) {
+                true => context.run_id.clone(),
+                false => clean(&context.run_id).into(),
+            },
             agent_id: context.agent_id.clone(),
             user_id: ledger_user(&context.user_id),
             caller: context.caller,
@@ -155,6 +158,11 @@ impl UsageEntry {
     }
 }
 
+/// Returns true if [`clean`] returns a name as it is.
+fn is_clean(name: &str) -> bool {
+    name.len() <= MAX_NAME_BYTES && !name.contains(char::is_control)
+}
+
 /// Returns a name without control characters, of at most [`MAX_NAME_BYTES`].
 pub(super) fn clean(name: &str) -> String {
     let mut clean: String = name.chars().filter(|char| !char.is_control()).collect();
@@ -179,6 +187,11 @@ mod tests {
     fn names_are_bounded() {
         assert_eq!(clean("gpt\u{0}\n-5"), "gpt-5");
         assert_eq!(clean(&"ü".repeat(100)).len(), MAX_NAME_BYTES);
+        for name in
+            ["", "gpt-5", "ü\u{85}", "gpt\n", &"x".repeat(MAX_NAME_BYTES), &"ü".repeat(MAX_NAME_BYTES)]
+        {
+            assert_eq!(is_clean(name), clean(name) == name, "{name:?}");
+        }
     }
 
     #[test]

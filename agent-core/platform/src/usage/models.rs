@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
 use agent_core::backend::ModelSource;
-use agent_core::budget::TokenCounter;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
@@ -19,6 +18,7 @@ use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
 use super::prices::{CallBilling, OperatorAddresses, PricedSettings};
 use super::{Hold, RunScope, UsageOperation, UsageRecorder};
 use crate::catalog::ModelPrice;
+use crate::forward_model::forward_model;
 use crate::model_notice::ModelNotice;
 
 /// A [`ModelSource`] whose models report the end of each call.
@@ -168,17 +168,7 @@ impl MeteredModel {
 
 #[async_trait]
 impl Model for MeteredModel {
-    fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
-    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        self.model.counter()
-    }
-
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
-    }
+    forward_model!();
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let reserved = self.reserve(payload).await?;
