@@ -1,6 +1,5 @@
 //! Context layer for the role's own text, which the operator wrote.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ impl RoleLayer {
 
     fn fragments(&self, role: &RoleContent) -> Vec<Fragment> {
         let mut fragments = Vec::with_capacity(role.prompt_blocks.len() + 4);
-        let mut add = |id: String, text: Cow<'_, str>| {
+        let mut add = |id: String, text: std::borrow::Cow<'_, str>| {
             fragments.push(Fragment::new(id, self.name(), Stability::Role, self.cache.part(text)));
         };
         if let Some(text) = non_blank(role.system_prompt.as_deref()) {
