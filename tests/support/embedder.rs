@@ -20,6 +20,9 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Words of the same meaning.
 const MEANINGS: [&[&str]; 3] = [&["receipt", "voucher"], &["train", "railway"], &["holiday", "vacation"]];
 
+/// Number of components of the vectors of [`Behaviour::Meaningless`] and [`Behaviour::Words`].
+const WORD_COMPONENTS: usize = 64;
+
 /// The server's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
@@ -156,6 +159,7 @@ fn vector(index: usize, text: &str, behaviour: Behaviour) -> Value {
         Behaviour::Words => components = vector_of_words(&text),
         Behaviour::Meaningless => {
             let mut hasher = DefaultHasher::new();
+            components.resize(WORD_COMPONENTS, Value::Null);
             for component in &mut components {
                 text.hash(&mut hasher);
                 *component = json!((hasher.finish() >> 40) as f64 / f64::from(1 << 24) - 0.5);
@@ -168,7 +172,7 @@ fn vector(index: usize, text: &str, behaviour: Behaviour) -> Value {
 
 /// Returns the sum of the vectors of a text's words.
 fn vector_of_words(text: &str) -> Vec<Value> {
-    let mut vector = [0.0; 64];
+    let mut vector = [0.0; WORD_COMPONENTS];
     for word in text.split_whitespace() {
         let mut hasher = DefaultHasher::new();
         for component in &mut vector {
