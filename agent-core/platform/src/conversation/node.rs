@@ -374,7 +374,7 @@ impl NodeLink {
     }
 }
 
-/// What a prompt needs of a node.
+/// Content of a node, as a prompt needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeContent {
     /// Place of the node.
@@ -407,7 +407,7 @@ pub struct StoredNode {
 }
 
 impl StoredNode {
-    /// Returns what a prompt needs of the node.
+    /// Returns the content of the node.
     pub fn content(&self) -> NodeContent {
         NodeContent {
             seq: self.link.seq,
