@@ -141,18 +141,17 @@ impl Content {
     pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
         match self {
             Self::Text(text) => text.as_str().into(),
-            Self::Parts(parts) => {
-                let texts: Vec<&str> = parts
-                    .iter()
-                    .filter_map(|part| match part {
-                        ContentPart::Text { text } => Some(text.as_str()),
-                        _ => None,
-                    })
-                    .collect();
-                texts.join("\n").into()
-            }
+            Self::Parts(parts) => part_texts(parts).collect::<Vec<_>>().join("\n").into(),
         }
     }
+}
+
+/// Returns the texts among the parts of a message.
+pub(crate) fn part_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+    parts.iter().filter_map(|part| match part {
+        ContentPart::Text { text } => Some(text.as_str()),
+        _ => None,
+    })
 }
 
 /// One part of a message, in the shape of AG-UI 1.0.

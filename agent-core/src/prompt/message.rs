@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::dialect::{self, Dialect};
 use crate::budget::{self, TokenCountCache, TokenCounter};
-use crate::message::{Content, ContentPart, MediaSource, Message, Role};
+use crate::message::{Content, ContentPart, MediaSource, Message, Role, part_texts};
 use crate::prompt::Fragment;
 
 const CONTEXT_OPEN: &str = "<context>\n";
@@ -246,7 +246,7 @@ pub(super) fn push_text(content: &Content, out: &mut String) {
     match content {
         Content::Text(text) => out.push_str(text),
         Content::Parts(parts) => {
-            for (i, text) in texts(parts).enumerate() {
+            for (i, text) in part_texts(parts).enumerate() {
                 if i > 0 {
                     out.push('\n');
                 }
@@ -259,15 +259,10 @@ pub(super) fn push_text(content: &Content, out: &mut String) {
 fn text_len(content: &Content) -> usize {
     match content {
         Content::Text(text) => text.len(),
-        Content::Parts(parts) => texts(parts).map(|text| text.len() + 1).sum::<usize>().saturating_sub(1),
+        Content::Parts(parts) => {
+            part_texts(parts).map(|text| text.len() + 1).sum::<usize>().saturating_sub(1)
+        }
     }
-}
-
-fn texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
-    parts.iter().filter_map(|part| match part {
-        ContentPart::Text { text } => Some(text.as_str()),
-        _ => None,
-    })
 }
 
 /// Returns the approximate length of a content's text and media in bytes, for buffer capacities and cache weights.
