@@ -59,6 +59,7 @@ pub async fn jobs(make: impl AsyncFn() -> SharedJobStore) {
     claims::a_company_has_its_share(&*make().await).await;
     claims::what_was_missed_is_left_out(&*make().await).await;
     claims::postponed_occurrences_use_no_attempt(&*make().await).await;
+    claims::a_busy_receiver_uses_no_attempt_after_a_postponement(&*make().await).await;
     claims::one_call_ends(&*make().await).await;
     claims::two_never_claim_the_same(make().await).await;
     claims::the_earliest_is_told(&*make().await).await;

@@ -239,6 +239,20 @@ pub struct MisfireDecision {
     /// misfire policy does not skip it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
+    /// True from a delivery that was postponed until the next claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub postponed: bool,
+    /// Time of the first claim after the latest delivery that was postponed; absent if none was. From it, in place of `at`, the
+    /// time is counted during which deliveries to a busy receiver are no attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
+    pub deferrals_from: Option<Timestamp>,
+}
+
+impl MisfireDecision {
+    /// Creates the decision of an occurrence that was not postponed.
+    fn new(at: Timestamp, next: Option<Timestamp>, again: bool) -> Self {
+        Self { at, next, again, postponed: false, deferrals_from: None }
+    }
 }
 
 /// Position that a job takes after its current occurrence, overriding the schedule.

@@ -7,6 +7,10 @@
 //! The format of both is part of the schema version: every change of it is a migration, so that a process of an
 //! older version refuses the database or, if it is running, stops claiming. The tests `golden` of both databases
 //! hold the format of the newest version and read those of all older ones.
+//!
+//! A new member that may be absent needs no migration if it is left out where it has its default, and if a process of an older
+//! version, which drops it when it writes the row, treats the job as it always has. Such are `traceparent` of the payload, and
+//! `postponed` and `deferralsFrom` of `begun`, without which the hour of a busy receiver begins with the first claim.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -300,5 +304,20 @@ mod tests {
         for end in [Timestamp::MIN, Timestamp::MAX] {
             assert!(from_millis(ceil_millis(end)) >= end, "{end}");
         }
+    }
+
+    #[test]
+    fn members_of_a_later_version_are_ignored() {
+        let jobs: Vec<Job> =
+            serde_json::from_str(include_str!("../tests/golden/jobs.json")).expect("jobs are read");
+        let row = JobRow::new(jobs[1].clone()).expect("a row");
+        let parse = |json: &str| serde_json::from_str::<serde_json::Value>(json).expect("JSON");
+        let (mut body, mut progress) = (parse(&row.body), parse(&row.mutable.progress));
+        assert!(progress["begun"].is_object(), "{progress}");
+        body["payload"]["later"] = 1.into();
+        progress["begun"]["later"] = 1.into();
+        progress["later"] = 1.into();
+        let read = parse_job(row.job.id.as_str(), &body.to_string(), Some(&progress.to_string()));
+        assert_eq!(read.expect("it is read"), row.job);
     }
 }

@@ -207,6 +207,30 @@ pub(super) async fn postponed_occurrences_use_no_attempt(store: &dyn JobStore) {
     assert_eq!(periodic.due, at(now + HOUR));
 }
 
+pub(super) async fn a_busy_receiver_uses_no_attempt_after_a_postponement(store: &dyn JobStore) {
+    const HOUR: i64 = 3_600_000;
+    let job = Job { max_attempts: 1, ..once("acme", HOUR) };
+    insert(store, std::slice::from_ref(&job)).await;
+    let report = async |outcome: AttemptOutcome, now: i64| {
+        let held = claim(store, claim_due(now, 10)).await;
+        assert_eq!((held.len(), held[0].attempt), (1, 1), "it is its only attempt");
+        step(store, &held[0], ended(&held[0], outcome), at(now)).await.expect("it is held");
+        get(store, &job).await
+    };
+    let retry_after = Duration::from_secs(2 * 3600);
+    let spent = AttemptOutcome::Postponed { error: "the budget is spent".to_owned(), retry_after };
+    let busy = || AttemptOutcome::Deferred { error: "it is busy".to_owned(), retry_after: None };
+    let waits = report(spent, HOUR).await;
+    assert_eq!((waits.state(), waits.due), (JobState::Retryable, at(3 * HOUR)));
+    for now in [3 * HOUR, 3 * HOUR + HOUR / 2, 4 * HOUR - 1_000] {
+        let kept = report(busy(), now).await;
+        assert_eq!((kept.state(), kept.attempt), (JobState::Retryable, 0), "it has an hour since then");
+        assert_eq!(kept.last_error(), Some("the budget is spent"));
+    }
+    let over = report(busy(), 4 * HOUR).await;
+    assert_eq!((over.state(), over.last_error()), (JobState::Discarded, Some("it is busy")));
+}
+
 pub(super) async fn one_call_ends(store: &dyn JobStore) {
     let jobs: Vec<Job> = (0..MAX_JOBS_PER_CLAIM as i64 + 20).map(|n| once("acme", n)).collect();
     insert(store, &jobs).await;

@@ -25,7 +25,7 @@ pub enum AttemptOutcome {
         error: String,
     },
     /// The receiver is still busy with an earlier delivery of the occurrence. Does not count as an attempt until the
-    /// first claim of the occurrence is an hour old; then it is a failure.
+    /// first claim of the occurrence, or the first one since it was postponed, is an hour old; then it is a failure.
     Deferred {
         /// Error text.
         error: String,
@@ -69,15 +69,17 @@ impl Job {
         jitter: u32,
         now: Timestamp,
     ) {
+        let begun_at = self.begun.map(|begun| begun.at);
+        let deferrals_from = self.begun.and_then(|begun| begun.deferrals_from).or(begun_at);
         let outcome = match outcome {
-            AttemptOutcome::Deferred { retry_after, .. } if self.is_begun_within(MAX_DEFERRAL, now) => {
+            AttemptOutcome::Deferred { retry_after, .. } if is_within(deferrals_from, MAX_DEFERRAL, now) => {
                 return self.deliver_again(deferral(retry_after), now);
             }
             AttemptOutcome::Postponed { error, retry_after }
-                if self.is_begun_within(MAX_POSTPONEMENT, now) =>
+                if is_within(begun_at, MAX_POSTPONEMENT, now) =>
             {
                 self.record_postponement(error, took, status, now);
-                return self.deliver_again(postponement(retry_after, jitter), now);
+                return self.postpone(postponement(retry_after, jitter), now);
             }
             AttemptOutcome::Deferred { error, retry_after } => AttemptOutcome::Failed { error, retry_after },
             AttemptOutcome::Postponed { error, retry_after } => {
@@ -105,12 +107,6 @@ impl Job {
         }
     }
 
-    /// Returns true if the first claim of the occurrence is younger than `limit`.
-    fn is_begun_within(&self, limit: Duration, now: Timestamp) -> bool {
-        let begun = self.begun.map_or(now, |begun| begun.at);
-        Duration::try_from(now.duration_since(begun)).unwrap_or_default() < limit
-    }
-
     /// Records a postponed delivery in place of the one before it, so that a month of them leaves the earlier attempts.
     fn record_postponement(&mut self, error: String, took: Duration, status: Option<u16>, now: Timestamp) {
         let (occurrence, attempt) = (self.place.occurrence, self.attempt);
@@ -119,6 +115,15 @@ impl Job {
                 && last.error.is_some()
         });
         self.record_attempt(now, Some(took), status, Some(error));
+    }
+
+    /// Returns the job to the waiting ones after a delivery that was postponed. The receiver may be busy when it may run the
+    /// occurrence, for as long as after the first claim.
+    fn postpone(&mut self, delay: Duration, now: Timestamp) {
+        self.deliver_again(delay, now);
+        if let Some(begun) = &mut self.begun {
+            begun.postponed = true;
+        }
     }
 
     /// Returns the job to the waiting ones after a delivery that does not count. In contrast to a release, the
@@ -134,6 +139,12 @@ impl Job {
         self.phase = Phase::Retryable;
         self.due = add_saturating(now, delay);
     }
+}
+
+/// Returns true if less than `limit` has passed since a time, or there is none.
+fn is_within(since: Option<Timestamp>, limit: Duration, now: Timestamp) -> bool {
+    let passed = now.duration_since(since.unwrap_or(now));
+    Duration::try_from(passed).unwrap_or_default() < limit
 }
 
 fn add_saturating(now: Timestamp, wait: Duration) -> Timestamp {

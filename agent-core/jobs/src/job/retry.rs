@@ -16,7 +16,8 @@ const MAX_REQUESTED_SPREAD: Duration = Duration::from_secs(60);
 const DEFAULT_DEFERRAL: Duration = Duration::from_secs(1);
 /// Upper limit of the delay that a busy receiver can request.
 const MAX_REQUESTED_DEFERRAL: Duration = Duration::from_secs(60);
-/// Time after the first claim of an occurrence during which deliveries to a busy receiver do not count as attempts.
+/// Time after the first claim of an occurrence, or the first one since it was postponed, during which deliveries to a busy
+/// receiver do not count as attempts.
 pub(super) const MAX_DEFERRAL: Duration = Duration::from_secs(3600);
 
 /// Lower limit of the delay before the next delivery of an occurrence that was postponed.

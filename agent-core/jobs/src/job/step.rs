@@ -201,6 +201,11 @@ impl Job {
                 return Ok(());
             }
         }
+        if let Some(begun) = &mut self.begun
+            && std::mem::take(&mut begun.postponed)
+        {
+            begun.deferrals_from = Some(now);
+        }
         self.attempt += 1;
         self.fence += 1;
         self.phase = Phase::Running { lease };
@@ -214,7 +219,7 @@ impl Job {
         match (run, next) {
             (Some(run), next) => {
                 self.place.scheduled_for = run;
-                self.begun = Some(MisfireDecision { at: now, next, again: false });
+                self.begun = Some(MisfireDecision::new(now, next, false));
             }
             // A skipped occurrence never used its number, so the next one takes it.
             (None, Some(next)) => self.move_to(SchedulePosition { scheduled_for: next, ..self.place }, now),
@@ -390,7 +395,7 @@ impl Job {
             Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(StepError::Busy),
         }
         // A redriven occurrence runs whatever its scheduled time; the schedule then continues where it was.
-        self.begun = Some(MisfireDecision { at: now, next: None, again: true });
+        self.begun = Some(MisfireDecision::new(now, None, true));
         self.due = now;
         self.attempt = 0;
         Ok(())

@@ -90,7 +90,7 @@ fn each_row_has_its_decision() {
         phase: Phase::Running { lease: at(10) },
         attempt: 1,
         max_attempts: 1,
-        begun: Some(crate::job::MisfireDecision { at: at(0), next: None, again: false }),
+        begun: Some(crate::job::MisfireDecision::new(at(0), None, false)),
         ..once("acme", 0)
     };
     let jobs = [once("acme", 0), missed("acme"), lost, once("acme", 2_000_000), once("beta", 5)];

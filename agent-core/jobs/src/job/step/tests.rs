@@ -230,6 +230,56 @@ fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
 }
 
 #[test]
+fn a_busy_receiver_costs_no_attempt_for_an_hour_after_each_postponement() {
+    let mut job = Job { max_attempts: 1, ..once(10) };
+    let mut now = 10;
+    for _ in 0..3 {
+        let held = take(&job, claim(now), now);
+        job = take(&held, end(&held, postponed(7200)), now);
+        assert_eq!(job.next_run_at(), Some(at(now + 7200)));
+        // The claim is late, as after a pause.
+        let begin = now + 7200 + 9000;
+        now = begin;
+        while now < begin + 3600 {
+            let held = take(&job, claim(now), now);
+            job = take(&held, end(&held, deferred(Some(Duration::from_secs(60)))), now);
+            assert_eq!((job.state(), job.attempt), (JobState::Retryable, 0), "{now}");
+            assert_eq!((job.attempts.len(), job.last_error()), (1, Some("spent")));
+            now += 60;
+        }
+    }
+    let held = take(&job, claim(now), now);
+    let over = take(&held, end(&held, deferred(None)), now);
+    assert_eq!((over.state(), over.last_error()), (JobState::Discarded, Some("in progress")));
+    // The month of postponements is counted from the first claim, and a redriven occurrence begins anew.
+    let late = 10 + 35 * 24 * 3600;
+    let held = take(&job, claim(late), late);
+    assert_eq!(take(&held, end(&held, postponed(100)), late).state(), JobState::Discarded);
+    let redriven = take(&over, Step::Redrive, now);
+    let begun = redriven.begun.expect("it is decided");
+    assert_eq!((begun.at, begun.postponed, begun.deferrals_from), (at(now), false, None));
+}
+
+#[test]
+fn a_job_of_a_version_without_postponements_is_read() {
+    let held = claim_for_ten_seconds(&once(10), 10);
+    let waits = take(&held, end(&held, postponed(100)), 12);
+    let again = claim_for_ten_seconds(&waits, 200);
+    let mut json = serde_json::to_value(&again).expect("JSON");
+    let begun = json["begun"].as_object_mut().expect("a decision");
+    assert!(begun.remove("deferralsFrom").is_some(), "{begun:?}");
+    assert_eq!(begun.remove("postponed"), None, "it has been claimed");
+    let read: Job = serde_json::from_value(json).expect("a job");
+    let deferred_at = |job: &Job, now| {
+        let job = Job { max_attempts: 1, ..job.clone() };
+        take(&job, end(&job, deferred(None)), now).state()
+    };
+    let [kept, over] = [JobState::Retryable, JobState::Discarded];
+    assert_eq!([3609, 3610].map(|now| deferred_at(&read, now)), [kept, over], "as it was then");
+    assert_eq!([3799, 3800].map(|now| deferred_at(&again, now)), [kept, over]);
+}
+
+#[test]
 fn a_postponed_occurrence_can_be_moved_cancelled_and_released() {
     let held = claim_for_ten_seconds(&once(10), 10);
     let waits = take(&held, end(&held, postponed(100)), 12);
