@@ -7,9 +7,9 @@ use agent_platform::replay::{BundleError, Finding, Replay, RunBundle};
 use agentd::compose;
 use serde_json::{Value, json};
 
-use super::{ConversationApp, call_as};
-use crate::support::server::{app_config, session_token};
-use crate::support::vendor::{answer, json_response, tool_calls};
+use super::{ConversationApp, call_as, everyone};
+use crate::support::server::{self, app_config, session_token};
+use crate::support::vendor::{Vendor, answer, json_response, tool_calls};
 
 /// Returns the status of each route of a run's record for a user.
 async fn statuses(test: &ConversationApp, user: &str, company: &str, run: &str) -> Vec<u16> {
@@ -136,6 +136,85 @@ async fn a_run_is_replayed_from_its_bundle() {
         matches!(&report.prompt, Finding::Different(all) if all.iter().any(|found| found.name == "system-prompt")),
         "{report:#?}"
     );
+}
+
+/// Starts an application whose agent `a1` has the model `n` of another vendor as its fallback.
+async fn start_with_fallback() -> (ConversationApp, Vendor) {
+    let (vendor, other) = (Vendor::start().await, Vendor::start().await);
+    let mut workspace = everyone(&vendor.base_url());
+    let fallback = json!({"provider": "openai", "model": "n", "baseUrl": other.base_url()});
+    workspace["agents"][0]["children"][0]["content"]["fallbacks"] = json!([fallback]);
+    let stores = server::stores(&workspace).await;
+    let settings = [("RUN_PROMPTS", "keep"), ("MODEL_ATTEMPTS", "1")];
+    let app = server::app_with_stores(stores.clone(), &settings).await;
+    (ConversationApp { vendor, app, stores }, other)
+}
+
+/// Returns the hashes of the requests of attempts.
+fn request_hashes(attempts: &Value) -> Vec<Value> {
+    let attempts = attempts.as_array().unwrap_or_else(|| panic!("no attempts: {attempts}"));
+    attempts.iter().map(|attempt| attempt["requestSha256"].clone()).collect()
+}
+
+/// Returns the hashes of the requests that a message at the beginning of a thread would send.
+async fn previewed_hashes(test: &ConversationApp, message: &str) -> Vec<Value> {
+    let body = json!({"agentId": "a1", "threadId": "unused", "message": message});
+    let path = "/api/svcchat/previewPrompt?attempts=all";
+    let (status, shown) = test.call("POST", path, Some(body)).await;
+    assert_eq!(status, 200, "{shown}");
+    request_hashes(&shown["attempts"])
+}
+
+#[tokio::test]
+async fn a_run_tells_each_attempt_with_the_hash_of_its_request() {
+    let (test, other) = start_with_fallback().await;
+    test.vendor.on("m", [json_response("503 Service Unavailable", "", "{}")]);
+    let mut count = 0;
+    let (turn, previewed) = loop {
+        count += 1;
+        let before = previewed_hashes(&test, "Is it dry?").await;
+        let turn = test.say(&format!("t{count}"), "Is it dry?").await;
+        // The prompt contains the time to the minute.
+        if before == previewed_hashes(&test, "Is it dry?").await {
+            break (turn, before);
+        }
+    };
+    let id = turn.run_id();
+    let run = test.ended_run(&id).await;
+    assert_eq!(request_hashes(&run["attempts"]), previewed, "{run}");
+    assert_eq!(run["attempts"].as_array().map(Vec::len), Some(2), "{run}");
+    let expected = json!({"round": 1, "attempt": 1, "entry": 0, "provider": "openai", "model": "m",
+        "reason": "BACKEND_FAILED", "status": 503, "waitedMs": 0, "requestSha256": run["requestSha256"]});
+    assert_eq!(run["attempts"][0], expected);
+    let told = turn.events.iter().map(|event| event["value"].clone());
+    let told: Vec<Value> = told.filter(|value| value["kind"] == "modelAttempt").collect();
+    let recorded = run["attempts"].as_array().expect("attempts").iter().map(|attempt| {
+        let mut attempt = attempt.clone();
+        attempt["kind"] = json!("modelAttempt");
+        attempt
+    });
+    assert_eq!(recorded.collect::<Vec<_>>(), told, "the run has what its events have told");
+    assert_eq!(test.get("/api/runs").await["runs"][0]["attempts"], run["attempts"]);
+    let text = bundle_of(&test, &id).await;
+    let bundle = RunBundle::parse(text.as_bytes()).expect("a bundle");
+    assert_eq!(json!(bundle.run.attempts), run["attempts"]);
+    let report = replay(&test, &text);
+    assert!(report.is_identical(), "{report:#?}");
+
+    // A run that does not begin has the attempts of its problem.
+    other.on("n", [json_response("401 Unauthorized", "", "{}")]);
+    let body = json!({"agentId": "a1", "threadId": "refused", "runId": "refused", "message": "And now?"});
+    let refused = test.app.chat(&body).await;
+    assert_eq!(refused.status(), 502);
+    let problem: Value = refused.json().await.expect("a problem");
+    let run = test.ended_run("refused").await;
+    assert_eq!((&run["state"], &run["attempts"]), (&json!("failed"), &problem["attempts"]));
+    assert_eq!(request_hashes(&run["attempts"]).len(), 2, "{run}");
+
+    // A round of one attempt has none.
+    test.vendor.on("m", [answer(&["Yes."])]);
+    let id = test.say("healthy", "Is it dry?").await.run_id();
+    assert_eq!(test.ended_run(&id).await.get("attempts"), None);
 }
 
 #[tokio::test]

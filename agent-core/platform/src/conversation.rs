@@ -37,6 +37,7 @@ mod node;
 pub mod page;
 mod retention;
 mod run;
+mod run_failure;
 mod run_list;
 mod run_log;
 mod run_record;
@@ -72,16 +73,17 @@ pub use node::{
 };
 pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{
-    CancelReason, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents,
-    RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
+    CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents, RunState, RunStep,
+    RunStepError, RunTrigger, RunTriggerKind,
 };
+pub use run_failure::{RUN_INTERRUPTED, RunFailure};
 pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, parse_number_cursor};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };
 pub use run_record::{
-    CallTiming, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt, RunPromptPart,
-    RunPromptTool, RunRecord, RunSelection, RunTiming,
+    CallTiming, MAX_RUN_ATTEMPTS, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt,
+    RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunTiming,
 };
 pub use run_write::{BeginOrder, BeginRun, BegunRun, EndRun, EndedRun, MAX_QUEUED_RUNS, QueueRun, RunLease};
 pub use store::{

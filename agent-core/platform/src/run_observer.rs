@@ -1,9 +1,11 @@
-//! Recorder of runs: their times, the selection of their backends and the manifests of their prompts.
+//! Recorder of runs: their times, the selection of their backends, the manifests of their prompts and the attempts at their
+//! calls.
 //!
 //! A [`RunObserver`] exists while this process has a run that is kept. It hears of the run at three places: as the
 //! turn's observer of inputs and request, as an observer of its events before they are filtered for its audience, and
 //! as a [`ObservedModels`] around its model. Nothing is recorded per token.
 
+mod attempts;
 mod events;
 mod inputs;
 mod manifest;
@@ -24,6 +26,7 @@ use agent_core::tool::ExecutionContext;
 use agent_core::turn::{PrefixReuse, PreparedTurn, TurnObserver};
 
 use crate::conversation::{RunPrompt, RunRecord, RunSelection, RunTiming, VISITOR_OWNER_PREFIX};
+use crate::fallback::AttemptReport;
 use crate::run_table::{OpenRun, RunTable, table_key};
 
 pub use inputs::{
@@ -116,6 +119,8 @@ struct ObserverState {
     counter: Option<Arc<dyn TokenCounter>>,
     /// Requests to the model since its last answer.
     attempts: u32,
+    /// Attempts that the run's events and the error of its start have reported.
+    attempt_reports: Vec<AttemptReport>,
     /// The model's answers, as many as the run has rounds.
     rounds: Vec<RoundRecord>,
     /// The turn's inputs, if they are kept.
@@ -145,7 +150,12 @@ impl RunObserver {
             timed.attempts = Some(answer.attempts);
             timed.output_tokens = answer.usage.as_ref().and_then(|usage| usage.output_tokens);
         }
-        RunRecord { timing: Some(timing), selection: state.selection.clone(), prompt: state.prompt.clone() }
+        RunRecord {
+            timing: Some(timing),
+            selection: state.selection.clone(),
+            prompt: state.prompt.clone(),
+            attempts: state.attempt_reports.clone(),
+        }
     }
 
     /// Returns the run's inputs as JSON; `None` if they are not kept, or have more than [`MAX_RUN_INPUT_BYTES`].

@@ -37,6 +37,17 @@ pub(super) fn timing_schema() -> Value {
     )
 }
 
+/// Returns the schema of a run's attempts at its calls.
+pub(super) fn attempts_schema() -> Value {
+    let text = string_schema;
+    let count = || json!({"type": "integer"});
+    let attempt = json!({
+        "round": count(), "attempt": count(), "entry": count(), "provider": text(), "model": text(),
+        "reason": text(), "status": count(), "waitedMs": count(), "requestSha256": text(),
+    });
+    json!({"type": "array", "items": object(&["round", "entry", "provider", "model", "waitedMs"], attempt)})
+}
+
 /// Returns the schema of a backend's selection.
 pub(super) fn selection_schema() -> Value {
     let members = json!({"backend": string_schema(), "rule": string_schema(), "container": string_schema()});

@@ -89,7 +89,9 @@ impl OwnConversations {
         let observers = self.app.conversations.observers();
         let record = observers.record_of(&key.owner.company, &key.owner.owner, &key.id);
         Ok(match record.filter(|_| run.state.is_live()) {
-            Some(RunRecord { timing, selection, prompt }) => Run { timing, selection, prompt, ..run },
+            Some(RunRecord { timing, selection, prompt, attempts }) => {
+                Run { timing, selection, prompt, attempts, ..run }
+            }
             None => run,
         })
     }

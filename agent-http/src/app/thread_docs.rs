@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 pub(super) use super::run_docs::{TAG, object, words};
-use super::run_docs::{selection_schema, timing_schema};
+use super::run_docs::{attempts_schema, selection_schema, timing_schema};
 use crate::endpoint::{Operation, Schemas, string_schema};
 use crate::error::Code;
 
@@ -52,7 +52,8 @@ fn run_schema() -> Value {
             "continuedBy": text(), "onDisconnect": words(&["cancel", "continue"]),
             "graceMs": {"type": "integer"}, "attached": {"type": "integer"}, "events": {"type": "object"},
             "backend": text(), "requestSha256": text(), "selection": selection_schema(),
-            "timing": timing_schema(), "finishReason": text(), "outcome": {"type": "object"},
+            "timing": timing_schema(), "attempts": attempts_schema(), "finishReason": text(),
+            "outcome": {"type": "object"},
             "usage": {"type": "array", "items": {"type": "object"}},
             "error": object(&["code", "message"], json!({"code": text(), "message": text()})),
             "createdAt": text(), "startedAt": text(), "endedAt": text(),

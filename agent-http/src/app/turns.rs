@@ -4,9 +4,10 @@ use agent_core::event::EventStream;
 use agent_core::ids::ThreadId;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::turn::{TurnError, TurnObserver, run_observed_turn, run_turn};
+use agent_core::turn::{TurnError, run_observed_turn, run_turn};
 use agent_platform::message_files::MessageFiles;
 use agent_platform::preview::{Preview, preview_turn};
+use agent_platform::run_observer::RunObserver;
 use agent_platform::trace::begin_trace;
 
 use super::App;
@@ -29,11 +30,12 @@ impl App {
         &self,
         principal: &Principal,
         mut turn: TurnRequest,
-        observer: &dyn TurnObserver,
+        observer: &RunObserver,
     ) -> Result<EventStream, TurnError> {
         turn.trace.get_or_insert_with(begin_trace);
         self.load_files(principal, &mut turn.messages, Some(&turn.thread_id)).await?;
-        run_observed_turn(&self.platform, principal, turn, observer).await
+        let started = run_observed_turn(&self.platform, principal, turn, observer).await;
+        started.inspect_err(|error| observer.record_start_error(error))
     }
 
     /// Previews a turn.

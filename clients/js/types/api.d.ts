@@ -8167,6 +8167,17 @@ export interface operations {
                                     isError?: boolean;
                                 }[];
                             };
+                            attempts?: {
+                                round: number;
+                                attempt?: number;
+                                entry: number;
+                                provider: string;
+                                model: string;
+                                reason?: string;
+                                status?: number;
+                                waitedMs: number;
+                                requestSha256?: string;
+                            }[];
                             finishReason?: string;
                             outcome?: Record<string, unknown>;
                             usage: Record<string, unknown>[];
@@ -8255,6 +8266,17 @@ export interface operations {
                                 isError?: boolean;
                             }[];
                         };
+                        attempts?: {
+                            round: number;
+                            attempt?: number;
+                            entry: number;
+                            provider: string;
+                            model: string;
+                            reason?: string;
+                            status?: number;
+                            waitedMs: number;
+                            requestSha256?: string;
+                        }[];
                         finishReason?: string;
                         outcome?: Record<string, unknown>;
                         usage: Record<string, unknown>[];
@@ -8376,6 +8398,17 @@ export interface operations {
                                 isError?: boolean;
                             }[];
                         };
+                        attempts?: {
+                            round: number;
+                            attempt?: number;
+                            entry: number;
+                            provider: string;
+                            model: string;
+                            reason?: string;
+                            status?: number;
+                            waitedMs: number;
+                            requestSha256?: string;
+                        }[];
                         finishReason?: string;
                         outcome?: Record<string, unknown>;
                         usage: Record<string, unknown>[];

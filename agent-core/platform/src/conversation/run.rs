@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use super::{Approval, NodeId, RunPrompt, RunSelection, RunTiming, ThreadKey};
+use super::{Approval, NodeId, RunFailure, RunPrompt, RunSelection, RunTiming, ThreadKey};
+use crate::fallback::AttemptReport;
 
 /// Time after a process's last renewal at which its runs count as interrupted.
 pub const RUN_LEASE_MS: i64 = 10_000;
@@ -69,6 +70,10 @@ pub struct Run {
     /// Times of the run's steps, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<RunTiming>,
+    /// Attempts at calls of models and agent servers in the rounds that had more than one, the first
+    /// [`MAX_RUN_ATTEMPTS`](super::MAX_RUN_ATTEMPTS), once the run has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptReport>,
     /// Manifest of the prompt, once the run has ended. Stores keep it; it has a route of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<RunPrompt>>,
@@ -302,26 +307,6 @@ pub struct RunEvents {
     pub until: Option<Timestamp>,
 }
 
-/// Public error of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunFailure {
-    /// Machine-readable code.
-    pub code: String,
-    /// Public message.
-    pub message: String,
-}
-
-impl RunFailure {
-    /// Returns the error of a run whose process has ended.
-    pub fn interrupted() -> Self {
-        let message = "the process of the run has ended".to_owned();
-        Self { code: RUN_INTERRUPTED.to_owned(), message }
-    }
-}
-
-/// Code of the error of an interrupted run.
-pub const RUN_INTERRUPTED: &str = "RUN_INTERRUPTED";
-
 /// Step of a run's state machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunStep {
@@ -393,6 +378,7 @@ impl Run {
             request_sha256: None,
             selection: None,
             timing: None,
+            attempts: Vec::new(),
             prompt: None,
             finish_reason: None,
             outcome: None,
@@ -484,9 +470,14 @@ impl Run {
         let run = Self { prompt: None, ..self };
         match audience {
             Audience::Trusted => run,
-            Audience::Visitor => {
-                Self { backend: None, request_sha256: None, selection: None, timing: None, ..run }
-            }
+            Audience::Visitor => Self {
+                backend: None,
+                request_sha256: None,
+                selection: None,
+                timing: None,
+                attempts: Vec::new(),
+                ..run
+            },
         }
     }
 

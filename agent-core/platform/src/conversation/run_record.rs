@@ -1,16 +1,19 @@
-//! Record of a run: its times, the selection of its backend and the manifest of its prompt.
+//! Record of a run: its times, the selection of its backend, the manifest of its prompt and the attempts at its calls.
 
 use agent_core::ids::RunId;
 use agent_core::prompt::{PromptTokens, Stability};
 use agent_core::select::{BackendKind, SelectionRule};
 use serde::{Deserialize, Serialize};
 
+use crate::fallback::AttemptReport;
 use crate::preview::PartPlacement;
 
 /// Maximum number of model calls whose times a run keeps.
 pub const MAX_TIMED_ROUNDS: usize = 64;
 /// Maximum number of tool calls whose times a run keeps.
 pub const MAX_TIMED_CALLS: usize = 256;
+/// Maximum number of attempts that a run keeps.
+pub const MAX_RUN_ATTEMPTS: usize = 64;
 
 /// Times of a run, in milliseconds after it was accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,6 +182,8 @@ pub struct RunRecord {
     pub selection: Option<RunSelection>,
     /// Manifest of the prompt.
     pub prompt: Option<Box<RunPrompt>>,
+    /// The first [`MAX_RUN_ATTEMPTS`] attempts that the run's events or the error of its start have reported.
+    pub attempts: Vec<AttemptReport>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

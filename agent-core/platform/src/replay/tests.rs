@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::catalog::Catalog;
 use crate::conversation::{Run, RunRecord, RunState};
-use crate::fallback::{FallbackDefaults, FallbackModels, fallback_settings};
+use crate::fallback::{AttemptReport, FallbackDefaults, FallbackModels, fallback_settings};
 use crate::model_notice::ModelNotice;
 use crate::preview::LatestPrompts;
 use crate::response_format::{FormattedModels, ValidatedModels};
@@ -273,11 +273,11 @@ fn record(shape: Shape, id: &str) -> Recorded {
         }
     };
     let inputs = observer.inputs().expect("the inputs are kept");
-    let RunRecord { timing, selection, prompt } = observer.record();
+    let RunRecord { timing, selection, prompt, attempts } = observer.record();
     let run = json!({"id": id, "threadId": "t", "turnId": id, "agentId": "a", "state": RunState::Completed,
         "trigger": {"kind": "chat"}, "nodeIds": [], "onDisconnect": "cancel", "attached": 0, "usage": [],
         "events": {"count": events.len(), "complete": true}, "createdAt": "2026-01-01T00:00:00.000Z"});
-    let run = Run { timing, selection, ..serde_json::from_value(run).expect("a run") };
+    let run = Run { timing, selection, attempts, ..serde_json::from_value(run).expect("a run") };
     let inputs = Some(serde_json::from_slice(&inputs).expect("inputs are read back"));
     let bundle = RunBundle { program: "test".to_owned(), run, prompt, inputs, events: Some(events) };
     Recorded { bundle, shapes }
@@ -494,7 +494,16 @@ fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
     let recorded: Vec<_> = rounds.iter().map(|round| (round.entry, round.attempts)).collect();
     assert_eq!(recorded, [(0, 2), (1, 1)]);
     let events = bundle.events.as_ref().expect("events");
-    assert!(events.iter().any(|event| format!("{event:?}").contains("modelAttempt")), "{events:?}");
+    let told = events.iter().filter_map(|event| match event {
+        Event::Custom { value, .. } if value["kind"] == "modelAttempt" => Some(value.clone()),
+        _ => None,
+    });
+    let told: Vec<AttemptReport> =
+        told.map(|report| serde_json::from_value(report).expect("a report")).collect();
+    assert_eq!(bundle.run.attempts, told);
+    let attempts = told.iter().map(|report| (report.round, report.entry, report.reason.is_none()));
+    assert_eq!(attempts.collect::<Vec<_>>(), [(1, 0, false), (1, 1, true)], "{told:?}");
+    assert_ne!(told[0].request_sha256, told[1].request_sha256);
 
     let replay = Replay::new(bundle).expect("inputs and events");
     let models = ReplayModels::new(fallback_source(Vec::new()), replay.clone())
@@ -559,11 +568,11 @@ fn record_turn(
     let events = running.now_or_never().expect("no wait").expect("a run");
     let events = read_and_cancel(events.with_observer(observer.event_observer()), None);
     let inputs = serde_json::from_slice(&observer.inputs().expect("the inputs are kept"));
-    let RunRecord { timing, selection, prompt } = observer.record();
+    let RunRecord { timing, selection, prompt, attempts } = observer.record();
     let run = json!({"id": "r", "threadId": "t", "turnId": "r", "agentId": "a", "state": RunState::Completed,
         "trigger": {"kind": "chat"}, "nodeIds": [], "onDisconnect": "cancel", "attached": 0, "usage": [],
         "events": {"count": events.len(), "complete": true}, "createdAt": "2026-01-01T00:00:00.000Z"});
-    let run = Run { timing, selection, ..serde_json::from_value(run).expect("a run") };
+    let run = Run { timing, selection, attempts, ..serde_json::from_value(run).expect("a run") };
     let inputs = Some(inputs.expect("inputs are read back"));
     RunBundle { program: "test".to_owned(), run, prompt, inputs, events: Some(events) }
 }

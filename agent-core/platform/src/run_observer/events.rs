@@ -1,4 +1,4 @@
-//! Observers of a run's events, which record the times of its steps and the results of its calls.
+//! Observers of a run's events, which record the times of its steps, the results of its calls and the attempts at them.
 
 use std::sync::Arc;
 
@@ -60,6 +60,7 @@ impl EventObserver for EventTimer {
                     call.started_ms = now;
                 }
             }),
+            Event::Custom { name, value } if name == "agent.debug" => self.observer.record_attempt(value),
             _ => self.observer.record_result(event),
         }
         None

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::context::RoleLayer;
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::Event;
 use agent_core::message::{FinishReason, Message, Usage};
 use agent_core::model::ModelEvent;
@@ -10,11 +11,12 @@ use agent_core::role::{RoleBlock, StaticRoles};
 use agent_core::select::{BackendKind, SelectionRule};
 use agent_core::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use agent_core::tool::{Caller, ToolOutput};
-use agent_core::turn::{Platform, run_observed_turn};
+use agent_core::turn::{Platform, TurnError, run_observed_turn};
 use futures_util::{FutureExt, StreamExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::conversation::MAX_RUN_ATTEMPTS;
 use crate::preview::LatestPrompts;
 
 fn usage(output: u64) -> Usage {
@@ -141,6 +143,63 @@ fn the_manifest_names_what_has_changed_since_the_latest_run() {
     let text = serde_json::to_string(&second).expect("JSON");
     assert!(!text.contains("Be kind."), "a manifest has no texts");
     assert!(text.len() < 4_096, "{}", text.len());
+}
+
+/// Returns a report of an attempt, as an event and the error of a run's start have it.
+fn attempt_json(kind: &str, attempt: usize, model: &str) -> Value {
+    json!({"kind": kind, "round": 1, "attempt": attempt, "entry": 0, "provider": "openai", "model": model,
+        "reason": "BACKEND_FAILED", "status": 503, "waitedMs": 250, "requestSha256": "00"})
+}
+
+fn attempt_report(attempt: u32) -> AttemptReport {
+    AttemptReport {
+        round: 1,
+        attempt: Some(attempt),
+        entry: 0,
+        provider: "openai".to_owned(),
+        model: "m".to_owned(),
+        reason: Some("BACKEND_FAILED".to_owned()),
+        status: Some(503),
+        waited_ms: 250,
+        request_sha256: Some("00".to_owned()),
+    }
+}
+
+#[test]
+fn attempts_are_recorded_as_the_events_report_them() {
+    let observers = Arc::new(RunObservers::new(Arc::new(ManualClock::new()), false));
+    let open = observers.open(&"c".into(), &"ada".into(), &"r".into(), observers.now());
+    let mut observer = open.event_observer();
+    let mut report = |name: &str, value: Value| {
+        assert!(observer.observe(&Event::Custom { name: name.to_owned(), value }).is_none());
+    };
+    report("agent.debug", attempt_json("modelAttempt", 1, "m"));
+    report("agent.debug", attempt_json("outputProgress", 2, "m"));
+    report("agent.prompt", attempt_json("modelAttempt", 3, "m"));
+    // The event of a runtime may have any members.
+    report("agent.debug", attempt_json("modelAttempt", 4, &"m".repeat(2_000)));
+    report("agent.debug", json!({"kind": "modelAttempt", "round": -1}));
+    report("agent.debug", json!("modelAttempt"));
+    assert_eq!(open.record().attempts, [attempt_report(1)]);
+    for attempt in 0..2 * MAX_RUN_ATTEMPTS {
+        report("agent.debug", attempt_json("modelAttempt", attempt, "m"));
+    }
+    assert_eq!(open.record().attempts.len(), MAX_RUN_ATTEMPTS);
+}
+
+#[test]
+fn a_run_that_does_not_begin_has_the_attempts_of_its_error() {
+    let observers = Arc::new(RunObservers::new(Arc::new(ManualClock::new()), false));
+    let open = observers.open(&"c".into(), &"ada".into(), &"r".into(), observers.now());
+    let error =
+        || AgentError::new(AgentErrorKind::Failed, "gone").with_member("signInUrl", "https://example");
+    open.record_start_error(&TurnError::AgentNotFound);
+    open.record_start_error(&TurnError::Backend(error()));
+    open.record_start_error(&TurnError::Backend(error().with_member("attempts", "many")));
+    assert_eq!(open.record().attempts, []);
+    let attempts = json!([attempt_json("modelAttempt", 1, "m"), attempt_json("modelAttempt", 2, "m")]);
+    open.record_start_error(&TurnError::Backend(error().with_member("attempts", attempts)));
+    assert_eq!(open.record().attempts, [attempt_report(1), attempt_report(2)]);
 }
 
 #[test]

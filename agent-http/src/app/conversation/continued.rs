@@ -136,7 +136,7 @@ impl ContinuedTurn {
         turn.messages.extend(results);
         turn.messages = repair(turn.messages);
         self.observer.begin_preparation();
-        match self.app.run_kept_turn(&self.principal, turn, &*self.observer).await {
+        match self.app.run_kept_turn(&self.principal, turn, &self.observer).await {
             // The stream around this one begins the run.
             Ok(events) => events
                 .with_observer(self.observer.result_observer())

@@ -243,7 +243,7 @@ impl RunStart {
             ContinuedTurn { app, principal, turn, store, owner, run, observer }.into_events()
         } else {
             observer.begin_preparation();
-            let started = app.run_kept_turn(&principal, turn, &**observer);
+            let started = app.run_kept_turn(&principal, turn, observer);
             let ((), events) = try_join!(begun.map_err(BeginError::from), started.map_err(BeginError::Turn))?;
             events
         };

@@ -13,6 +13,7 @@ use crate::conversation::{
     RunPrompt, RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunState, RunTiming, RunTriggerKind,
     Siblings, ThreadOwner, ThreadStatus,
 };
+use crate::fallback::AttemptReport;
 use crate::preview::PartPlacement;
 
 pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Conversations) {
@@ -86,6 +87,23 @@ async fn runs_end_in_each_state(store: &dyn Conversations) {
     }
 }
 
+/// Returns the attempts at a call that a fallback has answered.
+fn attempts() -> Vec<AttemptReport> {
+    let failed = AttemptReport {
+        round: 1,
+        attempt: Some(1),
+        provider: "openai".to_owned(),
+        model: "m \u{0}".to_owned(),
+        reason: Some("BACKEND_FAILED".to_owned()),
+        status: Some(503),
+        waited_ms: 5,
+        request_sha256: Some("11".to_owned()),
+        ..AttemptReport::default()
+    };
+    let answered = AttemptReport { entry: 1, reason: None, status: None, ..failed.clone() };
+    vec![failed, answered]
+}
+
 pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversations) {
     done("begin", store.begin_run(begin(key("t"), "r1", None, "Hello", 0)).await);
     let round =
@@ -121,10 +139,12 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
             ..PromptCacheLine::default()
         },
     };
+    let attempts = attempts();
     let record = RunRecord {
         timing: Some(timing.clone()),
         selection: Some(selection.clone()),
         prompt: Some(Box::new(prompt.clone())),
+        attempts: attempts.clone(),
     };
     done("end", store.end_run(EndRun { record, ..end(ada(), "r1", Vec::new(), 9) }).await);
     let run = done("run", store.run(&ada(), &run_id("r1")).await).expect("the run");
@@ -132,6 +152,7 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
         (run.timing, run.selection, run.prompt),
         (Some(timing), Some(selection), Some(Box::new(prompt)))
     );
+    assert_eq!(run.attempts, attempts);
     // What is told of a message is erased with it.
     done("erase", store.erase_node(&key("t"), &run.node_ids[0]).await);
     let run = done("run", store.run(&ada(), &run_id("r1")).await).expect("the run");

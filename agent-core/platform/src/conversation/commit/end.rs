@@ -59,7 +59,8 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
-    RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt } = end.record.clone();
+    RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt, attempts: run.attempts } =
+        end.record.clone();
     run.events = RunEvents {
         count: end.log.chunks.last().map_or(0, |chunk| chunk.last + 1),
         complete: !end.log.is_incomplete && !end.log.chunks.is_empty(),

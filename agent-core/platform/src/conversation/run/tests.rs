@@ -75,6 +75,9 @@ fn a_run_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
         "timing": {"queuedMs": 1, "preparedMs": 2, "firstContentMs": 9, "rounds": [{"startedMs": 2, "firstContentMs": 9,
             "endedMs": 11, "outputTokens": 4, "attempts": 1}], "tools": [{"callId": "c", "name": "look", "startedMs": 11,
             "endedMs": 12, "isError": true}]},
+        "attempts": [{"round": 1, "attempt": 1, "entry": 0, "provider": "openai", "model": "m", "reason":
+            "BACKEND_FAILED", "status": 503, "waitedMs": 5, "requestSha256": "33"}, {"round": 1, "entry": 1,
+            "provider": "ollama", "model": "n", "reason": "CIRCUIT_OPEN", "waitedMs": 0}],
         "prompt": {"requestSha256": "00", "backend": "embedded", "parts": [{"id": "rules", "source": "role",
             "stability": "role", "placement": "system", "tokens": 1, "bytes": 2, "sha256": "11"}], "tools": [{"name":
             "look", "sha256": "22", "tokens": 3}], "messages": 1, "tokens": {"system": 1, "tools": 3, "messages": 2},
@@ -87,8 +90,10 @@ fn a_run_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
     assert_eq!(serde_json::to_value(&read).expect("plain data"), stored);
     let shown = serde_json::to_value(read.clone().shown_to(Audience::Trusted)).expect("plain data");
     assert_eq!((shown.get("prompt"), &shown["timing"]), (None, &record["timing"]));
+    assert_eq!(shown["attempts"], record["attempts"]);
     let shown = serde_json::to_value(read.shown_to(Audience::Visitor)).expect("plain data");
-    assert!(["prompt", "timing", "selection"].iter().all(|name| shown.get(name).is_none()), "{shown}");
+    let hidden = ["prompt", "timing", "selection", "attempts"];
+    assert!(hidden.iter().all(|name| shown.get(name).is_none()), "{shown}");
     let trigger = RunTrigger { job_id: Some("j".into()), occurrence: Some(3), ..RunTriggerKind::Job.into() };
     let full = Run {
         parent_id: Some("n".into()),
