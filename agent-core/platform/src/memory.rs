@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Page, Precondition,
-    Record, RecordCounter, Records, StoreError, Write, check_writes,
+    Record, RecordCounter, Records, StoreError, Write, WriterQueues, WriterTurn, check_writes,
 };
 use agent_core::clock::{Clock, SystemClock};
 
@@ -23,6 +23,7 @@ pub struct MemoryRecords {
     max_value_bytes: usize,
     max_total_bytes: usize,
     state: RwLock<MemoryState>,
+    queues: WriterQueues,
 }
 
 #[derive(Default)]
@@ -47,6 +48,7 @@ impl MemoryRecords {
             max_value_bytes: MAX_VALUE_BYTES,
             max_total_bytes: MAX_MEMORY_BYTES,
             state: RwLock::default(),
+            queues: WriterQueues::default(),
         }
     }
 
@@ -168,6 +170,10 @@ impl Records for MemoryRecords {
             }
         }
         Ok(done.into_iter().map(|change| change.version).collect())
+    }
+
+    async fn wait_turn(&self, key: &Key) -> WriterTurn {
+        self.queues.wait_turn(key).await
     }
 
     async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {

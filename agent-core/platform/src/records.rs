@@ -30,11 +30,13 @@ pub use agent_core::store_error::StoreError;
 mod key;
 mod list;
 mod record;
+mod turns;
 mod walk;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
 pub use record::Record;
+pub use turns::{WriterQueues, WriterTurn};
 pub use walk::PlatformWalk;
 
 pub(crate) use walk::delete_unchanged;
@@ -44,8 +46,8 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// Maximum number of writes in one commit. A store may accept more.
 pub const MAX_WRITES: usize = 100_000;
 
-/// Number of attempts of [`RecordsExt::update`] and similar loops if other writers change the same records. Of the
-/// writers that conflict one succeeds each time, so that this many of them wait for one another at most.
+/// Maximum number of attempts of [`RecordsExt::update`] and similar loops if other writers
+/// change the same records.
 pub(crate) const UPDATE_ATTEMPTS: usize = 512;
 
 /// Condition on a record that must hold for a write to happen.
@@ -221,6 +223,13 @@ pub trait Records: Send + Sync + 'static {
         Ok(self.get_many(keys).await?.into_iter().map(|found| found.map(|record| record.version)).collect())
     }
 
+    /// Waits for the turn of a writer that repeats its change of a record after a conflict, so that the writers of a
+    /// process do not conflict again and again. A store does this by [`WriterQueues`]; the default implementation
+    /// does not wait.
+    async fn wait_turn(&self, _key: &Key) -> WriterTurn {
+        WriterTurn::default()
+    }
+
     /// Checks that the store can be written, for a service's readiness. A store that has no failed write behind it
     /// answers at once; the default implementation always does.
     ///
@@ -338,15 +347,14 @@ pub trait RecordsExt: Records {
         E: From<StoreError> + Send,
     {
         async move {
-            let mut attempt = 1;
+            let mut attempts = UpdateAttempts::new(self, key);
             loop {
                 let found = self.get_as::<T>(key).await?;
                 let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
                 let value = change(found)?;
                 match self.put_as(key, &value, precondition).await {
                     Ok(version) => return Ok((value, version)),
-                    Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                    Err(error) => return Err(error.into()),
+                    Err(error) => attempts.retry(error).await?,
                 }
             }
         }
@@ -354,6 +362,38 @@ pub trait RecordsExt: Records {
 }
 
 impl<R: Records + ?Sized> RecordsExt for R {}
+
+/// Attempts at a change of one record that other writers change too.
+pub(crate) struct UpdateAttempts<'r, R: ?Sized> {
+    records: &'r R,
+    key: &'r Key,
+    /// Number of attempts that met a conflict.
+    conflicts: usize,
+    turn: Option<WriterTurn>,
+}
+
+impl<'r, R: Records + ?Sized> UpdateAttempts<'r, R> {
+    /// Begins the first attempt at a change of the record under `key`.
+    pub(crate) fn new(records: &'r R, key: &'r Key) -> Self {
+        Self { records, key, conflicts: 0, turn: None }
+    }
+
+    /// Begins another attempt after one that ended with `error`: waits for the writer's turn, which it keeps until this
+    /// value is dropped.
+    ///
+    /// # Errors
+    /// `error` if it is no conflict, or after [`UPDATE_ATTEMPTS`] attempts.
+    pub(crate) async fn retry(&mut self, error: StoreError) -> Result<(), StoreError> {
+        self.conflicts += 1;
+        if !matches!(error, StoreError::Conflict { .. }) || self.conflicts >= UPDATE_ATTEMPTS {
+            return Err(error);
+        }
+        if self.turn.is_none() {
+            self.turn = Some(self.records.wait_turn(self.key).await);
+        }
+        Ok(())
+    }
+}
 
 /// Serializes a value as JSON text.
 pub(crate) fn to_json(value: &impl Serialize) -> Result<SharedJson, StoreError> {

@@ -56,7 +56,7 @@ use std::sync::atomic::Ordering;
 use agent_jobs::job::WakeSignal;
 use agent_platform::records::{
     Collection, Inventory, Key, ListQuery, Page, Precondition, Record, Records, StoreError, Write,
-    check_writes,
+    WriterQueues, WriterTurn, check_writes,
 };
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -115,6 +115,7 @@ pub struct SqliteStore {
     signal: WakeSignal,
     unreadable: UnreadableJobs,
     versions: Arc<VersionMemo>,
+    queues: WriterQueues,
     // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the
     // write-ahead log.
     readers: Readers,
@@ -138,8 +139,19 @@ impl SqliteStore {
         let writers = WriterHandle::start(writer, &options, freshness, Arc::clone(&counts), signal.clone())
             .map_err(|error| SqliteOpenError::failed(&path, error))?;
         let (max_value_bytes, unreadable) = (options.max_value_bytes, UnreadableJobs::default());
-        let versions = Arc::default();
-        Ok(Self { path, max_value_bytes, counts, cache, signal, unreadable, versions, readers, writers })
+        let (versions, queues) = (Arc::default(), WriterQueues::default());
+        Ok(Self {
+            path,
+            max_value_bytes,
+            counts,
+            cache,
+            signal,
+            unreadable,
+            versions,
+            queues,
+            readers,
+            writers,
+        })
     }
 
     /// Returns the absolute path of the file.
@@ -207,6 +219,10 @@ impl Records for SqliteStore {
     async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
         let (keys, memo) = (keys.to_vec(), Arc::clone(&self.versions));
         self.readers.read_with_counter(move |rows, counter| memo.versions(rows, counter, keys)).await
+    }
+
+    async fn wait_turn(&self, key: &Key) -> WriterTurn {
+        self.queues.wait_turn(key).await
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

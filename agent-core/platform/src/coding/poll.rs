@@ -10,7 +10,7 @@ use super::sign_ins::{SignInOutcome, StoredSignIns};
 use super::stored::{StoredTokens, put, sealed};
 use super::subscriber::Subscriber;
 use super::{CALL_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, until};
-use crate::records::{Record, StoreError, UPDATE_ATTEMPTS};
+use crate::records::{Record, StoreError, UpdateAttempts};
 
 /// Shortest pause of a background task between two looks at its sign-in, such as while the store is unavailable.
 const MIN_WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl Inner {
     ) -> Result<(), SignInError> {
         let tokens = self.services.seal_tokens(who, issued)?;
         let keys = [who.sign_ins_key()?, who.tokens_key()?];
-        let mut attempt = 1;
+        let mut attempts = UpdateAttempts::new(&*self.services.records, &keys[0]);
         loop {
             let mut found = self.services.records.get_many(&keys).await?.into_iter();
             let sign_ins: Option<Record<StoredSignIns>> =
@@ -172,8 +172,7 @@ impl Inner {
             ];
             match self.services.records.commit(writes).await {
                 Ok(_) => return Ok(()),
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error.into()),
+                Err(error) => attempts.retry(error).await?,
             }
         }
     }

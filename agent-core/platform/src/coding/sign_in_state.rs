@@ -13,7 +13,7 @@ use super::sign_ins::StoredSignIns;
 use super::stored::put;
 use super::subscriber::Subscriber;
 use super::tasks::{SharedTasks, TaskError};
-use crate::records::{RecordsExt, StoreError, UPDATE_ATTEMPTS};
+use crate::records::{RecordsExt, StoreError, UpdateAttempts};
 
 /// State behind the clones of [`SignIns`](super::SignIns).
 pub(super) struct Inner {
@@ -98,7 +98,7 @@ impl Inner {
         mut change: impl FnMut(&mut StoredSignIns, Timestamp) -> Result<Option<T>, SignInError> + Send,
     ) -> Result<Option<T>, SignInError> {
         let key = who.sign_ins_key()?;
-        let mut attempt = 1;
+        let mut attempts = UpdateAttempts::new(&*self.services.records, &key);
         loop {
             let found = self.services.records.get_as::<StoredSignIns>(&key).await?;
             let version = found.as_ref().map(|record| record.version);
@@ -108,8 +108,7 @@ impl Inner {
             let Some(done) = change(&mut stored, now)? else { return Ok(None) };
             match self.services.records.commit(vec![put(key.clone(), &stored, version)?]).await {
                 Ok(_) => return Ok(Some(done)),
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error.into()),
+                Err(error) => attempts.retry(error).await?,
             }
         }
     }

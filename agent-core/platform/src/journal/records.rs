@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Journals, OpenCall};
-use crate::records::{Collection, Key, ListQuery, Page, Record, Records, StoreError, Write};
+use crate::records::{Collection, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterTurn};
 use agent_core::tool::ExecutionContext;
 
 /// [`Records`] that adds the record of a tool call to the tool's commit.
@@ -37,6 +37,10 @@ impl Records for JournaledRecords {
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         self.records.list(collection, list).await
+    }
+
+    async fn wait_turn(&self, key: &Key) -> WriterTurn {
+        self.records.wait_turn(key).await
     }
 
     async fn commit(&self, mut writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

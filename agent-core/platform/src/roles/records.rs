@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use crate::memory::MemoryRecords;
 use crate::records::{
     Collection, Key, ListQuery, MAX_ID_BYTES, Page, Precondition, Record, Records, RecordsExt, StoreError,
-    UPDATE_ATTEMPTS, Write, to_json,
+    UpdateAttempts, Write, to_json,
 };
 use crate::roles::RoleStore;
 use crate::roles::secrets::{merge_secrets, secret_fields};
@@ -291,7 +291,7 @@ impl RoleStore for RecordRoleStore {
 
     async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError> {
         let keys = RoleKeys::new(&role.company_id, &role.id)?;
-        let mut attempt = 1;
+        let mut attempts = UpdateAttempts::new(&*self.records, &keys.role);
         loop {
             let mut found = self.records.get_many(&keys.all()).await?.into_iter();
             let stored = StoredRole::from_records(&keys, &mut found)?;
@@ -306,8 +306,7 @@ impl RoleStore for RecordRoleStore {
                     let version = versions.into_iter().next().flatten();
                     return version.ok_or_else(|| StoreError::unavailable("a version is missing"));
                 }
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
+                Err(error) => attempts.retry(error).await?,
             }
         }
     }
@@ -319,7 +318,7 @@ impl RoleStore for RecordRoleStore {
         precondition: Precondition,
     ) -> Result<bool, StoreError> {
         let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(false) };
-        let mut attempt = 1;
+        let mut attempts = UpdateAttempts::new(&*self.records, &keys.role);
         loop {
             let mut found = self.records.get_many(&keys.all()).await?.into_iter();
             let stored = StoredRole::from_records(&keys, &mut found)?;
@@ -332,8 +331,7 @@ impl RoleStore for RecordRoleStore {
                     self.cache.remove(&keys.role);
                     return Ok(true);
                 }
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
+                Err(error) => attempts.retry(error).await?,
             }
         }
     }

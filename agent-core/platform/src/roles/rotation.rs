@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
-    UPDATE_ATTEMPTS,
+    UpdateAttempts,
 };
 use crate::roles::RecordRoleStore;
 use crate::roles::records::{ROLES, RoleKeys, SealedSecrets};
@@ -148,7 +148,7 @@ async fn rotate_record<S: SealedRecords>(
     owner: &str,
 ) -> Result<RotationReport, StoreError> {
     let key = secrets.key(company_id, owner)?;
-    let mut attempt = 1;
+    let mut attempts = UpdateAttempts::new(inventory, &key);
     loop {
         let found = inventory.get_as::<S::Value>(&key).await?;
         let Some(Record { version, mut value, .. }) = found else { return Ok(RotationReport::default()) };
@@ -158,8 +158,7 @@ async fn rotate_record<S: SealedRecords>(
         }
         match inventory.put_as(&key, &value, Precondition::Version(version)).await {
             Ok(_) => return Ok(rotated),
-            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-            Err(error) => return Err(error),
+            Err(error) => attempts.retry(error).await?,
         }
     }
 }

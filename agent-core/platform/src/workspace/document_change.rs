@@ -5,7 +5,7 @@ use super::document::{absent, key};
 use super::document_archive::archive_write;
 use super::{Document, WorkspaceError};
 use crate::records::{
-    Key, Precondition, Record, Records, RecordsExt, StoreError, UPDATE_ATTEMPTS, Write, to_json,
+    Key, Precondition, Record, Records, RecordsExt, StoreError, UpdateAttempts, Write, to_json,
 };
 use agent_core::ids::{CompanyId, UserId};
 
@@ -19,15 +19,15 @@ pub(super) async fn change_document(
     change: impl Fn(&Record<Document>) -> Result<Document, WorkspaceError> + Send,
 ) -> Result<(Document, u64), WorkspaceError> {
     let key = key(company_id, id)?;
-    let mut attempt = 1;
+    let mut attempts = UpdateAttempts::new(records, &key);
     loop {
         let found = records.get_as::<Document>(&key).await?.ok_or_else(|| absent(id))?;
         if !may_change(&found.value) {
             return Err(WorkspaceError::Forbidden { what: "document", id: id.to_owned() });
         }
         match commit_change(records, &key, &found, change(&found)?, user_id).await {
-            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-            changed => return Ok(changed?),
+            Ok(changed) => return Ok(changed),
+            Err(error) => attempts.retry(error).await?,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::document_change::{change_document, commit_change};
 use super::document_indexes::index_deletions;
 use super::{Document, WorkspaceError, collection};
 use crate::records::{
-    Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError, UPDATE_ATTEMPTS,
+    Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError, UpdateAttempts,
     Write,
 };
 use agent_core::ids::{CompanyId, UserId};
@@ -76,7 +76,7 @@ pub async fn delete_document(
     precondition: Precondition,
 ) -> Result<bool, StoreError> {
     let key = Key::new(company_id, collection::DOCUMENTS, id)?;
-    let mut attempt = 1;
+    let mut attempts = UpdateAttempts::new(records, &key);
     loop {
         let found = records.get_as::<Document>(&key).await?;
         precondition.check(found.as_ref().map(|record| record.version))?;
@@ -91,8 +91,8 @@ pub async fn delete_document(
         writes.extend(release_writes(&found.value)?);
         writes.extend(index_deletions(records, company_id, id).await?);
         match records.commit(writes).await {
-            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-            deleted => return Ok(deleted?.into_iter().next().flatten().is_some()),
+            Ok(deleted) => return Ok(deleted.into_iter().next().flatten().is_some()),
+            Err(error) => attempts.retry(error).await?,
         }
     }
 }

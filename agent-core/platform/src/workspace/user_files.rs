@@ -14,7 +14,7 @@ use super::contents::{PieceSet, discard_pieces, read_piece, read_pieces, write_o
 use super::view::ListPage;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
-    UPDATE_ATTEMPTS, Write, to_json,
+    UpdateAttempts, Write, to_json,
 };
 use agent_core::ids::{CompanyId, ThreadId, UserId};
 
@@ -259,7 +259,8 @@ pub async fn hold_user_file(
 ) -> Result<(), StoreError> {
     let key = Key::new(company_id, USER_FILE_COLLECTION, file.id.as_str())?;
     let mut found = Some(file.clone());
-    for _ in 0..UPDATE_ATTEMPTS {
+    let mut attempts = UpdateAttempts::new(records, &key);
+    loop {
         let Some(Record { version, value: mut held, .. }) =
             found.filter(|found| !found.value.threads.contains(thread_id))
         else {
@@ -270,11 +271,10 @@ pub async fn hold_user_file(
         held.threads.drain(..excess);
         match records.put_as(&key, &held, Precondition::Version(version)).await {
             Ok(_) => return Ok(()),
-            Err(StoreError::Conflict { .. }) => found = records.get_as(&key).await?,
-            Err(error) => return Err(error),
+            Err(error) => attempts.retry(error).await?,
         }
+        found = records.get_as(&key).await?;
     }
-    Err(StoreError::unavailable("a file is changed by too many others"))
 }
 
 /// One page of a sweep of a company's files.

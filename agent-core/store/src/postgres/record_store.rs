@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, check_writes,
+    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, WriterQueues,
+    WriterTurn, check_writes,
 };
 use async_trait::async_trait;
 use tokio::task::AbortHandle;
@@ -25,6 +26,7 @@ pub struct PostgresRecords {
     pub(super) sessions: SessionPool,
     pub(super) permits: Arc<FairQueue>,
     commits: CommitQueue,
+    queues: WriterQueues,
     cache: Option<ReadCache<ChangeTracker>>,
     max_value_bytes: usize,
     pub(super) wait_timeout: Duration,
@@ -65,6 +67,7 @@ impl PostgresRecords {
         };
         Ok(Self {
             commits: CommitQueue::new(committer, permits.clone(), options.wait_timeout),
+            queues: WriterQueues::default(),
             sessions,
             permits,
             cache,
@@ -158,6 +161,10 @@ impl Records for PostgresRecords {
             session.release(done).await
         })
         .await
+    }
+
+    async fn wait_turn(&self, key: &Key) -> WriterTurn {
+        self.queues.wait_turn(key).await
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {

@@ -14,7 +14,9 @@ use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
 use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement};
 use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone};
-use crate::records::{Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
+use crate::records::{
+    Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, Write, to_json,
+};
 
 /// Maximum numbers of admissions and of settlements in a commit.
 const MAX_BATCH: usize = 128;
@@ -187,7 +189,7 @@ impl BudgetState {
         applied: &AppliedLimit,
     ) -> Result<(), StoreError> {
         let key = Collection::of_platform(METERS)?.within(company_id)?.key(applied.meter.clone())?;
-        let mut attempt = 1;
+        let mut attempts = UpdateAttempts::new(&*self.records, &key);
         loop {
             let Some(found) = self.records.get_as::<MeterState>(&key).await? else { return Ok(()) };
             let now = self.now();
@@ -199,8 +201,7 @@ impl BudgetState {
             let meter = to_json(&MeterState { used, ..meter })?;
             match self.records.put(&key, meter, Precondition::Version(found.version)).await {
                 Ok(_) => return Ok(()),
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
+                Err(error) => attempts.retry(error).await?,
             }
         }
     }
