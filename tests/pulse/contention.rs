@@ -4,6 +4,7 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 use super::*;
+use crate::support::{TEST_TIMEOUT, poll_until_within};
 
 const JOBS: u64 = 100;
 
@@ -35,7 +36,11 @@ async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
         let count = |state: &str| health["jobs"][state].as_u64().unwrap_or_default();
         count("completed") + count("discarded") == JOBS
     };
-    poll_until(health, ended).await;
+    if let Err(health) = poll_until_within(TEST_TIMEOUT, health, ended).await {
+        let mut jobs = request_scheduler(&scheduler, "GET", "/jobs?limit=200", None).await["jobs"].take();
+        jobs.as_array_mut().expect("jobs").retain(|job| job["state"] != "completed");
+        panic!("the health stays {health}, of these jobs: {jobs}");
+    }
     let mut cursor = String::new();
     let mut seen = 0;
     loop {

@@ -22,6 +22,13 @@ impl ClaimKey {
     }
 }
 
+/// The deliveries to start at one time, and the time of the next ones.
+pub(super) struct DueDeliveries {
+    pub(super) starts: Vec<DeliveryStart>,
+    /// Earliest due time of the jobs that were not due yet; `None` if there is none.
+    pub(super) next_due: Option<Timestamp>,
+}
+
 /// A delivery to start.
 pub(super) struct DeliveryStart {
     pub(super) job: Job,
@@ -75,6 +82,12 @@ impl Inner {
 
     fn due(&self, now: Timestamp) -> impl Iterator<Item = &Job> {
         self.waiting.range(..=(now, JobId::from(char::MAX.to_string()))).map(|(_, job)| job)
+    }
+
+    /// Returns the earliest due time after `now`.
+    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let after = (now, JobId::from(char::MAX.to_string()));
+        self.waiting.range(after..).map(|((due, _), _)| *due).find(|due| *due > now)
     }
 }
 
@@ -147,11 +160,12 @@ impl ClaimedJobs {
     }
 
     /// Removes the waiting jobs that are due and have a delivery slot, earliest first, and marks them as in flight.
-    pub(super) fn start_due(&self, now: Timestamp) -> Vec<DeliveryStart> {
+    pub(super) fn start_due(&self, now: Timestamp) -> DueDeliveries {
         let mut inner = self.lock();
+        let next_due = inner.next_due(now);
         let mut free = self.concurrency.saturating_sub(inner.delivering.len());
         if free == 0 {
-            return Vec::new();
+            return DueDeliveries { starts: Vec::new(), next_due };
         }
         let mut quota = std::mem::replace(&mut inner.quota, CompanyQuota::new(self.per_company));
         let mut ids = Vec::new();
@@ -173,15 +187,7 @@ impl ClaimedJobs {
             inner.delivering.insert(ClaimKey::of(&job), delivering);
             DeliveryStart { job, lost }
         };
-        jobs.into_iter().map(begin).collect()
-    }
-
-    /// Returns the earliest due time after `now` among the waiting jobs.
-    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let inner = self.lock();
-        let after = (now, JobId::from(char::MAX.to_string()));
-        let (due, _) = inner.waiting.range(after..).find(|((due, _), _)| *due > now)?.0;
-        Some(*due)
+        DueDeliveries { starts: jobs.into_iter().map(begin).collect(), next_due }
     }
 
     /// Removes and returns the waiting jobs that were due by `since` and have found no slot.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_jobs::job::{AttemptOutcome, Job};
 use tokio::sync::mpsc;
 
-use super::claimed::{ClaimKey, DeliveryStart};
+use super::claimed::{ClaimKey, DeliveryStart, DueDeliveries};
 use super::{DeliveryOutcome, MAX_POLL_INTERVAL, Worker, duration_until};
 use crate::scheduler::delivery::DeliveryResult;
 
@@ -18,7 +18,8 @@ impl Worker {
     pub(super) async fn run_start_loop(self: Arc<Self>, outcomes: mpsc::Sender<DeliveryOutcome>) {
         while !self.stopping.is_cancelled() {
             let now = self.now();
-            for start in self.claimed_jobs.start_due(now) {
+            let DueDeliveries { starts, next_due } = self.claimed_jobs.start_due(now);
+            for start in starts {
                 self.metrics.record_lateness(duration_until(now, start.job.due).as_secs_f64());
                 tokio::spawn(self.clone().run_delivery(start, outcomes.clone()));
             }
@@ -26,9 +27,8 @@ impl Worker {
                 now.checked_sub(jiff::SignedDuration::from_secs(MAX_SLOT_WAIT.as_secs().cast_signed()));
             let stranded = since.map(|since| self.claimed_jobs.take_overdue(since)).unwrap_or_default();
             self.release(stranded).await;
-            let now = self.now();
-            let wait =
-                self.claimed_jobs.next_due(now).map_or(MAX_POLL_INTERVAL, |due| duration_until(due, now));
+            // The due time may have passed by now.
+            let wait = next_due.map_or(MAX_POLL_INTERVAL, |due| duration_until(due, self.now()));
             tokio::select! {
                 () = self.stopping.cancelled() => {}
                 () = self.claimed_jobs.wait_startable() => {}

@@ -201,6 +201,22 @@ fn payload(company: &str) -> JobPayload {
     }
 }
 
+#[test]
+fn the_next_due_time_is_that_of_the_first_job_which_is_not_started() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let claimed = |due: u64| {
+        Job::new(NewJob::new(payload("c"), Schedule::after(at(0), Duration::from_secs(due))), at(0))
+    };
+    let jobs = ClaimedJobs::new(1, 1, 10);
+    assert_eq!(jobs.start_due(at(9)).next_due, None);
+    jobs.add([5, 5, 7, 8].map(claimed).into());
+    assert_eq!(jobs.start_due(at(4)).next_due, Some(at(5)));
+    let started = jobs.start_due(at(5));
+    // The other job of that time waits for a slot, not for a time.
+    assert_eq!((started.starts.len(), started.next_due), (1, Some(at(7))));
+    assert_eq!(jobs.start_due(at(7)).next_due, Some(at(8)), "also while no slot is free");
+}
+
 #[tokio::test]
 async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
     let mut bench = WorkerHarness::new(true).await;
