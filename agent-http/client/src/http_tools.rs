@@ -37,9 +37,10 @@ impl OutboundHttpTools {
             outbound = outbound.secret_header(name, value)?;
         }
         if let Some(body) = &request.body {
-            outbound = outbound
-                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-                .body(Bytes::from(body.clone()));
+            let content_type = HeaderValue::from_str(&request.content_type);
+            let content_type = content_type
+                .map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid media type"))?;
+            outbound = outbound.header(CONTENT_TYPE, content_type).body(Bytes::from(body.clone()));
         }
         let response = outbound.header_timeout(request.timeout).send().await?;
         if response.is_encoded() {

@@ -242,6 +242,7 @@ impl OwnToolRegistry {
             url,
             headers,
             body,
+            content_type: request.content_type.clone(),
             timeout: *timeout,
             max_response_bytes: MAX_RESPONSE_BYTES,
         })
