@@ -78,7 +78,11 @@ impl Body for StreamBody {
                     let encoded_bytes = buffer.len();
                     encoder.encode(&event, buffer);
                     // Some formats leave out events; an empty frame would end the body.
-                    let is_delta = event.delta().is_some() && buffer.len() > encoded_bytes;
+                    let is_written = buffer.len() > encoded_bytes;
+                    if !is_written {
+                        events.record_unwritten_event();
+                    }
+                    let is_delta = is_written && event.delta().is_some();
                     match batch.after_event(is_delta) {
                         FrameStep::Continue => {}
                         FrameStep::Flush => break,
