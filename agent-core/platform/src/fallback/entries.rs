@@ -1,4 +1,4 @@
-//! The callees of a container, and what their calls share.
+//! Entries of a container: the models or agent servers that may answer, and the state that their calls share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,9 +15,9 @@ use super::{Circuits, RetryPolicy};
 use crate::catalog::{Catalog, ModelPrice};
 use crate::parameters::{ModelApi, ModelParameters};
 
-/// A callee that may answer.
+/// A model or an agent server that may answer.
 pub(super) struct CallEntry<T> {
-    /// The callee, or the reason for which it cannot be called.
+    /// The model or agent server, or the reason for which it cannot be called.
     pub(super) target: Result<T, AgentErrorKind>,
     /// Name of the provider, or the identifier of a provider of the company.
     pub(super) provider: String,
@@ -25,7 +25,7 @@ pub(super) struct CallEntry<T> {
     pub(super) provider_type: Option<String>,
     /// Name of the model.
     pub(super) name: String,
-    /// True if the company's provider tells the context window.
+    /// True if the settings of the company's provider name the context window.
     pub(super) has_own_window: bool,
     pub(super) route: CallRoute,
     pub(super) parameters: Map<String, Value>,
@@ -61,7 +61,7 @@ impl<T: CallTarget> CallEntry<T> {
 /// them: many instances of a model only tell its limits or build a request.
 pub(super) struct CallRoute {
     url: String,
-    /// Text that stands for the address if the URL is none.
+    /// Text that stands for the address if the URL is not valid.
     default_address: String,
     model: String,
     api_key: Option<Secret>,
@@ -101,7 +101,7 @@ impl CallRoute {
     }
 }
 
-/// The callees of a container, and what their calls share.
+/// The entries of a container, and the state that their calls share.
 pub(super) struct Entries<T> {
     pub(super) entries: Vec<CallEntry<T>>,
     pub(super) policy: RetryPolicy,

@@ -38,7 +38,7 @@ struct OpenApiSettings {
     skipped: Vec<SkippedOperation>,
 }
 
-/// An operation that cannot be represented.
+/// An operation that cannot be represented, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkippedOperation {

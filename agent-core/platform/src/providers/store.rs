@@ -88,7 +88,7 @@ impl OpenedProvider {
         self.fill(model.as_deref(), (provider, base_url, api_key), company_model);
     }
 
-    /// Replaces the fields that decide where a key is sent all together, whatever they were.
+    /// Replaces all fields that decide where a key is sent, whatever their values were.
     fn fill(
         &self,
         model: Option<&str>,

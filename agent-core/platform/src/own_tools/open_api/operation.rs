@@ -1,4 +1,4 @@
-//! Compiles an operation to the settings of an HTTP tool.
+//! Compilation of an operation to the settings of an HTTP tool.
 
 use serde_json::{Map, Value, json};
 
