@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::http::put_agent;
 use crate::support::packages::npm_folder;
 use crate::support::server::{self, session_token};
-use crate::support::vendor::{Vendor, json_response};
+use crate::support::vendor::{Step, Vendor, json_response};
 use crate::support::{report, workspace};
 
 const SERVER: &str = "https://api.acme.example/v1";
@@ -240,7 +240,8 @@ async fn each_operation_of_the_petstore_is_called() {
 async fn bodies_have_the_media_type_of_the_document() {
     const MEDIA_TYPE: &str = "application/merge-patch+json; charset=utf-8";
     let (vendor, service) = (Vendor::start().await, Vendor::start().await);
-    service.on_all(json_response("200 OK", "", r#"{"done":true}"#));
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.acme+json\r\ncontent-length: 13\r\n\r\n{\"done\":true}";
+    service.on_all(vec![Step::Send(answer.into())]);
     let mut workspace = workspace(&vendor.base_url(), "m");
     let app = server::app(&workspace, &[]).await;
     let content = |media_type: &str| json!({media_type: {"schema": {"type": "object"}}});
@@ -265,14 +266,15 @@ async fn bodies_have_the_media_type_of_the_document() {
     let body = json!({"name": "Rex", "owner": null});
     let call = call.bearer_auth(session_token("u1", "c1")).json(&json!({"arguments": {"body": body}}));
     let result: Value = call.send().await.expect("an answer").json().await.expect("JSON");
-    assert_eq!(result["isError"], false, "{result}");
+    assert_eq!((&result["isError"], &result["structured"]), (&json!(false), &json!({"done": true})));
     let received = service.received();
     let request = &received[0];
-    let header = request.head.lines().filter_map(|line| line.split_once(": "));
-    let sent: Vec<_> = header
-        .filter(|(name, _)| name.eq_ignore_ascii_case("content-type"))
-        .map(|(_, value)| value)
-        .collect();
-    assert_eq!(sent, [MEDIA_TYPE]);
+    let header = |name: &str| {
+        let headers = request.head.lines().filter_map(|line| line.split_once(": "));
+        let values = headers.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        values.collect::<Vec<_>>()
+    };
+    assert_eq!(header("accept"), ["application/json, application/*;q=0.8, text/*;q=0.5"]);
+    assert_eq!(header("content-type"), [MEDIA_TYPE]);
     assert_eq!(request.json(), body, "a null, by which a merge patch removes a member, is sent");
 }

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use crate::outbound::{OutboundClient, UrlTrust, was_sent};
 
+/// Media types that are accepted, unless the tool names others. No range covers the types that end with `+json`.
+const ACCEPTED: &str = "application/json, application/*;q=0.8, text/*;q=0.5";
+
 /// [`HttpToolClient`] over the guarded client: URLs come from roles and reach public or allowed addresses only.
 #[derive(Debug, Clone)]
 pub struct OutboundHttpTools {
@@ -32,7 +35,7 @@ impl OutboundHttpTools {
         let method = Method::from_bytes(request.method.as_bytes());
         let method = method.map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid method"))?;
         let mut outbound = self.outbound.request(method, &request.url, UrlTrust::Supplied)?;
-        outbound = outbound.header(ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.5"));
+        outbound = outbound.header(ACCEPT, HeaderValue::from_static(ACCEPTED));
         for (name, value) in &request.headers {
             outbound = outbound.secret_header(name, value)?;
         }
