@@ -25,7 +25,7 @@ pub(super) struct CallEntry<T> {
     pub(super) provider_type: Option<String>,
     /// Name of the model.
     pub(super) name: String,
-    /// True if the settings of the company's provider name the context window.
+    /// True if the role or the company's provider names the context window.
     pub(super) has_own_window: bool,
     pub(super) route: CallRoute,
     pub(super) parameters: Map<String, Value>,

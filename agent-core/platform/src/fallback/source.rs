@@ -168,7 +168,8 @@ fn model_entry(
         Err(_) => (text(&settings.provider), text(&settings.model)),
     };
     let company_model = CatalogModel::of_company(settings.company_model.as_deref());
-    let has_own_window = company_model.as_ref().is_some_and(|model| model.context_window.is_some());
+    let has_own_window = settings.token_limits.context_window.is_some()
+        || company_model.as_ref().is_some_and(|model| model.context_window.is_some());
     let (provider, provider_type) = match company_model {
         Some(model) => (model.provider, Some(provider)),
         None => (provider, None),
