@@ -1,5 +1,7 @@
 //! Compilation of an operation to the settings of an HTTP tool.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::super::request::{DEFAULT_CONTENT_TYPE, check_header_name, is_json_media_type};
@@ -23,16 +25,16 @@ pub(super) fn compile<'d>(
     if !operation.path.starts_with('/') {
         return Err("has a path that does not begin with a slash".to_owned());
     }
-    let mut builder = RequestBuilder::new(document, operation.path);
+    let mut builder = RequestBuilder::new(document);
     for parameter in parameters(document, operation)? {
         builder.add_parameter(parameter)?;
     }
     if let Some(body) = operation.fields.get("requestBody") {
         builder.add_body(operation.method, document.resolve(body)?)?;
     }
-    let RequestBuilder {
-        schemas, path, query, headers, body, content_type, mut properties, required, ..
-    } = builder;
+    let path = rename_placeholders(operation.path, &builder.path_arguments);
+    let RequestBuilder { schemas, query, headers, body, content_type, mut properties, required, .. } =
+        builder;
     let mut request = json!({
         "method": operation.method.to_ascii_uppercase(),
         "url": format!("{}{path}", server.trim_end_matches('/')),
@@ -124,11 +126,32 @@ fn json_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
     Some((sent, media_type))
 }
 
+/// Returns a path with the names of arguments in place of the parameters' names.
+fn rename_placeholders(path: &str, arguments: &BTreeMap<String, String>) -> String {
+    let mut renamed = String::new();
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('{') {
+        renamed.push_str(before);
+        renamed.push('{');
+        rest = after;
+        if let Some((argument, after)) =
+            after.split_once('}').and_then(|(name, after)| Some((arguments.get(name)?, after)))
+        {
+            renamed.push_str(argument);
+            renamed.push('}');
+            rest = after;
+        }
+    }
+    renamed.push_str(rest);
+    renamed
+}
+
 /// The request and the arguments of a tool under construction.
 struct RequestBuilder<'d> {
     document: &'d OpenApiDocument<'d>,
     schemas: Schemas<'d>,
-    path: String,
+    /// Arguments of the path by the names of their parameters.
+    path_arguments: BTreeMap<String, String>,
     query: Map<String, Value>,
     headers: Map<String, Value>,
     body: Option<Value>,
@@ -139,11 +162,11 @@ struct RequestBuilder<'d> {
 }
 
 impl<'d> RequestBuilder<'d> {
-    fn new(document: &'d OpenApiDocument<'d>, path: &str) -> Self {
+    fn new(document: &'d OpenApiDocument<'d>) -> Self {
         Self {
             document,
             schemas: Schemas::new(document),
-            path: path.to_owned(),
+            path_arguments: BTreeMap::new(),
             query: Map::new(),
             headers: Map::new(),
             body: None,
@@ -180,9 +203,7 @@ impl<'d> RequestBuilder<'d> {
         let argument = self.argument(name, schema, is_required);
         let placeholder = Value::String(format!("{{{argument}}}"));
         match place {
-            "path" => {
-                self.path = self.path.replace(&format!("{{{name}}}"), &format!("{{{argument}}}"));
-            }
+            "path" => drop(self.path_arguments.insert(name.to_owned(), argument)),
             "query" => drop(self.query.insert(name.to_owned(), placeholder)),
             _ => drop(self.headers.insert(name.to_owned(), placeholder)),
         }

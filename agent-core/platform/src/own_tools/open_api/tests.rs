@@ -311,6 +311,21 @@ fn arguments_do_not_collide() {
 }
 
 #[test]
+fn parameters_of_a_path_whose_names_are_alike_keep_their_places() {
+    let parameter =
+        |name: &str| json!({"name": name, "in": "path", "required": true, "schema": {"title": name}});
+    let root = json!({"openapi": "3.1.0", "paths": {"/a/{user.id}/b/{user_id}/c/{user_id_2}": {"get": {
+        "operationId": "a",
+        "parameters": [parameter("user.id"), parameter("user_id"), parameter("user_id_2")]}}}});
+    let tool = tool(&root, "a");
+    let url = "https://api.acme.example/v1/a/{user_id}/b/{user_id_2}/c/{user_id_2_2}";
+    assert_eq!(tool["request"]["url"], url);
+    for (argument, name) in [("user_id", "user.id"), ("user_id_2", "user_id"), ("user_id_2_2", "user_id_2")] {
+        assert_eq!(tool["inputSchema"]["properties"][argument]["title"], name);
+    }
+}
+
+#[test]
 fn compiled_tools_belong_to_their_entry() {
     let pets = document(PETS_3_0);
     let compiled = compile(&pets, &["getPetById", "uploadImage"]);
