@@ -27,6 +27,8 @@ pub(super) struct CallEntry<T> {
     pub(super) name: String,
     /// True if the role or the company's provider names the context window.
     pub(super) has_own_window: bool,
+    /// True if the company's provider names the price.
+    pub(super) has_company_price: bool,
     pub(super) route: CallRoute,
     pub(super) parameters: Map<String, Value>,
     /// Price that the settings set for the calls, if their owner pays for them.
@@ -49,6 +51,13 @@ impl<T: CallTarget> CallEntry<T> {
     /// Returns true if the context window of the model is known, and not assumed.
     pub(super) fn is_known(&self, catalog: &Catalog) -> bool {
         self.has_own_window || catalog.is_known(self.built_in_provider(), &self.name)
+    }
+
+    /// Returns true if the price of the calls is known. A budget that limits the cost refuses others.
+    pub(super) fn is_priced(&self, catalog: &Catalog) -> bool {
+        self.own_price.is_some()
+            || self.has_company_price
+            || catalog.price(self.built_in_provider(), &self.name).is_some()
     }
 
     /// Returns the limit on the prompt, in tokens.

@@ -27,6 +27,8 @@ pub struct AttemptPreview {
     pub model: String,
     /// True if the context window of the model is known, and not assumed.
     pub known: bool,
+    /// True if the price of the calls is known. A budget that limits the cost refuses others.
+    pub priced: bool,
     /// True if the call would go to the model, if those in front of it fail.
     pub eligible: bool,
     /// Code of the reason for which the entry would not be called.
@@ -87,6 +89,7 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
             provider_type: entry.provider_type.clone(),
             model: entry.name.clone(),
             known: entry.is_known(&entries.catalog),
+            priced: entry.is_priced(&entries.catalog),
             eligible: reason.is_none(),
             reason,
             circuit,

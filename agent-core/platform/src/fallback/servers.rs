@@ -101,6 +101,7 @@ impl FallbackServers {
             provider_type: None,
             name,
             has_own_window,
+            has_company_price: false,
             route,
             parameters,
             own_price,
