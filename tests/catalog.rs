@@ -97,20 +97,24 @@ async fn the_catalogue_sets_the_limit_on_a_prompt() {
 
 #[tokio::test]
 async fn a_role_overrides_the_catalogue() {
-    let test = CatalogApp::start(&["small"]).await;
-    let request = test.app.request("GET", "/api/agents/small").bearer_auth(session_token("u1", "c1"));
-    let mut role: Value = request.send().await.expect("an answer").json().await.expect("JSON");
-    role["content"]["contextWindow"] = json!(8_000);
-    role["content"]["maxOutputTokens"] = json!(100);
-    let request = test.app.request("PUT", "/api/agents/small").bearer_auth(session_token("u1", "c1"));
-    let saved = request.json(&role).send().await.expect("an answer");
-    assert!(saved.status().is_success(), "{}", saved.status());
-    let shown = test.preview(&long_conversation("small")).await;
-    assert_eq!(shown["budget"]["maxPromptTokens"], 7_900);
-    assert_eq!(
-        (&shown["payload"]["max_tokens"], &shown["attempts"][0]["known"]),
-        (&json!(100), &json!(true))
-    );
+    let test = CatalogApp::start(&["small", "unknown"]).await;
+    for agent in ["small", "unknown"] {
+        let path = format!("/api/agents/{agent}");
+        let request = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
+        let mut role: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+        role["content"]["contextWindow"] = json!(8_000);
+        role["content"]["maxOutputTokens"] = json!(100);
+        let request = test.app.request("PUT", &path).bearer_auth(session_token("u1", "c1"));
+        let saved = request.json(&role).send().await.expect("an answer");
+        assert!(saved.status().is_success(), "{}", saved.status());
+        let shown = test.preview(&long_conversation(agent)).await;
+        assert_eq!(shown["budget"]["maxPromptTokens"], 7_900, "{agent}");
+        assert_eq!(
+            (&shown["payload"]["max_tokens"], &shown["attempts"][0]["known"]),
+            (&json!(100), &json!(true)),
+            "{agent}"
+        );
+    }
 }
 
 #[tokio::test]

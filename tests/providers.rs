@@ -369,6 +369,7 @@ async fn previews_and_usage_name_the_provider_and_metrics_its_type() {
         [&attempt["provider"], &attempt["providerType"], &attempt["known"], &attempt["maxPromptTokens"]],
         [&json!("acme"), &json!("openai"), &json!(true), &json!(9_000 - 64)],
     );
+    assert_eq!(attempt["priced"], true, "by the company's provider: {attempt}");
     assert_eq!(shown["attempts"][1].get("providerType"), None);
     assert!(!shown.to_string().contains("k1"), "{shown}");
     let events = parse_events(&ask(&test.app, "a1").await.text().await.expect("a body"));

@@ -546,6 +546,10 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
     mcpPreset: 'none',
     toolServers: [{ id: 'shop', url: process.env.TOOL_SERVER_URL, tools: ['search'] }],
     httpTools: [{ name: 'getOrder', description: 'Gets an order.', inputSchema: { type: 'object' }, request: { method: 'GET', url: 'https://shop.example/order' } }],
+    openApi: [{
+      id: 'images', server: 'https://shop.example', operations: ['upload'],
+      document: { openapi: '3.1.0', paths: { '/image': { post: { operationId: 'upload', requestBody: { required: true, content: { 'image/png': {} } } } } } },
+    }],
   };
   const children = [{ name: 'EmbeddedAI', content: { provider: 'openai', model: 'text', baseUrl: 'http://127.0.0.1:9/v1' } }];
   const put = await send(page, 'PUT', `api/agents/${id}`, { name: 'Own tools', content, children });
@@ -556,6 +560,7 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
   const panel = page.locator('#debug-panel');
   await panel.locator('.fold', { hasText: 'getOrder' }).filter({ hasText: 'defined by the role' }).waitFor();
   await panel.getByRole('listitem').filter({ hasText: 'shop_search' }).filter({ hasText: 'new' }).waitFor();
+  await panel.getByRole('listitem').filter({ hasText: 'upload of images has a body that is not JSON' }).waitFor();
   const server = page.getByRole('region', { name: 'tool server shop' });
   await server.getByRole('button', { name: 'Compare' }).click();
   await server.getByRole('button', { name: 'Accept 1 as they are now' }).waitFor();

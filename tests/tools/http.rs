@@ -8,6 +8,7 @@ use agentd::stores::Stores;
 use serde_json::{Value, json};
 
 use super::select_runtime;
+use crate::support::log::LogBuffer;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
@@ -53,6 +54,7 @@ async fn run(app: &Server, vendor: &Vendor, arguments: &str) -> (String, Vec<Val
 
 #[tokio::test]
 async fn a_model_calls_an_http_tool() {
+    let log = LogBuffer::install();
     let (vendor, service) = (Vendor::start().await, Vendor::start().await);
     let echo = json!({"data": {"state": "sent", "echo": format!("Bearer {SECRET}")}});
     service.on("/orders/7", [json_response("200 OK", "", &echo.to_string())]);
@@ -97,6 +99,11 @@ async fn a_model_calls_an_http_tool() {
     let preview = preview.json(&json!({"agentId": "a1", "message": "hi"})).send().await.expect("an answer");
     let preview = preview.text().await.expect("a body");
     assert!(preview.contains("getOrder") && !preview.contains(SECRET), "{preview}");
+    // The secret was sent and returned, and is in no line of the log, at any level.
+    let log = log.text();
+    assert!(log.contains("answered"), "{log}");
+    let line = log.lines().find(|line| line.contains(SECRET));
+    assert_eq!(line, None, "the log has the secret");
 }
 
 #[tokio::test]

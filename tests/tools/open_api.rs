@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::http::put_agent;
 use crate::support::packages::npm_folder;
 use crate::support::server::{self, session_token};
-use crate::support::vendor::{Vendor, json_response};
+use crate::support::vendor::{Step, Vendor, json_response};
 use crate::support::{report, workspace};
 
 const SERVER: &str = "https://api.acme.example/v1";
@@ -234,4 +234,47 @@ async fn each_operation_of_the_petstore_is_called() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn bodies_have_the_media_type_of_the_document() {
+    const MEDIA_TYPE: &str = "application/merge-patch+json; charset=utf-8";
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.acme+json\r\ncontent-length: 13\r\n\r\n{\"done\":true}";
+    service.on_all(vec![Step::Send(answer.into())]);
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let app = server::app(&workspace, &[]).await;
+    let content = |media_type: &str| json!({media_type: {"schema": {"type": "object"}}});
+    let document = json!({"openapi": "3.1.0", "paths": {
+        "/pet": {"patch": {"operationId": "changePet",
+            "requestBody": {"required": true, "content": content(MEDIA_TYPE)}}},
+        "/image": {"post": {"operationId": "upload",
+            "requestBody": {"required": true, "content": content("image/png")}}}}});
+    workspace["agents"][0]["content"]["openApi"] = json!([{"id": "pets", "document": document,
+        "server": format!("http://{}", service.address), "operations": ["changePet", "upload"]}]);
+    assert_eq!(put_agent(&app, &workspace).await.status(), 200);
+
+    let list = app.request("GET", "/api/agents/a1/tools").bearer_auth(session_token("u1", "c1"));
+    let list: Value = list.send().await.expect("an answer").json().await.expect("JSON");
+    let reason = "has a body that is not JSON";
+    assert_eq!(list["skipped"], json!([{"openApiId": "pets", "operation": "upload", "reason": reason}]));
+    let tools = list["tools"].as_array().expect("tools");
+    let own: Vec<_> = tools.iter().filter(|tool| tool["source"] == "openApi").collect();
+    assert_eq!((own.len(), &own[0]["name"]), (1, &json!("pets_changePet")));
+
+    let call = app.request("POST", "/api/agents/a1/tools/pets_changePet/test");
+    let body = json!({"name": "Rex", "owner": null});
+    let call = call.bearer_auth(session_token("u1", "c1")).json(&json!({"arguments": {"body": body}}));
+    let result: Value = call.send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!((&result["isError"], &result["structured"]), (&json!(false), &json!({"done": true})));
+    let received = service.received();
+    let request = &received[0];
+    let header = |name: &str| {
+        let headers = request.head.lines().filter_map(|line| line.split_once(": "));
+        let values = headers.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        values.collect::<Vec<_>>()
+    };
+    assert_eq!(header("accept"), ["application/json, application/*;q=0.8, text/*;q=0.5"]);
+    assert_eq!(header("content-type"), [MEDIA_TYPE]);
+    assert_eq!(request.json(), body, "a null, by which a merge patch removes a member, is sent");
 }

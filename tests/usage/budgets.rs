@@ -155,4 +155,9 @@ async fn an_unpriced_model_is_refused_where_the_cost_is_limited() {
     test.put("/api/budgets/agent/a1", json!([{"unit": "cost", "amount": "5", "window": "day"}])).await;
     let problem = expect_problem(test.ask(&test.app, "ada", "").await, 422, "PRICE_UNKNOWN").await;
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("unheard-of")), "{problem}");
+    // The preview has said so before.
+    let body = json!({"agentId": "a1", "message": "Hello"});
+    let preview = test.send("u1", "POST", "/api/svcchat/previewPrompt", &body).await;
+    let preview: Value = preview.json().await.expect("JSON");
+    assert_eq!(preview["attempts"][0]["priced"], false, "{preview}");
 }

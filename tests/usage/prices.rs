@@ -29,6 +29,7 @@ async fn a_model_with_a_key_of_its_own_has_the_price_of_its_role() {
     let preview = test.send("u1", "POST", PREVIEW, &body).await.json::<Value>().await.expect("JSON");
     let shown = json!({"input": "3", "cachedInput": "3", "cacheWrite": "3", "output": "0.5", "asOf": "role"});
     assert_eq!(preview["attempts"][0]["prices"], shown, "{preview}");
+    assert_eq!(preview["attempts"][0]["priced"], true, "{preview}");
     let run = test.chat("u1", "Hello").await;
     let usage = test.booked(&run, 1).await;
     let entry = &usage["entries"][0];
@@ -56,6 +57,7 @@ async fn a_call_that_the_operator_pays_has_the_price_of_the_catalogue() {
     let request = app.request("POST", PREVIEW).bearer_auth(session_token("u1", "c1")).json(&body);
     let preview = request.send().await.expect("an answer").json::<Value>().await.expect("JSON");
     assert_eq!(preview["attempts"][0].get("prices"), None, "{preview}");
+    assert_eq!(preview["attempts"][0]["priced"], true, "by the catalogue: {preview}");
     let response = test.ask(&app, "u1", "").await;
     let events = parse_events(&response.text().await.expect("a whole body"));
     let usage = test.booked(events[0]["runId"].as_str().expect("a run"), 1).await;

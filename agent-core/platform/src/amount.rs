@@ -1,4 +1,4 @@
-//! [`NanoUsd`].
+//! Amounts of money in nano-dollars: [`NanoUsd`].
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ const DECIMALS: usize = 9;
 #[serde(transparent)]
 pub struct NanoUsd(i64);
 
-/// Error of a text that is no amount.
+/// Error of a text that is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a decimal number of dollars from 0 to 9000000000, with at most 9 decimal places and no exponent"
@@ -22,7 +22,7 @@ pub struct NanoUsd(i64);
 pub struct AmountError;
 
 impl NanoUsd {
-    /// No money.
+    /// The amount 0.
     pub const ZERO: Self = Self(0);
     /// Largest amount that [`parse`](Self::parse) accepts.
     pub const MAX: Self = Self(9 * NANOS_PER_USD * NANOS_PER_USD);

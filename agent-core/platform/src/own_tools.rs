@@ -45,7 +45,7 @@ pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };
 pub use limits::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS};
-pub use open_api::compile_open_api;
+pub use open_api::{SkippedOperationReport, compile_open_api, skipped_operations};
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
 pub use server_calls::{CallMeta, ToolServerAddress, ToolServerClient, ToolServerConnection};
@@ -63,6 +63,8 @@ pub struct HttpToolRequest {
     pub headers: Vec<(String, Secret)>,
     /// JSON body.
     pub body: Option<Vec<u8>>,
+    /// Media type of the body.
+    pub content_type: String,
     /// Time limit of the request and its response together.
     pub timeout: Duration,
     /// Limit on the response's body, in bytes.

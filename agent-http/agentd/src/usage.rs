@@ -14,7 +14,8 @@ use crate::failure::CommandError;
 use crate::stores::Stores;
 
 /// Columns after those of the groups.
-const SUM_HEADER: &str = "runs\tcalls\tinput\tcached\toutput\treasoning\ttools\tunpriced\tcost (USD)";
+const SUM_HEADER: &str =
+    "runs\tcalls\tinput\tcached\twritten\toutput\treasoning\ttools\tunpriced\testimated (USD)\tcost (USD)";
 
 /// Selection of the sums.
 #[derive(Debug, Args)]
@@ -77,6 +78,7 @@ fn line(UsageRow { group, sums }: UsageRow) -> String {
         sums.calls,
         sums.tokens.input_tokens,
         sums.tokens.cached_input_tokens,
+        sums.tokens.cache_write_tokens,
         sums.tokens.output_tokens,
         sums.tokens.reasoning_tokens,
         sums.tool_calls,
@@ -84,7 +86,8 @@ fn line(UsageRow { group, sums }: UsageRow) -> String {
     ];
     let group = group.into_iter().map(|value| value.replace(char::is_control, "\u{fffd}"));
     let counts = counts.into_iter().map(|count| count.to_string());
-    group.chain(counts).chain([sums.cost.to_string()]).collect::<Vec<_>>().join("\t")
+    let costs = [sums.estimated_cost, sums.cost].map(|cost| cost.to_string());
+    group.chain(counts).chain(costs).collect::<Vec<_>>().join("\t")
 }
 
 #[cfg(test)]
@@ -113,11 +116,16 @@ mod tests {
             operation: UsageOperation::Chat,
             provider: "openai".to_owned(),
             model: model.to_owned(),
-            tokens: TokenCounts { input_tokens: 7, output_tokens: 2, ..TokenCounts::default() },
+            tokens: TokenCounts {
+                input_tokens: 7,
+                cache_write_tokens: 3,
+                output_tokens: 2,
+                ..TokenCounts::default()
+            },
             tool_calls: 0,
             cost,
             price_as_of: None,
-            estimated: false,
+            estimated: cost.is_some(),
             outcome: "ok".to_owned(),
             ended_at: Timestamp::UNIX_EPOCH,
         };
@@ -141,12 +149,12 @@ mod tests {
         };
         let table = show(selection("model,day", None)).await.expect("shown");
         let expected = format!(
-            "day\tmodel\t{SUM_HEADER}\n1970-01-01\tgpt-5\t1\t1\t7\t0\t2\t0\t0\t0\t1.500000001\n\
-             1970-01-01\tx\u{fffd}y\t0\t1\t7\t0\t2\t0\t0\t1\t0.000000000\n"
+            "day\tmodel\t{SUM_HEADER}\n1970-01-01\tgpt-5\t1\t1\t7\t0\t3\t2\t0\t0\t0\t1.500000001\t1.500000001\n\
+             1970-01-01\tx\u{fffd}y\t0\t1\t7\t0\t3\t2\t0\t0\t1\t0.000000000\t0.000000000\n"
         );
         assert_eq!(table, expected);
         let total = show(selection("", None)).await.expect("shown");
-        assert_eq!(total, format!("{SUM_HEADER}\n1\t2\t14\t0\t4\t0\t0\t1\t1.500000001\n"));
+        assert_eq!(total, format!("{SUM_HEADER}\n1\t2\t14\t0\t6\t4\t0\t0\t1\t1.500000001\t1.500000001\n"));
         assert_eq!(show(selection("", Some("bob"))).await.expect("shown"), format!("{SUM_HEADER}\n"));
         let wrong = show(selection("company", None)).await.expect_err("no dimension");
         assert_eq!(

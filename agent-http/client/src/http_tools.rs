@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use crate::outbound::{OutboundClient, UrlTrust, was_sent};
 
+/// Media types that are accepted, unless the tool names others. No range covers the types that end with `+json`.
+const ACCEPTED: &str = "application/json, application/*;q=0.8, text/*;q=0.5";
+
 /// [`HttpToolClient`] over the guarded client: URLs come from roles and reach public or allowed addresses only.
 #[derive(Debug, Clone)]
 pub struct OutboundHttpTools {
@@ -32,14 +35,15 @@ impl OutboundHttpTools {
         let method = Method::from_bytes(request.method.as_bytes());
         let method = method.map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid method"))?;
         let mut outbound = self.outbound.request(method, &request.url, UrlTrust::Supplied)?;
-        outbound = outbound.header(ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.5"));
+        outbound = outbound.header(ACCEPT, HeaderValue::from_static(ACCEPTED));
         for (name, value) in &request.headers {
             outbound = outbound.secret_header(name, value)?;
         }
         if let Some(body) = &request.body {
-            outbound = outbound
-                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-                .body(Bytes::from(body.clone()));
+            let content_type = HeaderValue::from_str(&request.content_type);
+            let content_type = content_type
+                .map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid media type"))?;
+            outbound = outbound.header(CONTENT_TYPE, content_type).body(Bytes::from(body.clone()));
         }
         let response = outbound.header_timeout(request.timeout).send().await?;
         if response.is_encoded() {

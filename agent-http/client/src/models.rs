@@ -15,6 +15,7 @@ mod response_format;
 pub mod responses;
 mod sampling;
 mod spec;
+mod token_count;
 pub(crate) mod vendor_error;
 
 use std::sync::Arc;

@@ -9,7 +9,8 @@ use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolOutput, ToolReg
 use agent_core::tool_loop::call_tool;
 use agent_platform::approval_tools::applies_to;
 use agent_platform::own_tools::{
-    InspectionError, OwnToolRegistry, OwnToolReport, ToolSource, ToolStatus, spec_fingerprint,
+    InspectionError, OwnToolRegistry, OwnToolReport, ToolSource, ToolStatus, skipped_operations,
+    spec_fingerprint,
 };
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use http::StatusCode;
@@ -112,6 +113,12 @@ impl OwnedAgent {
         };
         Ok(reports.into_iter().map(with_approval).collect())
     }
+
+    /// Lists the tools, and the operations of OpenAPI documents that cannot be tools.
+    async fn list_with_skipped(&self) -> Result<Value, HttpError> {
+        let skipped = skipped_operations(&self.role.content.own_tools);
+        Ok(json!({ "tools": self.list().await?, "skipped": skipped }))
+    }
 }
 
 fn built_in(spec: &Arc<ToolSpec>) -> OwnToolReport {
@@ -127,8 +134,7 @@ fn built_in(spec: &Arc<ToolSpec>) -> OwnToolReport {
 /// Handles `GET /api/agents/{id}/tools`. No tool server is asked.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let agent = OwnedAgent::load(context.state, principal, context.params.get("id")?).await?;
-    let tools = agent.list().await?;
-    private(answer::json(StatusCode::OK, &json!({ "tools": tools })))
+    private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/discover`.
@@ -148,7 +154,7 @@ pub(super) async fn pin(context: RequestContext<App>, principal: Principal) -> H
     let pinned = agent.registry().pin(&agent.role, &agent.context(), &server_id, &fingerprints).await;
     pinned.map_err(inspection_error)?;
     super::agents::announce(&agent.app, &agent.principal.company_id, &agent.role.id);
-    private(answer::json(StatusCode::OK, &json!({ "tools": agent.list().await? })))
+    private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/{name}/test`: calls a tool that the role defines, without an approval. The audit
@@ -192,18 +198,33 @@ fn statuses() -> Value {
 }
 
 fn tool_list() -> Value {
-    json!({"type": "object", "required": ["tools"], "properties": {"tools": {"type": "array", "items": {
-        "type": "object",
-        "required": ["name", "source", "approval", "status"],
-        "properties": {
-            "name": {"type": "string"},
-            "source": {"type": "string", "enum": ["builtIn", "http", "openApi", "toolServer"]},
-            "serverId": {"type": "string"},
-            "approval": {"type": "string", "enum": ["auto", "ask"]},
-            "fingerprint": {"type": "string", "description": "SHA-256 of the definition in use."},
-            "status": statuses(),
+    json!({"type": "object", "required": ["tools", "skipped"], "properties": {
+        "tools": {"type": "array", "items": {
+            "type": "object",
+            "required": ["name", "source", "approval", "status"],
+            "properties": {
+                "name": {"type": "string"},
+                "source": {"type": "string", "enum": ["builtIn", "http", "openApi", "toolServer"]},
+                "serverId": {"type": "string"},
+                "approval": {"type": "string", "enum": ["auto", "ask"]},
+                "fingerprint": {"type": "string", "description": "SHA-256 of the definition in use."},
+                "status": statuses(),
+            },
+        }},
+        "skipped": {
+            "type": "array",
+            "description": "Operations of OpenAPI documents that cannot be tools.",
+            "items": {
+                "type": "object",
+                "required": ["openApiId", "operation", "reason"],
+                "properties": {
+                    "openApiId": {"type": "string"},
+                    "operation": {"type": "string"},
+                    "reason": {"type": "string"},
+                },
+            },
         },
-    }}}})
+    }})
 }
 
 fn discovery() -> Value {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use agent_client::relay::{FrameBatch, FrameStep, RelayOptions, RelayWaker};
+use agent_core::event::Event;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tracing::Span;
@@ -75,10 +76,7 @@ impl Body for StreamBody {
                     if buffer.capacity() == 0 {
                         buffer.reserve_exact(batch.buffer_capacity());
                     }
-                    let encoded_bytes = buffer.len();
-                    encoder.encode(&event, buffer);
-                    // Some formats leave out events; an empty frame would end the body.
-                    let is_delta = event.delta().is_some() && buffer.len() > encoded_bytes;
+                    let is_delta = encode_event(events, encoder, &event, buffer);
                     match batch.after_event(is_delta) {
                         FrameStep::Continue => {}
                         FrameStep::Flush => break,
@@ -127,6 +125,23 @@ impl Body for StreamBody {
             None => SizeHint::with_exact(self.buffer.len() as u64),
         }
     }
+}
+
+/// Encodes an event. Returns true if it is a delta for which the format has something: some formats leave out events, and an
+/// empty frame would end the body.
+fn encode_event(
+    events: &mut TimeoutStream,
+    encoder: &mut Encoder,
+    event: &Event,
+    buffer: &mut Vec<u8>,
+) -> bool {
+    let encoded_bytes = buffer.len();
+    encoder.encode(event, buffer);
+    let is_written = buffer.len() > encoded_bytes;
+    if !is_written {
+        events.record_unwritten_event();
+    }
+    is_written && event.delta().is_some()
 }
 
 impl Drop for StreamBody {

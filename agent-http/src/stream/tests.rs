@@ -785,7 +785,9 @@ async fn a_client_that_sees_no_event_has_signs_of_life() {
         (Framing::Ndjson, ""),
         (Framing::N8n, ""),
     ] {
-        for (audience, count) in [(Audience::Trusted, 0), (Audience::Visitor, 2)] {
+        // The lines of n8n have no reasoning, whoever reads them.
+        let trusted_count = if framing == Framing::N8n { 2 } else { 0 };
+        for (audience, count) in [(Audience::Trusted, trusted_count), (Audience::Visitor, 2)] {
             let rest = vec![text("m"), piece("m", "Hello"), finished(None, None)];
             let events = thinking(4, 10, rest).for_audience(audience);
             let response = into_response(framing, events, &limits(5, 50)).await.expect("a stream");
@@ -796,6 +798,30 @@ async fn a_client_that_sees_no_event_has_signs_of_life() {
             assert_eq!(signs, count, "{framing:?} {audience:?}: {body}");
             assert!(body.contains("Hello"), "{body}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_has_signs_of_life_while_its_format_has_nothing_for_the_events() {
+    let rest = || vec![text("m"), piece("m", "Hello"), finished(None, None)];
+    for (events, count) in [
+        (thinking(4, 10, rest()), 2),
+        (paced(4, 11), 0),
+        (thinking(4, 3, rest()), 0),
+        (thinking(20, 2, rest()), 1),
+    ] {
+        let completion = ChatCompletion {
+            id: "chatcmpl-r".to_owned(),
+            created: std::time::UNIX_EPOCH,
+            model: "a1".into(),
+            includes_usage: false,
+            client_tools: vec![],
+        };
+        let response = completion_response(completion, events.into(), None, &limits(25, 60));
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        let body = std::str::from_utf8(&body).expect("text");
+        assert_eq!(body.matches(": running\n\n").count(), count, "{body}");
+        assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
     }
 }
 

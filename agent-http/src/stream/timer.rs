@@ -46,6 +46,8 @@ pub(crate) struct StreamTimer {
     unseen_since: Instant,
     is_keep_alive_due: bool,
     items_since_idle: u32,
+    /// Items since the source was last pending that the client receives.
+    seen_items: u32,
 }
 
 impl StreamTimer {
@@ -68,27 +70,38 @@ impl StreamTimer {
             unseen_since: now,
             is_keep_alive_due: false,
             items_since_idle: 0,
+            seen_items: 0,
         }
     }
 
     /// Records that the source has yielded an item.
     pub(crate) fn record_item(&mut self) {
         self.items_since_idle += 1;
+        self.seen_items = self.seen_items.saturating_add(1);
+    }
+
+    /// Records that the client receives nothing of the latest item.
+    pub(super) fn record_unseen_item(&mut self) {
+        self.seen_items = self.seen_items.saturating_sub(1);
     }
 
     /// Records that a source that is pending has yielded items which the client does not receive. Call it before
     /// [`poll_pending`](Self::poll_pending).
     pub(crate) fn record_hidden_items(&mut self) {
         self.idle_since = Instant::now();
-        if self.items_since_idle == 0
-            && self.idle_since.duration_since(self.unseen_since) >= KEEP_ALIVE_INTERVAL
-        {
-            self.unseen_since = self.idle_since;
+        self.update_keep_alive(self.idle_since);
+    }
+
+    /// Makes a sign of life due if the client has received nothing for [`KEEP_ALIVE_INTERVAL`].
+    fn update_keep_alive(&mut self, now: Instant) {
+        if self.seen_items == 0 && now.duration_since(self.unseen_since) >= KEEP_ALIVE_INTERVAL {
+            self.unseen_since = now;
             self.is_keep_alive_due = true;
         }
     }
 
-    /// Returns true once for each [`KEEP_ALIVE_INTERVAL`] in which the source has yielded nothing but hidden items.
+    /// Returns true once for each [`KEEP_ALIVE_INTERVAL`] in which the source has yielded only items that the client does
+    /// not receive.
     pub(crate) fn take_keep_alive(&mut self) -> bool {
         std::mem::take(&mut self.is_keep_alive_due)
     }
@@ -113,7 +126,11 @@ impl StreamTimer {
         let now = Instant::now();
         if self.items_since_idle > 0 {
             self.items_since_idle = 0;
-            (self.idle_since, self.unseen_since) = (now, now);
+            self.idle_since = now;
+            match std::mem::take(&mut self.seen_items) {
+                0 => self.update_keep_alive(now),
+                _ => self.unseen_since = now,
+            }
         }
         if self.lazy
             && now < self.timer_deadline

@@ -120,6 +120,11 @@ impl TimeoutStream {
         }
     }
 
+    /// Records that the client's format has nothing for the latest event.
+    pub(super) fn record_unwritten_event(&mut self) {
+        self.timer.record_unseen_item();
+    }
+
     /// Polls the limits and the shutdown; to be called when the source is pending. `Ready` means that the run has
     /// failed, and the source must be polled again for the error event.
     pub(super) fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {

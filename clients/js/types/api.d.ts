@@ -5527,6 +5527,12 @@ export interface operations {
                             /** @enum {string} */
                             status: "ok" | "new" | "changed" | "gone" | "unreachable";
                         }[];
+                        /** @description Operations of OpenAPI documents that cannot be tools. */
+                        skipped: {
+                            openApiId: string;
+                            operation: string;
+                            reason: string;
+                        }[];
                     };
                 };
             };
@@ -5626,6 +5632,12 @@ export interface operations {
                             fingerprint?: string;
                             /** @enum {string} */
                             status: "ok" | "new" | "changed" | "gone" | "unreachable";
+                        }[];
+                        /** @description Operations of OpenAPI documents that cannot be tools. */
+                        skipped: {
+                            openApiId: string;
+                            operation: string;
+                            reason: string;
                         }[];
                     };
                 };

@@ -43,7 +43,7 @@ pub(super) struct RoundCalls<T: CallTarget> {
     refused_tokens: Option<usize>,
     /// Addresses that this round has called.
     called: Vec<Arc<str>>,
-    /// Receiver of the tool calls that a callee makes by itself, if it may.
+    /// Receiver of the tool calls that the target makes by itself, if it may.
     tool_calls: Option<Box<dyn ReportedToolCalls>>,
 }
 
@@ -90,7 +90,7 @@ impl<T: CallTarget> RoundCalls<T> {
         }
     }
 
-    /// Sets the receiver of the tool calls that a callee makes by itself. After one, nothing is repeated.
+    /// Sets the receiver of the tool calls that the target makes by itself. After one, nothing is repeated.
     pub(super) fn with_tool_calls(self, tool_calls: Option<Box<dyn ReportedToolCalls>>) -> Self {
         Self { tool_calls, ..self }
     }
@@ -100,7 +100,8 @@ impl<T: CallTarget> RoundCalls<T> {
         calls.is_some_and(|calls| !calls.take().is_empty() || calls.omitted_count() > 0)
     }
 
-    /// Makes calls until one has a response, or none is left. Dropping the future ends the round: no further call is made.
+    /// Makes calls until one has a response or every entry has failed. Dropping the future ends the round: no further call is
+    /// made.
     pub(super) async fn advance(mut self: Box<Self>) -> Advanced<T> {
         let entries = self.entries.clone();
         loop {
@@ -258,7 +259,7 @@ impl<T: CallTarget> RoundCalls<T> {
         let may_repeat =
             || self.entries.circuits.allows_repeat(entry.route.circuit(), entry.route.address(), now);
         // A rate limit opens the circuit for the time that this round may wait.
-        let was_closed = class == FailureClass::Patience && may_repeat();
+        let was_closed = class == FailureClass::RateLimit && may_repeat();
         if let Some(circuit) = call.circuit.take() {
             circuit.fail(class, error.retry_after(), now);
         }

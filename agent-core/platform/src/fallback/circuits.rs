@@ -21,7 +21,7 @@ const TRANSIENT_OPEN: Duration = Duration::from_secs(15);
 /// Time for which an account's refusal opens a circuit.
 const ACCOUNT_OPEN: Duration = Duration::from_secs(60);
 /// Limit on the time for which a rate limit opens a circuit.
-const MAX_PATIENCE_OPEN: Duration = Duration::from_secs(60 * 60);
+const MAX_RATE_LIMIT_OPEN: Duration = Duration::from_secs(60 * 60);
 /// Time over which repeated calls are counted.
 const BUDGET_WINDOW: Duration = Duration::from_secs(60);
 /// Number of repeated calls in a window that any address may get; beyond it, one for ten calls.
@@ -61,8 +61,8 @@ pub(super) enum CircuitRefusal {
     BudgetSpent,
 }
 
-/// Circuits and budgets of a process. A circuit belongs to one address, model and key, so that a tenant's own key closes
-/// no other tenant's way.
+/// Circuits and budgets of a process. A circuit belongs to one address, model and key, so that failures with one tenant's key
+/// stop no calls of another tenant.
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<CircuitTable>,
@@ -173,7 +173,7 @@ impl Circuits {
     }
 }
 
-/// Returns the value of a key, which is created if it is missing. A full map loses another one.
+/// Returns the value of a key, which is inserted if it is missing. Insertion into a full map removes an arbitrary entry.
 fn bounded_entry<'m, K: Clone + Eq + Hash, V>(
     map: &'m mut HashMap<K, V>,
     key: &K,
@@ -204,7 +204,7 @@ impl CircuitCall {
         let open_for = match class {
             FailureClass::Transient => None,
             FailureClass::Account => Some(ACCOUNT_OPEN),
-            FailureClass::Patience => Some(retry_after.unwrap_or_default().min(MAX_PATIENCE_OPEN)),
+            FailureClass::RateLimit => Some(retry_after.unwrap_or_default().min(MAX_RATE_LIMIT_OPEN)),
             // The model has read the request.
             FailureClass::Size | FailureClass::Content | FailureClass::Request => return self.succeed(now),
         };
@@ -275,9 +275,9 @@ mod tests {
         let second = Duration::from_secs(1);
         for (class, retry_after, expected) in [
             (FailureClass::Account, None, ACCOUNT_OPEN),
-            (FailureClass::Patience, Some(7 * second), 7 * second),
-            (FailureClass::Patience, Some(Duration::MAX), MAX_PATIENCE_OPEN),
-            (FailureClass::Patience, None, Duration::ZERO),
+            (FailureClass::RateLimit, Some(7 * second), 7 * second),
+            (FailureClass::RateLimit, Some(Duration::MAX), MAX_RATE_LIMIT_OPEN),
+            (FailureClass::RateLimit, None, Duration::ZERO),
             (FailureClass::Request, None, Duration::ZERO),
         ] {
             let circuits = Arc::new(Circuits::default());

@@ -8,7 +8,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use crate::usage::BudgetExceededError;
 
 /// Codes of an account that may not make the request, or of a service without the settings for it.
-const ACCOUNT_WORDS: [&str; 12] = [
+const ACCOUNT_CODES: [&str; 12] = [
     "NOT_CONFIGURED",
     "PROVIDER_NOT_IMPLEMENTED",
     "UNKNOWN_PROVIDER",
@@ -23,16 +23,16 @@ const ACCOUNT_WORDS: [&str; 12] = [
     "billing_error",
 ];
 /// Codes of a refusal by the provider's filter.
-const CONTENT_WORDS: [&str; 5] =
+const CONTENT_CODES: [&str; 5] =
     ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
 /// Codes of a prompt beyond the context window.
-const SIZE_WORDS: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
+const SIZE_CODES: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
 /// Codes of a model or an endpoint that the account does not have, where no status says so.
-const UNKNOWN_WORDS: [&str; 1] = ["not_found_error"];
+const UNKNOWN_MODEL_CODES: [&str; 1] = ["not_found_error"];
 /// Codes of an agent runtime that fails or restarts.
-const TRANSIENT_WORDS: [&str; 2] = ["INTERNAL", "SERVER_SHUTTING_DOWN"];
+const TRANSIENT_CODES: [&str; 2] = ["INTERNAL", "SERVER_SHUTTING_DOWN"];
 /// Beginnings of the codes of a rate limit.
-const PATIENCE_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
+const RATE_LIMIT_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
 /// Class of a failed model call, by which its repetition is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ pub enum FailureClass {
     /// The provider is unreachable, failed, or sent no content in time. The same call may succeed.
     Transient,
     /// The provider limits the rate. The same call may succeed after the time that it names.
-    Patience,
+    RateLimit,
     /// The account may not make the call: credentials, payment, permission, or an unknown model.
     Account,
     /// The prompt exceeds the context window.
@@ -63,7 +63,7 @@ impl FailureClass {
             AgentErrorKind::Failed => upstream.map_or(Self::Transient, |error| error.class(Self::Transient)),
             AgentErrorKind::RateLimited if BudgetExceededError::find(error).is_some() => Self::Request,
             AgentErrorKind::RateLimited => {
-                upstream.map_or(Self::Patience, |error| error.class(Self::Patience))
+                upstream.map_or(Self::RateLimit, |error| error.class(Self::RateLimit))
             }
             // Only another service's: this platform's own refusals are final.
             AgentErrorKind::Internal
@@ -85,7 +85,7 @@ impl FailureClass {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamError {
     status: Option<u16>,
-    words: Vec<String>,
+    codes: Vec<String>,
     description: String,
 }
 
@@ -93,11 +93,11 @@ impl UpstreamError {
     /// Creates an error with the status of the response, if it was unsuccessful, and the type and code in its body.
     pub fn new<'a>(
         status: Option<u16>,
-        words: impl IntoIterator<Item = &'a str>,
+        codes: impl IntoIterator<Item = &'a str>,
         description: impl Into<String>,
     ) -> Self {
-        let words = words.into_iter().map(str::to_owned).collect();
-        Self { status, words, description: description.into() }
+        let codes = codes.into_iter().map(str::to_owned).collect();
+        Self { status, codes, description: description.into() }
     }
 
     /// Returns the provider's error among the sources of an error.
@@ -108,23 +108,23 @@ impl UpstreamError {
     /// Returns the status: that of the response, or a number of that kind as the code of an error within it.
     pub fn status(&self) -> Option<u16> {
         let is_error = |status: &u16| (400..600).contains(status);
-        let in_words = || self.words.iter().filter_map(|word| word.parse().ok()).find(is_error);
-        self.status.or_else(in_words)
+        let in_codes = || self.codes.iter().filter_map(|code| code.parse().ok()).find(is_error);
+        self.status.or_else(in_codes)
     }
 
     fn class(&self, default: FailureClass) -> FailureClass {
-        let has = |known: &[&str]| self.words.iter().any(|word| known.contains(&word.as_str()));
-        let begins = |prefix: &&str| self.words.iter().any(|word| word.starts_with(*prefix));
-        if has(&ACCOUNT_WORDS) || begins(&"permission") {
+        let has = |known: &[&str]| self.codes.iter().any(|code| known.contains(&code.as_str()));
+        let begins = |prefix: &&str| self.codes.iter().any(|code| code.starts_with(*prefix));
+        if has(&ACCOUNT_CODES) || begins(&"permission") {
             return FailureClass::Account;
         }
-        if has(&SIZE_WORDS) {
+        if has(&SIZE_CODES) {
             return FailureClass::Size;
         }
-        if has(&CONTENT_WORDS) {
+        if has(&CONTENT_CODES) {
             return FailureClass::Content;
         }
-        if has(&TRANSIENT_WORDS) {
+        if has(&TRANSIENT_CODES) {
             return FailureClass::Transient;
         }
         match self.status() {
@@ -132,10 +132,10 @@ impl UpstreamError {
             Some(300..400 | 401..=404) => FailureClass::Account,
             Some(408 | 500..) => FailureClass::Transient,
             Some(413) => FailureClass::Size,
-            Some(429) => FailureClass::Patience,
+            Some(429) => FailureClass::RateLimit,
             Some(400..500) => FailureClass::Request,
-            _ if PATIENCE_PREFIXES.iter().any(begins) => FailureClass::Patience,
-            _ if has(&UNKNOWN_WORDS) => FailureClass::Account,
+            _ if RATE_LIMIT_PREFIXES.iter().any(begins) => FailureClass::RateLimit,
+            _ if has(&UNKNOWN_MODEL_CODES) => FailureClass::Account,
             _ => default,
         }
     }

@@ -1,4 +1,4 @@
-//! The callees of a container, and what their calls share.
+//! Entries of a container: the models or agent servers that may answer, and the state that their calls share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,9 +15,9 @@ use super::{Circuits, RetryPolicy};
 use crate::catalog::{Catalog, ModelPrice};
 use crate::parameters::{ModelApi, ModelParameters};
 
-/// A callee that may answer.
+/// A model or an agent server that may answer.
 pub(super) struct CallEntry<T> {
-    /// The callee, or the reason for which it cannot be called.
+    /// The model or agent server, or the reason for which it cannot be called.
     pub(super) target: Result<T, AgentErrorKind>,
     /// Name of the provider, or the identifier of a provider of the company.
     pub(super) provider: String,
@@ -25,8 +25,10 @@ pub(super) struct CallEntry<T> {
     pub(super) provider_type: Option<String>,
     /// Name of the model.
     pub(super) name: String,
-    /// True if the company's provider tells the context window.
+    /// True if the role or the company's provider names the context window.
     pub(super) has_own_window: bool,
+    /// True if the company's provider names the price.
+    pub(super) has_company_price: bool,
     pub(super) route: CallRoute,
     pub(super) parameters: Map<String, Value>,
     /// Price that the settings set for the calls, if their owner pays for them.
@@ -51,6 +53,13 @@ impl<T: CallTarget> CallEntry<T> {
         self.has_own_window || catalog.is_known(self.built_in_provider(), &self.name)
     }
 
+    /// Returns true if the price of the calls is known. A budget that limits the cost refuses others.
+    pub(super) fn is_priced(&self, catalog: &Catalog) -> bool {
+        self.own_price.is_some()
+            || self.has_company_price
+            || catalog.price(self.built_in_provider(), &self.name).is_some()
+    }
+
     /// Returns the limit on the prompt, in tokens.
     pub(super) fn max_prompt_tokens(&self) -> usize {
         self.target.as_ref().map_or(0, CallTarget::max_prompt_tokens)
@@ -61,7 +70,7 @@ impl<T: CallTarget> CallEntry<T> {
 /// them: many instances of a model only tell its limits or build a request.
 pub(super) struct CallRoute {
     url: String,
-    /// Text that stands for the address if the URL is none.
+    /// Text that stands for the address if the URL is not valid.
     default_address: String,
     model: String,
     api_key: Option<Secret>,
@@ -101,7 +110,7 @@ impl CallRoute {
     }
 }
 
-/// The callees of a container, and what their calls share.
+/// The entries of a container, and the state that their calls share.
 pub(super) struct Entries<T> {
     pub(super) entries: Vec<CallEntry<T>>,
     pub(super) policy: RetryPolicy,

@@ -1,4 +1,4 @@
-//! Models and agent servers whose answers must begin in time.
+//! Limit on the time until the first content of an answer of a model or an agent server.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub fn plan(class: FailureClass, retry_after: Option<Duration>, history: &RoundH
         FailureClass::Transient => {
             Some(backoff.mul_f64(jitter.clamp(0.0, 1.0)).max(retry_after.unwrap_or_default()))
         }
-        FailureClass::Patience => retry_after,
+        FailureClass::RateLimit => retry_after,
         FailureClass::Account | FailureClass::Size => None,
         FailureClass::Content if policy.falls_back_on_content => None,
         FailureClass::Content | FailureClass::Request => return NextStep::GiveUp,
@@ -92,10 +92,10 @@ mod tests {
             (Transient, None, RoundHistory { may_repeat: false, ..first }, NextStep::NextEntry),
             (Transient, Some(ms(5_000)), first, repeat(5_000)),
             (Transient, Some(ms(10_001)), first, NextStep::NextEntry),
-            (Patience, None, first, NextStep::NextEntry),
-            (Patience, Some(ms(10_000)), first, repeat(10_000)),
-            (Patience, Some(ms(10_000)), RoundHistory { waited: ms(1), ..first }, NextStep::NextEntry),
-            (Patience, Some(Duration::MAX), first, NextStep::NextEntry),
+            (RateLimit, None, first, NextStep::NextEntry),
+            (RateLimit, Some(ms(10_000)), first, repeat(10_000)),
+            (RateLimit, Some(ms(10_000)), RoundHistory { waited: ms(1), ..first }, NextStep::NextEntry),
+            (RateLimit, Some(Duration::MAX), first, NextStep::NextEntry),
             (Account, None, first, NextStep::NextEntry),
             (Size, None, first, NextStep::NextEntry),
             (Content, None, first, NextStep::GiveUp),

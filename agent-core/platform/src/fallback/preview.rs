@@ -27,9 +27,11 @@ pub struct AttemptPreview {
     pub model: String,
     /// True if the context window of the model is known, and not assumed.
     pub known: bool,
+    /// True if the price of the calls is known. A budget that limits the cost refuses others.
+    pub priced: bool,
     /// True if the call would go to the model, if those in front of it fail.
     pub eligible: bool,
-    /// Code of the reason for which it would not.
+    /// Code of the reason for which the entry would not be called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// State of its circuit in this process.
@@ -57,8 +59,8 @@ fn serialize_payload<S: Serializer>(payload: &Option<Payload>, serializer: S) ->
     payload.as_ref().map(Payload::redacted_json).serialize(serializer)
 }
 
-/// Returns the models or agent servers that a prepared call may go to, with their requests if `has_payloads` is set. There
-/// are none for a call of another source of models.
+/// Returns the models or agent servers that a prepared call may go to, with their requests if `has_payloads` is set. The list
+/// is empty for a call of another source of models.
 pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPreview> {
     if let Some(call) = payload.attachment::<PreparedCall<ModelTarget>>() {
         return previews(call, has_payloads);
@@ -87,6 +89,7 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
             provider_type: entry.provider_type.clone(),
             model: entry.name.clone(),
             known: entry.is_known(&entries.catalog),
+            priced: entry.is_priced(&entries.catalog),
             eligible: reason.is_none(),
             reason,
             circuit,

@@ -90,6 +90,7 @@ impl FallbackServers {
         let route = CallRoute::new(url, "", model, settings.agent_server_api_key.clone());
         let parameters = settings.parameters.clone();
         let own_price = self.servers.own_price(&settings);
+        let has_own_window = settings.token_limits.context_window.is_some();
         let target = match refusal {
             Some(kind) => Err(kind),
             None => Ok(ServerTarget { servers: self.servers.clone(), settings, turn: turn.clone() }),
@@ -99,7 +100,8 @@ impl FallbackServers {
             provider,
             provider_type: None,
             name,
-            has_own_window: false,
+            has_own_window,
+            has_company_price: false,
             route,
             parameters,
             own_price,

@@ -1,4 +1,4 @@
-//! Models whose answers must not fall silent, in runs whose answer is delivered whole.
+//! Limit on the silence of a model's answer, in runs whose answer is delivered whole.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -168,7 +168,9 @@ fn model_entry(
         Err(_) => (text(&settings.provider), text(&settings.model)),
     };
     let company_model = CatalogModel::of_company(settings.company_model.as_deref());
-    let has_own_window = company_model.as_ref().is_some_and(|model| model.context_window.is_some());
+    let has_own_window = settings.token_limits.context_window.is_some()
+        || company_model.as_ref().is_some_and(|model| model.context_window.is_some());
+    let has_company_price = company_model.as_ref().is_some_and(|model| model.price.is_some());
     let (provider, provider_type) = match company_model {
         Some(model) => (model.provider, Some(provider)),
         None => (provider, None),
@@ -182,6 +184,7 @@ fn model_entry(
         provider_type,
         name,
         has_own_window,
+        has_company_price,
         route,
         parameters,
         own_price: None,

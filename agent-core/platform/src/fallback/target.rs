@@ -1,4 +1,4 @@
-//! Callees of attempts.
+//! Targets of calls: models and agent servers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{AttemptReport, RetryPolicy, UpstreamError};
 /// Events of an answer.
 pub(super) type AnswerEvents<T> = BoxStream<'static, Result<<T as CallTarget>::Event, AgentError>>;
 
-/// A callee in one run: a model, which is called in each round, or an agent server, which is called once.
+/// Target of the calls of one run: a model, which is called in each round, or an agent server, which is called once.
 #[async_trait]
 pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     /// Input from which a request is built.
@@ -33,7 +33,7 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     /// Builds the request. Pure.
     ///
     /// # Errors
-    /// The reason for which the callee cannot take the call.
+    /// The reason for which the target cannot take the call.
     fn prepare(&self, request: &Self::Request) -> Result<Payload, AgentError>;
 
     /// Sends a request. `attempt` is the number of the call in the round, from 1.
@@ -42,8 +42,8 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     /// Returns true for an event that a client may see. Nothing is repeated after it, unless the answer is delivered whole.
     fn is_content(event: &Self::Event) -> bool;
 
-    /// Returns true for text and tool calls, without which an answer is empty. Of no effect, as the next three, where no answer
-    /// is held back to its end.
+    /// Returns true for text and tool calls, without which an answer is empty. This function and the next three have no effect
+    /// where no answer is held back to its end.
     fn is_output(_event: &Self::Event) -> bool {
         false
     }
@@ -64,7 +64,7 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     }
 
     /// Returns the failure with which an event ends an answer that is held back; `None` if it is an answer. `state` is the
-    /// number of the round, and whether there was text or a tool call.
+    /// number of the round, and true if there was text or a tool call.
     fn failure(event: &Self::Event, state: (u32, bool), policy: &RetryPolicy) -> Option<AgentError>;
 
     /// Returns the event that reports an attempt.

@@ -195,7 +195,7 @@ fn errors_have_classes() {
         (AgentErrorKind::Timeout, Transient),
         (AgentErrorKind::Truncated, Transient),
         (AgentErrorKind::Failed, Transient),
-        (AgentErrorKind::RateLimited, Patience),
+        (AgentErrorKind::RateLimited, RateLimit),
         (AgentErrorKind::ContextExceeded, Size),
         (AgentErrorKind::Blocked, Request),
         (AgentErrorKind::NotConfigured, Request),
@@ -209,7 +209,7 @@ fn errors_have_classes() {
         (Some(529), "overloaded_error", Transient),
         (Some(503), "overloaded_error", Transient),
         (Some(408), "", Transient),
-        (Some(429), "rate_limit_exceeded", Patience),
+        (Some(429), "rate_limit_exceeded", RateLimit),
         (Some(429), "insufficient_quota", Account),
         (Some(401), "invalid_api_key", Account),
         (Some(402), "", Account),
@@ -226,8 +226,8 @@ fn errors_have_classes() {
         (Some(501), "PROVIDER_NOT_IMPLEMENTED", Account),
         (Some(503), "NOT_CONFIGURED", Account),
         (None, "INTERNAL", Transient),
-        (None, "rate_limit_exceeded", Patience),
-        (None, "overloaded_error", Patience),
+        (None, "rate_limit_exceeded", RateLimit),
+        (None, "overloaded_error", RateLimit),
         (None, "server_error", Transient),
         (None, "api_error", Transient),
         (None, "timeout_error", Transient),
@@ -238,7 +238,7 @@ fn errors_have_classes() {
         (None, "request_too_large", Size),
         // Servers name it in a successful response for faults of their own, too.
         (None, "invalid_request_error", Transient),
-        (None, "429", Patience),
+        (None, "429", RateLimit),
         (None, "502", Transient),
     ] {
         let cause = UpstreamError::new(status, [word], "");

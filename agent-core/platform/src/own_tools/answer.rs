@@ -1,4 +1,4 @@
-//! The result of a call, from the server's response.
+//! Conversion of a service's response to the result of a tool call.
 
 use agent_core::tool::ToolOutput;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 /// Maximum number of tools that a role defines.
 pub const MAX_OWN_TOOLS: usize = 64;
 
-/// Maximum size of their definitions, as the model receives them, in bytes.
+/// Maximum size of the definitions of an agent's own tools, as the model receives them, in bytes.
 pub const MAX_DEFINITION_BYTES: usize = 32 * 1024;
 
 /// Maximum length of a tool's name, in bytes.

@@ -5,7 +5,7 @@ mod document;
 mod operation;
 mod schemas;
 
-use agent_core::role::{OwnTool, grouped_name};
+use agent_core::role::{OwnTool, OwnTools, grouped_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -38,12 +38,38 @@ struct OpenApiSettings {
     skipped: Vec<SkippedOperation>,
 }
 
-/// An operation that cannot be represented.
+/// An operation that cannot be represented, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkippedOperation {
     operation: String,
     reason: String,
+}
+
+/// An operation of an OpenAPI document of a role that cannot be a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkippedOperationReport {
+    /// Id of the document's entry in the role.
+    pub open_api_id: String,
+    /// The operation as the role names it.
+    pub operation: String,
+    /// Reason, worded to follow the operation.
+    pub reason: String,
+}
+
+/// Returns the operations of a role's OpenAPI documents that cannot be tools.
+pub fn skipped_operations(tools: &OwnTools) -> Vec<SkippedOperationReport> {
+    let entries = tools.open_api.iter().filter_map(|entry| read::<OpenApiSettings>(&entry.settings).ok());
+    let reports = entries.flat_map(|OpenApiSettings { id, operations, skipped, .. }| {
+        let named = skipped.into_iter().filter(move |skipped| operations.contains(&skipped.operation));
+        named.map(move |SkippedOperation { operation, reason }| SkippedOperationReport {
+            open_api_id: id.clone(),
+            operation,
+            reason,
+        })
+    });
+    reports.collect()
 }
 
 /// Compiles the operations that an entry of `openApi` names, and replaces its `document` by them.

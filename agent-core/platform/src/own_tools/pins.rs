@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::tool_server::{ToolDefinition, ToolServer};
-use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError};
+use crate::records::{Collection, Key, Precondition, Record, Records, RecordsExt, StoreError};
 
 /// Name of the collection of pins.
 const TOOL_PINS: &str = "toolPins";
@@ -74,6 +74,26 @@ impl ServerPins {
     }
 }
 
+/// The record of an agent's pins, which is parsed where its version is not the known one.
+pub(super) struct StoredPins {
+    collection: Collection,
+    record: Record,
+}
+
+impl StoredPins {
+    pub(super) fn version(&self) -> u64 {
+        self.record.version
+    }
+
+    /// Parses the pins.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`].
+    pub(super) fn parse(self) -> Result<AgentPins, StoreError> {
+        Ok(self.record.parse(&self.collection)?.value)
+    }
+}
+
 /// Store of pins.
 #[derive(Clone)]
 pub(super) struct PinStore(pub(super) Arc<dyn Records>);
@@ -90,6 +110,17 @@ impl PinStore {
         agent_id: &AgentId,
     ) -> Result<Option<Record<AgentPins>>, StoreError> {
         self.0.get_as(&Self::key(company_id, agent_id)?).await
+    }
+
+    /// Returns the record of the agent's pins as it is stored, if there is one.
+    pub(super) async fn stored(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<Option<StoredPins>, StoreError> {
+        let key = Self::key(company_id, agent_id)?;
+        let record = self.0.get(&key).await?;
+        Ok(record.map(|record| StoredPins { collection: key.collection().clone(), record }))
     }
 
     /// Replaces the pins of a server.

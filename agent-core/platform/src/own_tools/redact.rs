@@ -1,4 +1,4 @@
-//! Masking of a tool's secrets in what its server returns.
+//! Masking of a tool's secrets in the responses of its server.
 
 use agent_core::secret::Secret;
 use serde_json::Value;

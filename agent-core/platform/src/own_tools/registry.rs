@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::changes::ToolChanges;
 use super::definition::HttpTool;
-use super::pins::{AgentPins, PinStore};
+use super::pins::{AgentPins, PinStore, StoredPins};
 use super::redact::Redactor;
 use super::request::FilledRequest;
 use super::server_calls::{ServerCalls, ToolServerClient};
@@ -135,22 +135,22 @@ impl OwnToolRegistry {
             [&own.http_tools, &own.open_api, &own.tool_servers].into_iter().any(|tools| !tools.is_empty())
         };
         let Some(role) = found.filter(|role| is_defined(&role.content.own_tools)) else {
-            return Ok(Arc::new([]));
+            return Ok(Arc::default());
         };
         let pins = match &self.server_calls {
             Some(calls) if !role.content.own_tools.tool_servers.is_empty() => {
-                calls.pins.load(company_id, agent_id).await?
+                calls.pins.stored(company_id, agent_id).await?
             }
             _ => None,
         };
-        let pins_version = pins.as_ref().map(|record| record.version);
+        let pins_version = pins.as_ref().map(StoredPins::version);
         let key = (company_id.clone(), agent_id.clone());
         let is_current =
             |parsed: &ParsedRole| Arc::ptr_eq(&parsed.role, &role) && parsed.pins_version == pins_version;
         if let Some(parsed) = self.parsed.get(&key).filter(is_current) {
             return Ok(parsed.tools);
         }
-        let pins = pins.map(|record| record.value).unwrap_or_default();
+        let pins = pins.map(StoredPins::parse).transpose()?.unwrap_or_default();
         let tools: Arc<[_]> = self.build(&role.content.own_tools, &pins).into();
         if !is_preview {
             self.parsed.insert(key, ParsedRole { role, pins_version, tools: tools.clone() });
@@ -242,6 +242,7 @@ impl OwnToolRegistry {
             url,
             headers,
             body,
+            content_type: request.content_type.clone(),
             timeout: *timeout,
             max_response_bytes: MAX_RESPONSE_BYTES,
         })

@@ -21,8 +21,13 @@ pub(super) struct RequestSettings {
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) body: Option<Value>,
+    /// Media type of the body; [`DEFAULT_CONTENT_TYPE`] if absent.
+    #[serde(default, rename = "contentType")]
+    content_type: Option<String>,
 }
 
+/// Media type of a body whose settings name none.
+pub(super) const DEFAULT_CONTENT_TYPE: &str = "application/json";
 /// Methods of tools.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// Maximum length of a URL with its query, in bytes.
@@ -65,6 +70,8 @@ pub(super) struct RequestTemplate {
     query: Vec<(String, QueryValue)>,
     headers: Vec<(String, Template)>,
     body: Option<BodyTemplate>,
+    /// Media type of the body.
+    pub(super) content_type: String,
 }
 
 enum QueryValue {
@@ -115,8 +122,10 @@ impl RequestTemplate {
             ),
             None => None,
         };
+        let content_type = parse_content_type(settings)
+            .map_err(|message| SettingsFault::new("request.contentType", message))?;
         let (query, headers) = (query.collect::<Result<_, _>>()?, headers.collect::<Result<_, _>>()?);
-        Ok(Self { method, origin, segments, query, headers, body })
+        Ok(Self { method, origin, segments, query, headers, body, content_type })
     }
 
     /// Returns each placeholder: the field's path, the argument's name, and true if the request cannot be made without it.
@@ -238,6 +247,30 @@ fn parse_url(text: &str) -> Result<(String, Vec<Template>), &'static str> {
             Err("has a path that is not in normalized form: percent-encode it, without . and .. segments")
         }
     }
+}
+
+/// Returns the media type of the body.
+fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str> {
+    match &settings.content_type {
+        None => Ok(DEFAULT_CONTENT_TYPE.to_owned()),
+        Some(_) if settings.body.is_none() => Err("is not allowed without request.body"),
+        Some(text) if is_header_value(text) && is_json_media_type(text) => Ok(text.clone()),
+        Some(_) => Err("must be application/json or a media type that ends with +json"),
+    }
+}
+
+/// Returns true for `application/json` and for types with the suffix `+json` (RFC 6839), with parameters or without.
+pub(super) fn is_json_media_type(text: &str) -> bool {
+    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    // Characters of a restricted name (RFC 6838, section 4.2).
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
+    };
+    essence == DEFAULT_CONTENT_TYPE
+        || essence
+            .split_once('/')
+            .is_some_and(|(kind, subtype)| is_name(kind) && is_name(subtype) && subtype.ends_with("+json"))
 }
 
 fn parse_query(name: &str, value: &Value) -> Result<QueryValue, SettingsFault> {

@@ -124,7 +124,7 @@ struct RunCredential {
 struct SignedIdentities {
     /// The latest one, with the time of its signature.
     latest: Option<(SystemTime, Secret)>,
-    /// The one before.
+    /// The previous one, which the server may still have.
     earlier: Option<Secret>,
 }
 
@@ -322,7 +322,7 @@ impl RunConnection {
         Ok((all, true))
     }
 
-    /// Returns a result without secrets, within its limit, and without what only this platform's own tools may ask for.
+    /// Returns a result without secrets, within its limit, and without the requests that only this platform's own tools may make.
     fn result(&self, output: ToolOutput) -> ToolOutput {
         let ToolOutput { text, structured, is_error, follow_up: _, suspension: _ } = output;
         let redactor = self.credential.redactor();

@@ -1,4 +1,4 @@
-//! Texts with placeholders, and JSON values whose texts have some.
+//! Templates: texts with placeholders, and JSON values with such texts.
 
 use serde_json::{Map, Value};
 
@@ -173,8 +173,8 @@ impl BodyTemplate {
         }
     }
 
-    /// Fills the placeholders. A text that is one placeholder becomes the argument's value, of any type. `None` for
-    /// one whose argument is not given; it is left out of its list or object.
+    /// Fills the placeholders. A text that is one placeholder becomes the argument's value, of any type; if the argument is not
+    /// given, the result is `None`, and the text is left out of its list or object.
     pub(super) fn expand(&self, arguments: &Map<String, Value>) -> Result<Option<Value>, ArgumentError> {
         Ok(Some(match self {
             Self::Constant(value) => value.clone(),

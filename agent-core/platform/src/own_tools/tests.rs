@@ -298,6 +298,7 @@ async fn a_call_is_repeated_once_and_only_where_that_is_harmless() {
     let (result, sent) = call(post(), order(), vec![lost(true)]).await;
     assert!(matches!(result, Err(ToolError::OutcomeUnknown(_))) && sent.len() == 1);
     assert_eq!(sent[0].body.as_deref(), Some(&br#"{"note":"x"}"#[..]));
+    assert_eq!(sent[0].content_type, "application/json");
     let (result, sent) = call(get_order(), order(), vec![lost(true)]).await;
     assert!(matches!(result, Err(ToolError::Unavailable(_))) && sent.len() == 2);
 }
@@ -363,6 +364,24 @@ fn faults_of_definitions_have_their_path() {
         let mut tool = get_order();
         tool["request"]["headers"] = json!({name: "x"});
         assert_eq!(found(&[tool]), [format!("httpTools[0].request.headers.{path}")]);
+    }
+    for (content_type, is_valid) in [
+        ("application/json", true),
+        ("application/json; charset=utf-8", true),
+        ("application/vnd.acme.v2+json", true),
+        ("application/xml", false),
+        ("application/json-seq", false),
+        ("application/*+json", false),
+        ("application/json;\r\nX-Evil: 1", false),
+        ("", false),
+    ] {
+        let mut tool = get_order();
+        tool["request"]["method"] = json!("PATCH");
+        (tool["request"]["body"], tool["request"]["contentType"]) = (json!({}), json!(content_type));
+        let expected: &[&str] = if is_valid { &[] } else { &["httpTools[0].request.contentType"] };
+        assert_eq!(found(std::slice::from_ref(&tool)), expected, "{content_type:?}");
+        tool["request"].as_object_mut().expect("an object").remove("body");
+        assert_eq!(found(&[tool]), ["httpTools[0].request.contentType"], "without a body");
     }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();

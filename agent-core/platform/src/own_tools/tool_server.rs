@@ -1,4 +1,4 @@
-//! A tool server in a role, and the tools of it that are pinned.
+//! Tool servers in roles, and their pinned tools.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, SettingsFault, schema};
 
 /// Default time limit of a request to a tool server.
 const DEFAULT_TIMEOUT_MS: u64 = 20_000;
-/// Maximum lengths in bytes: of a server's id, of its address, and of a tool's name at it.
+/// Maximum lengths in bytes: of a server's id, of its address, and of the name that a tool has at the server.
 const MAX_ID_BYTES: usize = 32;
 const MAX_URL_BYTES: usize = 2048;
 const MAX_SERVER_NAME_BYTES: usize = 128;

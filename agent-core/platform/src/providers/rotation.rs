@@ -8,7 +8,7 @@ use crate::records::{Inventory, Key, StoreError};
 use crate::roles::{RotationReport, SealedRecords, reseal_fields, rotate};
 use crate::seal::Sealer;
 
-/// Seals all keys of companies' providers under the current key that are not yet, and adds them to `report`.
+/// Seals the keys of companies' providers that are not sealed under the current key again, and adds them to `report`.
 ///
 /// # Errors
 /// [`StoreError::NotConfigured`] if there is a key and no secret to seal it, and errors of the store. A key that cannot be

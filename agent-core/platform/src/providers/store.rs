@@ -88,7 +88,7 @@ impl OpenedProvider {
         self.fill(model.as_deref(), (provider, base_url, api_key), company_model);
     }
 
-    /// Replaces the fields that decide where a key is sent all together, whatever they were.
+    /// Replaces all fields that decide where a key is sent, whatever their values were.
     fn fill(
         &self,
         model: Option<&str>,
@@ -265,38 +265,29 @@ impl Providers {
         Ok(Some(provider))
     }
 
+    /// Returns the providers of its company that a role names, with their keys, without those that the company does not have.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub(super) async fn open_named(&self, role: &RoleBlock) -> Result<Vec<Arc<OpenedProvider>>, StoreError> {
+        let mut opened = Vec::new();
+        for id in named_providers(role) {
+            opened.extend(self.open(&role.company_id, &id).await?);
+        }
+        Ok(opened)
+    }
+
     /// Completes the containers of a role that name providers of its company. One that names a provider which the company
     /// does not have stays as it is.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
     pub async fn complete_role(&self, role: Arc<RoleBlock>) -> Result<Arc<RoleBlock>, StoreError> {
-        let mut opened = Vec::new();
-        for id in named_providers(&role) {
-            if let Some(provider) = self.open(&role.company_id, &id).await? {
-                opened.push(provider);
-            }
+        let opened = self.open_named(&role).await?;
+        match opened.is_empty() {
+            true => Ok(role),
+            false => Ok(Arc::new(complete(Arc::unwrap_or_clone(role), &opened))),
         }
-        if opened.is_empty() {
-            return Ok(role);
-        }
-        let mut role = Arc::unwrap_or_clone(role);
-        let find = |name: &Option<String>| {
-            let id = company_provider_id(name.as_deref())?;
-            opened.iter().find(|provider| provider.id == id)
-        };
-        for child in &mut role.children {
-            let Container::EmbeddedAi(settings) = child else { continue };
-            if let Some(provider) = find(&settings.provider) {
-                provider.complete(settings);
-            }
-            for fallback in &mut settings.fallbacks {
-                if let Some(provider) = find(&fallback.provider) {
-                    provider.complete_fallback(fallback);
-                }
-            }
-        }
-        Ok(Arc::new(role))
     }
 
     fn seal(&self, key: &Key, secret: &Secret) -> Result<String, StoreError> {
@@ -308,6 +299,26 @@ impl Providers {
         let opened = self.sealer.open(&seal_place(key), sealed);
         opened.map_err(|error| unreadable(key, error))
     }
+}
+
+/// Completes the containers of a role that name one of the providers.
+pub(super) fn complete(mut role: RoleBlock, opened: &[Arc<OpenedProvider>]) -> RoleBlock {
+    let find = |name: &Option<String>| {
+        let id = company_provider_id(name.as_deref())?;
+        opened.iter().find(|provider| provider.id == id)
+    };
+    for child in &mut role.children {
+        let Container::EmbeddedAi(settings) = child else { continue };
+        if let Some(provider) = find(&settings.provider) {
+            provider.complete(settings);
+        }
+        for fallback in &mut settings.fallbacks {
+            if let Some(provider) = find(&fallback.provider) {
+                provider.complete_fallback(fallback);
+            }
+        }
+    }
+    role
 }
 
 pub(crate) fn provider_key(company: &CompanyId, id: &str) -> Result<Key, StoreError> {

@@ -18,7 +18,7 @@ use crate::catalog::CatalogModel;
 use crate::memory::MemoryRecords;
 use crate::model_cache::ModelCache;
 use crate::records::Precondition;
-use crate::roles::RotationReport;
+use crate::roles::{RecordRoleStore, RoleStore, RotationReport};
 use crate::seal::Sealer;
 
 const KEY: &str = "sk-canary-1";
@@ -178,6 +178,35 @@ fn roles_of_a_source_are_completed() {
     let found = ready(roles.role(&company(), &"a".into())).expect("read").expect("a role");
     assert_eq!(settings(&found).provider.as_deref(), Some("ollama"));
     assert!(ready(roles.role(&company(), &"b".into())).expect("read").is_none());
+}
+
+#[test]
+fn a_role_is_completed_anew_only_after_a_change() {
+    let providers = providers();
+    let save_key = |key: &str| put(&providers, json!({"type": "openai", "apiKey": key}));
+    let stored = Arc::new(RecordRoleStore::in_memory());
+    let save_model = |model: &str| {
+        let role = RoleBlock::clone(&role(json!({"provider": "acme", "model": model})));
+        ready(stored.put_role(role, Precondition::Any)).expect("saved");
+    };
+    save_key("k1");
+    save_model("m");
+    let roles = ProviderRoles::new(stored.clone(), providers.clone());
+    let read = || ready(roles.role(&company(), &"a".into())).expect("read").expect("a role");
+    let first = read();
+    assert_eq!(key(settings(&first)), "k1");
+    assert!(Arc::ptr_eq(&first, &read()), "a turn copies no role");
+
+    save_key("k2");
+    let rotated = read();
+    assert_eq!((key(settings(&rotated)), key(settings(&first))), ("k2", "k1"));
+    assert!(Arc::ptr_eq(&rotated, &read()));
+    save_model("n");
+    assert_eq!(settings(&read()).model.as_deref(), Some("n"));
+    assert!(ready(providers.delete(&company(), "acme", Precondition::Any)).expect("deleted"));
+    assert_eq!(settings(&read()).provider.as_deref(), Some("acme"), "as it is stored");
+    save_key("k3");
+    assert_eq!(key(settings(&read())), "k3");
 }
 
 /// A source that records the keys of the models that are called.

@@ -124,16 +124,16 @@ impl<B: Backend> Backend for MeteredBackend<B> {
     }
 }
 
-/// Follows a run to its end. Dropping it ends the run.
+/// Observer of a run's events that books the run's call, and reports the run's end when it is dropped.
 pub(super) struct RunMeter {
     recorder: UsageRecorder,
     scope: RunScope,
     backend: BackendKind,
-    /// Boxed, since most runs have none and are open for long.
+    /// Call to book. Boxed to save memory, since most runs have none and last long.
     call: Option<Box<MeteredCall>>,
     has_content: bool,
     outcome: Option<String>,
-    /// Counts the run among the concurrent ones.
+    /// Place of the run among the concurrent ones.
     _hold: RunHold,
 }
 

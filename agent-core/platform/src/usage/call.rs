@@ -1,4 +1,4 @@
-//! A call in progress, which is booked when it ends or is dropped.
+//! Calls in progress, which are booked when they end or are dropped.
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunOutcome};

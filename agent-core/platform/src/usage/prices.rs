@@ -153,7 +153,7 @@ impl PricedSettings for EmbeddedAi {
             return None;
         }
         let payer = CallPayer::new(&self.provider, &self.api_key, &self.base_url);
-        ModelPrice::of_role(&self.prices).ok()?.filter(|_| payer.is_settings(operator))
+        ModelPrice::of_role(&self.prices).ok()?.filter(|_| payer.is_settings_owner(operator))
     }
 }
 
@@ -161,13 +161,13 @@ impl PricedSettings for AgentServer {
     fn own_price(&self, operator: Option<&OperatorAddresses>) -> Option<ModelPrice> {
         let Self { agent_server_provider, agent_server_api_key, agent_server_local_url, .. } = self;
         let payer = CallPayer::new(agent_server_provider, agent_server_api_key, agent_server_local_url);
-        ModelPrice::of_role(&self.prices).ok()?.filter(|_| payer.is_settings(operator))
+        ModelPrice::of_role(&self.prices).ok()?.filter(|_| payer.is_settings_owner(operator))
     }
 }
 
 impl PricedSettings for SubscriptionConnector {}
 
-/// Of sources that have one model.
+/// Settings of a source with a single model, which set no price.
 impl PricedSettings for () {}
 
 /// Settings that tell who pays for a call.
@@ -203,7 +203,7 @@ impl<'a> CallPayer<'a> {
     }
 
     /// Returns true if the owner of the settings pays for the calls.
-    fn is_settings(&self, operator: Option<&OperatorAddresses>) -> bool {
+    fn is_settings_owner(&self, operator: Option<&OperatorAddresses>) -> bool {
         let has_own_address =
             operator.zip(self.base_url).is_some_and(|(operator, base_url)| !operator.contains(base_url));
         self.names_own() && (has_own_address || (self.has_key && self.provider != OLLAMA_PROVIDER))

@@ -57,14 +57,14 @@ struct RecorderState {
 struct EntryQueue {
     entries: VecDeque<QueuedEntry>,
     is_writing: bool,
-    /// There while the writer gathers entries. Its end wakes the writer.
+    /// Present while the writer gathers entries; dropping it wakes the writer.
     gathering: Option<oneshot::Sender<()>>,
     /// Callers that wait until the queue is empty.
     flushing: Vec<oneshot::Sender<()>>,
     runs: HashMap<(CompanyId, RunId), RunTotals>,
 }
 
-/// Entry that waits for the store, with what is settled once it is there.
+/// Entry that waits for the store, with the reservation that is settled once the entry is stored.
 #[derive(Clone)]
 struct QueuedEntry {
     entry: UsageEntry,
@@ -123,8 +123,8 @@ impl UsageRecorder {
         Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
     }
 
-    /// Sets the prices and the time of the end of a call's entries, and books them. Then what was reserved for the call is
-    /// settled.
+    /// Sets the prices and the time of the end of a call's entries, and books them. The reservation for the call is settled
+    /// afterwards.
     pub(super) fn book(
         &self,
         mut entries: Vec<UsageEntry>,
@@ -253,7 +253,7 @@ impl UsageRecorder {
         self.shared.lock().entries.len()
     }
 
-    /// Waits until everything that was booked is in the store.
+    /// Waits until all booked entries are in the store.
     pub async fn flush(&self) {
         let written = {
             let mut queue = self.shared.lock();
@@ -362,7 +362,7 @@ impl Writer {
         Self { shared, is_done: false }
     }
 
-    /// Waits for more entries, unless those that are there must not wait.
+    /// Waits for more entries, unless one of those in the queue must not wait.
     async fn gather(&self) {
         let gathered = {
             let mut queue = self.shared.lock();

@@ -14,10 +14,13 @@ export const definesTools = ({ httpTools = [], openApi = [], toolServers = [] })
 export function OwnTools({ id, servers = [] }) {
   const { data, error, reload } = useLoad(() => call('GET /api/agents/{id}/tools', { params: { id } }), id);
   const own = data?.data.tools.filter(({ source }) => source !== 'builtIn') ?? [];
+  const skipped = data?.data.skipped ?? [];
   return html`<h2 class="label">Defined by the role</h2>
     ${error && html`<${ErrorNote} error=${error} />`}
     <ul class="plain">${own.map(({ name, source, approval, status, fingerprint }) => html`<li key=${name} class="between row"><code>${name}</code>
       <span class="meta">${SOURCES[source]}${approval === 'ask' && ', asks'} · <span class=${status === 'ok' ? 'good' : 'bad'}>${status}</span>${fingerprint && ` · ${fingerprint.slice(0, 8)}`}</span></li>`)}</ul>
+    ${skipped.length > 0 && html`<h2 class="label">Operations that cannot be tools</h2>
+      <ul class="plain">${skipped.map(({ openApiId, operation, reason }) => html`<li key=${`${openApiId} ${operation}`} class="denied"><code>${operation}</code> <span class="muted">of ${openApiId} ${reason}</span></li>`)}</ul>`}
     ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${reload} />`)}`;
 }
 

@@ -1,7 +1,10 @@
-//! Compiles an operation to the settings of an HTTP tool.
+//! Compilation of an operation to the settings of an HTTP tool.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::super::request::{DEFAULT_CONTENT_TYPE, check_header_name, is_json_media_type};
 use super::document::{OpenApiDocument, OpenApiOperation};
 use super::schemas::{Schemas, cut};
 
@@ -22,14 +25,16 @@ pub(super) fn compile<'d>(
     if !operation.path.starts_with('/') {
         return Err("has a path that does not begin with a slash".to_owned());
     }
-    let mut builder = RequestBuilder::new(document, operation.path);
+    let mut builder = RequestBuilder::new(document);
     for parameter in parameters(document, operation)? {
         builder.add_parameter(parameter)?;
     }
     if let Some(body) = operation.fields.get("requestBody") {
         builder.add_body(operation.method, document.resolve(body)?)?;
     }
-    let RequestBuilder { schemas, path, query, headers, body, mut properties, required, .. } = builder;
+    let path = rename_placeholders(operation.path, &builder.path_arguments);
+    let RequestBuilder { schemas, query, headers, body, content_type, mut properties, required, .. } =
+        builder;
     let mut request = json!({
         "method": operation.method.to_ascii_uppercase(),
         "url": format!("{}{path}", server.trim_end_matches('/')),
@@ -41,6 +46,9 @@ pub(super) fn compile<'d>(
     }
     if let Some(body) = body {
         request["body"] = body;
+    }
+    if let Some(content_type) = content_type {
+        request["contentType"] = content_type.into();
     }
     properties.sort_keys();
     let mut schema = json!({"type": "object", "properties": properties});
@@ -101,27 +109,68 @@ fn parameters<'d>(
     }
 }
 
+/// Returns the JSON content of a body: the media type to send, and the media type's object. `application/json` goes before
+/// types with the suffix `+json`, and those before ranges, for which `application/json` is sent.
+fn json_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
+    let ranked = content.iter().filter_map(|(name, media_type)| {
+        let essence = name.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let (rank, sent) = match essence.as_str() {
+            DEFAULT_CONTENT_TYPE => (0, name.trim()),
+            "application/*" | "application/*+json" | "*/*" => (2, DEFAULT_CONTENT_TYPE),
+            _ if is_json_media_type(name) => (1, name.trim()),
+            _ => return None,
+        };
+        Some((rank, sent, media_type))
+    });
+    let (_, sent, media_type) = ranked.min_by_key(|(rank, ..)| *rank)?;
+    Some((sent, media_type))
+}
+
+/// Returns a path with the names of arguments in place of the parameters' names.
+fn rename_placeholders(path: &str, arguments: &BTreeMap<String, String>) -> String {
+    let mut renamed = String::new();
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('{') {
+        renamed.push_str(before);
+        renamed.push('{');
+        rest = after;
+        if let Some((argument, after)) =
+            after.split_once('}').and_then(|(name, after)| Some((arguments.get(name)?, after)))
+        {
+            renamed.push_str(argument);
+            renamed.push('}');
+            rest = after;
+        }
+    }
+    renamed.push_str(rest);
+    renamed
+}
+
 /// The request and the arguments of a tool under construction.
 struct RequestBuilder<'d> {
     document: &'d OpenApiDocument<'d>,
     schemas: Schemas<'d>,
-    path: String,
+    /// Arguments of the path by the names of their parameters.
+    path_arguments: BTreeMap<String, String>,
     query: Map<String, Value>,
     headers: Map<String, Value>,
     body: Option<Value>,
+    /// Media type of the body, if it is not the default.
+    content_type: Option<&'d str>,
     properties: Map<String, Value>,
     required: Vec<String>,
 }
 
 impl<'d> RequestBuilder<'d> {
-    fn new(document: &'d OpenApiDocument<'d>, path: &str) -> Self {
+    fn new(document: &'d OpenApiDocument<'d>) -> Self {
         Self {
             document,
             schemas: Schemas::new(document),
-            path: path.to_owned(),
+            path_arguments: BTreeMap::new(),
             query: Map::new(),
             headers: Map::new(),
             body: None,
+            content_type: None,
             properties: Map::new(),
             required: Vec::new(),
         }
@@ -154,9 +203,7 @@ impl<'d> RequestBuilder<'d> {
         let argument = self.argument(name, schema, is_required);
         let placeholder = Value::String(format!("{{{argument}}}"));
         match place {
-            "path" => {
-                self.path = self.path.replace(&format!("{{{name}}}"), &format!("{{{argument}}}"));
-            }
+            "path" => drop(self.path_arguments.insert(name.to_owned(), argument)),
             "query" => drop(self.query.insert(name.to_owned(), placeholder)),
             _ => drop(self.headers.insert(name.to_owned(), placeholder)),
         }
@@ -191,25 +238,20 @@ impl<'d> RequestBuilder<'d> {
             "query" if has_type("object") => Some("which is an object"),
             "query" if has_type("array") && explode == Some(false) => Some("which is a list in one value"),
             "query" => None,
-            "header" => super::super::request::check_header_name(name).err(),
+            "header" => check_header_name(name).err(),
             _ => Some("which is a cookie"),
         }
     }
 
     fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
         let is_required = body.get("required") == Some(&Value::Bool(true));
-        let content = body.get("content").and_then(Value::as_object).into_iter().flatten();
-        let is_json = |media_type: &str| {
-            let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-            matches!(essence.as_str(), "application/json" | "application/*" | "*/*")
-        };
-        let media_type =
-            content.into_iter().find(|(name, _)| is_json(name)).map(|(_, media_type)| media_type);
-        let Some(media_type) = media_type.filter(|_| method != "get") else {
-            return match is_required {
-                true => Err("has a body that is not JSON".to_owned()),
-                false => Ok(()),
-            };
+        let found = body.get("content").and_then(Value::as_object).and_then(json_content);
+        let (content_type, media_type) = match found {
+            Some(found) if method != "get" => found,
+            // The operation can be called without it.
+            _ if !is_required => return Ok(()),
+            Some(_) => return Err("has a body, which GET does not allow".to_owned()),
+            None => return Err("has a body that is not JSON".to_owned()),
         };
         let schema = match media_type.get("schema") {
             Some(schema) => self.schemas.convert(schema)?,
@@ -217,6 +259,7 @@ impl<'d> RequestBuilder<'d> {
         };
         let argument = self.argument("body", schema, is_required);
         self.body = Some(Value::String(format!("{{{argument}}}")));
+        self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Converts the schemas of a document to JSON Schema whose references are to its own definitions.
+//! Conversion of the schemas of a document to JSON Schema with references to its own definitions.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -113,6 +113,72 @@ fn nearly_all_operations_with_json_are_usable() {
     assert!(total > 150, "{total}");
 }
 
+/// Returns a document whose operation `a` of this method has a body of these media types; the title of each schema is its
+/// media type.
+fn document_with_body(method: &str, media_types: &[&str], is_required: bool) -> Value {
+    let content: Map<String, Value> = media_types
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({"schema": {"type": "object", "title": name}})))
+        .collect();
+    let body = json!({"required": is_required, "description": "The body.", "content": content});
+    json!({"openapi": "3.1.0", "paths": {"/a": {method: {"operationId": "a", "requestBody": body}}}})
+}
+
+#[test]
+fn json_bodies_keep_the_media_type_of_the_document() {
+    let patch = "application/merge-patch+json";
+    let versioned = "Application/Vnd.Acme.v2+JSON; charset=utf-8";
+    let with_charset = "application/json; charset=utf-8";
+    for (media_types, chosen, sent) in [
+        (vec!["application/json"], "application/json", None),
+        (vec![patch], patch, Some(patch)),
+        (vec![versioned], versioned, Some(versioned)),
+        (vec!["text/plain", with_charset], with_charset, Some(with_charset)),
+        (vec!["application/xml", patch, "application/json"], "application/json", None),
+        (vec!["*/*", patch], patch, Some(patch)),
+        (vec!["application/*"], "application/*", None),
+        (vec!["application/*+json"], "application/*+json", None),
+        (vec!["*/*"], "*/*", None),
+    ] {
+        let tool = tool(&document_with_body("patch", &media_types, true), "a");
+        assert_eq!(tool["inputSchema"]["properties"]["body"]["title"], chosen, "{media_types:?}");
+        assert_eq!(tool["request"]["body"], "{body}", "{media_types:?}");
+        assert_eq!(tool["request"].get("contentType"), sent.map(Value::from).as_ref(), "{media_types:?}");
+    }
+    let forged = document_with_body("post", &["application/json; a=b\r\nX-Evil: 1"], true);
+    assert!(reason(&forged, "a").starts_with("request.contentType"), "{forged}");
+}
+
+#[test]
+fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
+    for media_type in [
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/xml",
+        "application/json-seq",
+        "application/geo+json-seq",
+        "application/jsonlines",
+        "+json",
+        "application/a b+json",
+    ] {
+        let optional = tool(&document_with_body("post", &[media_type], false), "a");
+        assert_eq!(optional["request"], json!({"method": "POST", "url": "https://api.acme.example/v1/a"}));
+        assert_eq!(optional["inputSchema"], json!({"type": "object", "properties": {}}));
+        assert_eq!(optional["description"], "POST /a", "no word of a body that is not sent");
+        let required = document_with_body("post", &[media_type], true);
+        assert_eq!(reason(&required, "a"), "has a body that is not JSON", "{media_type}");
+        let entry = compile(&required, &["a"]);
+        let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+        let (open_api_id, operation) = ("x".to_owned(), "a".to_owned());
+        let reason = "has a body that is not JSON".to_owned();
+        assert_eq!(skipped_operations(&own), [SkippedOperationReport { open_api_id, operation, reason }]);
+    }
+    let json = ["application/json"];
+    let optional = tool(&document_with_body("get", &json, false), "a");
+    assert_eq!(optional["request"].get("body"), None);
+    assert_eq!(reason(&document_with_body("get", &json, true), "a"), "has a body, which GET does not allow");
+}
+
 #[test]
 fn recursive_schemas_refer_to_themselves() {
     let shop = document(SHOP);
@@ -240,7 +306,23 @@ fn arguments_do_not_collide() {
         json!({"page": "{page}", "id": "{id_2}", "filter[name]": "{filter_name_}", "body": "{body}"})
     );
     assert_eq!((&tool["request"]["body"], &tool["request"].get("headers")), (&json!("{body_2}"), &None));
+    assert_eq!(tool["request"]["contentType"], "application/json; charset=utf-8");
     assert_eq!(tool["inputSchema"]["properties"]["page"], json!({"type": "integer", "description": "own"}));
+}
+
+#[test]
+fn parameters_of_a_path_whose_names_are_alike_keep_their_places() {
+    let parameter =
+        |name: &str| json!({"name": name, "in": "path", "required": true, "schema": {"title": name}});
+    let root = json!({"openapi": "3.1.0", "paths": {"/a/{user.id}/b/{user_id}/c/{user_id_2}": {"get": {
+        "operationId": "a",
+        "parameters": [parameter("user.id"), parameter("user_id"), parameter("user_id_2")]}}}});
+    let tool = tool(&root, "a");
+    let url = "https://api.acme.example/v1/a/{user_id}/b/{user_id_2}/c/{user_id_2_2}";
+    assert_eq!(tool["request"]["url"], url);
+    for (argument, name) in [("user_id", "user.id"), ("user_id_2", "user_id"), ("user_id_2_2", "user_id_2")] {
+        assert_eq!(tool["inputSchema"]["properties"][argument]["title"], name);
+    }
 }
 
 #[test]

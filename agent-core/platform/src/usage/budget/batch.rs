@@ -1,4 +1,4 @@
-//! Task of a company that decides about its requests, as many as wait in one commit.
+//! Task of a company that decides about its requests: all that wait, in one commit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl BatchTask {
         }
     }
 
-    /// Ends what a commit has failed for. Reservations that nobody waits for are tried again.
+    /// Fails the requests and settlements of a commit that has failed. Settlements without a waiting caller are tried again.
     fn fail(&mut self, settlements: Vec<QueuedSettlement>, admissions: Vec<Admission>, error: &StoreError) {
         tracing::warn!(%error, company_id = %self.company_id, "budgets cannot be read or written now");
         let unavailable = || StoreError::unavailable(error.to_string());
@@ -114,7 +114,7 @@ enum AdmissionDecision {
         /// Id of the reservation, if something is reserved.
         reservation: Option<String>,
     },
-    /// The limit that does not admit it while others have reserved, and may admit it later.
+    /// The request waits: this limit does not admit it while others have reserved, and may admit it later.
     Wait(Box<BudgetExceededError>),
     Refuse(Box<BudgetExceededError>),
 }

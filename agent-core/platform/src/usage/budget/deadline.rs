@@ -1,4 +1,4 @@
-//! Runs that end when their time is over.
+//! Time limit of runs.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

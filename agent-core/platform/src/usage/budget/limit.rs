@@ -10,7 +10,7 @@ use super::{BudgetTimeZone, BudgetWindow};
 
 /// Maximum number of limits in a budget.
 pub const MAX_LIMITS: usize = 16;
-/// Largest amount of a limit that is no price.
+/// Largest amount of a limit whose unit is not money.
 const MAX_AMOUNT: i64 = 1_000_000_000_000_000;
 
 /// Kind of subject that a budget limits.
@@ -45,7 +45,7 @@ impl BudgetKind {
     }
 }
 
-/// Error of a name that is no [`BudgetKind`].
+/// Error of a name that is not a [`BudgetKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be company, agent, user, token or run")]
 pub struct UnknownKindError;

@@ -1,4 +1,4 @@
-//! Queues of the companies' requests: what adds to them, and starts the tasks that empty them.
+//! Addition to the queues of the companies' requests, and start of the tasks that empty them.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, H
 const MAX_WAITING: usize = 1_000;
 
 impl BudgetState {
-    /// Has a request decided by the next commit of its company.
+    /// Adds a request to the next commit of its company, and waits for the decision.
     ///
     /// # Errors
     /// Too many requests wait, or the request was dropped with the process's runtime.

@@ -1,4 +1,4 @@
-//! Reservations as they are stored, and what settles them.
+//! Reservations as they are stored, and their settlements.
 
 use agent_core::ids::CompanyId;
 use jiff::Timestamp;

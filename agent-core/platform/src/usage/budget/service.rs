@@ -1,4 +1,4 @@
-//! [`Budgets`]: the budgets of all companies, and the admission of what they limit.
+//! [`Budgets`]: the budgets of all companies, and the admission of runs, calls of models and tool calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,8 @@ use crate::user_rates::UserRates;
 pub struct BudgetOptions {
     /// Time after which a reservation counts as lost. It must exceed the longest run.
     pub lease: Duration,
-    /// Time for which a call waits for the reservations of others to be settled, if they are all that keeps it; 10 s.
+    /// Time for which a call waits for the settlement of others' reservations, if it would be admitted without them; 10 s by
+    /// default.
     pub max_wait: Duration,
 }
 
@@ -240,7 +241,7 @@ impl Budgets {
         defaults.status(company, &given, self.state.now()).await
     }
 
-    /// Waits until everything that was settled is in the store.
+    /// Waits until all settlements are in the store.
     pub async fn flush(&self) {
         self.state.flush().await;
     }

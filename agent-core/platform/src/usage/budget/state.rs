@@ -123,8 +123,8 @@ impl BudgetState {
         Ok(found.and_then(|found| found.value.timezone).unwrap_or_default())
     }
 
-    /// Adds what waits for the next commit of a company to what its task has. Ends the queue and returns false if there is
-    /// nothing.
+    /// Moves the requests and settlements that wait for the next commit of a company to those of its task. Removes the queue and
+    /// returns false if there are none.
     pub(super) fn take(&self, company_id: &CompanyId, waiting: &mut BudgetQueue) -> bool {
         waiting.admissions.retain(|admission| !admission.answer.is_canceled());
         let mut queues = self.lock();
@@ -151,7 +151,7 @@ impl BudgetState {
         Some(woken)
     }
 
-    /// Removes the queue of a company whose task was dropped. Those who wait get an error.
+    /// Removes the queue of a company whose task was dropped. The waiting callers get an error.
     pub(super) fn abandon(&self, company_id: &CompanyId) {
         let abandoned = {
             let mut queues = self.lock();
@@ -161,7 +161,7 @@ impl BudgetState {
         drop(abandoned);
     }
 
-    /// Waits until everything that was settled is in the store.
+    /// Waits until all settlements are in the store.
     pub(super) async fn flush(&self) {
         let flushed = {
             let mut queues = self.lock();
@@ -190,7 +190,7 @@ impl Queues {
     }
 }
 
-/// A reservation in use. Dropping it gives back what was reserved.
+/// A reservation in use. Dropping it releases the reserved amounts.
 pub struct Hold {
     pub(super) state: Arc<BudgetState>,
     pub(super) settlement: Option<Settlement>,

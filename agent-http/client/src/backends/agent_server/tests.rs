@@ -342,7 +342,7 @@ async fn whatever_the_runtime_answers_the_run_ends_once() {
 #[tokio::test]
 async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
     use AgentErrorKind::*;
-    use FailureClass::{Account, Patience, Request, Size, Transient};
+    use FailureClass::{Account, RateLimit, Request, Size, Transient};
     let problem = |code: &str| format!(r#"{{"title":"x","detail":"sk-1","code":"{code}"}}"#);
     let cases = [
         ("501 Not Implemented", problem("PROVIDER_NOT_IMPLEMENTED"), ProviderNotImplemented, Account),
@@ -360,8 +360,8 @@ async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
         ("302 Found", problem("INTERNAL_REDIRECT"), Failed, Account),
         ("400 Bad Request", problem("SOMETHING_NEW"), Failed, Request),
         ("413 Content Too Large", problem("PAYLOAD_TOO_LARGE"), Failed, Size),
-        ("429 Too Many Requests", problem("RATE_LIMITED"), RateLimited, Patience),
-        ("429 Too Many Requests", String::new(), RateLimited, Patience),
+        ("429 Too Many Requests", problem("RATE_LIMITED"), RateLimited, RateLimit),
+        ("429 Too Many Requests", String::new(), RateLimited, RateLimit),
         ("503 Service Unavailable", "sorry, sk-1".to_owned(), Failed, Transient),
         (
             "503 Service Unavailable",

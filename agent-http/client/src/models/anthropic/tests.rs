@@ -232,8 +232,8 @@ async fn thinking_that_the_request_does_not_want_is_kept_and_not_shown() {
 async fn an_error_within_a_stream_has_the_class_of_its_type() {
     use FailureClass::*;
     for (kind, message, class) in [
-        ("overloaded_error", "Overloaded", Patience),
-        ("rate_limit_error", "sk-1", Patience),
+        ("overloaded_error", "Overloaded", RateLimit),
+        ("rate_limit_error", "sk-1", RateLimit),
         ("api_error", "Internal server error", Transient),
         ("timeout_error", "", Transient),
         ("authentication_error", "invalid x-api-key", Account),
@@ -271,7 +271,7 @@ async fn a_status_that_is_no_success_has_the_class_of_the_failure() {
         ("403 Forbidden", "permission_error", Account),
         ("404 Not Found", "not_found_error", Account),
         ("413 Payload Too Large", "request_too_large", Size),
-        ("429 Too Many Requests", "rate_limit_error", Patience),
+        ("429 Too Many Requests", "rate_limit_error", RateLimit),
         ("500 Internal Server Error", "api_error", Transient),
         ("504 Gateway Timeout", "timeout_error", Transient),
         ("529 Overloaded", "overloaded_error", Transient),

@@ -204,13 +204,19 @@ async fn calls_come_whole_and_are_given_identifiers() {
 
 #[tokio::test]
 async fn usage_is_the_last_lines() {
-    let cases: [(Value, &[&str]); 3] = [
+    let cases: [(Value, &[&str]); 5] = [
         (
             json!({"prompt_eval_count": 26, "prompt_eval_cached_count": 20, "eval_count": 5}),
             &["usage m-1 26 5 20 -", "finish Stop"],
         ),
         (json!({"eval_count": 5}), &["usage m-1 - 5 - -", "finish Stop"]),
         (json!({}), &["finish Stop"]),
+        // Counts that no answer can have do not fail it.
+        (json!({"prompt_eval_count": -26, "eval_count": 5}), &["usage m-1 - 5 - -", "finish Stop"]),
+        (
+            json!({"prompt_eval_count": "26", "prompt_eval_cached_count": [], "eval_count": 2.5}),
+            &["finish Stop"],
+        ),
     ];
     for (counts, expected) in cases {
         check(NDJSON, &done(&counts), expected).await;

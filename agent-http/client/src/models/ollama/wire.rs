@@ -4,6 +4,8 @@ use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::models::token_count::token_count;
+
 /// Provider name of Ollama models.
 pub(in crate::models) const PROVIDER: &str = "ollama";
 
@@ -21,11 +23,11 @@ pub(super) struct ChatLine<'a> {
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
     /// Prompt tokens. Tokens served from the cache are included, except by some old servers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "token_count")]
     pub prompt_eval_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "token_count")]
     prompt_eval_cached_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "token_count")]
     eval_count: Option<u64>,
 }
 

@@ -9,7 +9,7 @@ use agent_core::message::FinishReason;
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 
-use super::wire::{Call, Choice, Chunk, Text};
+use super::wire::{Call, Choice, Chunk, Text, WireUsage};
 use crate::lines::SseDecoder;
 use crate::models::failure::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
@@ -178,7 +178,7 @@ impl AnswerDecoder {
         for choice in chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0) {
             self.take_choice(choice)?;
         }
-        if let Some(usage) = chunk.usage {
+        if let Some(usage) = chunk.usage.and_then(WireUsage::read) {
             self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
         }
         Ok(())

@@ -254,6 +254,11 @@ async fn usage_comes_before_the_end_wherever_the_server_puts_it() {
         &["text a", "finish Stop"],
     )
     .await;
+    // The answer is there although its usage cannot be read.
+    for wrong in ["7", r#""none""#, r#"{"prompt_tokens":1e400}"#, r#"{"prompt_tokens_details":"none"}"#] {
+        let usage = format!(r#"{{"choices":[],"usage":{wrong}}}"#);
+        check(SSE, &sse(&[text("a"), finish("stop"), usage, DONE.into()]), &["text a", "finish Stop"]).await;
+    }
 }
 
 #[tokio::test]

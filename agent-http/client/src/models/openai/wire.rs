@@ -6,6 +6,8 @@ use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::models::token_count::token_count;
+
 /// A chunk of a streamed response, or a whole response, which has a `message` instead of a `delta`.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
@@ -13,8 +15,8 @@ pub(super) struct Chunk<'a> {
     pub model: Option<Text<'a>>,
     #[serde(borrow, default)]
     pub choices: Option<Vec<Choice<'a>>>,
-    #[serde(default)]
-    pub usage: Option<WireUsage>,
+    #[serde(borrow, default)]
+    pub usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
 }
@@ -78,9 +80,9 @@ pub(super) struct Function {
 
 #[derive(Deserialize)]
 pub(super) struct WireUsage {
-    #[serde(default, deserialize_with = "count")]
+    #[serde(default, deserialize_with = "token_count")]
     prompt_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "count")]
+    #[serde(default, deserialize_with = "token_count")]
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
@@ -88,25 +90,25 @@ pub(super) struct WireUsage {
 
 #[derive(Deserialize)]
 struct PromptDetails {
-    #[serde(default, deserialize_with = "count")]
+    #[serde(default, deserialize_with = "token_count")]
     cached_tokens: Option<u64>,
     /// Not in the vendor's own API, but in those of gateways.
-    #[serde(default, deserialize_with = "count")]
+    #[serde(default, deserialize_with = "token_count")]
     cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct CompletionDetails {
-    #[serde(default, deserialize_with = "count")]
+    #[serde(default, deserialize_with = "token_count")]
     reasoning_tokens: Option<u64>,
 }
 
-/// Reads a count; one that is negative or no whole number counts as not reported, and does not fail the answer.
-fn count<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    Ok(serde_json::Value::deserialize(deserializer)?.as_u64())
-}
-
 impl WireUsage {
+    /// Reads the usage of a chunk. One of another shape counts as not reported, and does not fail the answer.
+    pub(super) fn read(json: &RawValue) -> Option<Self> {
+        serde_json::from_str(json.get()).ok()
+    }
+
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
         let prompt = self.prompt_tokens_details;
         Usage {
