@@ -1,5 +1,8 @@
 //! Deletion of threads and of single messages.
 
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
 use jiff::SignedDuration;
 
 use super::support::*;
@@ -63,6 +66,27 @@ pub(super) async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations
     let runs = done("runs", store.runs(&ada(), &RunFilter::default(), None, 50).await);
     assert!(runs.runs.is_empty());
     assert!(done("thread", store.thread(&bob.thread("0")).await).is_some(), "another owner's threads stay");
+}
+
+/// A cache of nodes compares versions, so that nodes at the version of their thread are all there.
+pub(super) async fn each_commit_of_a_deletion_changes_the_version(store: &dyn Conversations) {
+    // More than one commit deletes.
+    let texts = vec!["x"; 5_000];
+    let created = done("create", store.create(create(key("t"), &texts, 0)).await);
+    let key = key("t");
+    let look = async {
+        while let Some(found) = done("links", store.links(&key).await) {
+            let after = done("thread", store.thread(&key).await);
+            if after.is_some_and(|after| after.version == created.version) {
+                assert_eq!(found.links.len(), texts.len(), "nodes were deleted at the same version");
+            }
+        }
+    };
+    let deleted = match select(store.delete(&key), pin!(look)).await {
+        Either::Left((deleted, _)) => deleted,
+        Either::Right(((), deletion)) => deletion.await,
+    };
+    assert_eq!(done("delete", deleted).map(|deleted| deleted.deleted), Some(1));
 }
 
 pub(super) async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
