@@ -316,6 +316,11 @@ impl Placement {
     }
 }
 
+/// Returns the places and the identity of new nodes.
+pub fn links(nodes: &[StoredNode]) -> Vec<NodeLink> {
+    nodes.iter().map(|node| node.link.clone()).collect()
+}
+
 /// Returns new nodes on the wire. `known` has their parents as they were before.
 pub fn nodes_on_wire(nodes: Vec<StoredNode>, known: &KnownNodes) -> Vec<Node> {
     let mut children: HashMap<Option<NodeId>, u32> = HashMap::new();

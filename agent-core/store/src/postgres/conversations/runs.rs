@@ -48,8 +48,9 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
         Some(number) => tables.update_run(number, &stored.run).await?,
         None => tables.insert_run(&owner, n, &stored).await?,
     }
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, links })
 }
 
 pub(super) async fn queue_run(
@@ -99,8 +100,9 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
         tables.insert_inputs(number, inputs.clone()).await?;
     }
     tables.delete_signals(&end.process, number).await?;
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
 }
 
 pub(super) async fn change_run(

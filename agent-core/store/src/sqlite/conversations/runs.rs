@@ -47,8 +47,9 @@ pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Re
         Some(number) => tables.update_run(number, &stored.run)?,
         None => tables.insert_run(&owner, n, &stored)?,
     }
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, links })
 }
 
 pub(super) fn queue_run(
@@ -98,8 +99,9 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
         tables.insert_inputs(number, inputs)?;
     }
     tables.delete_signals(&end.process, number)?;
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
 }
 
 pub(super) fn change_run(
