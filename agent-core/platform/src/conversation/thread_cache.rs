@@ -17,7 +17,7 @@ use super::{
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
-/// Capacity in bytes. A thread of 10,000 short messages has about 8 MB.
+/// Capacity in bytes. A thread of 10,000 short messages has about 7 MB.
 const CACHE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 64 << 20, per_company: 16 << 20 };
 /// Approximate size of an entry without its nodes, title and metadata, in bytes.
 const ENTRY_BYTES: usize = 1024;
