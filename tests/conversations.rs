@@ -27,6 +27,7 @@ mod retention;
 mod runs;
 mod stores;
 mod switched_off;
+mod thread_cache;
 mod visitors;
 
 use agentd::stores::Stores;

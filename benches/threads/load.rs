@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_platform::conversation::{
-    Conversations, Envelope, MAX_PAGE_NODES, MergeInput, ThreadKey, ThreadLinks, merge,
+    BeginOrder, BeginRun, Conversations, EndRun, Envelope, LogEnd, MergeInput, Merged, NewNode, NewThread,
+    NodeOrigin, OnDisconnect, RunContext, RunEnding, RunLease, RunRecord, RunTrigger, ThreadCache, ThreadKey,
+    merge,
 };
 use agent_store::sqlite::SqliteStore;
 use anyhow::{Context, Result, ensure};
@@ -15,16 +18,19 @@ use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::stored::{create_all, dialogue, open, thread};
+use crate::stored::{AGENT, create_all, dialogue, open, thread};
 
+/// Place of the turn before which a run is begun and ended, in [`TURNS`].
+const AFTER_RUN: usize = 2;
 /// Limit of a turn after the first one of the same thread.
 const NEXT_TURN_LIMIT_MS: f64 = 0.03;
-/// Names of the two turns of each thread.
-const TURNS: [&str; 2] = ["the first turn", "the second turn, right after it"];
+/// Names of the turns of each thread.
+const TURNS: [&str; 3] =
+    ["the first turn", "the second turn, right after it", "the turn after a run of this process"];
 
 const CASES: [Case; 2] = [
     Case { name: "200", messages: 200, threads: 40, limit_ms: 0.3 },
-    // With the turn's own message and its answer, the thread has as many as it may.
+    // With the messages of the run, the thread has as many as it may.
     Case { name: "10,000", messages: 9_998, threads: 2, limit_ms: 15.0 },
 ];
 
@@ -55,18 +61,25 @@ impl Case {
         create_all(&store, repeats * self.threads, move |n| thread(key(n), dialogue(messages), now)).await?;
         let raw = RawRows::open(&path)?;
         // By turn.
-        let (mut reference, mut figures) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+        let (mut reference, mut figures) =
+            ([const { Vec::new() }; TURNS.len()], [const { Vec::new() }; TURNS.len()]);
         for repeat in 0..repeats {
-            let mut used = [[Duration::ZERO; 2]; 2];
+            let mut used = [[Duration::ZERO; 2]; TURNS.len()];
+            // A process that has read none of the repeat's threads.
+            let cache = ThreadCache::default();
             for n in repeat * self.threads..(repeat + 1) * self.threads {
-                let key = key(n);
-                for [raw_time, time] in &mut used {
+                let (key, mut messages) = (key(n), messages);
+                for (turn, [raw_time, time]) in used.iter_mut().enumerate() {
+                    if turn == AFTER_RUN {
+                        run(&store, &cache, &key).await?;
+                        messages += 2;
+                    }
                     let begun = cpu_time()?;
                     let rows = raw.read(&key)?;
                     *raw_time += cpu_time()? - begun;
                     ensure!(rows == messages, "{rows} rows");
                     let begun = cpu_time()?;
-                    let prompt = load_and_merge(&store, &key).await?;
+                    let (prompt, _) = load_and_merge(&store, &cache, &key).await?;
                     *time += cpu_time()? - begun;
                     ensure!(prompt == messages + 1, "{prompt} messages");
                 }
@@ -77,7 +90,7 @@ impl Case {
                 figures[turn].push(time);
             }
         }
-        let limits = [self.limit_ms, NEXT_TURN_LIMIT_MS];
+        let limits = [self.limit_ms, NEXT_TURN_LIMIT_MS, NEXT_TURN_LIMIT_MS];
         let row = |turn: usize| {
             let what = format!(
                 "a thread of {} messages loaded and merged, {}: CPU, beside its rows by bare rusqlite",
@@ -86,7 +99,7 @@ impl Case {
             let bound = Bound::FigureAtMost(limits[turn]);
             Comparison::new(what, "ms", bound, &reference[turn], &figures[turn])
         };
-        Ok(vec![row(0), row(1)])
+        Ok((0..TURNS.len()).map(row).collect())
     }
 }
 
@@ -100,21 +113,70 @@ fn cpu_time() -> Result<Duration> {
 }
 
 /// Loads a thread and merges the next message into it, as the turn of a chat does. Returns the number of messages of the
-/// prompt.
-async fn load_and_merge(store: &SqliteStore, key: &ThreadKey) -> Result<usize> {
-    let ThreadLinks { thread, links } = store.links(key).await?.context("the thread is there")?;
+/// prompt, and the merge.
+async fn load_and_merge(
+    store: &SqliteStore,
+    cache: &ThreadCache,
+    key: &ThreadKey,
+) -> Result<(usize, Merged)> {
+    let mut loaded = cache.load(store, key).await?;
     let merged = merge(MergeInput {
-        links: &links,
-        head: thread.head,
+        links: loaded.links(),
+        head: loaded.thread().context("the thread is there")?.head.clone(),
         messages: vec![Message::user("And on Sunday?")],
         envelope: Envelope::Message,
         ..MergeInput::default()
     })?;
-    let mut nodes = Vec::with_capacity(merged.path.len());
-    for seqs in merged.path.chunks(MAX_PAGE_NODES) {
-        nodes.extend(store.contents(key, seqs).await?);
-    }
-    Ok(merged.prompt(nodes).len())
+    let nodes = loaded.contents(store, key, &merged.path).await?;
+    cache.keep(key, loaded);
+    Ok((merged.prompt(nodes).len(), merged))
+}
+
+/// Begins and ends a run with one message and its answer.
+async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Result<()> {
+    let (_, merged) = load_and_merge(store, cache, key).await?;
+    let (now, process) = (Timestamp::now(), "process".to_owned());
+    let answer = NewNode::user(merged.parent_id.clone(), Message::assistant("It is closed."));
+    let run_id = RunId::from(format!("run-{}", key.id));
+    let begin = BeginRun {
+        key: key.clone(),
+        agent_id: AGENT.into(),
+        run_id: run_id.clone(),
+        continues: None,
+        decisions: Vec::new(),
+        trigger: RunTrigger::default(),
+        nodes: merged.nodes,
+        parent_id: merged.parent_id,
+        new_thread: NewThread::default(),
+        retention: None,
+        order: BeginOrder::default(),
+        expected_version: None,
+        on_disconnect: OnDisconnect::default(),
+        grace_ms: None,
+        context: RunContext::default(),
+        backend: None,
+        request_sha256: None,
+        lease: RunLease { process: process.clone(), until: now },
+        now,
+    };
+    let begun = store.begin_run(begin).await?;
+    cache.apply(key, &begun.thread, &begun.links);
+    let end = EndRun {
+        owner: key.thread_owner(),
+        run_id,
+        process,
+        nodes: vec![NewNode { origin: NodeOrigin::Run, ..answer }],
+        ending: RunEnding::default(),
+        log: LogEnd::default(),
+        context: None,
+        request_sha256: None,
+        backend: None,
+        record: RunRecord::default(),
+        now,
+    };
+    let ended = store.end_run(end).await?;
+    cache.apply(key, &ended.thread, &ended.links);
+    Ok(())
 }
 
 /// The reference: reads the same rows with rusqlite alone.

@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use agent_core::ids::CompanyId;
 
-/// Maximum numbers of entries of a [`CompanyTable`].
+/// Limits of a [`CompanyTable`], in entries, or in the unit of the sizes of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompanyTableLimits {
     /// Entries of all companies.
@@ -17,14 +17,16 @@ pub struct CompanyTableLimits {
 
 /// A bounded map with keys that are unique within a company.
 ///
-/// An insertion at a limit evicts the least recently used entry: of the same company if its share is full, or else of
-/// the company that has the most entries. An entry is used by [`insert`](Self::insert) and
-/// [`use_or_insert_with`](Self::use_or_insert_with).
+/// An insertion at a limit evicts the least recently used entries: of the same company if its share is full, or else of
+/// the company that has the most. Each counts as one, or as the size that [`insert_sized`](Self::insert_sized) is given. An
+/// entry is used by an insertion and by [`use_or_insert_with`](Self::use_or_insert_with).
 #[derive(Debug)]
 pub struct CompanyTable<K, V> {
     companies: HashMap<CompanyId, CompanyEntries<K, V>>,
     limits: CompanyTableLimits,
     count: usize,
+    /// Sum of the sizes of all entries.
+    size: usize,
     last_use: u64,
 }
 
@@ -33,24 +35,27 @@ struct CompanyEntries<K, V> {
     entries: HashMap<K, TableEntry<V>>,
     /// Keys by the last use of their entries, the oldest first.
     order: BTreeMap<u64, K>,
+    /// Sum of the sizes of the entries.
+    size: usize,
 }
 
 #[derive(Debug)]
 struct TableEntry<V> {
     value: V,
+    size: usize,
     last_use: u64,
 }
 
 impl<K, V> Default for CompanyEntries<K, V> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), order: BTreeMap::new() }
+        Self { entries: HashMap::new(), order: BTreeMap::new(), size: 0 }
     }
 }
 
 impl<K: Clone + Eq + Hash, V> CompanyTable<K, V> {
     /// Creates an empty table.
     pub fn new(limits: CompanyTableLimits) -> Self {
-        Self { companies: HashMap::new(), limits, count: 0, last_use: 0 }
+        Self { companies: HashMap::new(), limits, count: 0, size: 0, last_use: 0 }
     }
 
     /// Returns the number of entries.
@@ -89,8 +94,16 @@ impl<K: Clone + Eq + Hash, V> CompanyTable<K, V> {
 
     /// Adds or replaces an entry, which becomes the most recently used one.
     pub fn insert(&mut self, company_id: &CompanyId, key: K, value: V) {
+        self.insert_sized(company_id, key, value, 1);
+    }
+
+    /// Adds or replaces an entry of a size, which becomes the most recently used one. One that is larger than a limit is not
+    /// kept.
+    pub fn insert_sized(&mut self, company_id: &CompanyId, key: K, value: V, size: usize) {
         self.remove(company_id, &key);
-        self.use_or_insert_with(company_id, key, || value);
+        if size <= self.limits.per_company.min(self.limits.total) {
+            self.use_or_insert_sized(company_id, key, size, || value);
+        }
     }
 
     /// Returns the value of an entry, which becomes the most recently used one. An absent entry is added with the value
@@ -101,16 +114,30 @@ impl<K: Clone + Eq + Hash, V> CompanyTable<K, V> {
         key: K,
         create: impl FnOnce() -> V,
     ) -> &mut V {
-        if self.get(company_id, &key).is_none() {
-            self.make_room(company_id);
+        self.use_or_insert_sized(company_id, key, 1, create)
+    }
+
+    fn use_or_insert_sized(
+        &mut self,
+        company_id: &CompanyId,
+        key: K,
+        size: usize,
+        create: impl FnOnce() -> V,
+    ) -> &mut V {
+        let is_new = self.get(company_id, &key).is_none();
+        if is_new {
+            self.make_room(company_id, size);
             self.count += 1;
+            self.size += size;
         }
         self.last_use += 1;
-        let CompanyEntries { entries, order } = self.companies.entry(company_id.clone()).or_default();
-        order.insert(self.last_use, key.clone());
-        let entry = entries.entry(key).or_insert_with(|| TableEntry { value: create(), last_use: 0 });
+        let company = self.companies.entry(company_id.clone()).or_default();
+        company.size += if is_new { size } else { 0 };
+        company.order.insert(self.last_use, key.clone());
+        let new = || TableEntry { value: create(), size, last_use: 0 };
+        let entry = company.entries.entry(key).or_insert_with(new);
         // No use has the number 0.
-        order.remove(&std::mem::replace(&mut entry.last_use, self.last_use));
+        company.order.remove(&std::mem::replace(&mut entry.last_use, self.last_use));
         &mut entry.value
     }
 
@@ -123,28 +150,34 @@ impl<K: Clone + Eq + Hash, V> CompanyTable<K, V> {
         let company = self.companies.get_mut(company_id)?;
         let removed = company.entries.remove(key)?;
         company.order.remove(&removed.last_use);
+        company.size -= removed.size;
         self.count -= 1;
+        self.size -= removed.size;
         if company.entries.is_empty() {
             self.companies.remove(company_id);
         }
         Some(removed.value)
     }
 
-    /// Evicts an entry if another one of the company would exceed a limit.
-    fn make_room(&mut self, company_id: &CompanyId) {
-        let own = self.companies.get(company_id).map_or(0, |own| own.entries.len());
-        let full = if own >= self.limits.per_company {
+    /// Evicts entries until one of a size, of the company, exceeds no limit.
+    fn make_room(&mut self, company_id: &CompanyId, size: usize) {
+        while let Some(full) = self.full_company(company_id, size) {
+            let oldest = self.companies.get(&full).and_then(|company| company.order.values().next().cloned());
+            let Some(oldest) = oldest else { return };
+            self.remove(&full, &oldest);
+        }
+    }
+
+    /// Returns the company that has to evict an entry before one of a size is added; `None` if there is room.
+    fn full_company(&self, company_id: &CompanyId, size: usize) -> Option<CompanyId> {
+        let own = self.companies.get(company_id).map_or(0, |own| own.size);
+        if own + size > self.limits.per_company {
             Some(company_id.clone())
-        } else if self.count >= self.limits.total {
-            let largest = self.companies.iter().max_by_key(|(_, company)| company.entries.len());
+        } else if self.size + size > self.limits.total {
+            let largest = self.companies.iter().max_by_key(|(_, company)| company.size);
             largest.map(|(largest, _)| largest.clone())
         } else {
             None
-        };
-        let Some(full) = full else { return };
-        let oldest = self.companies.get(&full).and_then(|company| company.order.values().next().cloned());
-        if let Some(oldest) = oldest {
-            self.remove(&full, &oldest);
         }
     }
 }
@@ -167,7 +200,10 @@ mod tests {
     fn keys(table: &CompanyTable<String, u32>) -> [Vec<&str>; 3] {
         let of_company = |company: &CompanyEntries<String, u32>| company.entries.len();
         assert_eq!(table.len(), table.companies.values().map(of_company).sum::<usize>());
+        assert_eq!(table.size, table.companies.values().map(|company| company.size).sum::<usize>());
+        assert!(table.size <= table.limits.total);
         for company in table.companies.values() {
+            assert_eq!(company.size, company.entries.values().map(|entry| entry.size).sum::<usize>());
             assert!(!company.entries.is_empty());
             assert_eq!(company.entries.len(), company.order.len());
             for (last_use, key) in &company.order {
@@ -216,6 +252,27 @@ mod tests {
         table.insert(&company, "1".to_owned(), 5);
         assert_eq!((table.len(), table.get(&company, "1")), (2, Some(&5)));
         assert_eq!(keys(&table), [vec!["1"], vec!["1"], vec![]]);
+    }
+
+    #[test]
+    fn sizes_count_in_place_of_numbers() {
+        let mut table = table(10, 6);
+        let mut add =
+            |company: &str, key: &str, size| table.insert_sized(&company.into(), key.to_owned(), 0, size);
+        add("a", "1", 2);
+        add("a", "2", 2);
+        add("b", "1", 5);
+        add("a", "2", 3);
+        // The share of the company is full, and two entries make room.
+        add("a", "3", 4);
+        // The table is full: the largest company makes room.
+        add("c", "1", 1);
+        add("c", "2", 2);
+        // It is larger than the share, and takes the place of nothing but the entry of its key.
+        add("c", "2", 7);
+        add("b", "2", 7);
+        assert_eq!(keys(&table), [vec!["3"], vec![], vec!["1"]]);
+        assert_eq!(table.size, 5);
     }
 
     #[test]

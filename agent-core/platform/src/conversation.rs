@@ -15,6 +15,7 @@
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
+//! | `thread_cache` | [`ThreadCache`] |
 //! | `export` | threads as text, in pieces |
 
 mod agent_feedback;
@@ -44,6 +45,7 @@ mod run_record;
 mod run_write;
 mod store;
 mod thread;
+mod thread_cache;
 mod thread_limit;
 mod time;
 mod title;
@@ -94,6 +96,7 @@ pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,
     ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, VisitorThreadCursor,
 };
+pub use thread_cache::{LoadedThread, ThreadCache};
 pub use thread_limit::{
     MAX_NODE_CHILDREN, MAX_THREAD_NODES, MAX_USER_THREADS, MAX_VISITOR_THREADS, ThreadLimit, max_threads,
 };

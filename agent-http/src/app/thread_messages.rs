@@ -68,5 +68,6 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let key = own.key(context.params.get("id")?)?;
     let node = node_id(context.params.get("node")?)?;
     own.store.erase_node(&key, &node).await?;
+    own.app.conversations.threads.remove(&key);
     private(Ok(resource::no_content()))
 }

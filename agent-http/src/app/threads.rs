@@ -262,7 +262,9 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let key = own.key(context.params.get("id")?)?;
     check_deletion(&own, &key, &context.head.headers).await?;
     own.app.conversations.end_before_deletion(&*own.store, &key).await?;
-    let deleted = own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
+    let deleted = own.store.delete(&key).await;
+    own.app.conversations.threads.remove(&key);
+    let deleted = deleted?.ok_or_else(HttpError::not_found)?;
     own.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&own.app, &own.owner).await;
     private(Ok(resource::no_content()))
@@ -307,7 +309,9 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     if filter == DeleteFilter::default() {
         return Err(HttpError::invalid("agentId", "or before is required"));
     }
-    let deleted = own.store.delete_many(&own.owner, &filter).await?;
+    let deleted = own.store.delete_many(&own.owner, &filter).await;
+    own.app.conversations.threads.remove_owner(&own.owner);
+    let deleted = deleted?;
     own.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&own.app, &own.owner).await;
     private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))

@@ -71,11 +71,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     lists::runs_are_listed_newest_first(&*make().await).await;
     limits::nodes_children_and_threads_are_limited(&*make().await).await;
     limits::ten_thousand_nodes_are_read(&*make().await).await;
-    deletion::a_thread_is_deleted_with_all_it_has(&*make().await).await;
-    deletion::many_are_deleted_by_agent_and_time(&*make().await).await;
-    deletion::all_threads_are_scanned_in_pages(&*make().await).await;
-    deletion::activity_postpones_the_expiry(&*make().await).await;
-    deletion::a_node_is_erased_and_stays_in_the_tree(&*make().await).await;
+    deletion::threads_and_messages_are_deleted(&make).await;
     feedback::a_message_is_rated_by_its_owner(&*make().await).await;
     feedback::feedback_is_limited(&*make().await).await;
     feedback::feedback_goes_with_what_it_rates(&*make().await).await;

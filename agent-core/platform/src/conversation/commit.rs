@@ -18,7 +18,7 @@ mod rating;
 pub use begin::{BeginCommit, BeginRows, begin_run};
 pub use decisions::{ChangeCommit, ChangeRows, change_run, last_node};
 pub use end::{EndCommit, EndRows, end_run};
-pub use erasure::{erase_node, erase_run};
+pub use erasure::{delete_part, erase_node, erase_run};
 pub use queue::{QueueCommit, QueueRows, queue_run};
 pub use rating::rate_node;
 
@@ -314,6 +314,11 @@ impl Placement {
         let origin = node.origin;
         Ok(StoredNode { link, parent_id, run_id, origin, created_at: now, feedback: None, message })
     }
+}
+
+/// Returns the places and the identity of new nodes.
+pub fn links(nodes: &[StoredNode]) -> Vec<NodeLink> {
+    nodes.iter().map(|node| node.link.clone()).collect()
 }
 
 /// Returns new nodes on the wire. `known` has their parents as they were before.

@@ -239,8 +239,9 @@ impl Conversations for MemoryConversations {
             Some(queued) => queued.stored.run = commit.run.clone(),
             None => state.insert_run(&owner_key, commit.run.clone(), &begin.lease.process),
         }
+        let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        Ok(BegunRun { thread: commit.thread, run: commit.run, nodes })
+        Ok(BegunRun { thread: commit.thread, run: commit.run, nodes, links })
     }
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {

@@ -4,8 +4,8 @@ use agent_core::ids::{AgentId, RunId};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Decision, LogEnd, NewNode, NewThread, Node, NodeId, OnDisconnect, Run, RunContext, RunEnding, RunRecord,
-    RunTrigger, SentContext, Thread, ThreadKey, ThreadOwner,
+    Decision, LogEnd, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run, RunContext, RunEnding,
+    RunRecord, RunTrigger, SentContext, Thread, ThreadKey, ThreadOwner,
 };
 
 /// Maximum number of queued runs of a thread.
@@ -127,6 +127,8 @@ pub struct BegunRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
+    /// Places and identity of these nodes.
+    pub links: Vec<NodeLink>,
 }
 
 /// The end of a run.
@@ -166,4 +168,6 @@ pub struct EndedRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
+    /// Places and identity of these nodes.
+    pub links: Vec<NodeLink>,
 }

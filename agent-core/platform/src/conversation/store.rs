@@ -24,6 +24,9 @@ pub const MAX_DELETED_THREADS: usize = 1_000;
 /// The contract is the suite `conformance::conversations`, which every store runs. Each operation is one commit, except
 /// deletion, which may take several and leaves the thread to be deleted again if its process ends meanwhile. Times are
 /// kept to the millisecond.
+///
+/// Each commit that adds, changes or deletes nodes of a thread, or moves its head, increments the thread's version, by which
+/// [`ThreadCache`](super::ThreadCache) knows that what it has is current.
 #[async_trait]
 pub trait Conversations: Send + Sync {
     /// Returns a thread.

@@ -75,8 +75,8 @@ impl KeptRun {
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
         let course = (begin.on_disconnect, begin.grace_ms);
         let thread_id = begin.key.id.clone();
-        let commit_store = store.clone();
-        let commit = async move { commit_store.begin_run(begin).await.map(|begun| Some(begun.run)) };
+        let (committing, commit_store) = (service.clone(), store.clone());
+        let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
         let kept = Self::store(service, store, key, thread_id, course, accepted, commit.boxed());
         // The cell is new.
         let _ = kept.place.set(place);
@@ -271,6 +271,9 @@ impl KeptRun {
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
+                if let Ok(EndedRun { thread, links, .. }) = &ended {
+                    ending.threads.apply(&run.key().owner.thread(thread.id.clone()), thread, links);
+                }
                 run.tail().close(ended.is_ok());
                 run.wake_readers();
                 let thread = ended.as_ref().ok().map(|ended| ended.thread.clone());

@@ -7,10 +7,9 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, Conversations, MAX_PAGE_NODES, MAX_QUEUED_RUNS, MergeInput, Merged,
-    NewThread, NodeContent, NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger,
-    RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, ThreadStatus, append_queued, continue_head,
-    merge,
+    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeContent,
+    NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey,
+    ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
@@ -34,31 +33,28 @@ impl KeptTurn {
         queued: Option<&Merged>,
     ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
-        let found = self.load(app, &key, order, &turn.run_id).await?;
-        if let Some(found) = &found
-            && found.thread.agent_id != turn.agent_id
-        {
-            let agent = found.thread.agent_id.clone();
-            return Err(ConversationError::AgentMismatch { agent }.into());
+        let mut loaded = self.load(app, &key, order, &turn.run_id).await?;
+        let (thread, links) = (loaded.thread(), loaded.links());
+        if let Some(thread) = thread.filter(|thread| thread.agent_id != turn.agent_id) {
+            return Err(ConversationError::AgentMismatch { agent: thread.agent_id.clone() }.into());
         }
-        let (thread, links) = found.map(|found| (found.thread, found.links)).unzip();
-        let links = links.unwrap_or_default();
-        let open_run = self.open_run(&key, thread.as_ref()).await?;
+        let open_run = self.open_run(&key, thread).await?;
         let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
         let decisions = match waiting {
             Some(run) => self.decisions(app, principal, &key, run).await?,
             None => Vec::new(),
         };
         let is_waiting = waiting.is_some();
-        let merged =
-            match queued.filter(|_| !is_waiting).and_then(|next| append(&links, thread.as_ref(), next)) {
-                Some(merged) => merged,
-                None => self.place(turn, &links, thread.as_ref(), open_run.as_ref(), &key)?,
-            };
-        check_room(&links, &merged)?;
+        let merged = match queued.filter(|_| !is_waiting).and_then(|next| append(links, thread, next)) {
+            Some(merged) => merged,
+            None => self.place(turn, links, thread, open_run.as_ref(), &key)?,
+        };
+        check_room(links, &merged)?;
+        let version = thread.map_or(0, |thread| thread.version);
+        let sent_context = ContextSlot::new(&merged, links);
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
-        let messages = self.prompt(turn, &key, &merged, &links).await?;
-        let sent_context = ContextSlot::new(&merged, &links);
+        let messages = self.prompt(turn, &key, &merged, &mut loaded).await?;
+        app.conversations.threads.keep(&key, loaded);
         // The results of decided calls come before the repair.
         let messages = if is_waiting { messages } else { repair(messages) };
         // A run that waits gets the results of its calls before the model is asked.
@@ -78,7 +74,7 @@ impl KeptTurn {
             retention,
             order: if is_waiting { order.continuing() } else { order },
             queued_ms: None,
-            version: thread.map_or(0, |thread| thread.version),
+            version,
             continues,
             decisions,
             context,
@@ -123,16 +119,16 @@ impl KeptTurn {
         turn: &TurnRequest,
         key: &ThreadKey,
         merged: &Merged,
-        links: &[NodeLink],
+        loaded: &mut LoadedThread,
     ) -> Result<Vec<Message>, BeginError> {
-        let contexts = load_contexts(&*self.store, key, merged, links).await?;
+        let contexts = load_contexts(&*self.store, key, merged, loaded.links()).await?;
         if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
             let mut messages = turn.messages.clone();
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
-        let mut stored = load_path(&*self.store, key, &merged.path).await?;
-        restore_client_ids(&mut stored, links);
+        let mut stored = loaded.contents(&*self.store, key, &merged.path).await?;
+        restore_client_ids(&mut stored, loaded.links());
         contexts.attach_to_nodes(&mut stored);
         Ok(merged.prompt(stored))
     }
@@ -187,7 +183,8 @@ impl KeptTurn {
         Ok(run.filter(|run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head))))
     }
 
-    /// Loads the thread, after the runs before this one were interrupted whose processes have ended.
+    /// Loads the thread, after the runs before this one were interrupted whose processes have ended. The caller gives it back
+    /// to the cache.
     ///
     /// # Errors
     /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is asked in vain.
@@ -197,15 +194,16 @@ impl KeptTurn {
         key: &ThreadKey,
         order: BeginOrder,
         run: &RunId,
-    ) -> Result<Option<ThreadLinks>, BeginError> {
+    ) -> Result<LoadedThread, BeginError> {
+        let threads = &app.conversations.threads;
         for _ in 0..=MAX_QUEUED_RUNS {
-            let Some(found) = self.store.links(key).await? else { return Ok(None) };
+            let loaded = threads.load(&*self.store, key).await?;
+            let Some(thread) = loaded.thread() else { return Ok(loaded) };
             // One that brings decisions goes on before the queue.
-            let is_waiting = found.thread.status == ThreadStatus::Waiting;
+            let is_waiting = thread.status == ThreadStatus::Waiting;
             let order = if is_waiting { order.continuing() } else { order };
-            let Some(before) = order.blocking_run(&found.thread, run).cloned() else {
-                return Ok(Some(found));
-            };
+            let Some(before) = order.blocking_run(thread, run).cloned() else { return Ok(loaded) };
+            threads.keep(key, loaded);
             let blocking = RunKey { owner: key.thread_owner(), id: before.clone() };
             match app.conversations.interrupt_abandoned(&*self.store, &blocking).await? {
                 Some(run) if !run.state.is_final() => {
@@ -214,7 +212,7 @@ impl KeptTurn {
                 _ => {}
             }
         }
-        Ok(self.store.links(key).await?)
+        Ok(threads.load(&*self.store, key).await?)
     }
 }
 
@@ -226,24 +224,6 @@ fn restore_client_ids(path: &mut [NodeContent], links: &[NodeLink]) {
             message.id = NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone());
         }
     }
-}
-
-/// Loads the nodes of a path.
-async fn load_path(
-    store: &dyn Conversations,
-    key: &ThreadKey,
-    path: &[u32],
-) -> Result<Vec<NodeContent>, ConversationError> {
-    let mut nodes = Vec::with_capacity(path.len());
-    for seqs in path.chunks(MAX_PAGE_NODES) {
-        let found = store.contents(key, seqs).await?;
-        // Nodes are never removed from a thread, so it was deleted meanwhile.
-        if found.len() < seqs.len() {
-            return Err(ConversationError::VersionConflict { found: 0 });
-        }
-        nodes.extend(found);
-    }
-    Ok(nodes)
 }
 
 /// Returns an error if the thread has no room for the new nodes, so that no backend is asked in vain.

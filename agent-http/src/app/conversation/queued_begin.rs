@@ -37,11 +37,12 @@ impl QueuedBegin {
         sent_context: ContextSlot,
     ) -> Result<(), ConversationError> {
         let (sender, receiver) = oneshot::channel();
-        let (store, run, place) = (self.store.clone(), self.run.clone(), self.place.clone());
+        let (service, store) = (self.service.clone(), self.store.clone());
+        let (run, place) = (self.run.clone(), self.place.clone());
         let task = async move {
             let _storing = run.lock_storing().await;
-            let begun = store.begin_run(begin).await.map(|begun| {
-                let _ = place.set(RunPlace { parent: begun.run.parent_id, sent_context });
+            let begun = service.begin_run(&*store, begin).await.map(|run| {
+                let _ = place.set(RunPlace { parent: run.parent_id, sent_context });
             });
             // The client may have left.
             let _ = sender.send(begun);

@@ -69,7 +69,9 @@ async fn sweep_owner(
     let filter = DeleteFilter { agent: Some(agent), before: Some(earlier(now, time)) };
     let mut count = 0;
     loop {
-        let batch = store.delete_many(owner, &filter).await?;
+        let batch = store.delete_many(owner, &filter).await;
+        app.conversations.threads.remove_owner(owner);
+        let batch = batch?;
         count += batch.deleted;
         let key = |id| RunKey { owner: owner.clone(), id };
         app.conversations.stop_deleted(batch.active_runs.into_iter().map(key));

@@ -6,7 +6,8 @@ use std::time::Duration;
 use agent_core::clock::Clock;
 use agent_core::role::ConversationSettings;
 use agent_platform::conversation::{
-    Conversations, RUN_LEASE_MS, RunClock, RunLease, ThreadOwner, ThreadRetention,
+    BeginRun, BegunRun, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunLease, ThreadCache,
+    ThreadOwner, ThreadRetention,
 };
 use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
@@ -48,6 +49,8 @@ impl Default for RunSettings {
 pub struct ConversationService {
     /// The store; `None` if conversations are switched off.
     pub(in crate::app) store: Option<Arc<dyn Conversations>>,
+    /// Threads as turns of this process have read them.
+    pub(in crate::app) threads: ThreadCache,
     /// Id of this process, another at every start.
     pub(in crate::app) process: String,
     pub(in crate::app) times: RunSettings,
@@ -84,6 +87,7 @@ impl ConversationService {
         let observers = Arc::new(RunObservers::new(clock.clone(), times.keeps_inputs));
         Arc::new(Self {
             store,
+            threads: ThreadCache::default(),
             process: Uuid::now_v7().to_string(),
             times,
             clock,
@@ -132,6 +136,21 @@ impl ConversationService {
     ) -> Option<SignedDuration> {
         let time = self.times.thread_retention.of(owner, agent)?;
         Some(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX))
+    }
+
+    /// Commits the beginning of a run.
+    ///
+    /// # Errors
+    /// Those of [`Conversations::begin_run`].
+    pub(in crate::app) async fn begin_run(
+        &self,
+        store: &dyn Conversations,
+        begin: BeginRun,
+    ) -> Result<Run, ConversationError> {
+        let key = begin.key.clone();
+        let BegunRun { thread, run, links, .. } = store.begin_run(begin).await?;
+        self.threads.apply(&key, &thread, &links);
+        Ok(run)
     }
 
     pub(in crate::app) fn is_ending(&self) -> bool {

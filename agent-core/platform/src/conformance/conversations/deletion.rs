@@ -1,5 +1,9 @@
 //! Deletion of threads and of single messages.
 
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
 use jiff::SignedDuration;
 
 use super::support::*;
@@ -9,7 +13,16 @@ use crate::conversation::{
     ThreadOwner, ThreadScan,
 };
 
-pub(super) async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
+pub(super) async fn threads_and_messages_are_deleted(make: &impl AsyncFn() -> Arc<dyn Conversations>) {
+    a_thread_is_deleted_with_all_it_has(&*make().await).await;
+    many_are_deleted_by_agent_and_time(&*make().await).await;
+    each_commit_of_a_deletion_changes_the_version(&*make().await).await;
+    all_threads_are_scanned_in_pages(&*make().await).await;
+    activity_postpones_the_expiry(&*make().await).await;
+    a_node_is_erased_and_stays_in_the_tree(&*make().await).await;
+}
+
+async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
     assert!(done("delete", store.delete(&key("t")).await).is_none(), "there was none");
     turn(store, &key("t"), "r1", None, 0).await;
     turn(store, &key("other"), "r2", None, 0).await;
@@ -36,7 +49,7 @@ pub(super) async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversation
     assert_eq!(path(store, &key("t")).await.len(), 2, "nothing of the first thread comes back");
 }
 
-pub(super) async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
+async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
     for n in 0..8 {
         let agent = if n % 2 == 0 { "gardener" } else { "cook" };
         let new = CreateThread { agent_id: agent.into(), ..create(key(&n.to_string()), &["x"], n) };
@@ -65,7 +78,28 @@ pub(super) async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations
     assert!(done("thread", store.thread(&bob.thread("0")).await).is_some(), "another owner's threads stay");
 }
 
-pub(super) async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
+/// A cache of nodes compares versions, so that nodes at the version of their thread are all there.
+async fn each_commit_of_a_deletion_changes_the_version(store: &dyn Conversations) {
+    // More than one commit deletes.
+    let texts = vec!["x"; 5_000];
+    let created = done("create", store.create(create(key("t"), &texts, 0)).await);
+    let key = key("t");
+    let look = async {
+        while let Some(found) = done("links", store.links(&key).await) {
+            let after = done("thread", store.thread(&key).await);
+            if after.is_some_and(|after| after.version == created.version) {
+                assert_eq!(found.links.len(), texts.len(), "nodes were deleted at the same version");
+            }
+        }
+    };
+    let deleted = match select(store.delete(&key), pin!(look)).await {
+        Either::Left((deleted, _)) => deleted,
+        Either::Right(((), deletion)) => deletion.await,
+    };
+    assert_eq!(done("delete", deleted).map(|deleted| deleted.deleted), Some(1));
+}
+
+async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
     let empty = done("scan", store.scan_threads(None).await);
     assert_eq!(empty, ThreadScan::default());
     let owners = [("acme", "ada"), ("acme", "bob"), ("other", "ada")];
@@ -91,7 +125,7 @@ pub(super) async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) 
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }
 
-pub(super) async fn activity_postpones_the_expiry(store: &dyn Conversations) {
+async fn activity_postpones_the_expiry(store: &dyn Conversations) {
     let retention = Some(SignedDuration::from_millis(100));
     done("create", store.create(CreateThread { retention, ..create(key("t"), &["x"], 1) }).await);
     assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(101)));
@@ -110,7 +144,7 @@ pub(super) async fn activity_postpones_the_expiry(store: &dyn Conversations) {
     assert_eq!(thread(store, &key("t")).await.expires_at, None, "retention has ended");
 }
 
-pub(super) async fn a_node_is_erased_and_stays_in_the_tree(store: &dyn Conversations) {
+async fn a_node_is_erased_and_stays_in_the_tree(store: &dyn Conversations) {
     let missing = store.erase_node(&key("t"), &"n".into()).await;
     assert!(matches!(missing, Err(ConversationError::ThreadNotFound)), "{missing:?}");
     done("create", store.create(create(key("t"), &["secret word", "Hi", "second"], 0)).await);

@@ -57,6 +57,8 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
     assert_eq!(thread(store, &key("t")).await, ended.thread);
     assert_eq!(done("run", store.run(&ada(), &run_id("r1")).await), Some(ended.run.clone()));
     assert_eq!(texts(&path(store, &key("t")).await), ["Hello\nthere", "one", "two"]);
+    let links = done("links", store.links(&key("t")).await).expect("a thread").links;
+    assert_eq!(links, [begun.links, ended.links].concat(), "the commits tell what they have added");
 
     let again = store.end_run(end(ada(), "r1", Vec::new(), 10)).await;
     assert!(

@@ -1,4 +1,4 @@
-//! Erasure of messages: what is left of a node, its thread and its run.
+//! Erasure of messages and deletion of threads: what is left of a node, its thread and its run.
 
 use super::super::{
     Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, TitleFrom, title,
@@ -33,4 +33,10 @@ pub fn erase_node<'m>(
     }
     thread.version += 1;
     Some((thread, node))
+}
+
+/// Returns a thread whose nodes or logs are deleted in several commits, after one of them that is not the last.
+pub fn delete_part(mut thread: Thread) -> Thread {
+    thread.version += 1;
+    thread
 }

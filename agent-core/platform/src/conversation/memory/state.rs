@@ -336,8 +336,9 @@ impl ConversationState {
             found.inputs = Some(inputs);
             self.log_bytes += bytes;
         }
+        let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
     }
 
     /// Interrupts a run if its process's lease has expired. Returns true if it was.

@@ -48,8 +48,9 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
         Some(number) => tables.update_run(number, &stored.run).await?,
         None => tables.insert_run(&owner, n, &stored).await?,
     }
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, links })
 }
 
 pub(super) async fn queue_run(
@@ -99,8 +100,9 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
         tables.insert_inputs(number, inputs.clone()).await?;
     }
     tables.delete_signals(&end.process, number).await?;
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
 }
 
 pub(super) async fn change_run(
@@ -237,7 +239,8 @@ pub(super) async fn delete_batch(
     let mut deleted = DeletedThreads::default();
     let (mut remaining_nodes, mut remaining_bytes) = (DELETE_BATCH_NODES, BATCH_LOG_BYTES);
     for (at, id) in ids.iter().enumerate() {
-        let Some((n, thread)) = tables.thread(&owner.thread(id.clone())).await? else { continue };
+        let key = owner.thread(id.clone());
+        let Some((n, thread)) = tables.thread(&key).await? else { continue };
         // It may have become active since it was chosen.
         if !filter.matches(&thread) {
             continue;
@@ -245,11 +248,13 @@ pub(super) async fn delete_batch(
         let removed = tables.delete_nodes(n).await?;
         remaining_nodes = remaining_nodes.saturating_sub(removed);
         if removed == DELETE_BATCH_NODES {
+            tables.put_thread(Some(n), &key, &commit::delete_part(thread)).await?;
             return Ok((at, deleted));
         }
         let logs = tables.delete_thread_logs(n, remaining_bytes).await?;
         remaining_bytes = remaining_bytes.saturating_sub(logs.bytes);
         if logs.more {
+            tables.put_thread(Some(n), &key, &commit::delete_part(thread)).await?;
             return Ok((at, deleted));
         }
         tables.delete_thread(n).await?;

@@ -47,8 +47,9 @@ pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Re
         Some(number) => tables.update_run(number, &stored.run)?,
         None => tables.insert_run(&owner, n, &stored)?,
     }
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, links })
 }
 
 pub(super) fn queue_run(
@@ -98,8 +99,9 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
         tables.insert_inputs(number, inputs)?;
     }
     tables.delete_signals(&end.process, number)?;
+    let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
 }
 
 pub(super) fn change_run(
@@ -291,7 +293,8 @@ pub(super) fn delete_batch(
     let mut deleted = DeletedThreads::default();
     let (mut remaining_nodes, mut remaining_bytes) = (DELETE_BATCH_NODES, BATCH_LOG_BYTES);
     for (at, id) in ids.iter().enumerate() {
-        let Some((n, thread)) = tables.thread(&owner.thread(id.clone()))? else { continue };
+        let key = owner.thread(id.clone());
+        let Some((n, thread)) = tables.thread(&key)? else { continue };
         // It may have become active since it was chosen.
         if !filter.matches(&thread) {
             continue;
@@ -299,11 +302,13 @@ pub(super) fn delete_batch(
         let removed = tables.delete_nodes(n)?;
         remaining_nodes = remaining_nodes.saturating_sub(removed);
         if removed == DELETE_BATCH_NODES {
+            tables.put_thread(Some(n), &key, &commit::delete_part(thread))?;
             return Ok((at, deleted));
         }
         let logs = tables.delete_thread_logs(n, remaining_bytes)?;
         remaining_bytes = remaining_bytes.saturating_sub(logs.bytes);
         if logs.more {
+            tables.put_thread(Some(n), &key, &commit::delete_part(thread))?;
             return Ok((at, deleted));
         }
         tables.delete_thread(n)?;

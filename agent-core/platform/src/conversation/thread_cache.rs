@@ -1,0 +1,246 @@
+//! Cache of threads as turns read them: the identity of all nodes, and the contents of those on the path.
+//!
+//! A cached thread is used only while its stored row equals the one with which it was read. Each turn reads the row. Every
+//! commit that adds, changes or deletes nodes or moves the head changes the version in the row, in all stores and processes,
+//! so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and created
+//! again differs in the time of its creation, and in the id of its head.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent_core::ids::{ThreadId, UserId};
+use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
+
+use super::{
+    ConversationError, Conversations, MAX_PAGE_NODES, NodeContent, NodeLink, NodeMessage, Thread, ThreadKey,
+    ThreadLinks, ThreadOwner,
+};
+use crate::company_table::{CompanyTable, CompanyTableLimits};
+
+/// Capacity in bytes. A thread of 10,000 short messages has about 7 MB.
+const CACHE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 64 << 20, per_company: 16 << 20 };
+/// Approximate size of an entry without its nodes, title and metadata, in bytes.
+const ENTRY_BYTES: usize = 1024;
+/// Approximate size of a shared text or an entry of a map beyond its content, in bytes.
+const OVERHEAD_BYTES: usize = 16;
+
+/// Cache of threads of all companies, by company, owner and id. The threads of a company have a share of it.
+pub struct ThreadCache {
+    state: Mutex<CacheState>,
+}
+
+struct CacheState {
+    threads: CompanyTable<(UserId, ThreadId), LoadedThread>,
+    /// Number of removals. A thread that was loaded before the latest one is not kept, since it may be the removed one.
+    removals: u64,
+}
+
+/// A thread with the identity of its nodes, and the contents of those that turns have read.
+#[derive(Debug, Default)]
+pub struct LoadedThread {
+    thread: Option<Thread>,
+    links: Vec<NodeLink>,
+    /// Contents by place.
+    contents: BTreeMap<u32, NodeContent>,
+    /// Approximate size in bytes.
+    bytes: usize,
+    /// Number of removals from the cache when the thread was loaded.
+    removals: u64,
+}
+
+impl Default for ThreadCache {
+    fn default() -> Self {
+        Self::with_limits(CACHE_LIMITS)
+    }
+}
+
+impl ThreadCache {
+    fn with_limits(limits: CompanyTableLimits) -> Self {
+        Self { state: Mutex::new(CacheState { threads: CompanyTable::new(limits), removals: 0 }) }
+    }
+
+    /// Loads a thread: takes it from the cache if its row is unchanged, or else reads it from the store. The caller gives
+    /// it back by [`keep`](Self::keep). A thread that does not exist is an empty one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn load(
+        &self,
+        store: &dyn Conversations,
+        key: &ThreadKey,
+    ) -> Result<LoadedThread, ConversationError> {
+        if let Some(cached) = self.take(key)
+            && store.thread(key).await? == cached.thread
+        {
+            return Ok(cached);
+        }
+        let removals = self.lock().removals;
+        let found = store.links(key).await?;
+        Ok(found.map(|found| LoadedThread::new(found, removals)).unwrap_or_default())
+    }
+
+    /// Keeps a thread that was loaded, for the next turn. A thread is left out if one was removed meanwhile, or if its row and
+    /// nodes were read at different versions.
+    pub fn keep(&self, key: &ThreadKey, loaded: LoadedThread) {
+        let mut state = self.lock();
+        if loaded.removals == state.removals && loaded.has_all_nodes() {
+            state.insert(key, loaded);
+        }
+    }
+
+    /// Applies a commit of this process to a cached thread. `thread` is the thread after the commit, `added` has its new nodes.
+    /// The cached thread is removed unless it is the one before that commit.
+    pub fn apply(&self, key: &ThreadKey, thread: &Thread, added: &[NodeLink]) {
+        let mut state = self.lock();
+        let Some(mut cached) = state.threads.remove(&key.company, &table_key(key)) else { return };
+        if cached.apply(thread, added) {
+            state.insert(key, cached);
+        }
+    }
+
+    /// Removes a thread that was deleted, or of which a message was erased.
+    pub fn remove(&self, key: &ThreadKey) {
+        let mut state = self.lock();
+        state.removals += 1;
+        state.threads.remove(&key.company, &table_key(key));
+    }
+
+    /// Removes all threads of an owner, of which some were deleted.
+    pub fn remove_owner(&self, owner: &ThreadOwner) {
+        let mut state = self.lock();
+        state.removals += 1;
+        let of_company = state.threads.company_mut(&owner.company).map(|(key, _)| key);
+        let own: Vec<_> = of_company.filter(|(user, _)| *user == owner.owner).cloned().collect();
+        for key in own {
+            state.threads.remove(&owner.company, &key);
+        }
+    }
+
+    fn take(&self, key: &ThreadKey) -> Option<LoadedThread> {
+        let mut state = self.lock();
+        let taken = state.threads.remove(&key.company, &table_key(key))?;
+        Some(LoadedThread { removals: state.removals, ..taken })
+    }
+
+    /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CacheState {
+    fn insert(&mut self, key: &ThreadKey, loaded: LoadedThread) {
+        let bytes = loaded.bytes;
+        self.threads.insert_sized(&key.company, table_key(key), loaded, bytes);
+    }
+}
+
+fn table_key(key: &ThreadKey) -> (UserId, ThreadId) {
+    (key.owner.clone(), key.id.clone())
+}
+
+impl LoadedThread {
+    fn new(found: ThreadLinks, removals: u64) -> Self {
+        let ThreadLinks { thread, links } = found;
+        // Parsed values take more memory than their text.
+        let metadata = serde_json::to_vec(&thread.metadata).map_or(0, |json| 4 * json.len());
+        let bytes = ENTRY_BYTES + thread.title.len() + metadata + links.iter().map(link_bytes).sum::<usize>();
+        Self { thread: Some(thread), links, contents: BTreeMap::new(), bytes, removals }
+    }
+
+    /// Returns the thread; `None` if it does not exist.
+    pub fn thread(&self) -> Option<&Thread> {
+        self.thread.as_ref()
+    }
+
+    /// Returns the identity of all nodes, in the order in which they were stored.
+    pub fn links(&self) -> &[NodeLink] {
+        &self.links
+    }
+
+    /// Returns the contents of the nodes at these places, which ascend. Reads those that no turn has read before.
+    ///
+    /// # Errors
+    /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.
+    pub async fn contents(
+        &mut self,
+        store: &dyn Conversations,
+        key: &ThreadKey,
+        seqs: &[u32],
+    ) -> Result<Vec<NodeContent>, ConversationError> {
+        let missing: Vec<u32> = seqs.iter().copied().filter(|seq| !self.contents.contains_key(seq)).collect();
+        for page in missing.chunks(MAX_PAGE_NODES) {
+            let found = store.contents(key, page).await?;
+            // Nodes are never removed from a thread, so it was deleted meanwhile.
+            if found.len() < page.len() {
+                return Err(ConversationError::VersionConflict { found: 0 });
+            }
+            for content in found {
+                self.bytes += content_bytes(&content);
+                self.contents.insert(content.seq, content);
+            }
+        }
+        Ok(seqs.iter().filter_map(|seq| self.contents.get(seq)).cloned().collect())
+    }
+
+    /// Applies a commit. Returns false if others have changed the thread since it was loaded.
+    fn apply(&mut self, thread: &Thread, added: &[NodeLink]) -> bool {
+        let is_next =
+            |before: &Thread| before.created_at == thread.created_at && before.version + 1 == thread.version;
+        if !self.thread.as_ref().is_some_and(is_next) {
+            return false;
+        }
+        self.thread = Some(thread.clone());
+        self.bytes += added.iter().map(link_bytes).sum::<usize>();
+        self.links.extend_from_slice(added);
+        self.has_all_nodes()
+    }
+
+    /// Returns true if there are as many nodes as the thread's row tells. A store may read the row before the nodes.
+    fn has_all_nodes(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.message_count as usize == self.links.len())
+    }
+}
+
+fn link_bytes(link: &NodeLink) -> usize {
+    let client_id = link.client_id.as_ref().map_or(0, String::len);
+    size_of::<NodeLink>() + 2 * OVERHEAD_BYTES + link.id.as_str().len() + client_id + link.turn_id.len()
+}
+
+fn content_bytes(content: &NodeContent) -> usize {
+    let held = match &content.message {
+        NodeMessage::Reasoning(reasoning) => reasoning.content.len(),
+        NodeMessage::Message(message) => message_bytes(message),
+    };
+    size_of::<NodeContent>() + OVERHEAD_BYTES + held
+}
+
+/// Returns the approximate size of what a message has on the heap.
+fn message_bytes(message: &Message) -> usize {
+    let content = match &message.content {
+        Content::Text(text) => text.len(),
+        Content::Parts(parts) => parts.iter().map(part_bytes).sum(),
+    };
+    let call = |call: &ToolCall| {
+        size_of::<ToolCall>() + call.id.len() + call.function.name.len() + call.function.arguments.len()
+    };
+    let ids = [&message.id, &message.tool_call_id].into_iter().flatten().map(String::len);
+    let items = message.provider_items.iter().map(|item| size_of_val(item) + item.json.get().len());
+    content + message.tool_calls.iter().map(call).chain(ids).chain(items).sum::<usize>()
+}
+
+fn part_bytes(part: &ContentPart) -> usize {
+    let held = match part {
+        ContentPart::Text { text } => text.len(),
+        ContentPart::Image { source }
+        | ContentPart::Audio { source }
+        | ContentPart::Video { source }
+        | ContentPart::Document { source } => match source {
+            MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value.len(),
+        },
+    };
+    size_of::<ContentPart>() + held
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,428 @@
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+
+use super::*;
+use crate::conversation::{
+    BeginRun, CreateThread, DeleteFilter, EndRun, Envelope, ForkThread, LogEnd, MemoryConversations,
+    MergeInput, Merged, NewNode, NewThread, NodeId, NodeOrigin, NodeStatus, OnDisconnect, RunEnding,
+    RunLease, RunRecord, RunTrigger, ThreadPatch, import_nodes, merge,
+};
+
+const NEXT: &str = "next";
+
+fn key() -> ThreadKey {
+    ThreadKey::new("acme", "ada", "t")
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_millisecond(1_767_225_600_000).expect("a time")
+}
+
+fn lease() -> RunLease {
+    RunLease { process: "p".to_owned(), until: now() }
+}
+
+/// The prompt of a turn, and whether its thread was cached.
+#[derive(Debug, PartialEq)]
+struct Prompt {
+    texts: Vec<String>,
+    is_cached: bool,
+}
+
+fn cached(texts: &[&str]) -> Prompt {
+    prompt(texts, true)
+}
+
+fn read(texts: &[&str]) -> Prompt {
+    prompt(texts, false)
+}
+
+fn prompt(texts: &[&str], is_cached: bool) -> Prompt {
+    let texts = texts.iter().chain([&NEXT]).map(|text| (*text).to_owned());
+    Prompt { texts: texts.collect(), is_cached }
+}
+
+/// A process: its cache over a store that others have too.
+struct Process<'s> {
+    store: &'s MemoryConversations,
+    cache: ThreadCache,
+}
+
+impl<'s> Process<'s> {
+    fn new(store: &'s MemoryConversations) -> Self {
+        Self { store, cache: ThreadCache::default() }
+    }
+
+    /// Loads a thread and places the next message at its head, as a turn does.
+    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+        let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
+        let is_cached = !loaded.contents.is_empty();
+        let input = MergeInput {
+            links: loaded.links(),
+            head: loaded.thread().and_then(|thread| thread.head.clone()),
+            messages: vec![Message::user(NEXT)],
+            envelope: Envelope::Message,
+            ..MergeInput::default()
+        };
+        let merged = merge(input).expect("it merges");
+        let stored = loaded.contents(self.store, key, &merged.path).await.expect("contents");
+        self.cache.keep(key, loaded);
+        let messages = merged.prompt(stored);
+        let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
+        (Prompt { texts, is_cached }, merged)
+    }
+
+    async fn prompt(&self, key: &ThreadKey) -> Prompt {
+        self.plan(key).await.0
+    }
+
+    /// Runs a turn: its begin and its end are commits of this process.
+    async fn turn(&self, key: &ThreadKey, run: &str) -> Prompt {
+        let (prompt, merged) = self.plan(key).await;
+        let parent = merged.parent_id.clone();
+        let begun = self.store.begin_run(begin(key, run, merged)).await.expect("it begins");
+        self.cache.apply(key, &begun.thread, &begun.links);
+        let said = NewNode {
+            origin: NodeOrigin::Run,
+            ..NewNode::user(parent, Message::assistant(format!("answer of {run}")))
+        };
+        let ended = self.store.end_run(end(key, run, vec![said])).await.expect("it ends");
+        self.cache.apply(key, &ended.thread, &ended.links);
+        prompt
+    }
+
+    async fn erase(&self, key: &ThreadKey, node: &NodeId) {
+        self.store.erase_node(key, node).await.expect("it is erased");
+        self.cache.remove(key);
+    }
+
+    async fn delete(&self, key: &ThreadKey) {
+        self.store.delete(key).await.expect("it is deleted");
+        self.cache.remove(key);
+    }
+
+    fn has(&self, key: &ThreadKey) -> bool {
+        self.cache.lock().threads.get(&key.company, &table_key(key)).is_some()
+    }
+}
+
+fn begin(key: &ThreadKey, run: &str, merged: Merged) -> BeginRun {
+    BeginRun {
+        key: key.clone(),
+        agent_id: "gardener".into(),
+        run_id: run.into(),
+        continues: None,
+        decisions: Vec::new(),
+        trigger: RunTrigger::default(),
+        nodes: merged.nodes,
+        parent_id: merged.parent_id,
+        new_thread: NewThread::default(),
+        retention: None,
+        order: Default::default(),
+        expected_version: None,
+        on_disconnect: OnDisconnect::default(),
+        grace_ms: None,
+        context: Default::default(),
+        backend: None,
+        request_sha256: None,
+        lease: lease(),
+        now: now(),
+    }
+}
+
+fn end(key: &ThreadKey, run: &str, nodes: Vec<NewNode>) -> EndRun {
+    EndRun {
+        owner: key.thread_owner(),
+        run_id: run.into(),
+        process: lease().process,
+        nodes,
+        ending: RunEnding::default(),
+        log: LogEnd::default(),
+        context: None,
+        request_sha256: None,
+        backend: None,
+        record: RunRecord::default(),
+        now: now(),
+    }
+}
+
+async fn create(store: &MemoryConversations, key: &ThreadKey, texts: &[&str]) {
+    let nodes = import_nodes(None, texts.iter().map(|text| Message::user(*text)).collect());
+    let create = CreateThread {
+        key: key.clone(),
+        agent_id: "gardener".into(),
+        new: NewThread::default(),
+        retention: None,
+        nodes,
+        now: now(),
+    };
+    store.create(create).await.expect("it is created");
+}
+
+/// Returns the nodes of a thread.
+async fn nodes(store: &MemoryConversations, key: &ThreadKey) -> Vec<NodeLink> {
+    store.links(key).await.expect("links").map(|found| found.links).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_alone() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    assert_eq!(process.prompt(&key()).await, read(&["a", "b"]));
+    assert_eq!(process.turn(&key(), "r1").await, cached(&["a", "b"]));
+    // The commits of the process have changed the version twice.
+    assert_eq!(process.turn(&key(), "r2").await, cached(&["a", "b", NEXT, "answer of r1"]));
+    let third = process.prompt(&key()).await;
+    assert_eq!(third, cached(&["a", "b", NEXT, "answer of r1", NEXT, "answer of r2"]));
+    let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
+    assert_eq!(loaded.links(), nodes(&store, &key()).await, "as the store has them");
+    let seqs: Vec<u32> = (0..6).collect();
+    let contents = loaded.contents(&store, &key(), &seqs).await.expect("contents");
+    assert_eq!(contents, store.contents(&key(), &seqs).await.expect("contents"));
+}
+
+#[tokio::test]
+async fn an_erased_message_is_gone_whichever_process_erases_it() {
+    for is_own in [true, false] {
+        let store = MemoryConversations::default();
+        create(&store, &key(), &["secret", "b"]).await;
+        let (process, other) = (Process::new(&store), Process::new(&store));
+        process.prompt(&key()).await;
+        other.prompt(&key()).await;
+        let node = nodes(&store, &key()).await.remove(0).id;
+        let erasing = if is_own { &process } else { &other };
+        erasing.erase(&key(), &node).await;
+        assert_eq!(process.has(&key()), !is_own, "an own erasure drops it at once");
+        assert_eq!(process.prompt(&key()).await, read(&["b"]));
+        assert_eq!(other.prompt(&key()).await, read(&["b"]));
+        assert_eq!(process.prompt(&key()).await, cached(&["b"]));
+    }
+}
+
+#[tokio::test]
+async fn changes_by_another_process_are_seen() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let (process, other) = (Process::new(&store), Process::new(&store));
+    process.prompt(&key()).await;
+    other.turn(&key(), "r").await;
+    assert_eq!(process.prompt(&key()).await, read(&["a", "b", NEXT, "answer of r"]));
+    // A second branch, which becomes the head, and the first one again.
+    let first = nodes(&store, &key()).await[0].id.clone();
+    let branch = NewNode::user(Some(first), Message::user("c"));
+    store.append(&key(), vec![branch], now()).await.expect("it is appended");
+    assert_eq!(process.prompt(&key()).await, read(&["a", "c"]));
+    let second = nodes(&store, &key()).await[1].id.clone();
+    let patch = ThreadPatch { head: Some(second), ..ThreadPatch::default() };
+    store.patch(&key(), patch, now()).await.expect("the head moves");
+    assert_eq!(process.prompt(&key()).await, read(&["a", "b", NEXT, "answer of r"]));
+}
+
+#[tokio::test]
+async fn a_thread_that_is_created_again_has_nothing_of_the_first() {
+    let store = MemoryConversations::default();
+    let (process, other) = (Process::new(&store), Process::new(&store));
+    // Time, version and number of messages are the same each time.
+    for text in ["a", "b", "c"] {
+        create(&store, &key(), &[text]).await;
+        assert_eq!(process.prompt(&key()).await, read(&[text]));
+        assert_eq!(other.prompt(&key()).await, read(&[text]));
+        match text {
+            "a" => other.delete(&key()).await,
+            // As retention does.
+            _ => {
+                let owner = key().thread_owner();
+                let deleted = store.delete_many(&owner, &DeleteFilter::default()).await.expect("deleted");
+                assert_eq!(deleted.deleted, 1);
+                other.cache.remove_owner(&owner);
+            }
+        }
+        assert!(process.has(&key()) && !other.has(&key()), "{text}");
+    }
+    assert_eq!(process.prompt(&key()).await, read(&[]));
+    assert!(!process.has(&key()), "a deleted thread is dropped when it is found to be");
+}
+
+#[tokio::test]
+async fn a_commit_after_that_of_another_process_is_not_applied() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["secret", "b"]).await;
+    let (process, other) = (Process::new(&store), Process::new(&store));
+    let (_, merged) = process.plan(&key()).await;
+    let node = nodes(&store, &key()).await.remove(0).id;
+    other.erase(&key(), &node).await;
+    let begun = store.begin_run(begin(&key(), "r", merged)).await.expect("it begins");
+    process.cache.apply(&key(), &begun.thread, &begun.links);
+    assert!(!process.has(&key()));
+    assert_eq!(process.prompt(&key()).await, read(&["b", NEXT]));
+}
+
+#[tokio::test]
+async fn a_thread_that_is_loaded_while_it_is_removed_is_not_kept() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["secret"]).await;
+    let process = Process::new(&store);
+    for _ in 0..2 {
+        // At first from the store, then from the cache.
+        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        process.cache.remove(&key());
+        process.cache.keep(&key(), loaded);
+        assert!(!process.has(&key()));
+        process.prompt(&key()).await;
+        assert!(process.has(&key()));
+    }
+}
+
+#[tokio::test]
+async fn nodes_of_another_version_than_the_row_are_not_kept() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a"]).await;
+    let before = store.thread(&key()).await.expect("it reads").expect("a thread");
+    store.append(&key(), vec![NewNode::user(None, Message::user("b"))], now()).await.expect("appended");
+    let found = store.links(&key()).await.expect("links").expect("a thread");
+    let process = Process::new(&store);
+    let torn = ThreadLinks { thread: before, links: found.links.clone() };
+    process.cache.keep(&key(), LoadedThread::new(torn, 0));
+    assert!(!process.has(&key()));
+    process.cache.keep(&key(), LoadedThread::new(found, 0));
+    assert!(process.has(&key()));
+}
+
+#[tokio::test]
+async fn forks_owners_and_companies_are_apart() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    process.prompt(&key()).await;
+    let at = Some(nodes(&store, &key()).await[0].id.clone());
+    let fork = ForkThread { key: key(), at, id: "fork".into(), agent_id: None, title: None, now: now() };
+    store.fork(fork).await.expect("it is forked");
+    let fork = ThreadKey { id: "fork".into(), ..key() };
+    assert_eq!(process.prompt(&fork).await, read(&["a"]));
+    for other in [ThreadKey::new("acme", "bob", "t"), ThreadKey::new("other", "ada", "t")] {
+        assert_eq!(process.prompt(&other).await, read(&[]));
+        create(&store, &other, &["c"]).await;
+        assert_eq!(process.prompt(&other).await, read(&["c"]));
+        process.cache.remove_owner(&other.thread_owner());
+        assert!(!process.has(&other));
+    }
+    assert_eq!(process.prompt(&key()).await, cached(&["a", "b"]));
+    assert_eq!(process.prompt(&fork).await, cached(&["a"]));
+}
+
+#[tokio::test]
+async fn a_company_fills_its_share_and_no_more() {
+    let store = MemoryConversations::default();
+    let own = |n: usize| ThreadKey::new("acme", "ada", n.to_string());
+    let other = ThreadKey::new("other", "eve", "t");
+    let text = "x".repeat(10_000);
+    create(&store, &other, &[&text]).await;
+    // Room for five threads of one message, of which a company may have three.
+    let limits = CompanyTableLimits { total: 60_000, per_company: 36_000 };
+    let process = Process { store: &store, cache: ThreadCache::with_limits(limits) };
+    process.prompt(&other).await;
+    for n in 0..10 {
+        create(&store, &own(n), &[&text]).await;
+        process.prompt(&own(n)).await;
+    }
+    let kept: Vec<usize> = (0..10).filter(|n| process.has(&own(*n))).collect();
+    assert_eq!(kept, [7, 8, 9], "the least recently used ones make room");
+    assert_eq!(process.prompt(&other).await, cached(&[&text]));
+    // A thread that exceeds the share takes the place of no other one.
+    create(&store, &own(10), &[&text, &text, &text, &text]).await;
+    process.prompt(&own(10)).await;
+    assert!(!process.has(&own(10)) && process.has(&own(9)));
+    // One that grows makes the others give way.
+    process.prompt(&own(7)).await;
+    let long = NewNode::user(None, Message::user(text.repeat(2)));
+    store.append(&own(7), vec![long], now()).await.expect("appended");
+    process.prompt(&own(7)).await;
+    assert!(process.has(&own(7)) && !process.has(&own(8)));
+}
+
+/// A change of the thread by one of two processes, with the number of the node that it concerns.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Turn,
+    Append(usize),
+    Erase(usize),
+    EraseWhileLoaded(usize),
+    MoveHead(usize),
+    Delete,
+    Create,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        Just(Change::Turn),
+        (0..8_usize).prop_map(Change::Append),
+        (0..8_usize).prop_map(Change::Erase),
+        (0..8_usize).prop_map(Change::EraseWhileLoaded),
+        (0..8_usize).prop_map(Change::MoveHead),
+        Just(Change::Delete),
+        Just(Change::Create),
+    ]
+}
+
+async fn apply(process: &Process<'_>, change: Change, step: usize) {
+    let (store, key) = (process.store, key());
+    let nodes = nodes(store, &key).await;
+    let chosen = |n: usize| nodes.get(n % nodes.len().max(1)).map(|link| link.id.clone());
+    match change {
+        Change::Turn => drop(process.turn(&key, &format!("r{step}")).await),
+        Change::Append(n) => {
+            let node = NewNode::user(chosen(n), Message::user(format!("appended in {step}")));
+            // The thread may not exist.
+            let _ = store.append(&key, vec![node], now()).await;
+        }
+        Change::Erase(n) => {
+            if let Some(node) = chosen(n) {
+                process.erase(&key, &node).await;
+            }
+        }
+        Change::EraseWhileLoaded(n) => {
+            let loaded = process.cache.load(store, &key).await.expect("it loads");
+            if let Some(node) = chosen(n) {
+                process.erase(&key, &node).await;
+            }
+            process.cache.keep(&key, loaded);
+        }
+        Change::MoveHead(n) => {
+            let patch = ThreadPatch { head: chosen(n), ..ThreadPatch::default() };
+            let _ = store.patch(&key, patch, now()).await;
+        }
+        Change::Delete => process.delete(&key).await,
+        Change::Create if nodes.is_empty() => {
+            process.delete(&key).await;
+            create(store, &key, &[&format!("created in {step}")]).await;
+        }
+        Change::Create => {}
+    }
+}
+
+/// Two processes change a thread in any order, at the same time of the clock. After each change, both prompts are those of a
+/// process without a cache.
+async fn check(changes: Vec<(bool, Change)>) {
+    let store = MemoryConversations::default();
+    let processes = [Process::new(&store), Process::new(&store)];
+    for (step, (is_second, change)) in changes.into_iter().enumerate() {
+        apply(&processes[usize::from(is_second)], change, step).await;
+        let expected = Process::new(&store).prompt(&key()).await.texts;
+        for process in &processes {
+            assert_eq!(process.prompt(&key()).await.texts, expected, "after {change:?} in {step}");
+        }
+        let links = nodes(&store, &key()).await;
+        let erased = links.iter().filter(|link| link.status == NodeStatus::Deleted).count();
+        assert!(expected.len() <= links.len() - erased + 1);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_prompt_is_that_of_a_process_without_a_cache(changes in vec((any::<bool>(), change()), 1..40)) {
+        check(changes).now_or_never().expect("the store in memory never waits");
+    }
+}
