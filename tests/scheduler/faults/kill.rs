@@ -7,6 +7,7 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use super::TestDatabase;
 use super::load::JobLoad;
 use crate::support::process::SchedulerProcess;
+use crate::support::random::Random;
 use crate::support::sink::WebhookReceiver;
 use crate::support::{env_number, report};
 
@@ -36,10 +37,10 @@ async fn run_kill_rounds(place: &TestDatabase) {
     let start = || SchedulerProcess::start(&url, &callback, &[]);
     let mut scheduler = start().await;
     let load = JobLoad::start(&scheduler).await;
-    let mut longest = Duration::ZERO;
+    let (mut random, mut longest) = (Random::with_seed(1), Duration::ZERO);
     for round in 0..rounds {
         // Spreads the kills over the scheduler's work.
-        load.wait_for_progress(&sink, 1 + pseudo_random(round.into()) % 90).await;
+        load.wait_for_progress(&sink, 1 + random.below(90) as usize).await;
         scheduler.kill().await;
         if round % 3 == 2 {
             // A second kill right after the start, before the scheduler is healthy.
@@ -54,9 +55,4 @@ async fn run_kill_rounds(place: &TestDatabase) {
     assert!(made >= rounds as usize, "the kills come while it works: {made} jobs");
     report(&format!("{rounds} kills, {made} jobs; the scheduler was back after {longest:?} at most"));
     scheduler.kill().await;
-}
-
-/// Returns a reproducible pseudo-random number of 24 bits.
-fn pseudo_random(round: u64) -> usize {
-    usize::try_from(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).expect("24 bits")
 }
