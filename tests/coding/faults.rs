@@ -9,14 +9,16 @@ use super::installation::{
     InstallationSettings, MODEL, RUNTIME_SECRET, open, open_over, question, workspace, workspace_of_models,
 };
 use super::{hello, refusal};
-use crate::responses::faults::{self, FaultCase, HEADER_TIMEOUT_MS, IDLE_TIMEOUT_MS, Place};
+use crate::responses::faults::{self, FaultCase, Place};
 use crate::support::issuer::IssuerRoute;
 use crate::support::responses_vendor::{
     self, OutputItem, Reply, ResponsesVendor, completed, created, item_events, text_delta,
 };
 use crate::support::server::{self, session_token};
-use crate::support::vendor::{Step, chunk, event, json_response, last_chunk, stream_head};
-use crate::support::{expect_problem, parse_run, report, text_of};
+use crate::support::vendor::{
+    LONG_TIMEOUTS, SHORT_TIMEOUTS, Step, chunk, event, json_response, last_chunk, stream_head,
+};
+use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, report, text_of};
 
 /// Returns the code of a case whose call passes through the runtime with a user's token.
 fn code_by_subscription(case: &FaultCase<'_>) -> Option<&'static str> {
@@ -37,16 +39,20 @@ async fn every_fault_behind_the_runtime_ends_the_run_once() {
     let models: Vec<String> =
         faults::cases(&faults, &ResponsesVendor::start().await).into_iter().map(|case| case.model).collect();
     let models: Vec<&str> = models.iter().map(String::as_str).collect();
-    let time_outs = [("RESPONSE_HEADER_TIMEOUT_MS", HEADER_TIMEOUT_MS), ("STREAM_IDLE_MS", IDLE_TIMEOUT_MS)];
-    let settings =
-        InstallationSettings { app: &time_outs[1..], runtime: &time_outs[..1], ..Default::default() };
-    let all = open_over(server::stores(&workspace_of_models(&models)).await, settings).await;
-    let cases = faults::cases(&faults, &all.vendor);
-    all.sign_in("u1").await;
-    faults::check_cases(&all.app, &cases, code_by_subscription).await;
-    all.assert_no_complaints();
     // A rejected token is replaced once, and no other fault refreshes.
-    assert_eq!(all.issuer.calls(IssuerRoute::Refresh), 1);
+    for (time_outs, waits, refreshes) in [(LONG_TIMEOUTS, false, 1), (SHORT_TIMEOUTS, true, 0)] {
+        // The runtime waits for the head of a response, and the application for the events of a stream.
+        let settings =
+            InstallationSettings { app: &time_outs[1..], runtime: &time_outs[..1], ..Default::default() };
+        let all = open_over(server::stores(&workspace_of_models(&models)).await, settings).await;
+        let mut cases = faults::cases(&faults, &all.vendor);
+        cases.retain(|case| case.waits() == waits);
+        assert!(!cases.is_empty(), "waits: {waits}");
+        all.sign_in("u1").await;
+        faults::check_cases(|_| &all.app, &cases, code_by_subscription).await;
+        all.assert_no_complaints();
+        assert_eq!(all.issuer.calls(IssuerRoute::Refresh), refreshes);
+    }
 }
 
 #[tokio::test]
@@ -58,7 +64,8 @@ async fn a_client_that_leaves_ends_the_call_behind_the_runtime() {
     let mut body = response.bytes_stream();
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("\"par\"") {
-        seen.extend(body.next().await.expect("more of the answer").expect("bytes"));
+        let part = tokio::time::timeout(TEST_TIMEOUT, body.next()).await.expect("the text arrives in time");
+        seen.extend(part.expect("more of the answer").expect("bytes"));
     }
     let left = Instant::now();
     drop(body);
@@ -149,10 +156,10 @@ async fn a_usage_limit_is_told_with_its_time_and_the_vendor_is_called_once() {
 
 #[tokio::test]
 async fn a_model_that_falls_silent_ends_the_run_in_time() {
-    let idle = [("STREAM_IDLE_MS", "1000")];
+    let idle = [("STREAM_IDLE_MS", "2500")];
     for settings in [
         InstallationSettings { app: &idle, ..Default::default() },
-        InstallationSettings { runtime: &[("CODING_STREAM_IDLE_MS", "1000")], ..Default::default() },
+        InstallationSettings { runtime: &[("CODING_STREAM_IDLE_MS", "2500")], ..Default::default() },
     ] {
         let code = if settings.app.is_empty() { "STREAM_TRUNCATED" } else { "BACKEND_TIMEOUT" };
         let all = open_over(server::stores(&workspace()).await, settings).await;

@@ -12,9 +12,10 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use self::fixture::{Installation, Replica, RunOutcome, User, in_order};
-use self::issuer::{MAX_LATENCY, Random, Reuse, TokenFamily};
+use self::issuer::{MAX_LATENCY, Reuse, TokenFamily};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
+use crate::support::random::Random;
 use crate::support::{TEST_TIMEOUT, env_number, report};
 
 /// Environment variables with the number of rounds of a test.
@@ -109,7 +110,7 @@ async fn start_refreshes(
 ) -> JoinSet<(usize, RunOutcome)> {
     let arrived = replica.endpoint.refreshes();
     let runs = installation.start_runs(replica, users, SPREAD, random);
-    replica.endpoint.wait_for_refreshes(arrived + random.below(users.len() as u32) as usize).await;
+    replica.endpoint.wait_for_refreshes(arrived + random.below(users.len() as u64) as usize).await;
     tokio::time::sleep(random.up_to(2 * MAX_LATENCY)).await;
     runs
 }
@@ -166,7 +167,7 @@ async fn killed_processes_lose_no_sign_in_over_postgres() {
 /// the store have to sign in again.
 async fn kill_processes(place: Place, rounds: usize) {
     let mut installation = Installation::open(place).await;
-    let (mut users, mut random) = (Vec::new(), Random(1));
+    let (mut users, mut random) = (Vec::new(), Random::with_seed(1));
     let mut replicas = [installation.start().await, installation.start().await];
     let mut reached = BTreeMap::<RefreshPhase, usize>::new();
     let mut longest = Duration::ZERO;
@@ -221,7 +222,7 @@ async fn stopped_processes_overwrite_nothing_over_postgres() {
 /// after the end of the leases, and continues the first one.
 async fn stop_processes(place: Place, rounds: usize) {
     let mut installation = Installation::open(place).await;
-    let (mut users, mut random) = (Vec::new(), Random(2));
+    let (mut users, mut random) = (Vec::new(), Random::with_seed(2));
     let (stopped, other) = (installation.start().await, installation.start().await);
     let mut reached = BTreeMap::<RefreshPhase, usize>::new();
     let mut blocked_rounds = 0;
@@ -343,7 +344,7 @@ async fn three_processes_refresh_once_at_expiry_over_postgres() {
 /// Lets the tokens of one user expire in each round, and runs that user many times at each of three processes.
 async fn refresh_at_expiry(place: Place, rounds: usize) {
     let mut installation = Installation::open(place).await;
-    let (mut users, mut random) = (Vec::new(), Random(3));
+    let (mut users, mut random) = (Vec::new(), Random::with_seed(3));
     installation.fill(&mut users, 1).await;
     let replicas = [installation.start().await, installation.start().await, installation.start().await];
     let crowd = vec![users[0].clone(); CROWD];

@@ -1,9 +1,9 @@
 //! Repeated `kill -9` of processes while documents are uploaded and their texts extracted.
 
 use std::collections::HashMap;
-use std::io::Write as _;
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_platform::records::{Collection, ListQuery};
@@ -17,12 +17,13 @@ use tokio::task::JoinSet;
 
 use crate::support::cluster::Cluster;
 use crate::support::process::AppProcess;
+use crate::support::random::Random;
 use crate::support::server::{app_config, session_token};
-use crate::support::{client, env_number, free_port, poll_until};
+use crate::support::{client, env_number, poll_until, report};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "DOCUMENT_KILL_ROUNDS";
-const DEFAULT_ROUNDS: u64 = 4;
+const DEFAULT_ROUNDS: usize = 4;
 const CLIENTS: usize = 2;
 /// Number of documents of a client, which it uploads in turn.
 const DOCUMENTS: usize = 6;
@@ -32,7 +33,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const CLIENT_PAUSE: Duration = Duration::from_millis(5);
 /// Number of acknowledged uploads between two kills, and the time by which kills are spread over the work.
 const UPLOADS_PER_ROUND: u64 = 4;
-const KILL_SPREAD_MS: u64 = 60;
+const KILL_SPREAD: Duration = Duration::from_millis(60);
 /// Sizes of the stored pieces.
 const ORIGINAL_PIECE_BYTES: usize = 512 * 1024;
 const TEXT_PIECE_BYTES: usize = 256 * 1024;
@@ -46,10 +47,19 @@ fn text(id: &str, upload: usize) -> String {
 
 /// State that the clients share.
 struct Shared {
-    ports: Vec<u16>,
+    /// Address of each process, of which the next one has another.
+    addresses: Mutex<Vec<SocketAddr>>,
     next: AtomicUsize,
     acknowledged: AtomicUsize,
     is_over: AtomicBool,
+}
+
+impl Shared {
+    /// Returns the address of one process after the other.
+    fn next_address(&self) -> SocketAddr {
+        let addresses = self.addresses.lock().expect("unpoisoned");
+        addresses[self.next.fetch_add(1, Ordering::Relaxed) % addresses.len()]
+    }
 }
 
 /// Uploads documents until the end, each until it is acknowledged. Returns the last acknowledged upload of each.
@@ -61,9 +71,7 @@ async fn run_client(shared: Arc<Shared>, number: usize) -> HashMap<String, usize
             if shared.is_over.load(Ordering::Relaxed) {
                 return last;
             }
-            let turn = shared.next.fetch_add(1, Ordering::Relaxed);
-            let port = shared.ports[turn % shared.ports.len()];
-            let url = format!("http://127.0.0.1:{port}/api/documents/{id}/content");
+            let url = format!("http://{}/api/documents/{id}/content", shared.next_address());
             let request = client.put(url).bearer_auth(&token).header("content-type", "text/plain");
             let sent = request.timeout(CLIENT_TIMEOUT).body(text(&id, upload)).send().await;
             match sent.map(|response| response.status().as_u16()) {
@@ -79,8 +87,8 @@ async fn run_client(shared: Arc<Shared>, number: usize) -> HashMap<String, usize
     last
 }
 
-async fn start(url: &str, port: u16) -> AppProcess {
-    AppProcess::start(url, port, &[("CHANGES_PER_MINUTE", "1000000")]).await
+async fn start(url: &str) -> AppProcess {
+    AppProcess::start(url, 0, &[("CHANGES_PER_MINUTE", "1000000")]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,26 +105,28 @@ async fn kills_leave_no_half_document_on_postgres() {
 
 async fn run_kill_rounds(url: &str, processes: usize) {
     let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
-    let ports: Vec<u16> = (0..processes).map(|_| free_port()).collect();
+    let mut random = Random::with_seed(1);
     let mut running = Vec::new();
-    for port in &ports {
-        running.push(start(url, *port).await);
+    for _ in 0..processes {
+        running.push(start(url).await);
     }
+    let addresses = Mutex::new(running.iter().map(|process| process.address).collect());
     let (next, acknowledged, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-    let shared = Arc::new(Shared { ports, next, acknowledged, is_over });
+    let shared = Arc::new(Shared { addresses, next, acknowledged, is_over });
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         clients.spawn(run_client(shared.clone(), number));
     }
     for round in 0..rounds {
         let count = || shared.acknowledged.load(Ordering::Relaxed);
-        let goal = count() + 1 + pseudo_random(round, UPLOADS_PER_ROUND);
+        let goal = count() + 1 + random.below(UPLOADS_PER_ROUND) as usize;
         poll_until(async || count(), |count| *count >= goal).await;
         // The moment of a kill, within the work on an upload.
-        let moment = pseudo_random(round + rounds, KILL_SPREAD_MS);
-        tokio::time::sleep(Duration::from_millis(moment as u64)).await;
+        tokio::time::sleep(random.up_to(KILL_SPREAD)).await;
+        let place = round % processes;
         running.remove(0).kill().await;
-        running.push(start(url, shared.ports[usize::try_from(round).expect("few") % processes]).await);
+        running.push(start(url).await);
+        shared.addresses.lock().expect("unpoisoned")[place] = running[processes - 1].address;
     }
     shared.is_over.store(true, Ordering::Relaxed);
     let mut last = HashMap::new();
@@ -126,7 +136,7 @@ async fn run_kill_rounds(url: &str, processes: usize) {
     let config = app_config(&[("DATABASE_URL", url)]);
     // PostgreSQL serves both at once; a file has one process.
     if processes == 1 {
-        wait_for_extractions(&shared).await;
+        wait_for_extractions(running[0].address).await;
         drop(running);
     }
     let stores = Stores::open(&config).await.expect("it opens");
@@ -145,14 +155,14 @@ async fn run_kill_rounds(url: &str, processes: usize) {
     assert!(last.is_empty(), "acknowledged uploads are lost: {last:?}");
     check_leftovers(&stores).await;
     let acknowledged = shared.acknowledged.load(Ordering::Relaxed);
-    let _ = writeln!(std::io::stderr(), "{rounds} kills, {acknowledged} uploads of {count} documents");
+    report(&format!("{rounds} kills, {acknowledged} uploads of {count} documents"));
 }
 
 /// Waits until the process has no document left to extract.
-async fn wait_for_extractions(shared: &Shared) {
+async fn wait_for_extractions(address: SocketAddr) {
     let (client, token) = (client(), session_token("u1", "c1"));
     let look = async || {
-        let url = format!("http://127.0.0.1:{}/api/documents?limit=200", shared.ports[0]);
+        let url = format!("http://{address}/api/documents?limit=200");
         let response = client.get(url).bearer_auth(&token).send().await.expect("it answers");
         response.json::<serde_json::Value>().await.expect("JSON")
     };
@@ -210,10 +220,4 @@ async fn check_leftovers(stores: &Stores) {
     let tasks: Vec<_> =
         tasks.into_iter().filter(|tasks| tasks.path().starts_with("documentIngestions/")).collect();
     assert_eq!(tasks, [], "no task is left");
-}
-
-/// Returns a reproducible pseudo-random number below `limit`.
-fn pseudo_random(seed: u64, limit: u64) -> usize {
-    let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    usize::try_from(mixed % limit).expect("a small number")
 }

@@ -1,8 +1,14 @@
 //! Misbehaving vendors of an agent with a fallback: a fault before the first content, or before the end of an answer that is
 //! delivered whole, is answered by the next model; a later one ends the run as without a fallback.
 
+use std::time::Duration;
+
 use super::*;
 use crate::support::vendor::{Step, answer, delta, finish, json_response, stream_head, tool_calls};
+
+/// Time-outs of an application whose agents have fallbacks, for the faults that a time-out must end.
+pub(super) const SHORT_TIMEOUTS_WITH_FALLBACK: [(&str, &str); 3] =
+    [("FIRST_CONTENT_MS", "2500"), SHORT_TIMEOUTS[0], SHORT_TIMEOUTS[1]];
 
 /// Asks for the faults side by side, and fails with all answers that are not as expected.
 pub(super) async fn expect_each(
@@ -88,22 +94,19 @@ async fn every_fault_before_content_is_answered_by_the_fallback() {
     let models: Vec<_> = faults.iter().map(|fault| (fault.name, base(fault))).collect();
     let fallback = json!({"provider": "openai", "model": HEALTHY_MODEL, "baseUrl": healthy.base_url(),
         "apiKey": "other-key"});
-    let header_timeout = HEADER_TIMEOUT.as_millis().to_string();
-    let idle_timeout = IDLE_TIMEOUT.as_millis().to_string();
-    let settings = [
-        ("RESPONSE_HEADER_TIMEOUT_MS", header_timeout.as_str()),
-        ("STREAM_IDLE_MS", idle_timeout.as_str()),
-        ("TOOL_ROUNDS", "3"),
-        ("FIRST_CONTENT_MS", "400"),
-    ];
-    let app = server::app(&agents(&models, &fallback), &settings).await;
+    let start = async |settings: &[(&str, &str)]| {
+        let settings = [&[("TOOL_ROUNDS", "3")], settings].concat();
+        server::app(&agents(&models, &fallback), &settings).await
+    };
+    let (patient, impatient) = (start(&LONG_TIMEOUTS).await, start(&SHORT_TIMEOUTS_WITH_FALLBACK).await);
     let (client, session) = (client(), server::session_token("u1", "c1"));
     for format in FORMATS {
-        let url = app.url(&format!("/api/agent/chat?format={format}"));
         let ask = async |fault: &Fault| {
             vendor.on(fault.name, fault.script.clone());
+            let app = if fault.waits { &impatient } else { &patient };
+            let url = app.url(&format!("/api/agent/chat?format={format}"));
             let body = json!({"agentId": fault.name, "message": "hello", "todoListId": "l1"});
-            let request = client.post(&url).bearer_auth(&session).json(&body);
+            let request = client.post(url).bearer_auth(&session).json(&body);
             let answer = tokio::time::timeout(CASE_TIMEOUT, ClientResponse::read(request)).await;
             let answer = answer.map_err(|_| "it hangs".to_owned())?;
             check_answer(&answer, fault, format).map_err(|what| format!("{what}: {}", answer.body))

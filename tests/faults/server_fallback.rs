@@ -1,7 +1,9 @@
 //! Misbehaving runtimes of an agent with a fallback: a fault before the run's first event is answered by the next
 //! runtime, a later one ends the run as without a fallback.
 
-use super::fallback::{expect_each, expect_failed_attempts, expect_repetition_and_fallback};
+use super::fallback::{
+    SHORT_TIMEOUTS_WITH_FALLBACK, expect_each, expect_failed_attempts, expect_repetition_and_fallback,
+};
 use super::table::runtime::{answer, faults, problem};
 use super::*;
 
@@ -33,18 +35,19 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
     let faults = faults();
     let url = |fault: &Fault| if fault.absent { absent_url.clone() } else { vendor.ollama_url() };
     let models: Vec<_> = faults.iter().map(|fault| (fault.name, url(fault))).collect();
-    let header_timeout = HEADER_TIMEOUT.as_millis().to_string();
-    let settings = [("RESPONSE_HEADER_TIMEOUT_MS", header_timeout.as_str()), ("FIRST_CONTENT_MS", "400")];
     let (client, session) = (client(), server::session_token("u1", "c1"));
     for (in_content, format) in [false, true, false, true].into_iter().zip(FORMATS) {
         // Each has circuits of its own.
-        let app = server::app(&agents(&models, &healthy, in_content), &settings).await;
-        let url = app.url(&format!("/api/agent/chat?format={format}"));
+        let workspace = agents(&models, &healthy, in_content);
+        let patient = server::app(&workspace, &LONG_TIMEOUTS).await;
+        let impatient = server::app(&workspace, &SHORT_TIMEOUTS_WITH_FALLBACK).await;
         let before = vendor.received().len();
         let ask = async |fault: &Fault| {
             vendor.on(fault.name, fault.script.clone());
+            let app = if fault.waits { &impatient } else { &patient };
+            let url = app.url(&format!("/api/agent/chat?format={format}"));
             let body = json!({"agentId": fault.name, "message": "hello"});
-            let request = client.post(&url).bearer_auth(&session).json(&body);
+            let request = client.post(url).bearer_auth(&session).json(&body);
             let answer = tokio::time::timeout(CASE_TIMEOUT, ClientResponse::read(request)).await;
             let answer = answer.map_err(|_| "it hangs".to_owned())?;
             let checked = answer.run_case(fault, format, Topology::App);

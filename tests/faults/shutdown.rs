@@ -70,7 +70,6 @@ async fn runs_end_with_an_error(way: Topology, drain_ms: &str, stop: impl FnOnce
             content_type: String::new(),
             retry_after: None,
             body,
-            ended: Instant::now(),
         };
         let summary = answer.parse(format).unwrap_or_else(|what| panic!("{format}: {what}\n{}", answer.body));
         // The AI SDK's error chunk has no code.

@@ -13,17 +13,13 @@ use crate::support::responses_vendor::{
     OutputItem, Reply, ResponsesVendor, arguments_delta, completed, created, item_events, text_delta,
 };
 use crate::support::server::Server;
-use crate::support::vendor::{Step, chunk, event, json_response, last_chunk, stream_head};
-use crate::support::{parse_run, report, text_of};
+use crate::support::vendor::{
+    CASE_TIMEOUT, LONG_TIMEOUTS, SHORT_TIMEOUTS, Step, chunk, event, json_response, last_chunk, stream_head,
+};
+use crate::support::{TEST_TIMEOUT, parse_run, report, text_of};
 
-/// Response header time-out of the application (`RESPONSE_HEADER_TIMEOUT_MS`).
-pub(crate) const HEADER_TIMEOUT_MS: &str = "1000";
-/// Stream idle time-out of the application (`STREAM_IDLE_MS`).
-pub(crate) const IDLE_TIMEOUT_MS: &str = "1100";
 /// Number of cases that run concurrently.
 const MAX_CONCURRENT_CASES: usize = 8;
-/// Time limit for one case, after which it counts as hanging.
-const CASE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Place at which a fault occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,6 +187,11 @@ impl FaultCase<'_> {
     pub(crate) fn code(&self) -> Option<&'static str> {
         if self.place == Place::Head { Some(self.fault.head_code) } else { self.fault.code }
     }
+
+    /// Returns true if a time-out must expire before the run ends.
+    pub(crate) fn waits(&self) -> bool {
+        self.code() == Some("BACKEND_TIMEOUT")
+    }
 }
 
 /// Returns each fault at each of its places, and sets the vendor's replies.
@@ -207,9 +208,10 @@ pub(crate) fn cases<'f>(faults: &'f [Fault], vendor: &ResponsesVendor) -> Vec<Fa
     cases
 }
 
-/// Runs all cases as user `u1`, and panics with those that do not end with the code that `expected` returns.
-pub(crate) async fn check_cases(
-    app: &Server,
+/// Runs all cases as user `u1`, each at the application that `app` returns for it, and panics with those that do not end with
+/// the code that `expected` returns.
+pub(crate) async fn check_cases<'a>(
+    app: impl Fn(&FaultCase<'_>) -> &'a Server,
     cases: &[FaultCase<'_>],
     expected: impl Fn(&FaultCase<'_>) -> Option<&'static str>,
 ) {
@@ -217,8 +219,8 @@ pub(crate) async fn check_cases(
     let wrong: Vec<String> = stream::iter(cases)
         .map(async |case| {
             let (code, begun) = (expected(case), Instant::now());
-            let checked = tokio::time::timeout(CASE_TIMEOUT, check(app, case, code)).await;
-            if code != Some("BACKEND_TIMEOUT") {
+            let checked = tokio::time::timeout(CASE_TIMEOUT, check(app(case), case, code)).await;
+            if !case.waits() {
                 let mut slowest = slowest.lock().expect("unpoisoned");
                 *slowest = slowest.max(begun.elapsed());
             }
@@ -238,9 +240,10 @@ async fn every_fault_at_every_place_ends_the_run_once() {
     let (faults, vendor) = (faults(), ResponsesVendor::start().await);
     let cases = cases(&faults, &vendor);
     let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
-    let settings = [("RESPONSE_HEADER_TIMEOUT_MS", HEADER_TIMEOUT_MS), ("STREAM_IDLE_MS", IDLE_TIMEOUT_MS)];
-    let app = app(&vendor, &models, json!({}), &settings).await;
-    check_cases(&app, &cases, |case| case.code()).await;
+    let patient = app(&vendor, &models, json!({}), &LONG_TIMEOUTS).await;
+    let impatient = app(&vendor, &models, json!({}), &SHORT_TIMEOUTS).await;
+    let app = |case: &FaultCase<'_>| if case.waits() { &impatient } else { &patient };
+    check_cases(app, &cases, |case| case.code()).await;
     assert_eq!(vendor.complaints(), [""; 0]);
 }
 
@@ -277,7 +280,8 @@ async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
     let mut body = response.bytes_stream();
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("\"par\"") {
-        seen.extend(body.next().await.expect("more of the answer").expect("bytes"));
+        let part = tokio::time::timeout(TEST_TIMEOUT, body.next()).await.expect("the text arrives in time");
+        seen.extend(part.expect("more of the answer").expect("bytes"));
     }
     let left = Instant::now();
     drop(body);

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use agent_jobs::job::{JobStore, MemoryJobStore};
+use agent_jobs::job::{JobStore, MemoryJobStore, Step as JobStep, StepOutcome};
+use agent_jobs::schedule::Schedule;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::{SchedulerFixture, callback, json_of, open_over, payload};
@@ -63,14 +66,10 @@ async fn what_a_stopped_one_had_in_hand_is_picked_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_under_way_may_end_before_the_service_does() {
-    let bench = open_over(Arc::new(MemoryJobStore::default()), &[]).await;
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let bench = open_over(jobs.clone(), &[("DRAIN_MS", "600000")]).await;
     let (gate, opened) = tokio::sync::watch::channel(false);
     bench.receiver.on("slow", [vec![Step::Until(opened), json_response("200 OK", "", "{}").remove(0)]]);
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let bench = SchedulerFixture {
-        scheduler: server::scheduler(jobs.clone(), &callback(&bench.receiver), &[]).await,
-        receiver: bench.receiver,
-    };
     let id = bench.create_job(json!({"delayMs": 0}), payload("slow")).await;
     bench.receiver.wait_for_requests("slow", 1).await;
     bench.scheduler.stop();
@@ -91,9 +90,14 @@ async fn jobs_on_disk_outlive_the_service() {
     bench.receiver.on("a1", [json_response("200 OK", "", "{}")]);
     let done = bench.create_job(json!({"delayMs": 0, "idempotencyKey": "k"}), payload("a1")).await;
     let done = bench.wait_for_state(&done, "completed").await;
-    let waits = bench.create_job(json!({"delayMs": 500}), payload("a1")).await;
+    let waits = bench.create_job(json!({"delayMs": 3_600_000}), payload("a1")).await;
     bench.scheduler.stop();
     bench.scheduler.stopped().await;
+    // The hour passes while no service runs.
+    let now = Timestamp::now();
+    let due = JobStep::Reschedule(Schedule::after(now, Duration::ZERO));
+    let stepped = store().apply_step(&Default::default(), &waits.clone().into(), due, now).await;
+    assert!(matches!(stepped, Ok(StepOutcome::Applied(_))), "{stepped:?}");
 
     let scheduler = server::scheduler(store(), &callback(&bench.receiver), &[]).await;
     let bench = SchedulerFixture { scheduler, receiver: bench.receiver };

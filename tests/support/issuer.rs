@@ -228,7 +228,9 @@ impl FakeIssuer {
     /// Waits until a route has received `count` requests.
     pub async fn wait_for_calls(&self, route: IssuerRoute, count: usize) {
         let mut came = self.came.clone();
-        came.wait_for(|_| self.calls(route) >= count).await.expect("the issuer runs");
+        let waiting = came.wait_for(|_| self.calls(route) >= count);
+        let waited = tokio::time::timeout(super::TEST_TIMEOUT, waiting).await;
+        waited.expect("the requests arrive in time").expect("the issuer runs");
     }
 
     /// Returns the number of polls that came sooner than their interval, 5 s longer after each `slow_down`.

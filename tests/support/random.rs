@@ -1,7 +1,7 @@
-//! Pseudo-random numbers with a seed that the test prints.
+//! Pseudo-random numbers, with a fixed seed or with one that the test prints.
 
 use std::io::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::env_number;
 
@@ -16,6 +16,16 @@ impl Random {
         // Shown with the output of a test that fails.
         writeln!(std::io::stderr(), "{seed_env}={seed}").expect("written");
         Self(seed)
+    }
+
+    /// Creates a generator with a fixed seed.
+    pub fn with_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns a duration of up to `limit`, in whole microseconds.
+    pub fn up_to(&mut self, limit: Duration) -> Duration {
+        Duration::from_micros(self.below(limit.as_micros() as u64 + 1))
     }
 
     /// Returns a number below a limit.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::TEST_TIMEOUT;
 use super::vendor::{
     ConnectionState, ReceivedRequest, Step, event, last_chunk, perform_step, read_request, stream_head,
 };
@@ -339,7 +340,9 @@ impl ResponsesVendor {
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
         let mut came = self.came.clone();
-        came.wait_for(|_| self.received_bodies(model).len() >= count).await.expect("the vendor runs");
+        let waiting = came.wait_for(|_| self.received_bodies(model).len() >= count);
+        let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
+        waited.expect("the requests arrive in time").expect("the vendor runs");
     }
 
     /// Returns what was wrong with the requests.
@@ -350,7 +353,8 @@ impl ResponsesVendor {
     /// Waits until `count` clients have disconnected during a response.
     pub async fn wait_for_disconnects(&self, count: usize) {
         let mut left = self.left.clone();
-        left.wait_for(|left| *left >= count).await.expect("the vendor runs");
+        let waited = tokio::time::timeout(TEST_TIMEOUT, left.wait_for(|left| *left >= count)).await;
+        waited.expect("the clients leave in time").expect("the vendor runs");
     }
 }
 

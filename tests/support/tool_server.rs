@@ -107,7 +107,9 @@ impl FakeMcpServer {
 
     /// Waits until a client has disconnected during a response.
     pub async fn wait_for_disconnect(&self) {
-        self.left.clone().wait_for(|left| *left > 0).await.expect("the server runs");
+        let mut left = self.left.clone();
+        let waited = tokio::time::timeout(super::TEST_TIMEOUT, left.wait_for(|left| *left > 0)).await;
+        waited.expect("the client leaves in time").expect("the server runs");
     }
 }
 

@@ -7,17 +7,28 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::responses_vendor;
+use super::{TEST_TIMEOUT, responses_vendor};
 
 pub mod n8n;
 pub mod ollama;
+
+/// Time-outs of the service that calls the vendor, for the faults that a time-out must end. On a loaded machine, they suffice
+/// for a response that the vendor sends at once.
+pub const SHORT_TIMEOUTS: [(&str, &str); 2] =
+    [("RESPONSE_HEADER_TIMEOUT_MS", "3000"), ("STREAM_IDLE_MS", "3300")];
+/// Time-outs for all other faults, longer than [`CASE_TIMEOUT`]: a service that waits for one of them hangs.
+pub const LONG_TIMEOUTS: [(&str, &str); 2] =
+    [("RESPONSE_HEADER_TIMEOUT_MS", "600000"), ("STREAM_IDLE_MS", "600000")];
+/// Time limit for the run of one fault, after which it counts as hanging. It is also less than the default of
+/// `FIRST_CONTENT_MS`.
+pub const CASE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Path of the workflow webhook.
 const WEBHOOK_PATH: &str = "/webhook/chat";
@@ -79,7 +90,6 @@ struct VendorState {
     /// Response to the body of a request without a script.
     fallback: Option<Fallback>,
     connections: usize,
-    acted: HashMap<String, Instant>,
 }
 
 /// Computes the response to a request's body.
@@ -163,18 +173,14 @@ impl Vendor {
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
         let mut came = self.came.clone();
-        came.wait_for(|_| self.received_bodies(model).len() >= count).await.expect("the vendor runs");
+        let waiting = came.wait_for(|_| self.received_bodies(model).len() >= count);
+        let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
+        waited.expect("the requests arrive in time").expect("the vendor runs");
     }
 
     /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
         self.seen.lock().expect("unpoisoned").connections
-    }
-
-    /// Returns the time of the vendor's latest action for `model`: the end of a send, or the beginning of a stall or
-    /// a drip.
-    pub fn last_action_at(&self, model: &str) -> Option<Instant> {
-        self.seen.lock().expect("unpoisoned").acted.get(model).copied()
     }
 
     /// Returns the number of clients that disconnected during a response.
@@ -197,7 +203,8 @@ impl Vendor {
     /// Waits until `count` clients have disconnected during a response.
     pub async fn wait_for_disconnects(&self, count: usize) {
         let mut left = self.left.clone();
-        left.wait_for(|left| *left >= count).await.expect("the vendor runs");
+        let waited = tokio::time::timeout(TEST_TIMEOUT, left.wait_for(|left| *left >= count)).await;
+        waited.expect("the clients leave in time").expect("the vendor runs");
     }
 }
 
@@ -236,17 +243,15 @@ async fn serve(
             }
         };
         comer.send_modify(|came| *came += 1);
-        let act = || seen.lock().expect("unpoisoned").acted.insert(model.clone(), Instant::now());
         for step in steps {
-            act();
             match perform_step(step, &mut stream).await {
-                ConnectionState::Open => act(),
+                ConnectionState::Open => {}
                 ConnectionState::ClosedByVendor => return,
                 ConnectionState::ClosedByClient => {
                     leaver.send_modify(|left| *left += 1);
                     return;
                 }
-            };
+            }
         }
     }
 }

@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::issuer::{Endpoint, Random, StrictIssuer, TokenFamily};
+use super::issuer::{Endpoint, StrictIssuer, TokenFamily};
 use crate::processes::Place;
 use crate::support::coding_runtime::RUNTIME_SECRET;
 use crate::support::process::AppProcess;
+use crate::support::random::Random;
 use crate::support::server::{self, session_token};
 use crate::support::{TEST_TIMEOUT, client, parse_events};
 
@@ -207,7 +208,7 @@ impl Installation {
 
     /// Runs each user once at the same time, and returns the outcomes in order.
     pub async fn run_all(&self, replica: &Replica, users: &[User]) -> Vec<RunOutcome> {
-        let runs = self.start_runs(replica, users, Duration::ZERO, &mut Random(0));
+        let runs = self.start_runs(replica, users, Duration::ZERO, &mut Random::with_seed(0));
         in_order(runs.join_all().await)
     }
 

@@ -12,7 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::support::TEST_TIMEOUT;
 use crate::support::coding_runtime::RUNTIME_SECRET;
+use crate::support::random::Random;
 use crate::support::responses_vendor;
 use crate::support::vendor::{
     ConnectionState, ReceivedRequest, Step, json_response, perform_step, read_request,
@@ -20,21 +22,6 @@ use crate::support::vendor::{
 
 /// Maximum latency of a refresh before the exchange, and after it.
 pub const MAX_LATENCY: Duration = Duration::from_millis(8);
-
-/// Pseudorandom numbers (a linear congruential generator).
-pub struct Random(pub u32);
-
-impl Random {
-    pub fn below(&mut self, limit: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (self.0 >> 8) % limit
-    }
-
-    /// Returns a duration of up to `limit`.
-    pub fn up_to(&mut self, limit: Duration) -> Duration {
-        Duration::from_micros(u64::from(self.below(limit.as_micros() as u32 + 1)))
-    }
-}
 
 /// A second use of a refresh token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +92,7 @@ impl Drop for Counted {
 
 impl StrictIssuer {
     pub fn new() -> Self {
-        let state = IssuerState { families: Vec::new(), processes: 0, random: Random(17) };
+        let state = IssuerState { families: Vec::new(), processes: 0, random: Random::with_seed(17) };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -272,7 +259,7 @@ impl Endpoint {
 
     /// Waits until the process has no connection left, so that nothing of a killed one can still arrive.
     pub async fn closed(&self) {
-        self.connections.clone().wait_for(|count| *count == 0).await.expect("it is open");
+        wait_for(&self.connections, |count| count == 0).await;
     }
 
     /// Returns the number of refreshes that have arrived.
@@ -282,13 +269,20 @@ impl Endpoint {
 
     /// Waits until this many refreshes have arrived.
     pub async fn wait_for_refreshes(&self, count: usize) {
-        self.refreshes.clone().wait_for(|arrived| *arrived >= count).await.expect("it is open");
+        wait_for(&self.refreshes, |arrived| arrived >= count).await;
     }
 
     /// Waits until all requests that have arrived are answered.
     pub async fn idle(&self) {
-        self.requests.clone().wait_for(|count| *count == 0).await.expect("it is open");
+        wait_for(&self.requests, |count| count == 0).await;
     }
+}
+
+/// Waits until `wanted` holds for a counter.
+async fn wait_for(counter: &watch::Receiver<usize>, wanted: impl Fn(usize) -> bool) {
+    let mut counter = counter.clone();
+    let waited = tokio::time::timeout(TEST_TIMEOUT, counter.wait_for(|count| wanted(*count))).await;
+    waited.expect("it holds in time").expect("it is open");
 }
 
 impl Drop for Endpoint {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, IDLE_TIMEOUT, Provider, broken, recovered_fault, text_then};
+use super::{Fault, Provider, broken, recovered_fault, text_then};
 use crate::support::vendor::{Step, chunk, delta, event, finish, last_chunk, stream_head};
 
 pub(super) fn faults() -> Vec<Fault> {
@@ -24,9 +24,9 @@ pub(super) fn faults() -> Vec<Fault> {
             "par",
             "BACKEND_TIMEOUT",
         )
-        .waits(IDLE_TIMEOUT),
+        .waits(),
         broken("comments-in-a-flood", [stream_head(), comments(Duration::ZERO)], "", "BACKEND_TIMEOUT")
-            .waits(IDLE_TIMEOUT),
+            .waits(),
         broken("not-sse", said(chunk("<html>\n\nsorry\n\n")), "par", truncated),
         broken("half-json", said(event(r#"{"choices":[{"#)), "par", failed),
         broken("another-shape", said(event(r#"{"choices":"none"}"#)), "par", failed),

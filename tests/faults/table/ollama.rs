@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, IDLE_TIMEOUT, Outcome, Provider, broken, raw, recovered_fault, refused, text_then};
+use super::{Fault, Outcome, Provider, broken, raw, recovered_fault, refused, text_then};
 use crate::support::vendor::ollama::{answer, done, json_line, stream_head, text, tool_calls};
 use crate::support::vendor::{Step, chunk, json_response, last_chunk};
 
@@ -36,9 +36,9 @@ pub(super) fn faults() -> Vec<Fault> {
             "par",
             "BACKEND_TIMEOUT",
         )
-        .waits(IDLE_TIMEOUT),
+        .waits(),
         broken("blank-lines-in-a-flood", [stream_head(), blank(Duration::ZERO)], "", "BACKEND_TIMEOUT")
-            .waits(IDLE_TIMEOUT),
+            .waits(),
         broken("not-lines", said(chunk("<html>\n\nsorry\n\n")), "par", failed),
         broken("half-json", said(chunk("{\"message\":{\n")), "par", failed),
         broken("another-shape", said(json_line(&json!({"message": "none"}))), "par", failed),

@@ -82,16 +82,16 @@ fn runs_without_events() -> Vec<Fault> {
         // After the head.
         fault("reset-after-head", vec![head(), Step::Reset]),
         fault("close-after-head", vec![head(), Step::Close]),
-        fault("stall-after-head", vec![head(), Step::Stall]),
+        fault("stall-after-head", vec![head(), Step::Stall]).waits(),
         fault("nothing", vec![head(), last_chunk()]),
         fault("a-page", vec![head(), chunk("<html>\n"), last_chunk()]),
         fault("error-alone", vec![head(), run_error("BACKEND_TIMEOUT"), last_chunk()]),
         fault("unknown-error-alone", vec![head(), run_error("THEIRS"), last_chunk()]),
         // After keep-alives, and after what every run begins with.
-        fault("keep-alives", vec![head(), keep_alive]),
+        fault("keep-alives", vec![head(), keep_alive]).waits(),
         fault("reset-after-keep-alives", vec![head(), chunk("\n"), chunk(" \n"), Step::Reset]),
         fault("reset-after-beginning", then(Step::Reset)),
-        fault("stall-after-beginning", then(Step::Stall)),
+        fault("stall-after-beginning", then(Step::Stall)).waits(),
         fault("error-after-beginning", then(run_error("BACKEND_FAILED"))),
     ]
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, IDLE_TIMEOUT, Outcome, Provider, broken, refused, text_then};
+use super::{Fault, Outcome, Provider, broken, refused, text_then};
 use crate::support::vendor::n8n::{
     JSON_CONTENT_TYPE, end, fixture_response, head, json_line, stream_head, text,
 };
@@ -35,17 +35,16 @@ pub(super) fn faults() -> Vec<Fault> {
         broken("a-page-in-chunks", piece("<!doctype html>"), "", failed),
         broken("half-json", piece(r#"{"output":"whole"#), "", failed),
         broken("too-large", vec![head(), chunk(vec![b'x'; 5 << 20]), Step::Stall], "", "OUTPUT_TOO_LARGE"),
-        broken("a-piece-that-stalls", vec![head(), chunk(r#"{"output":"#), Step::Stall], "", timeout)
-            .waits(IDLE_TIMEOUT),
+        broken("a-piece-that-stalls", vec![head(), chunk(r#"{"output":"#), Step::Stall], "", timeout).waits(),
         broken(
             "a-call-that-stalls",
             [stream_head(), text("par"), ended.clone(), Step::Stall],
             "par",
             timeout,
         )
-        .waits(IDLE_TIMEOUT),
+        .waits(),
         broken("keepalives-in-a-flood", [stream_head(), Step::Drip(keepalive, Duration::ZERO)], "", timeout)
-            .waits(IDLE_TIMEOUT),
+            .waits(),
         whole("a-piece-in-chunks", piece(r#"{"output":"whole"}"#)),
         whole("no-calls", vec![head(), text("whole"), last_chunk()]),
         whole("one-end-too-many", vec![stream_head(), text("whole"), ended.clone(), ended, last_chunk()]),

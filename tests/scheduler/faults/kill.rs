@@ -6,15 +6,14 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::TestDatabase;
 use super::load::JobLoad;
-use crate::support::env_number;
 use crate::support::process::SchedulerProcess;
+use crate::support::random::Random;
 use crate::support::sink::WebhookReceiver;
+use crate::support::{env_number, report};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "SCHEDULER_KILL_ROUNDS";
 const DEFAULT_ROUNDS: u32 = 10;
-/// Time limit for a scheduler's restart.
-const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_sqlite() {
@@ -38,9 +37,10 @@ async fn run_kill_rounds(place: &TestDatabase) {
     let start = || SchedulerProcess::start(&url, &callback, &[]);
     let mut scheduler = start().await;
     let load = JobLoad::start(&scheduler).await;
+    let (mut random, mut longest) = (Random::with_seed(1), Duration::ZERO);
     for round in 0..rounds {
         // Spreads the kills over the scheduler's work.
-        load.wait_for_progress(&sink, 1 + pseudo_random(round.into()) % 90).await;
+        load.wait_for_progress(&sink, 1 + random.below(90) as usize).await;
         scheduler.kill().await;
         if round % 3 == 2 {
             // A second kill right after the start, before the scheduler is healthy.
@@ -48,16 +48,11 @@ async fn run_kill_rounds(place: &TestDatabase) {
         }
         let killed = Instant::now();
         scheduler = start().await;
-        let took = killed.elapsed();
-        assert!(took < RESTART_TIMEOUT, "it was back after {took:?}");
+        longest = longest.max(killed.elapsed());
         load.set_scheduler(&scheduler);
     }
     let made = load.finish_and_check(&scheduler, &sink, rounds).await;
     assert!(made >= rounds as usize, "the kills come while it works: {made} jobs");
+    report(&format!("{rounds} kills, {made} jobs; the scheduler was back after {longest:?} at most"));
     scheduler.kill().await;
-}
-
-/// Returns a reproducible pseudo-random number of 24 bits.
-fn pseudo_random(round: u64) -> usize {
-    usize::try_from(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).expect("24 bits")
 }

@@ -107,7 +107,8 @@ impl JobLoad {
         self.stop().await;
         let made: Vec<String> = self.made.lock().expect("unpoisoned").values().cloned().collect();
         let path = format!("/jobs/{}", self.periodic);
-        scheduler.request("DELETE", &path).send().await.expect("cancelled");
+        let cancelled = scheduler.request("DELETE", &path).send().await.expect("it answers");
+        assert_eq!(cancelled.status(), 200, "the periodic job is cancelled");
         let open = |health: &Value| {
             ["scheduled", "running", "retryable"].iter().any(|state| health["jobs"][state].as_u64() > Some(0))
         };
