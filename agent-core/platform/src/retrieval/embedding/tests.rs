@@ -128,6 +128,12 @@ fn topical_text(number: usize, revision: usize) -> String {
     format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))
 }
 
+/// Returns a text with a section about each of the topics, which has chunks of its own.
+fn text_with_sections(topics: &[&str]) -> String {
+    let section = |topic: &&str| format!("# {topic}\n\n{}\n\n", format!("About {topic}. ").repeat(50));
+    topics.iter().map(section).collect()
+}
+
 fn retriever(records: &Arc<MemoryRecords>, embedder: &Arc<MeaningEmbedder>) -> DocumentRetriever {
     DocumentRetriever::new(RetrieverConfig {
         records: records.clone(),
@@ -237,15 +243,13 @@ async fn another_process_sees_the_vectors_with_its_next_search() {
 #[tokio::test]
 async fn a_change_embeds_only_the_chunks_that_it_changes() {
     let records = Arc::new(MemoryRecords::default());
-    let part = |name: &str| format!("# {name}\n\n{}\n\n", format!("About {name}. ").repeat(50));
-    let text = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>();
-    save(&records, "d", &text(&["car", "bill", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "bill", "holiday"])).await;
     let embedder = MeaningEmbedder::new("e:1");
     let retriever = retriever(&records, &embedder);
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     let all = embedder.inputs().len();
-    save(&records, "d", &text(&["car", "desk", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "desk", "holiday"])).await;
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     let changed = embedder.inputs();
@@ -399,15 +403,13 @@ async fn documents_whose_vectors_stay_are_not_embedded_anew() {
 #[tokio::test]
 async fn dropped_vectors_are_not_taken_over_by_the_next_version_of_a_document() {
     let records = Arc::new(MemoryRecords::default());
-    let part = |name: &str| format!("# {name}\n\n{}\n\n", format!("About {name}. ").repeat(50));
-    let text = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>();
-    save(&records, "d", &text(&["car", "bill", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "bill", "holiday"])).await;
     let embedder = MeaningEmbedder::new("e:1");
     let retriever = retriever(&records, &embedder);
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     embedder.inputs();
-    save(&records, "d", &text(&["car", "desk", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "desk", "holiday"])).await;
     assert!(drop_document_vectors(&*records, &"c".into(), "d").await.expect("dropped"));
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
