@@ -151,22 +151,19 @@ impl CompanyIndex {
     }
 
     fn corpus(&self, scope: Scope<'_>) -> Corpus<'_> {
-        let scoped = self.segments.iter().enumerate().filter_map(|(number, segment)| match scope {
-            Scope::All if segment.alive_documents == segment.documents.len() => {
-                Some(ScopedPart::whole(segment.part(), segment.totals))
-            }
-            Scope::All => ScopedPart::new(segment.part(), |position| segment.alive[position]),
+        let parts = match scope {
+            Scope::All => self.segments.iter().filter_map(Segment::scoped_whole).collect(),
             Scope::Documents(ids) => {
-                let mut allowed = vec![false; segment.documents.len()];
-                for &(_, position) in
-                    ids.iter().filter_map(|id| self.places.get(id)).filter(|at| at.0 == number)
-                {
-                    allowed[position] = true;
+                let mut allowed: Vec<Vec<bool>> =
+                    self.segments.iter().map(|segment| vec![false; segment.documents.len()]).collect();
+                for &(number, position) in ids.iter().filter_map(|id| self.places.get(id)) {
+                    allowed[number][position] = true;
                 }
-                ScopedPart::new(segment.part(), |position| allowed[position])
+                let scoped = self.segments.iter().zip(allowed);
+                scoped.filter_map(|(segment, allowed)| ScopedPart::new(segment.part(), allowed)).collect()
             }
-        });
-        Corpus::new(scoped.collect())
+        };
+        Corpus::new(parts)
     }
 
     /// Takes a document out of searches.
@@ -223,6 +220,14 @@ impl CompanyIndex {
 }
 
 impl Segment {
+    /// Returns the documents that are alive as a part of a corpus, or `None` if there are none.
+    fn scoped_whole(&self) -> Option<ScopedPart<'_>> {
+        if self.alive_documents == self.documents.len() {
+            return Some(ScopedPart::whole(self.part(), self.totals));
+        }
+        ScopedPart::new(self.part(), self.alive.clone())
+    }
+
     fn part(&self) -> Part<'_> {
         Part {
             documents: &self.documents,

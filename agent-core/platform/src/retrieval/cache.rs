@@ -367,6 +367,11 @@ impl IndexState {
         }
     }
 
+    /// Returns true if some document was too large beside others.
+    pub(super) fn has_too_large(&self) -> bool {
+        self.unusable.values().any(|(_, reason)| *reason == SkipReason::TooLarge)
+    }
+
     /// Returns true if documents that were too large may be searched now: the index has others that are not `wanted`,
     /// which can be removed.
     pub(super) fn may_retry(&self, wanted: &HashSet<DocumentId>) -> bool {

@@ -182,8 +182,8 @@ impl DocumentRetriever {
         entry: &CompanyEntry,
         ids: &[String],
     ) -> Result<WantedDocuments, StoreError> {
-        let named = NamedDocuments::new(company_id, ids);
-        let mut keys = named.keys.clone();
+        let NamedDocuments { mut keys, invalid } = NamedDocuments::new(company_id, ids);
+        let document_count = keys.len();
         if self.query_embedder.is_some() {
             let ids: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
             let lacking = entry.try_read(|state| {
@@ -193,13 +193,14 @@ impl DocumentRetriever {
             keys.extend(lacking.unwrap_or_else(|| Ok(Vec::new()))?);
         }
         let versions = self.config.records.versions(&keys).await?;
-        let (documents, others) = versions.split_at(named.keys.len());
-        let mut others = keys[documents.len()..].iter().zip(others);
+        let (documents, others) = versions.split_at(document_count);
+        let other_keys = keys.split_off(document_count);
+        let mut others = other_keys.iter().zip(others);
         // Without an embedder, there are no others.
         let vector_drops = others.next().and_then(|(_, version)| *version);
         let index_versions =
             others.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
-        let (present, absent) = named.split(documents);
+        let (present, absent) = NamedDocuments { keys, invalid }.split(documents);
         Ok(WantedDocuments { present, absent, index_versions, vector_drops })
     }
 
@@ -238,7 +239,7 @@ fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
         let is_outdated =
             |(id, version): &(DocumentId, u64)| state.state_of(id, *version) == DocumentState::Outdated;
         !wanted.present.iter().any(is_outdated)
-            && !state.may_retry(&wanted.ids())
+            && !(state.has_too_large() && state.may_retry(&wanted.ids()))
             && !state.has_dropped_vectors(wanted.vector_drops)
             && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
             && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
