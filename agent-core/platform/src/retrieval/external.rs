@@ -17,7 +17,7 @@ use super::queue::DocumentQueue;
 use super::retriever::Retriever;
 use super::search::DocumentSearch;
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::{DocumentTexts, Versions};
+use super::texts::{DocumentTexts, Versions, upload_media_type};
 use crate::records::{Record, Records, StoreError};
 
 /// Maximum time for which a search waits for the index.
@@ -69,8 +69,9 @@ impl IndexRetriever {
             let read = self.texts.read_document(company_id, &hit.document, hit.version).await?;
             let Some(read) = read.filter(|read| read.version == hit.version) else { continue };
             let title: Arc<str> = read.value.title.as_str().into();
+            let media_type = upload_media_type(&read.value);
             let Some(text) = self.texts.read_text(company_id, read.value).await? else { continue };
-            let document = FoundDocument { version: hit.version, text: text.into() };
+            let document = FoundDocument { version: hit.version, text: text.into(), media_type };
             found.insert(hit.document.clone(), (document, title));
         }
         Ok(found)

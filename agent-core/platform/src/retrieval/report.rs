@@ -120,12 +120,13 @@ impl RetrievalReport {
         let mut value = visible_source(fragment, number);
         let found = self.result.documents.get(&fragment.document);
         let text = found.map_or("", |found| &*found.text);
+        let media_type = found.and_then(|found| found.media_type.as_deref()).unwrap_or(TEXT_MEDIA_TYPE);
         let start = fragment.range.start;
         let start = text.get(..start).map_or(start, |before| before.chars().count());
         let members = [
             ("documentId", Some(fragment.document.as_str().into())),
             ("version", found.map(|found| found.version.into())),
-            ("mediaType", Some(TEXT_MEDIA_TYPE.into())),
+            ("mediaType", Some(media_type.into())),
             ("start", Some(start.into())),
             ("end", Some((start + fragment.text.chars().count()).into())),
             ("bytes", Some(json!([fragment.range.start, fragment.range.end]))),

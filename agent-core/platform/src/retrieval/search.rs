@@ -18,7 +18,7 @@ use super::document_retriever::DocumentRetriever;
 use super::load::WantedDocuments;
 use super::query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::NamedDocuments;
+use super::texts::{NamedDocuments, upload_media_type};
 use crate::records::StoreError;
 use crate::workspace::{index_key, vector_drops_key};
 
@@ -218,16 +218,17 @@ impl DocumentRetriever {
             else {
                 continue;
             };
-            if let Some(text) = entry.text(&hit.document, version) {
-                found.insert(hit.document.clone(), FoundDocument { version, text });
+            if let Some(document) = entry.document(&hit.document, version) {
+                found.insert(hit.document.clone(), document);
                 continue;
             }
             let read = self.texts.read_document(company_id, &hit.document, version).await?;
             let Some(read) = read.filter(|read| read.version == version) else { continue };
+            let media_type = upload_media_type(&read.value);
             let Some(text) = self.texts.read_text(company_id, read.value).await? else { continue };
-            let text: Arc<str> = text.into();
-            self.cache.keep_text(company_id, entry, (&hit.document, version), &text);
-            found.insert(hit.document.clone(), FoundDocument { version, text });
+            let document = FoundDocument { version, text: text.into(), media_type };
+            self.cache.keep_text(company_id, entry, &hit.document, &document);
+            found.insert(hit.document.clone(), document);
         }
         Ok(found)
     }

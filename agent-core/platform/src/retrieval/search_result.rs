@@ -45,6 +45,8 @@ pub struct FoundDocument {
     pub version: u64,
     /// The text, to which the positions of the hits refer.
     pub text: Arc<str>,
+    /// Media type of the document's upload; `None` for a text that was written.
+    pub media_type: Option<Arc<str>>,
 }
 
 /// A document that was not searched.

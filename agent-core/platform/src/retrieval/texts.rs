@@ -58,6 +58,11 @@ impl NamedDocuments {
     }
 }
 
+/// Returns the media type of a document's upload; `None` for a text that was written.
+pub(super) fn upload_media_type(document: &Document) -> Option<Arc<str>> {
+    document.content.as_ref().map(|content| content.media_type.as_str().into())
+}
+
 /// Identifiers of documents with the versions of their records.
 pub(super) type Versions = Vec<(DocumentId, u64)>;
 
