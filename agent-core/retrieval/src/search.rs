@@ -5,7 +5,7 @@
 //! 3. Each chunk with one of the terms is scored by BM25 (module `score`).
 //! 4. Terms that distinguish the best chunks are added with less weight: relevance feedback by RM3 (module `feedback`).
 //! 5. With vectors, the scores are combined with those of the chunks that are similar (module `fusion`). Vectors that have no
-//!    relation to the texts are told beforehand, once for a state of the documents (module `vector_check`).
+//!    relation to the texts are detected beforehand, once for a state of the documents (module `vector_check`).
 //! 6. The relevance of a chunk is its BM25 score without feedback over the best score that a chunk could have. A ranking
 //!    whose best chunk has less than a minimum answers nothing.
 

@@ -1,11 +1,11 @@
 //! Indexing and embedding of documents in the background, ahead of the searches.
 //!
-//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, the companies in turn.
-//! Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the work is
-//! recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at most, and
-//! documents that were left without vectors are announced by the next search of them. That holds for vectors that an admin
-//! drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps several
-//! processes from embedding the same chunks.
+//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, by round-robin over the
+//! companies. Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the
+//! work is recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at
+//! most, and documents that were left without vectors are announced by the next search of them. That holds for vectors that
+//! an admin drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps
+//! several processes from embedding the same chunks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use super::load::put_vectors;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
 
-/// Duration after which a document waits for its next turn, and maximum number of chunks of a turn.
-const SLICE: Duration = Duration::from_secs(5);
+/// Maximum duration of a slice before its last call of the embedder, and maximum number of its chunks.
+const MAX_SLICE_DURATION: Duration = Duration::from_secs(5);
 const MAX_SLICE_CHUNKS: usize = 1_024;
 /// Maximum duration of one call of the embedder.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Validity of a company's lease: longer than a slice with a slow call.
 const LEASE: Duration = Duration::from_secs(90);
-/// Time after which the lease of another process is looked at again.
-const LEASE_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause before the next attempt to take the lease that another process has.
+const LEASE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest and longest pause after a failure of the embedder or the store.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ enum Progress {
     Leased,
 }
 
-/// A slice failed.
+/// Error of embedding a slice of a document.
 #[derive(Debug, thiserror::Error)]
 enum SliceError {
     /// The embedder failed.
@@ -83,6 +83,7 @@ struct Slice {
 }
 
 impl DocumentRetriever {
+    /// Indexes the documents that were written, until the future is dropped.
     pub(super) async fn index_written(&self) {
         loop {
             let (company_id, id) = self.written.next().await;
@@ -93,6 +94,7 @@ impl DocumentRetriever {
         }
     }
 
+    /// Embeds the documents that lack vectors, until the future is dropped. Returns at once without an embedder.
     pub(super) async fn embed_waiting(&self) {
         let Some(embedder) = self.query_embedder.as_ref().map(|query| query.settings.embedder.clone()) else {
             return;
@@ -103,7 +105,7 @@ impl DocumentRetriever {
             let pause = match self.embed_slice(&*embedder, &company_id, &id).await {
                 Ok(Progress::Done) => None,
                 Ok(Progress::Unfinished) => Some(Duration::ZERO),
-                Ok(Progress::Leased) => Some(LEASE_INTERVAL),
+                Ok(Progress::Leased) => Some(LEASE_RETRY_INTERVAL),
                 Err(error) if error.is_permanent() => {
                     tracing::warn!(%error, document = id, "a document stays without vectors");
                     self.mark_not_embeddable(&company_id, &id).await;
@@ -200,7 +202,7 @@ impl DocumentRetriever {
         Ok(None)
     }
 
-    /// Makes the index of a document anew and stores it. Does nothing if memory does not have the document at the version, so
+    /// Builds the index of a document again and stores it. Does nothing if memory does not have the document at the version, so
     /// that what cannot be indexed is not analyzed again and again.
     async fn store_index_again(
         &self,
@@ -221,6 +223,7 @@ impl DocumentRetriever {
         batch.store_error.map_or(Ok(()), Err)
     }
 
+    /// Returns the version of a document's record; `None` if there is no such document.
     async fn version_of(&self, company_id: &CompanyId, id: &str) -> Result<Option<u64>, StoreError> {
         let (present, _) = self.texts.versions(company_id, &[id.to_owned()]).await?;
         Ok(present.first().map(|(_, version)| *version))
@@ -255,7 +258,7 @@ impl DocumentRetriever {
             }
             slice.chunks.extend(batch);
             let elapsed = self.config.clock.monotonic().saturating_duration_since(began);
-            if elapsed >= SLICE || slice.chunks.len() >= MAX_SLICE_CHUNKS {
+            if elapsed >= MAX_SLICE_DURATION || slice.chunks.len() >= MAX_SLICE_CHUNKS {
                 break;
             }
         }

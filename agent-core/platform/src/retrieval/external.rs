@@ -1,4 +1,4 @@
-//! The search over documents by an index of the application's own.
+//! Search over documents in an external index.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -24,8 +24,8 @@ use crate::records::{Record, Records, StoreError};
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for which a document is put.
 const PUT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause after a document that could not be put.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Pause before a document that could not be put is put again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Searches documents by an [`Index`], which is fed from the store.
 ///
@@ -153,7 +153,7 @@ impl Retriever for IndexRetriever {
                 Err(error) => {
                     tracing::warn!(%error, document = id, "a document is put into its index again");
                     self.written.push(&company_id, &id);
-                    self.texts.clock.sleep(PAUSE).await;
+                    self.texts.clock.sleep(RETRY_PAUSE).await;
                 }
             }
         }

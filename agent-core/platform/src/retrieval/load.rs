@@ -1,4 +1,4 @@
-//! Bringing the index in memory up to the versions of the documents.
+//! Update of the index in memory to the versions of the documents.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl WantedDocuments {
         self.present.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the documents, with their versions, whose stored index is another one than that in memory, and those that are
+    /// Returns the documents, with their versions, whose stored index differs from that in memory, and those that are
     /// not verified.
     fn with_new_vectors(
         &self,
@@ -73,14 +73,14 @@ struct EarlierVectors {
     record_version: u64,
 }
 
-/// A document to put into the index.
+/// A document that is put into the index.
 struct Loaded {
     id: DocumentId,
     version: u64,
     source: IndexSource,
 }
 
-/// Result of bringing the index up to some documents.
+/// Result of an update of the index to some documents.
 pub(super) struct LoadedBatch {
     /// Documents that were left out because their texts are long.
     long: Vec<(DocumentId, u64)>,
@@ -98,7 +98,7 @@ struct Analyzed {
 }
 
 impl DocumentRetriever {
-    /// Brings the index of a company up to the wanted documents. What was done before the future is dropped stays done.
+    /// Updates the index of a company to the wanted documents. If the future is dropped, the changes that it has made stay.
     pub(super) async fn load(
         &self,
         company_id: &CompanyId,
@@ -127,7 +127,7 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Brings the index of a company up to some documents, but those whose texts are longer than `max_text_bytes`. New indexes
+    /// Updates the index of a company to some documents, but those whose texts are longer than `max_text_bytes`. New indexes
     /// are stored, also that of a document that memory has already. The caller holds [`updates`](CompanyEntry::updates).
     pub(super) async fn load_batch(
         &self,
@@ -233,7 +233,7 @@ impl DocumentRetriever {
         if loaded.is_empty() {
             return Ok(());
         }
-        // One at a time in this process: analysis takes one core at most, and companies take turns.
+        // One at a time in this process: analysis takes one core at most, and companies alternate.
         let analysis = self.analysis.clone().lock_owned().await;
         let guard = entry.loading.clone().lock_owned().await;
         let (changed, scope, share) = (entry.clone(), scope.clone(), self.cache.company_share());

@@ -72,7 +72,7 @@ pub enum SkipReason {
     TooLarge,
     /// The document cannot be indexed.
     Failed,
-    /// The index of an application's own did not answer.
+    /// The external index did not answer.
     Unavailable,
     /// The whole document is part of the prompt.
     InPrompt,

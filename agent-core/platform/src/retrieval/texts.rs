@@ -23,7 +23,7 @@ pub(super) struct DocumentTexts {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// Documents that are named: keys of those whose identifiers are valid, and the other identifiers.
+/// Keys of the documents with valid identifiers, and the invalid identifiers.
 pub(super) struct NamedDocuments {
     pub(super) keys: Vec<Key>,
     /// Invalid identifiers, which name no document.
