@@ -323,7 +323,7 @@ async fn the_pause_before_an_index_is_stored_again_grows() {
     save(&records, "fleet", "Each automobile is washed on Mondays.").await;
     let embedder = MeaningEmbedder::new("e:1");
     let clock = ManualClock::new();
-    // The first write is that of the indexing, and each turn of the embedding writes once.
+    // The first write is that of the indexing, and each attempt at a slice makes one more.
     let retriever = retriever_with_failures(&records, &embedder, (4, Arc::new(clock.clone())));
     retriever.announce(&"c".into(), "fleet");
     let done = async {
