@@ -220,6 +220,7 @@ async fn start(
     // Registered before the start, since the backend may call a tool before `start` returns.
     let unreported = turn.run_token.as_ref().filter(|_| !prepared.capabilities.reports_tool_calls);
     let calls = unreported.map(|token| token.report_calls());
+    let audience = principal.caller.audience();
     // Computed while the backend processes the request, which has been sent by then.
     let told = future::lazy(|_| {
         let comparison = platform.compare_prompt(&prepared.request);
@@ -238,20 +239,20 @@ async fn start(
         if let Some(reuse) = reuse {
             summary["cache"] = json!(reuse);
         }
-        (summary, comparison)
+        let observers: Vec<_> =
+            turn.prompt.reports().filter_map(|report| report.observer(audience)).collect();
+        (summary, comparison, observers)
     });
-    let (events, (summary, comparison)) =
+    let (events, (summary, comparison, observers)) =
         future::join(backend.start_turn(prepared.request.clone()), told).await;
     let events = events?.with_output_limits(platform.output_limits);
     platform.sent_contexts.record(keys, slot, &turn.prompt, max_prompt_tokens);
     if let Some(comparison) = comparison {
         (comparison.record)();
     }
-    let audience = principal.caller.audience();
     let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
     let events = events.with_custom_event("agent.prompt", summary).for_audience(audience);
-    let observers = turn.prompt.reports().filter_map(|report| report.observer(audience));
-    Ok(observers.fold(events, EventStream::with_observer))
+    Ok(observers.into_iter().fold(events, EventStream::with_observer))
 }
 
 /// Prepares a turn, and sends nothing. Fails as [`run_turn`] does, except with errors of the backend's start.

@@ -81,6 +81,30 @@ async fn a_ui_message_has_the_cited_documents_as_parts() {
     );
 }
 
+/// Positions are in characters, and `bytes` in bytes.
+#[tokio::test]
+async fn the_source_of_an_upload_has_its_media_type_and_place() {
+    let text = "Receipts are kept for ten years in Zürich and Köln.";
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["Ten years [1]."])]);
+    let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
+    let path = "/api/documents/handbook/content";
+    let request = app.request("PUT", path).bearer_auth(session_token("u1", "c1"));
+    let request = request.header("content-type", "text/plain").header("prefer", "wait=60");
+    assert_eq!(request.body(text).send().await.expect("an answer").status(), 200);
+    let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
+    let events = parse_run(&response.text().await.expect("a whole body"));
+    let sources = custom(&events, "agent.sources").expect("the sources are announced");
+    let source = &sources["fragments"][0];
+    assert_eq!(
+        (&source["documentId"], &source["mediaType"]),
+        (&json!("handbook"), &json!("text/plain")),
+        "{source}"
+    );
+    assert_eq!((&source["start"], &source["end"]), (&json!(0), &json!(text.chars().count())), "{source}");
+    assert_eq!(source["bytes"], json!([0, text.len()]), "{source}");
+}
+
 #[tokio::test]
 async fn the_latest_turn_holds_them_if_the_role_says_so() {
     let vendor = Vendor::start().await;

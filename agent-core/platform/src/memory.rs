@@ -154,6 +154,11 @@ impl Records for MemoryRecords {
         Ok(keys.iter().map(|key| state.find(key).cloned()).collect())
     }
 
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        let state = self.read();
+        Ok(keys.iter().map(|key| state.find(key).map(|record| record.version)).collect())
+    }
+
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
         check_writes(&writes, self.max_value_bytes)?;
         let now = to_millis(self.clock.now());

@@ -1,10 +1,10 @@
-//! Retrieval over the company's documents: the merged index in memory, the search within a scope, and the account of it
-//! in previews and runs.
+//! Retrieval over the company's documents: the merged index in memory, the search within a scope, and its report in previews
+//! and runs.
 //!
 //! A document's index is derived from its text at the version of its record. A search reads the versions of the
 //! documents in its scope, brings the merged index in memory up to them, and ranks. So a change is found, and a deleted
-//! document is not, from the next search on, in every process, without messages between them. Who quotes what a search has
-//! found reads the versions once more, since a search may wait. Indexes are stored beside
+//! document is not, from the next search on, in every process, without messages between them. A caller that quotes the
+//! results reads the versions once more, since a search may wait. Indexes are stored beside
 //! the documents, so that a process that begins need not analyze all texts again.
 
 mod blocking;

@@ -13,7 +13,7 @@ use crate::search::{
     DenseHit, Query, Ranking, SearchOptions, VectorCheck, VectorQuery, check_vectors, nearest, rank,
 };
 
-/// Most entries of one merged segment; segments that would exceed it stay apart.
+/// Maximum number of entries of a merged segment; segments that would exceed it stay apart.
 const MAX_SEGMENT_ENTRIES: usize = u32::MAX as usize / 2;
 
 /// The documents that a search may see.
@@ -76,11 +76,11 @@ impl CompanyIndex {
         for change in changes {
             match change {
                 Change::Put(id, index) => {
-                    self.bury(&id);
+                    self.mark_deleted(&id);
                     put.insert(id, index);
                 }
                 Change::Remove(id) => {
-                    self.bury(&id);
+                    self.mark_deleted(&id);
                     put.remove(&id);
                 }
             }
@@ -141,8 +141,8 @@ impl CompanyIndex {
         nearest(&self.corpus(scope), query)
     }
 
-    /// Checks whether the vectors of an embedder tell something about the texts of the documents in the scope. A search by vectors
-    /// of which this is denied is no better than chance, and damages a ranking that it is combined with.
+    /// Checks whether the vectors of an embedder are related to the texts of the documents in the scope. A search by vectors that
+    /// are not is no better than chance, and damages a ranking that it is combined with.
     ///
     /// Costs some milliseconds, whatever the number of documents, and a look at each chunk. So the result should be kept until the
     /// documents of the scope or their vectors change.
@@ -151,26 +151,23 @@ impl CompanyIndex {
     }
 
     fn corpus(&self, scope: Scope<'_>) -> Corpus<'_> {
-        let scoped = self.segments.iter().enumerate().filter_map(|(number, segment)| match scope {
-            Scope::All if segment.alive_documents == segment.documents.len() => {
-                Some(ScopedPart::whole(segment.part(), segment.totals))
-            }
-            Scope::All => ScopedPart::new(segment.part(), |position| segment.alive[position]),
+        let parts = match scope {
+            Scope::All => self.segments.iter().filter_map(Segment::scoped_whole).collect(),
             Scope::Documents(ids) => {
-                let mut allowed = vec![false; segment.documents.len()];
-                for &(_, position) in
-                    ids.iter().filter_map(|id| self.places.get(id)).filter(|at| at.0 == number)
-                {
-                    allowed[position] = true;
+                let mut allowed: Vec<Vec<bool>> =
+                    self.segments.iter().map(|segment| vec![false; segment.documents.len()]).collect();
+                for &(number, position) in ids.iter().filter_map(|id| self.places.get(id)) {
+                    allowed[number][position] = true;
                 }
-                ScopedPart::new(segment.part(), |position| allowed[position])
+                let scoped = self.segments.iter().zip(allowed);
+                scoped.filter_map(|(segment, allowed)| ScopedPart::new(segment.part(), allowed)).collect()
             }
-        });
-        Corpus::new(scoped.collect())
+        };
+        Corpus::new(parts)
     }
 
-    /// Takes a document out of searches.
-    fn bury(&mut self, id: &DocumentId) {
+    /// Marks a document as deleted, so that searches leave it out.
+    fn mark_deleted(&mut self, id: &DocumentId) {
         if let Some((number, position)) = self.places.remove(id) {
             let segment = &mut self.segments[number];
             segment.alive[position] = false;
@@ -223,6 +220,14 @@ impl CompanyIndex {
 }
 
 impl Segment {
+    /// Returns the documents that are alive as a part of a corpus, or `None` if there are none.
+    fn scoped_whole(&self) -> Option<ScopedPart<'_>> {
+        if self.alive_documents == self.documents.len() {
+            return Some(ScopedPart::whole(self.part(), self.totals));
+        }
+        ScopedPart::new(self.part(), self.alive.clone())
+    }
+
     fn part(&self) -> Part<'_> {
         Part {
             documents: &self.documents,

@@ -53,7 +53,7 @@ pub struct DocIndex {
     pub(crate) vectors: Option<Arc<Vectors>>,
 }
 
-/// A document cannot be indexed.
+/// Error of building the index of a document.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BuildError {

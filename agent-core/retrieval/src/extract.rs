@@ -18,7 +18,7 @@ pub trait Extractor: Send + Sync + 'static {
     fn supports(&self, media_type: &str) -> bool;
 
     /// Returns the media type of a document by its content, or `None` if it is none that the extractor reads. The
-    /// declared media type is at most a hint. By default, it is believed.
+    /// declared media type is at most a hint. By default, it is taken as correct.
     fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
         let _ = bytes;
         self.supports(declared_media_type).then(|| declared_media_type.to_owned())
@@ -39,7 +39,7 @@ pub struct Extraction {
     pub needs_ocr: Vec<u32>,
 }
 
-/// The text of a document could not be extracted. The messages are shown to users and contain no text of the document.
+/// Error of an extraction. The messages are shown to users and contain no text of the document.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ExtractError {

@@ -81,7 +81,7 @@ impl IndexHit {
     }
 }
 
-/// An index cannot be searched or changed. The messages are shown to operators and contain neither texts nor keys.
+/// Error of an index. The messages are shown to operators and contain neither texts nor keys.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum IndexError {

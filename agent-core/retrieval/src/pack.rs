@@ -116,12 +116,11 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
                 return Verdict::PerDocument;
             }
         }
-        let Some(fragment) = self.unite(number, hit, &neighbours) else { return Verdict::Unavailable };
-        let repeated = SearchedText::new(&fragment.text);
-        let is_repeated = |&other: &usize| repeated.is_part_of(&self.fragments[other].text);
-        if neighbours.is_empty() && others.iter().any(is_repeated) {
+        let Some(mut fragment) = self.unite(number, hit, &neighbours) else { return Verdict::Unavailable };
+        if neighbours.is_empty() && self.is_repeated(&fragment.text) {
             return Verdict::Duplicate;
         }
+        fragment.tokens = (self.count_tokens)(&fragment.text);
         let replaced: usize = neighbours.iter().map(|&position| self.fragments[position].tokens).sum();
         let tokens = self.tokens - replaced + fragment.tokens;
         if tokens > self.max_tokens {
@@ -141,7 +140,14 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
         Verdict::Kept
     }
 
-    /// Returns the fragment of a hit and the fragments next to it, or `None` if its text is not there.
+    /// Returns true if a text is part of a fragment.
+    fn is_repeated(&self, text: &str) -> bool {
+        let searched = SearchedText::new(text);
+        self.fragments.iter().any(|fragment| searched.is_part_of(&fragment.text))
+    }
+
+    /// Returns the fragment of a hit and the fragments next to it, whose tokens are not counted yet, or `None` if its text is not
+    /// there.
     fn unite(&self, number: usize, hit: &Hit, neighbours: &[usize]) -> Option<Fragment> {
         let mut fragment = Fragment {
             document: hit.document.clone(),
@@ -169,7 +175,6 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
         }
         fragment.hits.sort_unstable();
         fragment.text = (self.text_of)(&fragment.document, fragment.range.clone())?;
-        fragment.tokens = (self.count_tokens)(&fragment.text);
         Some(fragment)
     }
 }

@@ -149,9 +149,8 @@ impl<'a> ScopedPart<'a> {
         Self { part, totals, allowed: Allowed::All }
     }
 
-    /// Returns the part with the documents at the positions that `is_allowed` accepts, or `None` if there are none.
-    pub(crate) fn new(part: Part<'a>, is_allowed: impl Fn(usize) -> bool) -> Option<Self> {
-        let flags: Vec<bool> = (0..part.documents.len()).map(is_allowed).collect();
+    /// Returns the part with the documents that are allowed, by a flag for each, or `None` if there are none.
+    pub(crate) fn new(part: Part<'a>, flags: Vec<bool>) -> Option<Self> {
         let positions: Vec<u32> =
             (0..).zip(&flags).filter(|(_, allowed)| **allowed).map(|(position, _)| position).collect();
         if positions.is_empty() {
@@ -224,9 +223,19 @@ impl<'a> Corpus<'a> {
 
     /// Returns the number of chunks that contain a term.
     pub(crate) fn chunks_with(&self, hash: u64) -> u64 {
+        self.count_chunks(|_, postings| postings.find(hash))
+    }
+
+    /// Returns the number of chunks that contain a term, which has this position in a part.
+    pub(crate) fn chunks_with_found(&self, hash: u64, (known_part, term): (usize, usize)) -> u64 {
+        self.count_chunks(|part, postings| if part == known_part { Some(term) } else { postings.find(hash) })
+    }
+
+    /// Returns the number of chunks with the terms that `find` returns for the parts.
+    fn count_chunks(&self, find: impl Fn(usize, &Postings) -> Option<usize>) -> u64 {
         let mut total = 0;
-        for part in &self.parts {
-            if let Some(term) = part.part.postings.find(hash) {
+        for (number, part) in self.parts.iter().enumerate() {
+            if let Some(term) = find(number, part.part.postings) {
                 part.for_each_run(term, |entries| total += entries.chunks.len() as u64);
             }
         }

@@ -1,6 +1,6 @@
 //! The text that quotes fragments in a prompt.
 //!
-//! The elements' name has a suffix that the caller draws anew for each turn, so that the text of a document cannot end its
+//! The elements' name has a suffix that the caller computes for each turn, so that the text of a document cannot end its
 //! quotation. What looks like such an element inside of a text is escaped all the same. The block marks quotations; it
 //! does not protect from them: tools stay bound to the caller's rights.
 

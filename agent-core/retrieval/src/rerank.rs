@@ -12,7 +12,7 @@ pub trait Reranker: Send + Sync + 'static {
     async fn rerank(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RerankError>;
 }
 
-/// Passages could not be scored. The messages are shown to operators and contain neither texts nor keys.
+/// Error of a reranker. The messages are shown to operators and contain neither texts nor keys.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RerankError {

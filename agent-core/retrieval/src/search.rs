@@ -5,7 +5,7 @@
 //! 3. Each chunk with one of the terms is scored by BM25 (module `score`).
 //! 4. Terms that distinguish the best chunks are added with less weight: relevance feedback by RM3 (module `feedback`).
 //! 5. With vectors, the scores are combined with those of the chunks that are similar (module `fusion`). Vectors that have no
-//!    relation to the texts are told beforehand, once for a state of the documents (module `vector_check`).
+//!    relation to the texts are detected beforehand, once for a state of the documents (module `vector_check`).
 //! 6. The relevance of a chunk is its BM25 score without feedback over the best score that a chunk could have. A ranking
 //!    whose best chunk has less than a minimum answers nothing.
 
@@ -18,7 +18,7 @@ mod score;
 mod terms;
 mod vector_check;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ fn corpus_of<'d>(documents: &'d [(DocEntry, &'d DocIndex)]) -> Corpus<'d> {
             postings: &index.postings,
             chunk_terms: None,
         };
-        ScopedPart::new(part, |_| true)
+        ScopedPart::new(part, vec![true])
     });
     Corpus::new(parts.collect())
 }
@@ -183,9 +183,12 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
         candidates = fusion::fuse(corpus, candidates, dense, limit);
     }
     let mut hits: Vec<Hit> = Vec::with_capacity(candidates.len());
+    let mut places = TermPlaces::default();
     for candidate in candidates {
         let mut hit = describe(corpus, &candidate);
-        let (matched, base_score) = matched(corpus, &scores, &terms.weighted, query_terms, &candidate.chunk);
+        let terms_in_part = places.of_part(corpus, candidate.chunk.part, &terms.weighted);
+        let of_terms = terms.weighted.iter().zip(terms_in_part.iter().copied());
+        let (matched, base_score) = matched(corpus, &scores, of_terms, query_terms, &candidate.chunk);
         hit.matched = matched;
         hit.relevance = terms.relevance(base_score);
         let is_similar =
@@ -209,11 +212,29 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     Ranking { terms, hits, relevance: best_relevance, documents: corpus.totals.documents }
 }
 
-/// Returns the terms that a chunk contains, and its score by the first `query_terms` of them.
-fn matched(
+/// The positions of a query's terms in parts, each found once.
+#[derive(Default)]
+struct TermPlaces(BTreeMap<usize, Vec<Option<usize>>>);
+
+impl TermPlaces {
+    /// Returns the position of each term in a part of the corpus.
+    fn of_part(
+        &mut self,
+        corpus: &Corpus<'_>,
+        number: usize,
+        terms: &[terms::WeightedTerm],
+    ) -> &[Option<usize>] {
+        let postings = corpus.parts[number].part.postings;
+        self.0.entry(number).or_insert_with(|| terms.iter().map(|term| postings.find(term.hash)).collect())
+    }
+}
+
+/// Returns the terms that a chunk contains, and its score by the first `query_terms` of them. Each term comes with its position
+/// in the part of the chunk.
+fn matched<'t>(
     corpus: &Corpus<'_>,
     scores: &Scores,
-    terms: &[terms::WeightedTerm],
+    terms: impl Iterator<Item = (&'t terms::WeightedTerm, Option<usize>)>,
     query_terms: usize,
     candidate: &Candidate,
 ) -> (Vec<usize>, f32) {
@@ -221,8 +242,8 @@ fn matched(
     let language = part.document_of(candidate.chunk).language;
     let mut matched = Vec::new();
     let mut base_score = 0.0;
-    for (number, term) in terms.iter().enumerate().filter(|(_, term)| term.is_for(language)) {
-        let Some(found) = part.postings.find(term.hash) else { continue };
+    for (number, (term, found)) in terms.enumerate().filter(|(_, (term, _))| term.is_for(language)) {
+        let Some(found) = found else { continue };
         let count = part.postings.entries(found).count_in(candidate.chunk);
         if count > 0 {
             matched.push(number);

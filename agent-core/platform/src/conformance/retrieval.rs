@@ -21,8 +21,8 @@ use crate::retrieval::{
     RetrieverConfig, SearchResult, SkipReason,
 };
 use crate::workspace::{
-    Document, IndexStatus, IndexedDocument, delete_document, drop_document_vectors, save_document,
-    store_document_index,
+    Document, IndexReplacement, IndexStatus, IndexedDocument, delete_document, drop_document_vectors,
+    save_document, store_document_index,
 };
 
 /// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.
@@ -275,7 +275,11 @@ async fn store_vectors(
     let encoded = index.encode();
     let stored =
         store_document_index(records, &"c".into(), &document, (&IndexStatus::of(&index), &encoded)).await;
-    assert!(stored.expect("the store answers").is_some(), "the document is still at its version");
+    let stored = stored.expect("the store answers");
+    assert!(
+        matches!(stored, IndexReplacement::Stored(_)),
+        "the document is still at its version: {stored:?}"
+    );
 }
 
 /// Vectors count if they mean something. Otherwise the ranking is the one by words, and the result says so.

@@ -1,6 +1,7 @@
 //! Keys of records: tenant, collection and id.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
 
@@ -17,7 +18,7 @@ pub const MAX_COLLECTION_BYTES: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Collection {
     company: CompanyId,
-    path: String,
+    path: Arc<str>,
 }
 
 impl Collection {
@@ -26,7 +27,7 @@ impl Collection {
     pub fn new(company: impl Into<CompanyId>, name: &str) -> Result<Self, StoreError> {
         let company = company.into();
         check_key_part("the company id", &company, MAX_ID_BYTES)?;
-        let path = escape(name).into_owned();
+        let path: Arc<str> = escape(name).into();
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company, path })
     }
@@ -35,7 +36,7 @@ impl Collection {
     /// are looked up before their company is known. Its company is the empty string, which [`new`](Self::new) rejects, so that no
     /// input of a request can reach it.
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
-        let path = escape(name).into_owned();
+        let path: Arc<str> = escape(name).into();
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company: CompanyId::default(), path })
     }
@@ -43,19 +44,19 @@ impl Collection {
     /// Recreates a collection that a store has saved: `company` and `path` are the values of [`Self::company`] and
     /// [`Self::path`].
     pub fn from_stored(company: impl Into<CompanyId>, path: impl Into<String>) -> Result<Self, StoreError> {
-        let (company, path) = (company.into(), path.into());
+        let (company, path): (CompanyId, String) = (company.into(), path.into());
         if !company.is_empty() {
             check_key_part("the company id", &company, MAX_ID_BYTES)?;
         }
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
-        Ok(Self { company, path })
+        Ok(Self { company, path: path.into() })
     }
 
     /// Returns the collection `part` nested in this one. Different sequences of parts are different collections,
     /// whatever characters the parts contain.
     pub fn within(mut self, part: &str) -> Result<Self, StoreError> {
         check_key_part("a part of the collection", part, MAX_KEY_ID_BYTES)?;
-        self.path = [&*self.path, "/", &*escape(part)].concat();
+        self.path = [&*self.path, "/", &*escape(part)].concat().into();
         check_key_part("the collection", &self.path, MAX_COLLECTION_BYTES)?;
         Ok(self)
     }
@@ -167,7 +168,8 @@ mod tests {
     fn different_parts_are_different_collections() {
         let path = |parts: &[&str]| {
             let base = Collection::new("c", "m").expect("a name");
-            parts.iter().try_fold(base, |collection, part| collection.within(part)).expect("parts").path
+            let nested = parts.iter().try_fold(base, |collection, part| collection.within(part));
+            nested.expect("parts").path().to_owned()
         };
         assert_eq!(path(&["a", "b"]), "m/a/b");
         assert_ne!(path(&["a/b"]), path(&["a", "b"]));

@@ -1,12 +1,12 @@
-//! Work that takes long without waiting, such as the analysis of a text.
+//! Blocking work, such as the analysis of a text, in a pool of threads.
 
 use std::sync::Arc;
 
 use futures_channel::oneshot;
 
-/// Runs work that occupies a thread, such as `tokio::task::spawn_blocking` does.
+/// A pool of threads for blocking work, such as that of `tokio::task::spawn_blocking`.
 pub trait BlockingPool: Send + Sync + 'static {
-    /// Runs work on a thread that may be occupied, and returns at once.
+    /// Starts the work on a thread of the pool, and returns at once.
     fn run(&self, work: Box<dyn FnOnce() + Send>);
 }
 

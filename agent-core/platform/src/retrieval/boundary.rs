@@ -13,7 +13,7 @@ const SUFFIX_BYTES: usize = 6;
 
 /// Key from which suffixes are computed.
 ///
-/// A suffix is a message authentication code of the quoted texts. Who writes a document cannot foresee it, as it depends
+/// A suffix is a message authentication code of the quoted texts. The author of a document cannot predict it, as it depends
 /// on the key; the preview of a turn has the same one as the run, as it depends on nothing else.
 pub struct BoundaryKey([u8; 32]);
 
@@ -26,7 +26,7 @@ impl BoundaryKey {
         Self(key)
     }
 
-    /// Draws a key for this process.
+    /// Generates a random key for this process.
     ///
     /// # Panics
     /// If the system has no random numbers.

@@ -11,7 +11,7 @@ use agent_retrieval::document::DocumentId;
 use agent_retrieval::embed::EmbedderId;
 use futures_util::lock::Mutex as AsyncMutex;
 
-use super::search_result::SkipReason;
+use super::search_result::{FoundDocument, SkipReason};
 use super::vector_checks::VectorChecks;
 
 /// Assumed size of an entry without documents, in bytes.
@@ -100,7 +100,7 @@ pub(super) enum DocumentState {
 /// Texts of documents, the oldest of which are evicted.
 #[derive(Default)]
 struct TextCache {
-    texts: HashMap<DocumentId, (u64, Arc<str>)>,
+    texts: HashMap<DocumentId, FoundDocument>,
     order: VecDeque<DocumentId>,
     bytes: usize,
 }
@@ -161,10 +161,10 @@ impl IndexCache {
         &self,
         company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
-        document: (&DocumentId, u64),
-        text: &Arc<str>,
+        id: &DocumentId,
+        document: &FoundDocument,
     ) {
-        entry.texts().insert(document, text, self.text_share());
+        entry.texts().insert(id, document, self.text_share());
         self.update_size(company_id, entry);
     }
 
@@ -209,9 +209,9 @@ impl CompanyEntry {
         }
     }
 
-    /// Returns the text of a document at a version, if it was kept.
-    pub(super) fn text(&self, id: &DocumentId, version: u64) -> Option<Arc<str>> {
-        self.texts().texts.get(id).filter(|kept| kept.0 == version).map(|kept| kept.1.clone())
+    /// Returns a document with its text at a version, if it was kept.
+    pub(super) fn document(&self, id: &DocumentId, version: u64) -> Option<FoundDocument> {
+        self.texts().texts.get(id).filter(|kept| kept.version == version).cloned()
     }
 
     fn texts(&self) -> MutexGuard<'_, TextCache> {
@@ -367,6 +367,11 @@ impl IndexState {
         }
     }
 
+    /// Returns true if some document was too large beside others.
+    pub(super) fn has_too_large(&self) -> bool {
+        self.unusable.values().any(|(_, reason)| *reason == SkipReason::TooLarge)
+    }
+
     /// Returns true if documents that were too large may be searched now: the index has others that are not `wanted`,
     /// which can be removed.
     pub(super) fn may_retry(&self, wanted: &HashSet<DocumentId>) -> bool {
@@ -410,19 +415,19 @@ impl IndexState {
 }
 
 impl TextCache {
-    fn insert(&mut self, (id, version): (&DocumentId, u64), text: &Arc<str>, max_bytes: usize) {
-        if text.len() > max_bytes {
+    fn insert(&mut self, id: &DocumentId, document: &FoundDocument, max_bytes: usize) {
+        if document.text.len() > max_bytes {
             return;
         }
-        match self.texts.insert(id.clone(), (version, text.clone())) {
-            Some((_, replaced)) => self.bytes -= replaced.len(),
+        match self.texts.insert(id.clone(), document.clone()) {
+            Some(replaced) => self.bytes -= replaced.text.len(),
             None => self.order.push_back(id.clone()),
         }
-        self.bytes += text.len();
+        self.bytes += document.text.len();
         while self.bytes > max_bytes {
             let Some(oldest) = self.order.pop_front() else { return };
-            if let Some((_, evicted)) = self.texts.remove(&oldest) {
-                self.bytes -= evicted.len();
+            if let Some(evicted) = self.texts.remove(&oldest) {
+                self.bytes -= evicted.text.len();
             }
         }
     }

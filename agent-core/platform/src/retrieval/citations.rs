@@ -5,7 +5,7 @@ use std::ops::Range;
 use agent_core::event::{Event, EventObserver, Id};
 use serde_json::{Value, json};
 
-/// Maximum number of citations that are told of a run.
+/// Maximum number of citations in the event of a run.
 const MAX_CITATIONS: usize = 1_000;
 /// Maximum number of digits of a mark.
 const MAX_DIGITS: usize = 3;
@@ -93,7 +93,7 @@ impl CitationObserver {
         });
     }
 
-    /// Returns the value of the event `agent.citations`, unless there is nothing to tell.
+    /// Returns the value of the event `agent.citations`; `None` if the answer has no marks.
     fn report(&mut self) -> Option<Value> {
         if self.citations.is_empty() && self.unknown == 0 {
             return None;

@@ -1,11 +1,14 @@
 //! Indexing and embedding of documents in the background, ahead of the searches.
 //!
-//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, the companies in turn.
-//! Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the work is
-//! recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at most, and
-//! documents that were left without vectors are announced by the next search of them. That holds for vectors that an admin
-//! drops to have them made anew, too. A lease for each company keeps several processes from embedding the same chunks.
+//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, by round-robin over the
+//! companies. Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the
+//! work is recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at
+//! most, and documents that were left without vectors are announced by the next search of them. That holds for vectors that
+//! an admin drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps
+//! several processes from embedding the same chunks.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
@@ -16,20 +19,21 @@ use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
 use super::blocking::run_blocking;
+use super::cache::DocumentState;
 use super::document_retriever::DocumentRetriever;
 use super::load::put_vectors;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
 
-/// Duration after which a document waits for its next turn, and maximum number of chunks of a turn.
-const SLICE: Duration = Duration::from_secs(5);
+/// Maximum duration of a slice before its last call of the embedder, and maximum number of its chunks.
+const MAX_SLICE_DURATION: Duration = Duration::from_secs(5);
 const MAX_SLICE_CHUNKS: usize = 1_024;
 /// Maximum duration of one call of the embedder.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Validity of a company's lease: longer than a slice with a slow call.
 const LEASE: Duration = Duration::from_secs(90);
-/// Time after which the lease of another process is looked at again.
-const LEASE_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause before the next attempt to take the lease that another process has.
+const LEASE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest and longest pause after a failure of the embedder or the store.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -44,7 +48,7 @@ enum Progress {
     Leased,
 }
 
-/// A slice failed.
+/// Error of embedding a slice of a document.
 #[derive(Debug, thiserror::Error)]
 enum SliceError {
     /// The embedder failed.
@@ -53,6 +57,20 @@ enum SliceError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The index is too large with its vectors.
+    #[error("the index is too large with its vectors")]
+    TooLarge,
+}
+
+impl SliceError {
+    /// Returns true if a repetition fails too, until the document or the settings change.
+    fn is_permanent(&self) -> bool {
+        match self {
+            Self::Embed(error) => matches!(error, EmbedError::Rejected(_) | EmbedError::InvalidAnswer(_)),
+            Self::Store(error) => matches!(error, StoreError::Invalid(_) | StoreError::TooLarge { .. }),
+            Self::TooLarge => true,
+        }
+    }
 }
 
 /// Vectors of some chunks of a document.
@@ -65,6 +83,7 @@ struct Slice {
 }
 
 impl DocumentRetriever {
+    /// Indexes the documents that were written, until the future is dropped.
     pub(super) async fn index_written(&self) {
         loop {
             let (company_id, id) = self.written.next().await;
@@ -75,6 +94,7 @@ impl DocumentRetriever {
         }
     }
 
+    /// Embeds the documents that lack vectors, until the future is dropped. Returns at once without an embedder.
     pub(super) async fn embed_waiting(&self) {
         let Some(embedder) = self.query_embedder.as_ref().map(|query| query.settings.embedder.clone()) else {
             return;
@@ -85,8 +105,8 @@ impl DocumentRetriever {
             let pause = match self.embed_slice(&*embedder, &company_id, &id).await {
                 Ok(Progress::Done) => None,
                 Ok(Progress::Unfinished) => Some(Duration::ZERO),
-                Ok(Progress::Leased) => Some(LEASE_INTERVAL),
-                Err(SliceError::Embed(error @ (EmbedError::Rejected(_) | EmbedError::InvalidAnswer(_)))) => {
+                Ok(Progress::Leased) => Some(LEASE_RETRY_INTERVAL),
+                Err(error) if error.is_permanent() => {
                     tracing::warn!(%error, document = id, "a document stays without vectors");
                     self.mark_not_embeddable(&company_id, &id).await;
                     None
@@ -149,7 +169,11 @@ impl DocumentRetriever {
             }
         };
         workspace::release_embedding(records, claim).await?;
-        let is_changed = replacement? == Some(IndexReplacement::Changed);
+        let replacement = replacement?;
+        if replacement == Some(IndexReplacement::TooLarge) {
+            return Err(SliceError::TooLarge);
+        }
+        let is_changed = replacement == Some(IndexReplacement::Changed);
         match slice.failure {
             Some(failure) => Err(failure.into()),
             None if is_complete && !is_changed => Ok(Progress::Done),
@@ -158,7 +182,7 @@ impl DocumentRetriever {
     }
 
     /// Returns the stored index of a document at a version, after indexing it if there is none; `None` if it cannot be
-    /// indexed or stored.
+    /// indexed, or if the document has changed.
     async fn stored_index(
         &self,
         company_id: &CompanyId,
@@ -166,17 +190,40 @@ impl DocumentRetriever {
         version: u64,
     ) -> Result<Option<StoredDocIndex>, StoreError> {
         let ids = [id.to_owned()];
-        for attempt in 0..2 {
+        for attempt in 0..3 {
             let found = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
-            match found.into_iter().next().flatten() {
-                Some(found) if found.version == version => return Ok(Some(found)),
-                _ if attempt == 0 => self.index(company_id, id).await?,
+            match (found.into_iter().next().flatten(), attempt) {
+                (Some(found), _) if found.version == version => return Ok(Some(found)),
+                (_, 0) => self.index(company_id, id).await?,
+                (_, 1) => self.store_index_again(company_id, (DocumentId::from(id), version)).await?,
                 _ => {}
             }
         }
         Ok(None)
     }
 
+    /// Builds the index of a document again and stores it. Does nothing if memory does not have the document at the version, so
+    /// that what cannot be indexed is not analyzed again and again.
+    async fn store_index_again(
+        &self,
+        company_id: &CompanyId,
+        document: (DocumentId, u64),
+    ) -> Result<(), StoreError> {
+        let entry = self.cache.entry(company_id);
+        let _updates = entry.updates.lock().await;
+        let state = {
+            let _guard = entry.loading.lock().await;
+            entry.read(|state| state.state_of(&document.0, document.1))
+        };
+        if state != DocumentState::Current {
+            return Ok(());
+        }
+        let scope = Arc::new(HashSet::from([document.0.clone()]));
+        let batch = self.load_batch(company_id, &entry, (&scope, &[document]), usize::MAX).await?;
+        batch.store_error.map_or(Ok(()), Err)
+    }
+
+    /// Returns the version of a document's record; `None` if there is no such document.
     async fn version_of(&self, company_id: &CompanyId, id: &str) -> Result<Option<u64>, StoreError> {
         let (present, _) = self.texts.versions(company_id, &[id.to_owned()]).await?;
         Ok(present.first().map(|(_, version)| *version))
@@ -211,7 +258,7 @@ impl DocumentRetriever {
             }
             slice.chunks.extend(batch);
             let elapsed = self.config.clock.monotonic().saturating_duration_since(began);
-            if elapsed >= SLICE || slice.chunks.len() >= MAX_SLICE_CHUNKS {
+            if elapsed >= MAX_SLICE_DURATION || slice.chunks.len() >= MAX_SLICE_CHUNKS {
                 break;
             }
         }
@@ -258,7 +305,7 @@ impl DocumentRetriever {
     }
 
     /// Keeps a document from being announced again until it changes or the process starts anew.
-    async fn mark_not_embeddable(&self, company_id: &CompanyId, id: &str) {
+    pub(super) async fn mark_not_embeddable(&self, company_id: &CompanyId, id: &str) {
         let entry = self.cache.entry(company_id);
         let _guard = entry.loading.lock().await;
         entry.write().mark_not_embeddable(&DocumentId::from(id));

@@ -1,4 +1,4 @@
-//! The search over documents by an index of the application's own.
+//! Search over documents in an external index.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -17,15 +17,15 @@ use super::queue::DocumentQueue;
 use super::retriever::Retriever;
 use super::search::DocumentSearch;
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::{DocumentTexts, Versions};
+use super::texts::{DocumentTexts, Versions, upload_media_type};
 use crate::records::{Record, Records, StoreError};
 
 /// Maximum time for which a search waits for the index.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for which a document is put.
 const PUT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause after a document that could not be put.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Pause before a document that could not be put is put again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Searches documents by an [`Index`], which is fed from the store.
 ///
@@ -69,8 +69,9 @@ impl IndexRetriever {
             let read = self.texts.read_document(company_id, &hit.document, hit.version).await?;
             let Some(read) = read.filter(|read| read.version == hit.version) else { continue };
             let title: Arc<str> = read.value.title.as_str().into();
+            let media_type = upload_media_type(&read.value);
             let Some(text) = self.texts.read_text(company_id, read.value).await? else { continue };
-            let document = FoundDocument { version: hit.version, text: text.into() };
+            let document = FoundDocument { version: hit.version, text: text.into(), media_type };
             found.insert(hit.document.clone(), (document, title));
         }
         Ok(found)
@@ -152,7 +153,7 @@ impl Retriever for IndexRetriever {
                 Err(error) => {
                     tracing::warn!(%error, document = id, "a document is put into its index again");
                     self.written.push(&company_id, &id);
-                    self.texts.clock.sleep(PAUSE).await;
+                    self.texts.clock.sleep(RETRY_PAUSE).await;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Bringing the index in memory up to the versions of the documents.
+//! Update of the index in memory to the versions of the documents.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl WantedDocuments {
         self.present.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the documents, with their versions, whose stored index is another one than that in memory, and those that are
+    /// Returns the documents, with their versions, whose stored index differs from that in memory, and those that are
     /// not verified.
     fn with_new_vectors(
         &self,
@@ -73,11 +73,19 @@ struct EarlierVectors {
     record_version: u64,
 }
 
-/// A document to put into the index.
+/// A document that is put into the index.
 struct Loaded {
     id: DocumentId,
     version: u64,
     source: IndexSource,
+}
+
+/// Result of an update of the index to some documents.
+pub(super) struct LoadedBatch {
+    /// Documents that were left out because their texts are long.
+    long: Vec<(DocumentId, u64)>,
+    /// First error of storing a new index. Memory has the index nevertheless.
+    pub(super) store_error: Option<StoreError>,
 }
 
 /// The index of a document that was analyzed.
@@ -90,7 +98,7 @@ struct Analyzed {
 }
 
 impl DocumentRetriever {
-    /// Brings the index of a company up to the wanted documents. What was done before the future is dropped stays done.
+    /// Updates the index of a company to the wanted documents. If the future is dropped, the changes that it has made stay.
     pub(super) async fn load(
         &self,
         company_id: &CompanyId,
@@ -108,7 +116,7 @@ impl DocumentRetriever {
         let max_text_bytes = if outdated.len() == 1 { usize::MAX } else { LONG_TEXT_BYTES };
         let mut long = Vec::new();
         for batch in outdated.chunks(BATCH_DOCUMENTS) {
-            long.extend(self.load_batch(company_id, entry, (&scope, batch), max_text_bytes).await?);
+            long.extend(self.load_batch(company_id, entry, (&scope, batch), max_text_bytes).await?.long);
         }
         // Documents beside a long one must not wait for its analysis.
         for document in long.chunks(1) {
@@ -119,18 +127,19 @@ impl DocumentRetriever {
         Ok(())
     }
 
-    /// Brings the index of a company up to some documents. Returns those whose texts are longer than `max_text_bytes`, which
-    /// are left out.
-    async fn load_batch(
+    /// Updates the index of a company to some documents, but those whose texts are longer than `max_text_bytes`. New indexes
+    /// are stored, also that of a document that memory has already. The caller holds [`updates`](CompanyEntry::updates).
+    pub(super) async fn load_batch(
         &self,
         company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
         (scope, batch): (&Arc<HashSet<DocumentId>>, &[(DocumentId, u64)]),
         max_text_bytes: usize,
-    ) -> Result<Vec<(DocumentId, u64)>, StoreError> {
+    ) -> Result<LoadedBatch, StoreError> {
         let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
         let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
         let (mut loaded, mut bytes, mut long) = (Vec::new(), 0, Vec::new());
+        let mut store_error = None;
         for ((id, version), stored) in batch.iter().zip(stored) {
             let earlier = match stored {
                 Some(stored) if stored.version == *version => {
@@ -153,12 +162,13 @@ impl DocumentRetriever {
             let source = IndexSource::Text(Box::new(document), earlier);
             loaded.push(Loaded { id: id.clone(), version, source });
             if bytes >= BATCH_BYTES {
-                self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
+                let put = self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
+                store_error = store_error.or(put.err());
                 bytes = 0;
             }
         }
-        self.put(company_id, entry, scope, loaded).await;
-        Ok(long)
+        let put = self.put(company_id, entry, scope, loaded).await;
+        Ok(LoadedBatch { long, store_error: store_error.or(put.err()) })
     }
 
     /// Puts the stored vectors of documents at these versions into the index in memory.
@@ -211,18 +221,19 @@ impl DocumentRetriever {
         run_blocking(&self.config.pool, work).await;
     }
 
-    /// Analyzes documents, puts them into the index, and stores the indexes that are new.
+    /// Analyzes documents, puts them into the index, and stores the indexes that are new. Returns the first error of storing one,
+    /// which keeps none out of memory.
     async fn put(
         &self,
         company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
         scope: &Arc<HashSet<DocumentId>>,
         loaded: Vec<Loaded>,
-    ) {
+    ) -> Result<(), StoreError> {
         if loaded.is_empty() {
-            return;
+            return Ok(());
         }
-        // One at a time in this process: analysis takes one core at most, and companies take turns.
+        // One at a time in this process: analysis takes one core at most, and companies alternate.
         let analysis = self.analysis.clone().lock_owned().await;
         let guard = entry.loading.clone().lock_owned().await;
         let (changed, scope, share) = (entry.clone(), scope.clone(), self.cache.company_share());
@@ -233,9 +244,10 @@ impl DocumentRetriever {
         };
         let Some(analyzed) = run_blocking(&self.config.pool, work).await else {
             tracing::error!("the analysis of documents was interrupted");
-            return;
+            return Ok(());
         };
         self.cache.update_size(company_id, entry);
+        let mut first_error = None;
         for analyzed in analyzed {
             let id = DocumentId::from(analyzed.document.id.as_str());
             match self.store_analyzed(company_id, &analyzed).await {
@@ -243,16 +255,24 @@ impl DocumentRetriever {
                     let _guard = entry.loading.lock().await;
                     entry.write().set_record_version(&id, analyzed.document.version, record_version);
                 }
-                // The vectors that it has taken over may have been dropped.
-                Ok(IndexReplacement::Changed) if analyzed.replaced.is_some() && self.embedder().is_some() => {
-                    let _guard = entry.loading.lock().await;
-                    entry.write().mark_unverified(&id);
-                }
-                Ok(IndexReplacement::Changed | IndexReplacement::TooLarge) => {}
+                Ok(IndexReplacement::Changed) => self.mark_unverified(entry, &analyzed).await,
+                Ok(IndexReplacement::TooLarge) => self.mark_not_embeddable(company_id, id.as_str()).await,
+                // The embedding in the background stores it again: the document lacks vectors, or they are not verified.
                 Err(error) => {
                     tracing::warn!(document = %id, ?error, "the index of a document was not stored");
+                    self.mark_unverified(entry, &analyzed).await;
+                    first_error.get_or_insert(error);
                 }
             }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Lets the next search compare the vectors that an index has taken over with the stored ones, which may have been dropped.
+    async fn mark_unverified(&self, entry: &CompanyEntry, analyzed: &Analyzed) {
+        if analyzed.replaced.is_some() && self.embedder().is_some() {
+            let _guard = entry.loading.lock().await;
+            entry.write().mark_unverified(&DocumentId::from(analyzed.document.id.as_str()));
         }
     }
 
@@ -266,9 +286,7 @@ impl DocumentRetriever {
         let records = &*self.config.records;
         let Analyzed { document, status, encoded, replaced } = analyzed;
         let Some(replaced) = *replaced else {
-            let stored =
-                workspace::store_document_index(records, company_id, document, (status, encoded)).await?;
-            return Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored));
+            return workspace::store_document_index(records, company_id, document, (status, encoded)).await;
         };
         let index = (status, &encoded[..]);
         let stored =

@@ -1,4 +1,4 @@
-//! The check of documents after a search: they may have changed while it waited for an index or a model.
+//! Check of the documents after a search, which may have waited for an index or a model while they changed.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::search_result::{SearchResult, SkipReason, SkippedDocument};
 use crate::records::{Key, Records, StoreError};
 use crate::workspace::collection;
 
-/// The documents that a role names.
+/// Identifiers of the documents that a role names.
 pub(crate) struct NamedByRole<'r>(HashSet<&'r str>);
 
 impl<'r> NamedByRole<'r> {

@@ -1,4 +1,4 @@
-//! Vectors of queries, within a short time: a search goes without them if the embedder fails.
+//! Vectors of queries, within a time limit. A search goes without them if the embedder fails.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,9 @@ use futures_util::future::{Either, select};
 use serde::Serialize;
 
 /// Maximum time for which a search waits for its vector.
-const TIMEOUT: Duration = Duration::from_millis(800);
-/// Time after a failure in which no vector is asked for, so that a broken embedder does not delay every message.
-const PAUSE: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_millis(800);
+/// Time after a failure in which the embedder is not called, so that a broken one does not delay every message.
+const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Weight of the vector of the message before, as that of its terms.
 const PREVIOUS_WEIGHT: f32 = 0.2;
 
@@ -54,11 +54,11 @@ pub enum EmbedderSkip {
     Rejected,
     /// The model's answer is no vector, or none that can be compared.
     InvalidAnswer,
-    /// The model failed a moment ago.
+    /// The model failed less than five seconds ago and was not called.
     Paused,
 }
 
-/// The embedder of queries, which is not asked for a moment after a failure.
+/// Embeds queries. Does not call the embedder for some seconds after a failure.
 pub(super) struct QueryEmbedder {
     pub(super) settings: RetrievalEmbedder,
     clock: Arc<dyn Clock>,
@@ -82,7 +82,7 @@ impl QueryEmbedder {
         }
         let texts: Vec<&str> = [Some(query.text), query.previous].into_iter().flatten().collect();
         let embedding = self.settings.embedder.embed(&texts, EmbedRole::Query);
-        let answered = match select(embedding, self.clock.sleep(TIMEOUT)).await {
+        let answered = match select(embedding, self.clock.sleep(QUERY_TIMEOUT)).await {
             Either::Left((answered, _)) => answered.map_err(|error| {
                 tracing::warn!(%error, "a search goes without vectors");
                 skip_of(&error)
@@ -92,7 +92,7 @@ impl QueryEmbedder {
                 Err(EmbedderSkip::Timeout)
             }
         };
-        *self.paused_until() = answered.is_err().then(|| self.clock.monotonic() + PAUSE);
+        *self.paused_until() = answered.is_err().then(|| self.clock.monotonic() + FAILURE_PAUSE);
         let embeddings = answered?;
         let mut vectors = embeddings.iter();
         let mut vector = vectors.next().ok_or(EmbedderSkip::InvalidAnswer)?.to_vec();

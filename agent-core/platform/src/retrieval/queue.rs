@@ -1,4 +1,4 @@
-//! A queue of documents that a process works on in the background, which takes the companies in turn.
+//! Queue of the documents that a process indexes or embeds in the background: round-robin over the companies.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 const MAX_OF_COMPANY: usize = 10_000;
 const MAX_DOCUMENTS: usize = 100_000;
 
-/// Documents that wait, each once. Those beyond a limit are dropped: a search announces them again.
+/// Queue of documents, each at most once. Documents beyond a limit are dropped: a search announces them again.
 pub(super) struct DocumentQueue {
     waiting: Mutex<Waiting>,
     wake: Mutex<mpsc::Sender<()>>,
@@ -22,7 +22,7 @@ pub(super) struct DocumentQueue {
 #[derive(Default)]
 struct Waiting {
     /// The companies with waiting documents; the first one is next.
-    turns: VecDeque<CompanyId>,
+    companies: VecDeque<CompanyId>,
     by_company: HashMap<CompanyId, CompanyQueue>,
     total: usize,
 }
@@ -48,9 +48,9 @@ impl DocumentQueue {
         if waiting.total >= MAX_DOCUMENTS {
             return;
         }
-        let Waiting { turns, by_company, total } = &mut *waiting;
+        let Waiting { companies, by_company, total } = &mut *waiting;
         let queue = by_company.entry(company_id.clone()).or_insert_with(|| {
-            turns.push_back(company_id.clone());
+            companies.push_back(company_id.clone());
             CompanyQueue::default()
         });
         if queue.order.len() < MAX_OF_COMPANY && queue.ids.insert(id.to_owned()) {
@@ -76,14 +76,14 @@ impl DocumentQueue {
 
     fn take(&self) -> Option<(CompanyId, String)> {
         let mut waiting = self.lock();
-        let company_id = waiting.turns.pop_front()?;
+        let company_id = waiting.companies.pop_front()?;
         let queue = waiting.by_company.get_mut(&company_id)?;
         let id = queue.order.pop_front()?;
         queue.ids.remove(&id);
         if queue.order.is_empty() {
             waiting.by_company.remove(&company_id);
         } else {
-            waiting.turns.push_back(company_id.clone());
+            waiting.companies.push_back(company_id.clone());
         }
         waiting.total -= 1;
         Some((company_id, id))

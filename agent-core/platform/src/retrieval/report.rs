@@ -1,4 +1,4 @@
-//! Account of a retrieval: what previews show of it, and what a run announces.
+//! Report of a retrieval, for previews and for the events of a run.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 use super::citations::CitationObserver;
 use super::search_result::SearchResult;
 
-/// Member of a preview with the account.
+/// Name of the member of a preview with the report.
 const PREVIEW_MEMBER: &str = "retrieval";
-/// Media type of documents that were not uploaded.
+/// Media type of texts that were not uploaded.
 const TEXT_MEDIA_TYPE: &str = "text/markdown";
-/// Number of decimals of scores and weights: more show differences without a meaning.
+/// Scale by which scores and weights are rounded, to four decimals.
 const SCORE_SCALE: f64 = 10_000.0;
 
 /// The search of a turn and the fragments that were chosen from it.
@@ -30,7 +30,7 @@ pub struct RetrievalReport {
 }
 
 impl RetrievalReport {
-    /// Returns the account that previews show: the documents that were searched and those that were not, the terms of the
+    /// Returns the report for previews: the documents that were searched and those that were not, the terms of the
     /// query, and each hit with its scores and with the reason for which it was kept or dropped.
     pub fn to_json(&self) -> Value {
         let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(1..);
@@ -120,12 +120,13 @@ impl RetrievalReport {
         let mut value = visible_source(fragment, number);
         let found = self.result.documents.get(&fragment.document);
         let text = found.map_or("", |found| &*found.text);
+        let media_type = found.and_then(|found| found.media_type.as_deref()).unwrap_or(TEXT_MEDIA_TYPE);
         let start = fragment.range.start;
         let start = text.get(..start).map_or(start, |before| before.chars().count());
         let members = [
             ("documentId", Some(fragment.document.as_str().into())),
             ("version", found.map(|found| found.version.into())),
-            ("mediaType", Some(TEXT_MEDIA_TYPE.into())),
+            ("mediaType", Some(media_type.into())),
             ("start", Some(start.into())),
             ("end", Some((start + fragment.text.chars().count()).into())),
             ("bytes", Some(json!([fragment.range.start, fragment.range.end]))),
@@ -186,7 +187,7 @@ impl LayerReport for RetrievalReport {
     }
 }
 
-/// Shows numbers, not texts.
+/// Shows numbers instead of texts.
 impl fmt::Debug for RetrievalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RetrievalReport")

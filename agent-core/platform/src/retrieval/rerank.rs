@@ -1,4 +1,4 @@
-//! Searches whose best hits a model has put into order.
+//! Reranking of the best hits of searches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::records::StoreError;
 /// Maximum number of hits that are put into order; those behind them stay.
 const MAX_PASSAGES: usize = 50;
 /// Maximum time for which a search waits for the reranker.
-const TIMEOUT: Duration = Duration::from_millis(800);
+const RERANK_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// A retriever whose best hits a [`Reranker`] puts into order. Without its answer in time, they keep their order.
 pub struct RerankedRetriever {
@@ -42,7 +42,7 @@ impl RerankedRetriever {
         let passages: Vec<String> = hits.map(|hit| text(hit).unwrap_or_default()).collect();
         let passages: Vec<&str> = passages.iter().map(String::as_str).collect();
         let call = self.reranker.rerank(query, &passages);
-        match select(call, self.clock.sleep(TIMEOUT)).await {
+        match select(call, self.clock.sleep(RERANK_TIMEOUT)).await {
             Either::Left((scores, _)) => RerankError::check(passages.len(), scores?),
             Either::Right(_) => Err(RerankError::Unavailable("no answer within 800 ms".to_owned())),
         }

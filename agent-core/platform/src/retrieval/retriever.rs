@@ -1,4 +1,4 @@
-//! The search over documents as a trait: by the platform's own index, or by an index of the application's own.
+//! Trait of the search over documents, in the platform's index or in an external one.
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::embed::EmbedderId;
@@ -23,7 +23,7 @@ pub trait Retriever: Send + Sync + 'static {
     /// Those of the store of the documents. An index that fails finds nothing, and its documents are skipped.
     async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError>;
 
-    /// Tells the retriever that a document was written or deleted, so that [`run`](Self::run) indexes it ahead of the
+    /// Announces that a document was written or deleted, so that [`run`](Self::run) indexes it ahead of the
     /// searches. Costs nothing if `run` is not called; searches see to what they need.
     fn announce(&self, company_id: &CompanyId, id: &str);
 

@@ -18,7 +18,7 @@ use super::document_retriever::DocumentRetriever;
 use super::load::WantedDocuments;
 use super::query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
-use super::texts::NamedDocuments;
+use super::texts::{NamedDocuments, upload_media_type};
 use crate::records::StoreError;
 use crate::workspace::{index_key, vector_drops_key};
 
@@ -182,8 +182,8 @@ impl DocumentRetriever {
         entry: &CompanyEntry,
         ids: &[String],
     ) -> Result<WantedDocuments, StoreError> {
-        let named = NamedDocuments::new(company_id, ids);
-        let mut keys = named.keys.clone();
+        let NamedDocuments { mut keys, invalid } = NamedDocuments::new(company_id, ids);
+        let document_count = keys.len();
         if self.query_embedder.is_some() {
             let ids: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
             let lacking = entry.try_read(|state| {
@@ -193,13 +193,14 @@ impl DocumentRetriever {
             keys.extend(lacking.unwrap_or_else(|| Ok(Vec::new()))?);
         }
         let versions = self.config.records.versions(&keys).await?;
-        let (documents, others) = versions.split_at(named.keys.len());
-        let mut others = keys[documents.len()..].iter().zip(others);
+        let (documents, others) = versions.split_at(document_count);
+        let other_keys = keys.split_off(document_count);
+        let mut others = other_keys.iter().zip(others);
         // Without an embedder, there are no others.
         let vector_drops = others.next().and_then(|(_, version)| *version);
         let index_versions =
             others.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
-        let (present, absent) = named.split(documents);
+        let (present, absent) = NamedDocuments { keys, invalid }.split(documents);
         Ok(WantedDocuments { present, absent, index_versions, vector_drops })
     }
 
@@ -217,16 +218,17 @@ impl DocumentRetriever {
             else {
                 continue;
             };
-            if let Some(text) = entry.text(&hit.document, version) {
-                found.insert(hit.document.clone(), FoundDocument { version, text });
+            if let Some(document) = entry.document(&hit.document, version) {
+                found.insert(hit.document.clone(), document);
                 continue;
             }
             let read = self.texts.read_document(company_id, &hit.document, version).await?;
             let Some(read) = read.filter(|read| read.version == version) else { continue };
+            let media_type = upload_media_type(&read.value);
             let Some(text) = self.texts.read_text(company_id, read.value).await? else { continue };
-            let text: Arc<str> = text.into();
-            self.cache.keep_text(company_id, entry, (&hit.document, version), &text);
-            found.insert(hit.document.clone(), FoundDocument { version, text });
+            let document = FoundDocument { version, text: text.into(), media_type };
+            self.cache.keep_text(company_id, entry, &hit.document, &document);
+            found.insert(hit.document.clone(), document);
         }
         Ok(found)
     }
@@ -238,7 +240,7 @@ fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
         let is_outdated =
             |(id, version): &(DocumentId, u64)| state.state_of(id, *version) == DocumentState::Outdated;
         !wanted.present.iter().any(is_outdated)
-            && !state.may_retry(&wanted.ids())
+            && !(state.has_too_large() && state.may_retry(&wanted.ids()))
             && !state.has_dropped_vectors(wanted.vector_drops)
             && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
             && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))

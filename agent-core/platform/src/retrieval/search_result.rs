@@ -45,6 +45,8 @@ pub struct FoundDocument {
     pub version: u64,
     /// The text, to which the positions of the hits refer.
     pub text: Arc<str>,
+    /// Media type of the document's upload; `None` for a text that was written.
+    pub media_type: Option<Arc<str>>,
 }
 
 /// A document that was not searched.
@@ -70,7 +72,7 @@ pub enum SkipReason {
     TooLarge,
     /// The document cannot be indexed.
     Failed,
-    /// The index of an application's own did not answer.
+    /// The external index did not answer.
     Unavailable,
     /// The whole document is part of the prompt.
     InPrompt,

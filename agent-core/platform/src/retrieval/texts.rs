@@ -8,7 +8,7 @@ use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
 
-use crate::records::{Key, Record, Records, StoreError};
+use crate::records::{Collection, Key, Record, Records, StoreError};
 use crate::workspace::{self, ContentFormat, Document, collection};
 
 /// Number of attempts to read a document at a version that is known, and the time between them. A store's cache may
@@ -23,7 +23,7 @@ pub(super) struct DocumentTexts {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// Documents that are named: keys of those whose identifiers are valid, and the other identifiers.
+/// Keys of the documents with valid identifiers, and the invalid identifiers.
 pub(super) struct NamedDocuments {
     pub(super) keys: Vec<Key>,
     /// Invalid identifiers, which name no document.
@@ -33,12 +33,13 @@ pub(super) struct NamedDocuments {
 impl NamedDocuments {
     /// Returns the keys of documents of a company. Identifiers that occur several times count once.
     pub(super) fn new(company_id: &CompanyId, ids: &[String]) -> Self {
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::with_capacity(ids.len());
         let (mut keys, mut invalid) = (Vec::with_capacity(ids.len()), Vec::new());
+        let documents = Collection::new(company_id, collection::DOCUMENTS).ok();
         for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
-            match Key::new(company_id, collection::DOCUMENTS, id.as_str()) {
-                Ok(key) => keys.push(key),
-                Err(_) => invalid.push(DocumentId::from(id.as_str())),
+            match documents.as_ref().and_then(|documents| documents.key(id.as_str()).ok()) {
+                Some(key) => keys.push(key),
+                None => invalid.push(DocumentId::from(id.as_str())),
             }
         }
         Self { keys, invalid }
@@ -55,6 +56,11 @@ impl NamedDocuments {
         }
         (present, absent)
     }
+}
+
+/// Returns the media type of a document's upload; `None` for a text that was written.
+pub(super) fn upload_media_type(document: &Document) -> Option<Arc<str>> {
+    document.content.as_ref().map(|content| content.media_type.as_str().into())
 }
 
 /// Identifiers of documents with the versions of their records.

@@ -1,4 +1,4 @@
-//! Results of checks of vectors, kept for the states of the documents that were searched.
+//! Cache of the results of checks of vectors, by the state of the documents that were searched.
 
 use std::collections::VecDeque;
 

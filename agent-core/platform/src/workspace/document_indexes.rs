@@ -128,7 +128,7 @@ pub(crate) async fn load_document_indexes(
                 continue;
             };
             let (version, record_version) = (head.value.version, head.version);
-            let index = decode(records, company_id, id, head.value).await?;
+            let index = decode(records, company_id, id, &head.value).await?;
             indexes.push(index.map(|index| StoredDocIndex { index, version, record_version }));
         }
     }
@@ -241,7 +241,7 @@ async fn decode(
     records: &dyn Records,
     company_id: &CompanyId,
     id: &str,
-    head: StoredIndex,
+    head: &StoredIndex,
 ) -> Result<Option<DocIndex>, StoreError> {
     let mut bytes = STANDARD_NO_PAD.decode(&head.data).unwrap_or_default();
     if head.further_pieces > 0 {
@@ -255,26 +255,24 @@ async fn decode(
     Ok(DocIndex::decode(&bytes).ok())
 }
 
-/// Stores the index of a document that is still at its version, and returns the version of the index's record. Returns
-/// `None` if the document has changed, if the index is too large, or if it has no vectors and was stored by another
-/// process meanwhile, perhaps with vectors.
+/// Stores the index of a document that is still at its version. An index without vectors does not replace one of the same
+/// version, which another process has stored, perhaps with vectors; it replaces one that cannot be decoded, such as that of
+/// another format.
 pub(crate) async fn store_document_index(
     records: &dyn Records,
     company_id: &CompanyId,
     document: &IndexedDocument,
     (status, encoded): (&IndexStatus, &[u8]),
-) -> Result<Option<u64>, StoreError> {
+) -> Result<IndexReplacement, StoreError> {
     let found = records.get_as::<StoredIndex>(&index_key(company_id, &document.id)?).await?;
-    let is_stored = found
-        .as_ref()
-        .is_some_and(|found| found.value.version == document.version && found.value.status.is_some());
-    if is_stored && status.embedder.is_none() {
-        return Ok(None);
+    let is_same_version = |head: &&StoredIndex| head.version == document.version && head.status.is_some();
+    if status.embedder.is_none()
+        && let Some(head) = found.as_ref().map(|found| &found.value).filter(is_same_version)
+        && decode(records, company_id, &document.id, head).await?.is_some()
+    {
+        return Ok(IndexReplacement::Changed);
     }
-    let writes = index_writes(company_id, document, (status, encoded), found.as_ref())?;
-    let Some(mut writes) = writes else { return Ok(None) };
-    writes.push(document_check(company_id, document)?);
-    commit_index(records, writes).await
+    commit_replacement(records, company_id, document, (status, encoded), found.as_ref()).await
 }
 
 /// Stores the index of a document in place of the one whose record has the version `replaced`, if the document and that
@@ -289,7 +287,18 @@ pub(crate) async fn replace_document_index(
     let Some(head) = get_index_head(records, company_id, &document.id, replaced).await? else {
         return Ok(IndexReplacement::Changed);
     };
-    let writes = index_writes(company_id, document, (status, encoded), Some(&head))?;
+    commit_replacement(records, company_id, document, (status, encoded), Some(&head)).await
+}
+
+/// Commits an index in place of the one that was found, if both it and the document are still at their versions.
+async fn commit_replacement(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document: &IndexedDocument,
+    (status, encoded): (&IndexStatus, &[u8]),
+    found: Option<&Record<StoredIndex>>,
+) -> Result<IndexReplacement, StoreError> {
+    let writes = index_writes(company_id, document, (status, encoded), found)?;
     let Some(mut writes) = writes else { return Ok(IndexReplacement::TooLarge) };
     writes.push(document_check(company_id, document)?);
     let stored = commit_index(records, writes).await?;

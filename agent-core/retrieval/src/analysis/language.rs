@@ -13,7 +13,7 @@ use super::term::truncate_term;
 
 /// Bytes of each of the three places of a text (start, middle, end) that detection reads.
 const SAMPLE_BYTES: usize = 600;
-/// Confidence from which a language that was detected by its letters is believed.
+/// Minimum confidence of a detection by the frequencies of letters.
 const MIN_CONFIDENCE: f64 = 0.9;
 
 /// Declares the languages with a Snowball stemmer: name, code in stored indexes, ISO 639-1 code, language of whatlang.
@@ -86,8 +86,8 @@ languages! {
 impl Language {
     /// Detects the language of a document from samples of its text.
     ///
-    /// The language whose function words are clearly the most frequent is taken, which tells it from a few words on; else
-    /// the one that the frequencies of letters tell with confidence. A text that is too short or too mixed for both has the
+    /// The language whose function words are clearly the most frequent is taken, which needs a few words only; else
+    /// the one that the frequencies of letters give with confidence. A text that is too short or too mixed for both has the
     /// most frequent language of its script: English for Latin letters, Russian for Cyrillic ones.
     pub fn detect(text: &str) -> Self {
         let sample = sample(text);

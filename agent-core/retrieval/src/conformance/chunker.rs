@@ -34,7 +34,7 @@ pub fn chunker(chunker: &dyn Chunker) {
     }
 }
 
-/// Returns documents that chunkers have got wrong.
+/// Returns documents that have exposed defects of chunkers.
 fn documents() -> Vec<Extracted> {
     let text =
         |text: String, format| Extracted { title: "Title".to_owned(), text, format, page_starts: Vec::new() };

@@ -29,7 +29,7 @@ pub const FORMAT_VERSION: u16 = 2;
 const MAGIC: &[u8; 4] = b"ADIX";
 const HEAD_BYTES: usize = MAGIC.len() + 2 + 8;
 
-/// Bytes are no index of a document.
+/// Error of decoding an index.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {

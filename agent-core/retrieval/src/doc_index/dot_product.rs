@@ -55,7 +55,7 @@ fn each_row(rows: &[i8], query: &[i8], products: &mut Vec<i32>) {
     }
 }
 
-/// Blocks of a known length, each summed apart, are what compilers turn into instructions for many components.
+/// Sums blocks of a constant length, which compilers turn into instructions for many components.
 #[inline(always)]
 fn dot_product(row: &[i8], query: &[i8]) -> i32 {
     let (row_blocks, row_rest) = row.as_chunks::<BLOCK>();

@@ -36,7 +36,7 @@ impl QuantizedQuery {
     }
 }
 
-/// An embedder's answer cannot be stored.
+/// Error of storing the vectors of an embedder.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VectorsError {
@@ -132,7 +132,7 @@ impl Vectors {
         self.scales.iter().filter(|scale| **scale > 0.0).count()
     }
 
-    /// Returns for each chunk whether it has a vector.
+    /// Returns a flag for each chunk, true if it has a vector.
     pub(crate) fn presence(&self) -> impl Iterator<Item = bool> {
         self.scales.iter().map(|scale| *scale > 0.0)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Texts could not be embedded. The messages are shown to operators and contain neither texts nor keys.
+/// Error of an embedder. The messages are shown to operators and contain neither texts nor keys.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EmbedError {

@@ -1,7 +1,5 @@
 //! Relevance feedback: terms that distinguish the best chunks of a first ranking (RM3).
 
-use std::collections::BTreeMap;
-
 use super::bm25::idf;
 use super::query::TermOrigin;
 use super::score::Candidate;
@@ -20,6 +18,15 @@ const MAX_CANDIDATES: usize = 64;
 /// Exponent of a chunk's score in its share of the feedback.
 const SHARPNESS: i32 = 4;
 
+/// A term of the best chunks, with the place where it was found first.
+struct FeedbackTerm {
+    hash: u64,
+    frequency: f64,
+    /// Position of the part in the corpus, and of the term in the part.
+    part: usize,
+    term: usize,
+}
+
 /// Returns the terms of the best chunks, sorted by their hash; their weights add up to [`SHARE`].
 ///
 /// A term is weighed by its frequency in each chunk, the chunk's share by [`SHARPNESS`], and its inverse document frequency.
@@ -27,40 +34,47 @@ pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm
     // The best chunk dominates: what is far below it is less likely to be about the same.
     let likelihood = |candidate: &Candidate| f64::from(candidate.score).powi(SHARPNESS);
     let total: f64 = best.iter().map(likelihood).sum();
-    let mut frequencies: BTreeMap<u64, (f64, &str)> = BTreeMap::new();
+    let mut found: Vec<FeedbackTerm> = Vec::new();
     for candidate in best {
         let part = &corpus.parts[candidate.part].part;
         let length = f64::from(part.lengths[candidate.chunk as usize].max(1));
         let share = likelihood(candidate) / total / length;
         part.for_each_term_of(candidate.chunk, |term, count| {
-            let entry = frequencies
-                .entry(part.postings.hash(term))
-                .or_insert_with(|| (0.0, part.postings.name(term)));
-            entry.0 += share * f64::from(count);
+            let (hash, frequency) = (part.postings.hash(term), share * f64::from(count));
+            found.push(FeedbackTerm { hash, frequency, part: candidate.part, term });
         });
     }
+    // The terms of each chunk are sorted already. Equal ones stay in the order of the chunks, in which they are added up.
+    found.sort_by_key(|found| found.hash);
+    found.dedup_by(|next, first| {
+        let is_same = next.hash == first.hash;
+        if is_same {
+            first.frequency += next.frequency;
+        }
+        is_same
+    });
+    found.sort_by(|left, right| right.frequency.total_cmp(&left.frequency).then(left.hash.cmp(&right.hash)));
+    let name = |found: &FeedbackTerm| corpus.parts[found.part].part.postings.name(found.term);
     let is_stop_term = |term: &str| corpus.languages.iter().any(|language| language.is_stop_term(term));
-    let mut frequencies: Vec<(u64, (f64, &str))> =
-        frequencies.into_iter().filter(|(_, (_, term))| !is_stop_term(term)).collect();
-    frequencies.sort_by(|left, right| right.1.0.total_cmp(&left.1.0).then(left.0.cmp(&right.0)));
-    frequencies.truncate(MAX_CANDIDATES);
-    let mut terms: Vec<WeightedTerm> = frequencies
-        .into_iter()
-        .map(|(hash, (frequency, name))| {
-            let idf = idf(corpus.chunks_with(hash), corpus.totals.chunks);
-            let weight = (frequency * f64::from(idf)) as f32;
-            WeightedTerm {
-                hash,
-                term: name.to_owned(),
-                idf,
-                weight,
-                origin: TermOrigin::Feedback,
-                languages: u32::MAX,
-            }
+    let candidates = found.into_iter().filter(|found| !is_stop_term(name(found))).take(MAX_CANDIDATES);
+    let mut weights: Vec<(f32, f32, FeedbackTerm)> = candidates
+        .map(|found| {
+            let idf =
+                idf(corpus.chunks_with_found(found.hash, (found.part, found.term)), corpus.totals.chunks);
+            ((found.frequency * f64::from(idf)) as f32, idf, found)
         })
         .collect();
-    terms.sort_by(|left, right| right.weight.total_cmp(&left.weight).then(left.hash.cmp(&right.hash)));
-    terms.truncate(TERMS);
+    weights.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.2.hash.cmp(&right.2.hash)));
+    weights.truncate(TERMS);
+    let weighted = weights.into_iter().map(|(weight, idf, found)| WeightedTerm {
+        hash: found.hash,
+        term: name(&found).to_owned(),
+        idf,
+        weight,
+        origin: TermOrigin::Feedback,
+        languages: u32::MAX,
+    });
+    let mut terms: Vec<WeightedTerm> = weighted.collect();
     let total: f64 = terms.iter().map(|term| f64::from(term.weight)).sum();
     for term in &mut terms {
         term.weight = (f64::from(term.weight) / total * f64::from(SHARE)) as f32;

@@ -63,8 +63,8 @@ struct Word {
     variants: Vec<(Vec<String>, u32)>,
 }
 
-/// A term while its weight is added up.
-struct Sum {
+/// Accumulated weight of a term.
+struct TermSum {
     hash: u64,
     weight: f64,
     is_previous: bool,
@@ -83,7 +83,7 @@ impl QueryTerms {
         if words.values().any(|word| !word.is_stop_word) {
             words.retain(|_, word| !word.is_stop_word);
         }
-        let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<&str, TermSum> = BTreeMap::new();
         let mut unspaced = 0.0;
         let mut total_weight = 0.0;
         for (text, word) in &words {
@@ -99,7 +99,7 @@ impl QueryTerms {
             for (term, languages) in terms {
                 let sum = sums.entry(term).or_insert_with(|| {
                     let hash = term_hash(term);
-                    Sum {
+                    TermSum {
                         hash,
                         weight: 0.0,
                         is_previous: true,
@@ -171,7 +171,7 @@ fn keep_heaviest(terms: &mut Vec<WeightedTerm>, is_found: impl Fn(&str) -> bool)
 }
 
 /// Returns the greatest score by the terms of a word: in the language in which it is found, and most.
-fn best_of_word(word: &Word, sums: &BTreeMap<&str, Sum>, total: u64) -> f64 {
+fn best_of_word(word: &Word, sums: &BTreeMap<&str, TermSum>, total: u64) -> f64 {
     let mut best = (false, 0.0_f64);
     for (variant, _) in &word.variants {
         let mut is_found = false;

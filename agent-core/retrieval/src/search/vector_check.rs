@@ -1,4 +1,4 @@
-//! Check of vectors against the words of their chunks: tells an embedder that answers vectors without meaning.
+//! Check of vectors against the words of their chunks: detects an embedder whose vectors have no relation to the texts.
 //!
 //! 1. A sample of the chunks with vectors is drawn by the hashes of their places (module `sample`).
 //! 2. Those that have the most rare words in common are paired, each chunk once (module `related`).

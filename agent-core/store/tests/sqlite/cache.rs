@@ -89,6 +89,11 @@ async fn versions_of_many_are_never_older_than_another_process_wrote() {
     }
     other.delete(&keys[5], Precondition::Any).await.expect("deleted");
     assert_eq!(store.versions(&keys).await.expect("read")[5], None);
+    let some = [keys[7].clone(), key("absent"), keys[5].clone(), keys[7].clone()];
+    let version = Some(store.get(&keys[7]).await.expect("read").expect("there").version);
+    assert_eq!(store.versions(&some).await.expect("read"), [version, None, None, version]);
+    let version = Some(other.put(&keys[7], json("2"), Precondition::Any).await.expect("put"));
+    assert_eq!(store.versions(&some).await.expect("read"), [version, None, None, version]);
 }
 
 #[tokio::test]

@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use agent_core::clock::SystemClock;
+use agent_core::clock::{Clock, SystemClock};
+use agent_core::testing::ManualClock;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, SearchOptions};
 use async_trait::async_trait;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::Precondition;
+use crate::records::{
+    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt as _, Write,
+};
 use crate::retrieval::{
     DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, Retriever as _,
     RetrieverConfig, SearchResult,
@@ -128,6 +131,12 @@ fn topical_text(number: usize, revision: usize) -> String {
     format!("This is the text that was by those who are here in the house and not {}.", words.join(" "))
 }
 
+/// Returns a text with a section about each of the topics, which has chunks of its own.
+fn text_with_sections(topics: &[&str]) -> String {
+    let section = |topic: &&str| format!("# {topic}\n\n{}\n\n", format!("About {topic}. ").repeat(50));
+    topics.iter().map(section).collect()
+}
+
 fn retriever(records: &Arc<MemoryRecords>, embedder: &Arc<MeaningEmbedder>) -> DocumentRetriever {
     DocumentRetriever::new(RetrieverConfig {
         records: records.clone(),
@@ -136,6 +145,49 @@ fn retriever(records: &Arc<MemoryRecords>, embedder: &Arc<MeaningEmbedder>) -> D
         cache_bytes: DEFAULT_CACHE_BYTES,
         embedder: Some(RetrievalEmbedder { embedder: embedder.clone(), weight: 0.5, min_similarity: 0.7 }),
     })
+}
+
+/// Records in memory whose next writes of an index fail.
+struct FailingIndexRecords {
+    records: Arc<MemoryRecords>,
+    /// Number of writes of an index that fail from now on.
+    failures: AtomicUsize,
+}
+
+#[async_trait]
+impl Records for FailingIndexRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let is_index =
+            |write: &Write| write.key().collection().path() == workspace::collection::DOCUMENT_INDEXES;
+        let next = |failures: usize| failures.checked_sub(1);
+        if writes.iter().any(is_index)
+            && self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
+        {
+            return Err(StoreError::unavailable("the disk is full"));
+        }
+        self.records.commit(writes).await
+    }
+}
+
+/// Returns a retriever over records whose next writes of an index fail.
+fn retriever_with_failures(
+    records: &Arc<MemoryRecords>,
+    embedder: &Arc<MeaningEmbedder>,
+    (failures, clock): (usize, Arc<dyn Clock>),
+) -> DocumentRetriever {
+    let records_of_retriever =
+        Arc::new(FailingIndexRecords { records: records.clone(), failures: AtomicUsize::new(failures) });
+    let config =
+        RetrieverConfig { records: records_of_retriever, clock, ..retriever(records, embedder).config };
+    DocumentRetriever::new(config)
 }
 
 async fn save(records: &MemoryRecords, id: &str, text: &str) {
@@ -237,21 +289,94 @@ async fn another_process_sees_the_vectors_with_its_next_search() {
 #[tokio::test]
 async fn a_change_embeds_only_the_chunks_that_it_changes() {
     let records = Arc::new(MemoryRecords::default());
-    let part = |name: &str| format!("# {name}\n\n{}\n\n", format!("About {name}. ").repeat(50));
-    let text = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>();
-    save(&records, "d", &text(&["car", "bill", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "bill", "holiday"])).await;
     let embedder = MeaningEmbedder::new("e:1");
     let retriever = retriever(&records, &embedder);
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     let all = embedder.inputs().len();
-    save(&records, "d", &text(&["car", "desk", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "desk", "holiday"])).await;
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     let changed = embedder.inputs();
     assert!(!changed.is_empty() && changed.len() < all, "{} of {all}", changed.len());
     assert!(changed.iter().all(|input| input.contains("desk")), "{changed:?}");
     assert_eq!(found(&search(&retriever, &["d"], "automobile").await), ["d"]);
+}
+
+#[tokio::test]
+async fn an_index_that_could_not_be_stored_is_stored_later_and_embedded() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever_with_failures(&records, &embedder, (1, Arc::new(SystemClock)));
+    let result = search(&retriever, &["fleet"], "automobile").await;
+    assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::NoVectors)));
+    assert_eq!(embedded(&records, "fleet").await, (0, 0), "the index was not stored");
+    run_until_embedded(&retriever, &records, "fleet").await;
+    assert_eq!(found(&search(&retriever, &["fleet"], "car").await), ["fleet"]);
+}
+
+#[tokio::test]
+async fn the_pause_before_an_index_is_stored_again_grows() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let clock = ManualClock::new();
+    // The first write is that of the indexing, and each attempt at a slice makes one more.
+    let retriever = retriever_with_failures(&records, &embedder, (4, Arc::new(clock.clone())));
+    retriever.announce(&"c".into(), "fleet");
+    let done = async {
+        for seconds in [1, 2, 4] {
+            clock.wait_for_sleepers(1).await;
+            assert_eq!(embedded(&records, "fleet").await, (0, 0), "the index is not stored yet");
+            assert_eq!(clock.advance_to_next(), Some(Duration::from_secs(seconds)));
+        }
+        while embedded(&records, "fleet").await != (1, 1) {
+            tokio::task::yield_now().await;
+        }
+    };
+    while_running(&retriever, done).await;
+}
+
+#[tokio::test]
+async fn an_index_with_vectors_that_could_not_be_stored_is_stored_later() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["bill", "car"])).await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let first = retriever(&records, &embedder);
+    first.announce(&"c".into(), "d");
+    run_until_embedded(&first, &records, "d").await;
+    embedder.inputs();
+    // All chunks of the next version have vectors already.
+    save(&records, "d", &text_with_sections(&["bill"])).await;
+    let second = retriever_with_failures(&records, &embedder, (1, Arc::new(SystemClock)));
+    search(&second, &["d"], "bill").await;
+    assert_eq!(embedded(&records, "d").await, (0, 0), "the index was not stored");
+    run_until_embedded(&second, &records, "d").await;
+    assert_eq!(embedder.inputs(), [""; 0], "the vectors were taken over");
+}
+
+#[tokio::test]
+async fn a_stored_index_that_cannot_be_decoded_is_replaced() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let first = retriever(&records, &embedder);
+    first.announce(&"c".into(), "fleet");
+    run_until_embedded(&first, &records, "fleet").await;
+    let key = workspace::index_key(&"c".into(), "fleet").expect("a key");
+    let stored = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
+    let damaged = serde_json::json!({"version": stored.value["version"], "furtherPieces": 0,
+        "status": stored.value["status"], "data": ""});
+    records.put_as(&key, &damaged, Precondition::Version(stored.version)).await.expect("written");
+    let second = retriever(&records, &embedder);
+    let work = async {
+        while found(&search(&second, &["fleet"], "car").await).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    while_running(&second, work).await;
 }
 
 #[tokio::test]
@@ -399,15 +524,13 @@ async fn documents_whose_vectors_stay_are_not_embedded_anew() {
 #[tokio::test]
 async fn dropped_vectors_are_not_taken_over_by_the_next_version_of_a_document() {
     let records = Arc::new(MemoryRecords::default());
-    let part = |name: &str| format!("# {name}\n\n{}\n\n", format!("About {name}. ").repeat(50));
-    let text = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>();
-    save(&records, "d", &text(&["car", "bill", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "bill", "holiday"])).await;
     let embedder = MeaningEmbedder::new("e:1");
     let retriever = retriever(&records, &embedder);
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     embedder.inputs();
-    save(&records, "d", &text(&["car", "desk", "holiday"])).await;
+    save(&records, "d", &text_with_sections(&["car", "desk", "holiday"])).await;
     assert!(drop_document_vectors(&*records, &"c".into(), "d").await.expect("dropped"));
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;

@@ -1,4 +1,4 @@
-//! Tests of searches by an index of the application's own: it conforms, and what it does wrong has no effect.
+//! Tests of searches in an external index: it conforms, and its wrong answers have no effect.
 
 use std::sync::Mutex;
 
@@ -26,7 +26,7 @@ async fn the_search_by_an_index_conforms() {
     .await;
 }
 
-/// An index that answers what it is told.
+/// An index with scripted answers.
 struct Scripted(Mutex<Option<Result<IndexAnswer, IndexError>>>);
 
 impl Scripted {

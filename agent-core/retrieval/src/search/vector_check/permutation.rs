@@ -1,6 +1,6 @@
 //! Permutation test of a square matrix of similarities.
 
-/// Returns by how many standard deviations the similarities on the diagonal exceed those of a random assignment of the
+/// Returns the number of standard deviations by which the similarities on the diagonal exceed those of a random assignment of the
 /// columns to the rows; 0 if all assignments are alike.
 ///
 /// Similarities are replaced by their ranks in their rows, so that no distribution is assumed and no outlier counts for

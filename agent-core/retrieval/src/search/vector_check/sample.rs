@@ -23,7 +23,7 @@ pub(super) struct SampledChunk<'a> {
     pub(super) vector: VectorRow<'a>,
 }
 
-/// Draws chunks with vectors of an embedder by the hashes of their places, so that a change of a document changes little of
+/// Selects chunks with vectors of an embedder by the hashes of their places, so that a change of a document changes little of
 /// the sample. Adjacent chunks, which are related, are drawn together. Chunks with equal words count once: they have equal
 /// vectors whatever the model. All vectors have as many components as the first.
 pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<SampledChunk<'a>> {
