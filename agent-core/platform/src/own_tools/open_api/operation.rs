@@ -65,7 +65,8 @@ pub(super) fn compile<'d>(
         "inputSchema": schema,
         "annotations": {
             "readOnlyHint": is_read,
-            "destructiveHint": is_delete,
+            // A document does not tell which of the others only add data; the protocol's default is the cautious one.
+            "destructiveHint": !is_read,
             "idempotentHint": is_read || is_delete || operation.method == "put",
         },
         "request": request,

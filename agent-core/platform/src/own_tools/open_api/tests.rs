@@ -62,10 +62,12 @@ fn operations_become_http_tools() {
         assert_eq!(get["description"], "Finds a pet.\nReturns a single pet.");
         assert_eq!(get["inputSchema"]["required"], json!(["petId"]));
         assert_eq!(get["annotations"]["readOnlyHint"], true);
+        assert_eq!(get["annotations"]["destructiveHint"], false);
         let find = tool(&pets, "findPets");
         assert_eq!(find["request"]["query"], json!({"status": "{status}", "tags": "{tags}"}));
         let add = tool(&pets, "addPet");
         assert_eq!(add["request"]["body"], "{body}");
+        assert_eq!(add["annotations"]["destructiveHint"], true);
         let schema = &add["inputSchema"];
         assert_eq!(schema["properties"]["body"], json!({"$ref": "#/$defs/Pet"}));
         let pet = &schema["$defs"]["Pet"];
