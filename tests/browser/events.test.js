@@ -75,6 +75,38 @@ inPage('ten thousand events are listed, and few of them are rows', async (page) 
   await rows.first().waitFor({ state: 'detached' });
 });
 
+inPage('the attempts of a run are listed with their outcomes and hashes', async (page) => {
+  const hash = (digit) => digit.repeat(64);
+  const attempts = [
+    { round: 1, attempt: 1, entry: 0, provider: 'openai', model: 'large', reason: 'MODEL_UNAVAILABLE', status: 503, waitedMs: 0, requestSha256: hash('a') },
+    { round: 1, entry: 1, provider: 'anthropic', model: 'medium', reason: 'MODEL_RATE_LIMITED', waitedMs: 0 },
+    { round: 1, attempt: 2, entry: 2, provider: 'ollama', model: 'small', waitedMs: 1200, requestSha256: hash('b') },
+  ];
+  const events = [
+    { type: 'RUN_STARTED', threadId: 't', runId: 'r' },
+    ...attempts.map((attempt) => ({ type: 'CUSTOM', name: 'agent.debug', value: { kind: 'modelAttempt', ...attempt } })),
+    { type: 'TEXT_MESSAGE_START', messageId: 'm', role: 'assistant' }, { type: 'TEXT_MESSAGE_CONTENT', messageId: 'm', delta: 'Hello.' },
+    { type: 'TEXT_MESSAGE_END', messageId: 'm' }, { type: 'RUN_FINISHED', threadId: 't', runId: 'r', result: { finishReason: 'stop' } },
+  ];
+  const body = events.map((event) => `${JSON.stringify(event)}\n`).join('');
+  await page.route('**/api/agent/chat', (route) => route.fulfill({ contentType: 'application/x-ndjson', body }));
+  await page.route('**/api/threads/t*', (route) => route.fulfill({ status: 404, contentType: 'application/problem+json', body: '{"code":"NOT_FOUND"}' }));
+  await visit(page, 'chat/text');
+  await page.getByRole('tab', { name: 'Events' }).click();
+  await page.getByRole('textbox', { name: 'Message' }).fill('Go on');
+  await page.keyboard.press('Enter');
+  const rows = page.getByRole('region', { name: 'Attempts' }).locator('tbody tr');
+  await rows.nth(2).waitFor();
+  assert.equal(await rows.count(), attempts.length);
+  const texts = (await rows.allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' '));
+  assert.match(texts[0], /^1 large openai MODEL_UNAVAILABLE \(503\) aaaaaaaa/);
+  assert.match(texts[1], /^1 medium anthropic · fallback 1 left out: MODEL_RATE_LIMITED/);
+  assert.match(texts[2], /^1 small ollama · fallback 2 answered after a pause of 1\.20 s bbbbbbbb/);
+  assert.equal(await rows.nth(1).locator('code').count(), 0, 'nothing was sent');
+  assert.equal(await rows.nth(0).locator('code').getAttribute('title'), hash('a'));
+  await picture(page, 'events-attempts');
+});
+
 inPage('the page keeps the latest runs, and a bounded number of their events', async (page) => {
   const kept = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');

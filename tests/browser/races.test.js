@@ -99,6 +99,28 @@ inPage('what a user has written is not there for the next one who signs in in th
   assert.equal(await page.locator('#composer').inputValue(), '');
 });
 
+inPage('a sign-out that does not reach the server is told, and can be tried again', async (page) => {
+  await visit(page, 'chat/text');
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.route('**/api/console/session', (route) => (route.request().method() === 'DELETE' ? route.abort() : route.fallback()));
+  const dialog = page.getByRole('dialog');
+  await dialog.getByRole('button', { name: 'Sign out' }).click();
+  await dialog.getByRole('alert').waitFor();
+  assert.ok(await page.locator('#composer').isVisible(), 'the user is still signed in');
+  await page.unroute('**/api/console/session');
+  await dialog.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('textbox', { name: 'Link or code' }).waitFor();
+});
+
+inPage('the chosen tab of the debug layer stays while another view is shown', async (page) => {
+  await visit(page, 'chat/text');
+  await page.getByRole('tab', { name: 'Context' }).click();
+  await visit(page, 'threads');
+  await page.getByRole('tab', { name: 'Context' }).waitFor({ state: 'detached' });
+  await visit(page, 'chat/text');
+  await page.getByRole('tab', { name: 'Context', selected: true }).waitFor();
+});
+
 inPage('a role is saved once, however often the button is pressed meanwhile', async (page) => {
   await visit(page, 'agents/new');
   await page.getByRole('textbox', { name: 'Identifier' }).fill('saved-twice');

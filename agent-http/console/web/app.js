@@ -5,7 +5,7 @@ import { agentId, open, stop, live } from './lib/chat.js';
 import { agents, enter, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
-import { Debug, debugTabs } from './tabs/debug.js';
+import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
 import { RecentThreads } from './views/threads.js';
 
@@ -82,7 +82,7 @@ function Account() {
       <button type="button" class="button quiet small wide-only" onClick=${() => (theme.value = themes[theme.value] ?? 'auto')} aria-label=${`Theme: ${theme.value}. Change`}><span class="wide-only">Theme: </span>${theme.value}</button>
       <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Sign out</button>
     </div>
-    ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Everywhere ends your other sessions of the console too." action="Sign out" onConfirm=${() => signOut(false)} also=${{ action: 'Everywhere', run: () => signOut(true) }} onClose=${() => setAsks(false)} />`}
+    ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Everywhere ends your other sessions of the console too." action="Sign out" waits onConfirm=${() => signOut(false)} also=${{ action: 'Everywhere', run: () => signOut(true) }} onClose=${() => setAsks(false)} />`}
   </div>`;
 }
 
@@ -121,14 +121,15 @@ function ChatView() {
   useEffect(() => {
     if (agent) open(agent, parts[0] ? parts[1] : undefined);
   }, [agent, parts[1]]);
-  const [tab, setTab] = useState(query.get('tab') ?? 'prompt');
+  // Kept while other views are shown.
+  useState(() => (debugTab.value = query.get('tab') ?? debugTab.value));
   const [shown, setShown] = useState(query.get('tab') ?? 'chat');
   if (!agents.value.some(({ id }) => id === agent)) return html`<${Chat} />`;
-  if (isWide) return html`<div class="split"><${Chat} /><${Debug} tab=${tab} onTab=${setTab} /></div>`;
+  if (isWide) return html`<div class="split"><${Chat} /><${Debug} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
   const select = (id) => {
     setShown(id);
-    if (id !== 'chat') setTab(id);
+    if (id !== 'chat') debugTab.value = id;
   };
   return html`<div class="narrow">
     <${Tabs} label="Chat and debug layer" tabs=${tabs} selected=${shown} onSelect=${select} panel="narrow-panel" />

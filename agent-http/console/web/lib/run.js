@@ -36,6 +36,8 @@ export class RunState {
   parts = [];
   /** Results of calls that an earlier run has started, by call. */
   results = new Map();
+  /** Attempts at the calls that were repeated or made with a fallback. */
+  attempts = [];
   /** Rounds by name: `{name, from, to}`. */
   steps = new Map();
   /** All events with the time of their arrival, in milliseconds since the start. */
@@ -172,6 +174,7 @@ export class RunState {
     if (name === 'agent.prompt') this.prompt = value;
     if (name === 'agent.thread') this.thread = value;
     if (name === 'agent.sources') this.sources = value;
+    if (name === 'agent.debug' && value.kind === 'modelAttempt') this.attempts.push(value);
     if (name === 'agent.debug' && value.kind === 'toolProgress') {
       const tool = this.#byId.get(`tool-${value.toolCallId}`);
       if (tool) tool.progress = value;

@@ -67,20 +67,30 @@ export function Code({ text, label, wrap = false }) {
 }
 
 /** A dialog that asks before something is lost. `also` is another way to do it: `{action, run}`. */
-export function Confirm({ title, text, action, onConfirm, onClose, also }) {
+export function Confirm({ title, text, action, onConfirm, onClose, also, waits = false }) {
   const dialog = useRef(null);
+  const [state, setState] = useState({});
   useEffect(() => dialog.current.showModal(), []);
-  const after = (run) => () => {
-    run();
-    onClose();
+  const after = (run) => async () => {
+    const done = run();
+    if (waits) {
+      setState({ isBusy: true });
+      try {
+        await done;
+      } catch (error) {
+        return setState({ error });
+      }
+    }
+    return onClose();
   };
   return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
     <h2 id="dialog-title">${title}</h2>
     <p>${text}</p>
+    ${state.error && html`<${ErrorNote} error=${state.error} />`}
     <div class="row end">
       <button type="button" class="button" onClick=${onClose} autofocus>Cancel</button>
-      ${also && html`<button type="button" class="button" onClick=${after(also.run)}>${also.action}</button>`}
-      <button type="button" class="button danger" onClick=${after(onConfirm)}>${action}</button>
+      ${also && html`<button type="button" class="button" disabled=${state.isBusy} onClick=${after(also.run)}>${also.action}</button>`}
+      <button type="button" class="button danger" disabled=${state.isBusy} onClick=${after(onConfirm)}>${action}</button>
     </div>
   </dialog>`;
 }

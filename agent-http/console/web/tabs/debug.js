@@ -1,6 +1,6 @@
 /** The debug layer beside the chat: what the model reads, what it may do, and what a run did. */
 
-import { html } from '../vendor/ui.js';
+import { html, signal } from '../vendor/ui.js';
 import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';
 import { client, has } from '../lib/store.js';
 import { ErrorNote, Tabs, lazy, useLoad, usePaused } from '../lib/ui.js';
@@ -14,6 +14,9 @@ const TABS = [
   { id: 'events', name: 'Events', view: lazy(async () => (await import('./events.js')).EventsTab) },
   { id: 'retrieval', name: 'Retrieval', view: lazy(async () => (await import('./retrieval.js')).RetrievalTab), feature: 'retrieval' },
 ];
+
+/** Id of the chosen tab. */
+export const debugTab = signal(TABS[0].id);
 
 export const debugTabs = () => TABS.filter(({ feature }) => !feature || has(feature));
 

@@ -28,6 +28,7 @@ export function EventsTab({ run }) {
     ${run.error && run.isReplay && html`<${ErrorNote} error=${run.error} />`}
     <${Figures} run=${run} version=${version} stored=${stored} />
     <${Waterfall} ...${run.isReplay ? timedPhases(stored?.timing) : phases(run)} />
+    <${Attempts} attempts=${run.attempts.length > 0 ? run.attempts : stored?.attempts ?? []} version=${version} />
     ${run.isReplay && !stored?.timing && html`<p class="muted small">These events were recorded without their times.</p>`}
     <div class="row between">
       <label class="search"><span class="visually-hidden">Filter the events</span>
@@ -134,6 +135,28 @@ function Waterfall({ bars, end }) {
       <td class="meta">${duration(to - from)}</td>
     </tr>`)}</tbody>
   </table>`;
+}
+
+/** The attempts at calls that were repeated or made with a fallback, each with its outcome and the hash of its request. */
+function Attempts({ attempts }) {
+  if (attempts.length === 0) return null;
+  return html`<h2 class="label" id="model-attempts">Attempts</h2>
+    <div class="table-scroll" tabindex="0" role="region" aria-labelledby="model-attempts"><table class="table">
+      <thead><tr><th scope="col" class="num">Round</th><th scope="col">Model</th><th scope="col">Outcome</th><th scope="col">Request</th></tr></thead>
+      <tbody>${attempts.map((attempt, place) => html`<tr key=${place}>
+        <td class="num">${attempt.round}</td>
+        <td>${attempt.model} <span class="meta">${attempt.provider}${attempt.entry > 0 ? ` · fallback ${attempt.entry}` : ''}</span></td>
+        <td>${outcome(attempt)}</td>
+        <td>${attempt.requestSha256 && html`<code class="meta" title=${attempt.requestSha256}>${attempt.requestSha256.slice(0, 8)}</code> <${Copy} text=${attempt.requestSha256} label="Copy hash" />`}</td>
+      </tr>`)}</tbody>
+    </table></div>`;
+}
+
+/** The outcome of an attempt in words. */
+function outcome({ attempt, reason, status, waitedMs }) {
+  const wait = waitedMs > 0 ? ` after a pause of ${duration(waitedMs)}` : '';
+  if (attempt === undefined) return `left out${reason ? `: ${reason}` : ''}`;
+  return reason ? `${reason}${status ? ` (${status})` : ''}${wait}` : `answered${wait}`;
 }
 
 /**

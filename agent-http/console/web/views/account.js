@@ -45,7 +45,7 @@ function Sessions() {
     </div>
     ${asks && html`<${Confirm} title=${asks === 'all' ? 'Sign out everywhere?' : 'Sign out here?'}
       text=${asks === 'all' ? 'All of your sessions of the console end, in every browser.' : 'This session ends.'}
-      action="Sign out" onConfirm=${() => signOut(asks === 'all')} onClose=${() => setAsks(undefined)} />`}
+      action="Sign out" waits onConfirm=${() => signOut(asks === 'all')} onClose=${() => setAsks(undefined)} />`}
   </section>`;
 }
 
