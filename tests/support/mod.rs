@@ -11,7 +11,7 @@ use agent_client::events::EventDecoder;
 use agent_core::event::{Event, EventGrammar};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 // The store's tests use more of this module than these tests do.
 #[allow(dead_code)]
@@ -87,7 +87,17 @@ pub fn report(figures: &str) {
     let _ = writeln!(std::io::stderr(), "{figures}");
 }
 
-/// Returns a port without a listener.
+/// Returns the base URL of a server that is not there. No other program can take its port until this process ends.
+pub fn refused_url() -> String {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let address = socket.local_addr().expect("an address");
+    // It stays bound without listening, so that connections are refused.
+    std::mem::forget(socket);
+    format!("http://{address}")
+}
+
+/// Returns a port without a listener, for a process that is started later. Another program may take it meanwhile.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it listens").port()
