@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::support::log::LogBuffer;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head, tool_calls};
-use crate::support::{client, expect_problem, parse_events, poll_until, workspace};
+use crate::support::{client, expect_problem, parse_events, poll_until, read_until, workspace};
 
 const CATALOG: &str = r#"{"asOf":"2026-01-31","models":[
     {"provider":"openai","model":"m","prices":{"input":"2","output":"10"}}]}"#;
@@ -319,11 +319,7 @@ async fn a_client_that_leaves_is_booked_by_an_estimate() {
     test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "12345678"})), Step::Stall]]);
     let body = json!({"agentId": "a1", "message": "Hello", "store": false, "runId": "left"});
     let mut response = test.app.chat(&body).await;
-    let mut read = String::new();
-    while !read.contains("12345678") {
-        let chunk = response.chunk().await.expect("more").expect("the stream goes on");
-        read.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
-    }
+    read_until(&mut response, "12345678").await;
     drop(response);
     let usage = test.booked("left", 1).await;
     let call = &usage["entries"][0];

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::server::{self, Server};
 use crate::support::vendor::n8n::{self, JSON_CONTENT_TYPE};
 use crate::support::vendor::{Step, Vendor};
-use crate::support::{TEST_TIMEOUT, client, expect_problem, parse_events, parse_run, workspace};
+use crate::support::{expect_problem, parse_events, parse_run, read_until, workspace};
 
 /// Returns a workspace whose agent `a1` is answered by the vendor's webhook.
 fn workspace_with_workflow(vendor: &Vendor, auth: Option<Value>) -> Value {
@@ -207,20 +207,7 @@ async fn the_first_words_leave_while_the_workflow_goes_on() {
     let vendor = Vendor::start().await;
     vendor.on("a1", [vec![n8n::stream_head(), n8n::text("We open"), Step::Stall]]);
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
-    let mut response = client()
-        .post(app.url("/api/agent/chat"))
-        .bearer_auth(server::session_token("u1", "c1"))
-        .json(&json!({"agentId": "a1", "message": "When are you open?"}))
-        .send()
-        .await
-        .expect("the application answers");
-    let mut body = String::new();
-    let reading = async {
-        while !body.contains("We open") {
-            let chunk = response.chunk().await.expect("the connection stands").expect("there is more");
-            body.push_str(&String::from_utf8_lossy(&chunk));
-        }
-    };
-    tokio::time::timeout(TEST_TIMEOUT, reading).await.expect("it does not wait for the end");
+    let mut response = ask(&app).await;
+    let body = read_until(&mut response, "We open").await;
     assert!(!body.contains("RUN_FINISHED"), "{body}");
 }

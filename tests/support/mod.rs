@@ -178,6 +178,21 @@ pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str
     problem
 }
 
+/// Reads a response until it contains `words`, and returns what was read.
+pub async fn read_until(response: &mut reqwest::Response, words: &str) -> String {
+    let mut read = String::new();
+    let reading = async {
+        while !read.contains(words) {
+            let chunk = response.chunk().await.expect("the connection stands");
+            let chunk = chunk.unwrap_or_else(|| panic!("it ends without {words:?}: {read}"));
+            read.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    let waited = tokio::time::timeout(TEST_TIMEOUT, reading).await;
+    assert!(waited.is_ok(), "{words:?} does not come: {read}");
+    read
+}
+
 /// Opens a connection, writes bytes and reads until the server closes it.
 pub async fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
