@@ -16,7 +16,7 @@ use self::table::{
 };
 use crate::support::server::{self, Server, session_token};
 use crate::support::tool_server::{FakeMcpServer, McpRevision};
-use crate::support::vendor::{Vendor, answer, json_response, n8n, tool_calls};
+use crate::support::vendor::{Vendor, answer, empty_run, json_response, n8n, tool_calls};
 use crate::support::world::FakeNetwork;
 use crate::support::{client, parse_events};
 
@@ -108,12 +108,7 @@ impl AddressTestServices {
     /// Starts the services on a fake network, with an agent for each of `urls` and `OUTBOUND_ALLOW` set to `allow`.
     async fn start(urls: Vec<String>, allow: &str) -> Self {
         let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
-        let events = [
-            json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
-            json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
-        ];
-        let events: String = events.iter().map(|event| format!("{event}\n")).collect();
-        vendor.on("events", [json_response("200 OK", "", &events)]);
+        vendor.on("events", [empty_run()]);
         let world = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
         let vendor_url = vendor.base_url();
         let messenger_url = messenger.base_url();
