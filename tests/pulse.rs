@@ -165,11 +165,9 @@ async fn request_scheduler(scheduler: &Server, method: &str, path: &str, body: O
 
 /// Checks the status and the absence of secrets; returns the JSON body.
 pub(crate) async fn expect_json(response: Response, status: u16) -> Value {
-    let given = response.status();
-    let text = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{text}");
-    assert!(!text.contains("canary"), "{text}");
-    serde_json::from_str(&text).expect("JSON")
+    let body = crate::support::expect_json(response, status).await;
+    assert!(!body.to_string().contains("canary"), "{body}");
+    body
 }
 
 /// Returns the titles of the todos in the list `l1`.

@@ -4,9 +4,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{COLLEAGUE, OWNER, STRANGER, WAIT, expect_json, get, open, send, upload};
-use crate::support::expect_problem;
+use super::{COLLEAGUE, OWNER, STRANGER, WAIT, get, open, send, upload};
 use crate::support::server::{Server, session_token};
+use crate::support::{expect_json, expect_problem};
 
 #[tokio::test]
 async fn bad_uploads_are_refused() {

@@ -3,8 +3,8 @@
 use agent_platform::records::{Collection, Precondition, RecordsExt as _};
 use serde_json::json;
 
-use super::{OWNER, WAIT, expect_json, get, send, stores, upload};
-use crate::support::{expect_problem, poll_until, server};
+use super::{OWNER, WAIT, get, send, stores, upload};
+use crate::support::{expect_json, expect_problem, poll_until, server};
 
 #[tokio::test]
 async fn any_process_extracts_and_all_see_the_result() {

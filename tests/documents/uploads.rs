@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{OWNER, WAIT, expect_json, get, header, open, send, upload};
-use crate::support::{expect_problem, poll_until};
+use super::{OWNER, WAIT, get, header, open, send, upload};
+use crate::support::{expect_json, expect_problem, poll_until};
 
 #[tokio::test]
 async fn an_upload_is_extracted_and_read() {

@@ -178,6 +178,14 @@ pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str
     problem
 }
 
+/// Checks the status of a response, and returns its JSON body.
+pub async fn expect_json(response: reqwest::Response, status: u16) -> Value {
+    let given = response.status();
+    let text = response.text().await.expect("a whole body");
+    assert_eq!(given, status, "{text}");
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("JSON: {text}"))
+}
+
 /// Reads a response until it contains `words`, and returns what was read.
 pub async fn read_until(response: &mut reqwest::Response, words: &str) -> String {
     let mut read = String::new();
