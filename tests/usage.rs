@@ -213,7 +213,7 @@ async fn each_run_has_one_line_in_the_log() {
 }
 
 #[tokio::test]
-async fn everyone_sees_what_is_theirs_to_see() {
+async fn users_see_the_usage_that_they_have_a_right_to() {
     // The date in UTC.
     let today = || Timestamp::now().to_string()[..10].to_owned();
     let first_day = today();

@@ -57,7 +57,7 @@ fn messages_and_error(body: &str) -> (Vec<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn the_payload_is_for_both_triggers() {
+async fn the_payload_suits_both_triggers() {
     let vendor = Vendor::start().await;
     let auth = json!({"type": "basic", "user": "ada", "password": "s3cret"});
     let app = server::app(
@@ -189,7 +189,7 @@ async fn recorded_answers_of_one_piece_become_runs_or_problems() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_streams_and_says_nothing_has_failed() {
+async fn a_workflow_that_streams_no_text_has_failed() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let end = Step::Send(b"0\r\n\r\n".to_vec());
@@ -203,7 +203,7 @@ async fn a_workflow_that_streams_and_says_nothing_has_failed() {
 }
 
 #[tokio::test]
-async fn the_first_words_leave_while_the_workflow_goes_on() {
+async fn the_first_words_are_sent_before_the_workflow_ends() {
     let vendor = Vendor::start().await;
     vendor.on("a1", [vec![n8n::stream_head(), n8n::text("We open"), Step::Stall]]);
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;

@@ -32,7 +32,7 @@ async fn preview(bench: &ManagementApp, who: (&str, &str), agent: &str) -> Strin
 }
 
 #[tokio::test]
-async fn what_is_remembered_of_a_user_is_the_users_alone() {
+async fn the_memories_of_a_user_belong_to_that_user() {
     let bench = open().await;
     // Another company's agent of the same id, and its user of the same id.
     let model = json!({"provider": "openai", "model": "m", "baseUrl": "https://model.example/v1", "apiKey": "fresh-canary"});
@@ -111,7 +111,7 @@ async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_th
 }
 
 #[tokio::test]
-async fn what_cannot_be_remembered_is_refused() {
+async fn invalid_memories_are_refused() {
     let bench = open().await;
     let one = format!("{OWN}/m");
     let long = "x".repeat(4_097);
@@ -151,7 +151,7 @@ async fn role(bench: &ManagementApp) -> agent_core::role::RoleBlock {
 }
 
 #[tokio::test]
-async fn memory_goes_with_its_agent() {
+async fn memories_are_deleted_with_their_agent() {
     let bench = open().await;
     let folder = MemoryFolder::of_user(&role(&bench).await, &"u2".into());
     for who in [OWNER, COLLEAGUE] {

@@ -13,7 +13,7 @@ fn tomorrow() -> Value {
 }
 
 #[tokio::test]
-async fn a_job_is_made_shown_moved_and_cancelled() {
+async fn a_job_is_created_read_rescheduled_and_cancelled() {
     let bench = open().await;
     let body = json!({
         "payload": payload("a1"), "executeAt": "2030-01-02T03:04:05+01:00", "maxAttempts": 3, "misfire": "skip",
@@ -59,7 +59,7 @@ async fn a_job_is_made_shown_moved_and_cancelled() {
 }
 
 #[tokio::test]
-async fn asking_twice_is_harmless() {
+async fn a_request_with_the_same_idempotency_key_creates_no_second_job() {
     let bench = open().await;
     let ask = |body: Value| {
         let bench = &bench;
@@ -87,7 +87,7 @@ async fn asking_twice_is_harmless() {
 }
 
 #[tokio::test]
-async fn bad_jobs_are_refused_with_the_field_that_is_wrong() {
+async fn invalid_jobs_are_refused_with_the_invalid_field() {
     let bench = open().await;
     let with = |name: &str, value: Value| {
         let mut body = json!({"payload": payload("a1"), "delayMs": 1000});
@@ -143,7 +143,7 @@ async fn bad_jobs_are_refused_with_the_field_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
+async fn impossible_schedules_are_refused_with_the_invalid_field() {
     let bench = open().await;
     let days = |days: u64| json!(days * 86_400_000);
     let id = bench.create_job(tomorrow(), payload("a1")).await;
@@ -217,7 +217,7 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn lists_are_filtered_and_come_in_pages() {
+async fn lists_are_filtered_and_paged() {
     let bench = open().await;
     let mut ids = Vec::new();
     for (user, company, tool, assignment) in [
@@ -285,7 +285,7 @@ async fn lists_are_filtered_and_come_in_pages() {
 }
 
 #[tokio::test]
-async fn another_tenants_job_is_not_there() {
+async fn a_job_of_another_tenant_is_not_found() {
     let bench = open().await;
     let id = bench.create_job(tomorrow(), payload("a1")).await;
     for query in ["companyId=c2", "userId=u2", "companyId=c1&userId=u2", "companyId=c2&userId=u1"] {
@@ -309,7 +309,7 @@ async fn another_tenants_job_is_not_there() {
 }
 
 #[tokio::test]
-async fn many_are_cancelled_at_once_and_never_by_a_forgotten_parameter() {
+async fn jobs_are_cancelled_together_only_with_all_required_parameters() {
     let bench = open().await;
     let mut ids = Vec::new();
     for tool in ["createTodo", "createTodo", "readTodos"] {
@@ -346,7 +346,7 @@ async fn many_are_cancelled_at_once_and_never_by_a_forgotten_parameter() {
 }
 
 #[tokio::test]
-async fn only_who_has_the_secret_is_served() {
+async fn every_route_needs_the_secret() {
     let previous = "pulse-canary-of-before";
     let bench = open_with(&[("PULSE_SECRET_PREVIOUS", previous)]).await;
     for (method, path) in [
@@ -375,7 +375,7 @@ async fn only_who_has_the_secret_is_served() {
 }
 
 #[tokio::test]
-async fn who_acts_during_a_delivery_is_told_so() {
+async fn changes_during_a_delivery_report_that_it_is_in_flight() {
     let bench = open().await;
     let (gate, opened) = tokio::sync::watch::channel(false);
     let slow = vec![Step::Until(opened), json_response("200 OK", "", "{}").remove(0)];
