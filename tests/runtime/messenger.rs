@@ -11,7 +11,7 @@ use crate::support::{client, expect_problem, refused_url};
 
 const SECRET: &str = "runtime-canary-0123456789";
 /// Time-out in milliseconds for the upstream's response head, and again for its body.
-const RESPONSE_TIMEOUT_MS: &str = "1000";
+const RESPONSE_TIMEOUT_MS: &str = "2500";
 const SENT: &str = r#"{"ok":true,"result":{"message_id":7}}"#;
 const CALL: &str = "/messenger/call";
 

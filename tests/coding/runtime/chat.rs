@@ -400,7 +400,7 @@ fn response_cases() -> Vec<(&'static str, Vec<Step>, ExpectedResponse)> {
 #[tokio::test]
 async fn a_response_passes_or_is_a_problem() {
     let vendor = Vendor::start().await;
-    let runtime = runtime_for(&vendor, &[("RESPONSE_HEADER_TIMEOUT_MS", "1000")]).await;
+    let runtime = runtime_for(&vendor, &[("RESPONSE_HEADER_TIMEOUT_MS", "3000")]).await;
     for (name, script, expected) in response_cases() {
         vendor.on(name, [script]);
         let before = vendor.received().len();
