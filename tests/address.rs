@@ -16,7 +16,7 @@ use self::table::{
 };
 use crate::support::server::{self, Server, session_token};
 use crate::support::tool_server::{FakeMcpServer, McpRevision};
-use crate::support::vendor::{Vendor, answer, json_response, n8n, tool_calls};
+use crate::support::vendor::{Vendor, answer, empty_run, json_response, n8n, tool_calls};
 use crate::support::world::FakeNetwork;
 use crate::support::{client, parse_events};
 
@@ -108,12 +108,7 @@ impl AddressTestServices {
     /// Starts the services on a fake network, with an agent for each of `urls` and `OUTBOUND_ALLOW` set to `allow`.
     async fn start(urls: Vec<String>, allow: &str) -> Self {
         let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
-        let events = [
-            json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
-            json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
-        ];
-        let events: String = events.iter().map(|event| format!("{event}\n")).collect();
-        vendor.on("events", [json_response("200 OK", "", &events)]);
+        vendor.on("events", [empty_run()]);
         let world = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
         let vendor_url = vendor.base_url();
         let messenger_url = messenger.base_url();
@@ -188,7 +183,7 @@ async fn expect_refused(caller: OutboundCaller, response: Response, readable: bo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_public_is_reached_by_nobody() {
+async fn no_component_connects_to_an_address_that_is_not_public() {
     let trap = Vendor::start().await;
     let port = trap.address.port().to_string();
     let (hosts, names) = (NON_PUBLIC_HOSTS.iter().copied(), NON_PUBLIC_NAMES.iter().map(|(name, _)| *name));
@@ -222,7 +217,7 @@ async fn what_is_not_public_is_reached_by_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_public_is_reached_by_everybody() {
+async fn every_component_connects_to_public_addresses() {
     let setting =
         AddressTestServices::start(PUBLIC_URLS.iter().map(|(url, _)| (*url).to_owned()).collect(), "").await;
     for (place, (url, address)) in PUBLIC_URLS.iter().enumerate() {
@@ -240,7 +235,7 @@ async fn what_is_public_is_reached_by_everybody() {
 }
 
 #[tokio::test]
-async fn a_redirect_leads_nowhere() {
+async fn redirects_are_not_followed() {
     let trap = Vendor::start().await;
     let tools = FakeMcpServer::start(McpRevision::Stateless).await;
     let vendor = Vendor::start().await;
@@ -273,7 +268,7 @@ async fn a_redirect_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_allowed_as_it_is_written() {
+async fn an_allowed_address_is_allowed_in_other_spellings_but_not_by_name() {
     let vendor = Vendor::start().await;
     let port = vendor.address.port();
     let urls: Vec<_> =

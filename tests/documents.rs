@@ -9,7 +9,7 @@ mod uploads;
 
 use agentd::stores::Stores;
 use reqwest::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::server::{self, Server, session_token};
 
@@ -63,13 +63,6 @@ async fn upload(
 
 async fn get(app: &Server, who: (&str, &str), path: &str) -> Response {
     send(app, who, ("GET", path), &[], "").await
-}
-
-async fn expect_json(response: Response, status: u16) -> Value {
-    let given = response.status();
-    let text = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{text}");
-    serde_json::from_str(&text).expect("JSON")
 }
 
 fn header<'a>(response: &'a Response, name: &str) -> &'a str {

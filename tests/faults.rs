@@ -16,12 +16,11 @@ use agent_core::event::{Event, EventGrammar};
 use agent_http::error::Code;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
 
 use self::provider::Provider;
 use self::table::{Fault, MAX_TOOL_ROUNDS, Outcome, faults};
 use crate::support::vendor::{CASE_TIMEOUT, LONG_TIMEOUTS, SHORT_TIMEOUTS, Vendor};
-use crate::support::{client, parse_events, server};
+use crate::support::{client, parse_events, refused_url, server};
 
 /// Number of cases that run concurrently.
 const MAX_CONCURRENT_CASES: usize = 12;
@@ -168,15 +167,11 @@ async fn every_fault_of_a_workflow_ends_a_run_of_the_application_once_and_soon()
 }
 
 async fn every_fault_ends_a_run_once_and_soon(way: Topology, provider: Provider) {
-    // Bound but not listening: no other process can take the port, and connections are refused.
-    let absent = TcpSocket::new_v4().expect("a socket");
-    absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-    let absent = (format!("http://{}/v1", absent.local_addr().expect("an address")), absent);
-
+    let absent = format!("{}/v1", refused_url());
     let vendor = Vendor::start().await;
     let faults = faults(provider);
     let good_base = provider.base_url(&vendor);
-    let base = |fault: &Fault| if fault.absent { absent.0.clone() } else { good_base.clone() };
+    let base = |fault: &Fault| if fault.absent { absent.clone() } else { good_base.clone() };
     let mut models: Vec<_> = faults.iter().map(|fault| (fault.name, base(fault))).collect();
     models.push((HEALTHY_MODEL, good_base.clone()));
     let tool_rounds = MAX_TOOL_ROUNDS.to_string();

@@ -10,7 +10,7 @@ use crate::support::control::ControlledVendor;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::Vendor;
 use crate::support::{
-    self, TEST_TIMEOUT, client, exchange, parse_run, read_until_closed, text_of, workspace,
+    self, TEST_TIMEOUT, client, exchange, parse_run, read_until, read_until_closed, text_of, workspace,
 };
 
 const CHAT: &str = "/api/agent/chat";
@@ -20,11 +20,7 @@ async fn what_runs_may_finish_when_the_service_stops() {
     let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
-    let mut body = String::new();
-    while !body.contains("first") {
-        let chunk = response.chunk().await.expect("more").expect("the stream goes on");
-        body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
-    }
+    let mut body = read_until(&mut response, "first").await;
     // On shutdown, a connection with a partial request head counts as active, an idle one does not.
     let mut idle = TcpStream::connect(app.address).await.expect("the application listens");
     idle.write_all(format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", app.address).as_bytes())
@@ -178,11 +174,7 @@ async fn a_stream_outlives_the_head_s_time_out() {
     let settings = [("HEADER_TIMEOUT_MS", "500"), ("BODY_IDLE_MS", "500")];
     let app = server::app(&workspace(&vendor.base_url(), "held"), &settings).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
-    let mut body = String::new();
-    while !body.contains("first") {
-        let chunk = response.chunk().await.expect("more").expect("the stream goes on");
-        body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
-    }
+    let mut body = read_until(&mut response, "first").await;
     // This connection is opened later and closed by the time-out, so the time-out has expired for the first one as
     // well.
     exchange(app.address, "").await;

@@ -6,11 +6,10 @@ use std::time::Duration;
 use agentd::config::{AppConfig, Flags};
 use agentd::dev::detect_ollama;
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Step, Vendor, json_response, ollama};
-use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, text_of, workspace};
+use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, refused_url, text_of, workspace};
 
 /// Returns a workspace whose agent has an `EmbeddedAI` container with this content.
 fn workspace_with_model(content: &Value) -> Value {
@@ -210,10 +209,7 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
 
 #[tokio::test]
 async fn dev_does_without_an_ollama_that_does_not_answer_well() {
-    // Bound but not listening, so connections are refused.
-    let absent = TcpSocket::new_v4().expect("a socket");
-    absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-    let absent = format!("http://{}", absent.local_addr().expect("an address"));
+    let absent = refused_url();
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let scripts = [

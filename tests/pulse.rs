@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
-use crate::support::{TEST_TIMEOUT, client, free_port, poll_until};
+use crate::support::{TEST_TIMEOUT, client, poll_until, refused_url};
 
 const PREVIOUS_PULSE_SECRET: &str = "pulse-before-canary-0123456789";
 const CRON_SECRET: &str = "cron-canary-0123456789";
@@ -95,7 +95,7 @@ async fn open(base_url: &str, settings: &[(&str, &str)]) -> AppWithScheduler {
 /// Starts an application whose scheduler does not answer.
 async fn app_without_scheduler(base_url: &str, settings: &[(&str, &str)]) -> (Server, Stores) {
     let stores = server::stores(&workspace(base_url)).await;
-    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let nobody = refused_url();
     (app(&stores, &nobody, settings).await, stores)
 }
 
@@ -165,11 +165,9 @@ async fn request_scheduler(scheduler: &Server, method: &str, path: &str, body: O
 
 /// Checks the status and the absence of secrets; returns the JSON body.
 pub(crate) async fn expect_json(response: Response, status: u16) -> Value {
-    let given = response.status();
-    let text = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{text}");
-    assert!(!text.contains("canary"), "{text}");
-    serde_json::from_str(&text).expect("JSON")
+    let body = crate::support::expect_json(response, status).await;
+    assert!(!body.to_string().contains("canary"), "{body}");
+    body
 }
 
 /// Returns the titles of the todos in the list `l1`.

@@ -18,8 +18,8 @@ use crate::support::client;
 use crate::support::log::LogBuffer;
 use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session_token};
 use crate::support::vendor::{
-    ReceivedRequest, Step, Vendor, answer, chunk, delta, event, json_response, last_chunk, n8n, ollama,
-    stream_head, tool_calls,
+    ReceivedRequest, Step, Vendor, answer, chunk, delta, empty_run, event, json_response, last_chunk, n8n,
+    ollama, stream_head, tool_calls,
 };
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
@@ -719,11 +719,8 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
     let (own, other) = (Vendor::start().await, Vendor::start().await);
     let own_url = format!("http://{}", own.address);
     let other_url = format!("http://{}", other.address);
-    let line = |event: Value| format!("{event}\n");
-    let body = line(json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}))
-        + &line(json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}));
     for vendor in [&own, &other] {
-        vendor.on("m", [json_response("200 OK", "", &body)]);
+        vendor.on("m", [empty_run()]);
     }
     let cases = [
         (own_url.clone(), &own, Some(format!("Bearer {RUNTIME_SECRET}"))),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::server::{self, Server};
 use crate::support::vendor::n8n::{self, JSON_CONTENT_TYPE};
 use crate::support::vendor::{Step, Vendor};
-use crate::support::{TEST_TIMEOUT, client, expect_problem, parse_events, parse_run, workspace};
+use crate::support::{expect_problem, parse_events, parse_run, read_until, workspace};
 
 /// Returns a workspace whose agent `a1` is answered by the vendor's webhook.
 fn workspace_with_workflow(vendor: &Vendor, auth: Option<Value>) -> Value {
@@ -57,7 +57,7 @@ fn messages_and_error(body: &str) -> (Vec<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn the_payload_is_for_both_triggers() {
+async fn the_payload_suits_both_triggers() {
     let vendor = Vendor::start().await;
     let auth = json!({"type": "basic", "user": "ada", "password": "s3cret"});
     let app = server::app(
@@ -189,7 +189,7 @@ async fn recorded_answers_of_one_piece_become_runs_or_problems() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_streams_and_says_nothing_has_failed() {
+async fn a_workflow_that_streams_no_text_has_failed() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let end = Step::Send(b"0\r\n\r\n".to_vec());
@@ -203,24 +203,11 @@ async fn a_workflow_that_streams_and_says_nothing_has_failed() {
 }
 
 #[tokio::test]
-async fn the_first_words_leave_while_the_workflow_goes_on() {
+async fn the_first_words_are_sent_before_the_workflow_ends() {
     let vendor = Vendor::start().await;
     vendor.on("a1", [vec![n8n::stream_head(), n8n::text("We open"), Step::Stall]]);
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
-    let mut response = client()
-        .post(app.url("/api/agent/chat"))
-        .bearer_auth(server::session_token("u1", "c1"))
-        .json(&json!({"agentId": "a1", "message": "When are you open?"}))
-        .send()
-        .await
-        .expect("the application answers");
-    let mut body = String::new();
-    let reading = async {
-        while !body.contains("We open") {
-            let chunk = response.chunk().await.expect("the connection stands").expect("there is more");
-            body.push_str(&String::from_utf8_lossy(&chunk));
-        }
-    };
-    tokio::time::timeout(TEST_TIMEOUT, reading).await.expect("it does not wait for the end");
+    let mut response = ask(&app).await;
+    let body = read_until(&mut response, "We open").await;
     assert!(!body.contains("RUN_FINISHED"), "{body}");
 }

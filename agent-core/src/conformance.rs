@@ -39,7 +39,7 @@ pub use model::{ModelSubject, model};
 pub use tool_registry::{SampleCall, TenantProbe, ToolRegistrySubject, tool_registry};
 
 /// Timeout of a suite for an event that must happen.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of polling a condition that has no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -67,7 +67,7 @@ pub type EffectCounter = Box<dyn Fn() -> usize + Send + Sync>;
 /// Awaits a future that must complete. For suites, also those of other crates.
 ///
 /// # Panics
-/// If the future has not completed within ten seconds; the message begins with `what`.
+/// If the future has not completed within half a minute; the message begins with `what`.
 pub async fn with_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
     match select(Box::pin(future), Delay::new(EVENT_TIMEOUT)).await {
         Either::Left((value, _)) => value,
@@ -92,7 +92,7 @@ pub async fn wait_until_idle(what: &str, open: &OpenWorkCounter) {
 /// a counter, the future is polled for a moment. For suites, also those of other crates.
 ///
 /// # Panics
-/// If the future completes, or if the work does not begin or end within ten seconds; the message begins with `what`.
+/// If the future completes, or if the work does not begin or end within half a minute; the message begins with `what`.
 pub async fn drop_in_progress<T: Debug>(
     what: &str,
     future: impl Future<Output = T>,

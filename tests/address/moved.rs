@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server, session_token};
-use crate::support::vendor::{ReceivedRequest, Vendor, json_response};
+use crate::support::vendor::{ReceivedRequest, Vendor, empty_run};
 
 const KEY: &str = "role-key-canary-0123456789";
 const PATH: &str = "/api/agents/a1";
@@ -191,14 +191,9 @@ fn set_at_pointer(agent: &mut Value, pointer: &str, value: Value) {
 
 #[tokio::test]
 async fn no_key_follows_an_address_that_is_changed() {
-    let events = [
-        json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
-        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
-    ];
-    let events: String = events.iter().map(|event| format!("{event}\n")).collect();
     let (old, new) = (Vendor::start().await, Vendor::start().await);
     for server in [&old, &new] {
-        server.on("events", [json_response("200 OK", "", &events)]);
+        server.on("events", [empty_run()]);
     }
     let runtime = server::runtime(&[]).await;
     let operators = new.base_url();

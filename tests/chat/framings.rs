@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::control::ControlledVendor;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Vendor, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{expect_problem, parse_run, text_of, workspace};
+use crate::support::{expect_problem, parse_run, read_until, text_of, workspace};
 
 async fn ask(app: &Server, query: &str, accept: Option<&str>) -> reqwest::Response {
     let mut request = app.request("POST", &format!("/api/agent/chat{query}"));
@@ -200,11 +200,7 @@ async fn each_event_comes_as_soon_as_it_is_there() {
         ("n8n", r#""content":"first""#),
     ] {
         let mut response = ask(&app, &format!("?format={format}"), None).await;
-        let mut body = String::new();
-        while !body.contains(first) {
-            let chunk = response.chunk().await.expect("more").expect("the stream goes on");
-            body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
-        }
+        let body = read_until(&mut response, first).await;
         assert!(!body.contains(" last"));
         waiting.push(response);
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{ConversationApp, dialogue, whole_run};
+pub(super) use crate::support::read_until;
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::{Step, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of};
@@ -30,16 +31,6 @@ fn body(fields: Value) -> Value {
     let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
     body
-}
-
-/// Reads a response until it contains `text`.
-pub(super) async fn read_until(response: &mut reqwest::Response, text: &str) -> String {
-    let mut read = String::new();
-    while !read.contains(text) {
-        let chunk = response.chunk().await.expect("it reads").unwrap_or_else(|| panic!("it ends: {read}"));
-        read.push_str(&String::from_utf8_lossy(&chunk));
-    }
-    read
 }
 
 pub(super) async fn open_log(app: &Server, query: &str) -> reqwest::Response {
@@ -533,11 +524,7 @@ async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
             let query = if count == 0 { String::new() } else { format!("?after={}", count - 1) };
             let mut response = open_log(app, &query).await;
             let wanted = format!("\"{step} \"");
-            let mut part = String::new();
-            while !part.contains(&wanted) {
-                let chunk = response.chunk().await.expect("it reads").expect("it goes on");
-                part.push_str(&String::from_utf8_lossy(&chunk));
-            }
+            let part = read_until(&mut response, &wanted).await;
             // A part of a line that was cut off is not the client's.
             let whole = part.rfind('\n').map_or(0, |end| end + 1);
             read.push_str(&part[..whole]);

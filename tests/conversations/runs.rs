@@ -34,11 +34,7 @@ impl ConversationApp {
     async fn begin_stalled(&self, body: &Value) -> reqwest::Response {
         let mut response = self.app.chat(body).await;
         assert_eq!(response.status(), 200);
-        let mut read = String::new();
-        while !read.contains("Partly") {
-            let chunk = response.chunk().await.expect("it reads").expect("it goes on");
-            read.push_str(&String::from_utf8_lossy(&chunk));
-        }
+        read_until(&mut response, "Partly").await;
         response
     }
 
@@ -262,12 +258,7 @@ async fn a_client_that_leaves_finds_its_message_and_the_partial_answer() {
         let mut body = body("t", "Hello");
         body["runId"] = json!("r1");
         let mut response = test.app.chat_as(&session_token("u1", "c1"), format, &body).await;
-        let mut read = String::new();
-        while !read.contains("Partly") {
-            read.push_str(&String::from_utf8_lossy(
-                &response.chunk().await.expect("it reads").expect("it goes on"),
-            ));
-        }
+        read_until(&mut response, "Partly").await;
         drop(response);
         let run = test.ended_run("r1").await;
         assert_eq!(

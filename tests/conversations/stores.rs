@@ -47,11 +47,7 @@ async fn share_a_thread(place: Place) {
     assert_eq!(used.headers()["location"], "/api/runs/r1/events");
     expect_problem(used, 409, "CONFLICT").await;
     let mut running = first.chat(&body("C", "r3")).await;
-    let mut read = String::new();
-    while !read.contains("Partly") {
-        let chunk = running.chunk().await.expect("it reads").expect("it goes on");
-        read.push_str(&String::from_utf8_lossy(&chunk));
-    }
+    read_until(&mut running, "Partly").await;
     let problem = expect_problem(second.chat(&body("D", "r4")).await, 409, "THREAD_BUSY").await;
     assert_eq!(problem["activeRunId"], "r3");
     drop(running);

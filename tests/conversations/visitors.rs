@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use super::{ConversationApp, dialogue, everyone, role_and_text};
 use crate::support::server::{self, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{client, expect_problem, parse_run, poll_until, text_of};
+use crate::support::{client, expect_problem, parse_run, poll_until, read_until, text_of};
 
 const PAGE: &str = "https://shop.example";
 /// Keys of two visitors.
@@ -369,11 +369,7 @@ async fn a_visitor_attaches_to_a_run_and_stops_it() {
     test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
     let body = json!({"threadId": "t", "message": "Hello", "onDisconnect": "continue"});
     let mut running = test.send(&visitor, "POST", "/api/agent/chat", Some(body)).await;
-    let mut read = String::new();
-    while !read.contains("Partly") {
-        let chunk = running.chunk().await.expect("it reads").expect("it goes on");
-        read.push_str(&String::from_utf8_lossy(&chunk));
-    }
+    read_until(&mut running, "Partly").await;
     drop(running);
     let (_, thread) = test.send_for_json(&visitor, "GET", "/api/threads/t").await;
     let run = thread["activeRunId"].as_str().expect("a run").to_owned();

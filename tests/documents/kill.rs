@@ -64,9 +64,11 @@ impl Shared {
 
 /// Uploads documents until the end, each until it is acknowledged. Returns the last acknowledged upload of each.
 async fn run_client(shared: Arc<Shared>, number: usize) -> HashMap<String, usize> {
-    let (client, token, mut last) = (client(), session_token("u1", "c1"), HashMap::new());
+    let (client, mut last) = (client(), HashMap::new());
     for upload in 0.. {
         let id = format!("d{number}-{}", upload % DOCUMENTS);
+        // A token is valid for less time than many rounds take.
+        let token = session_token("u1", "c1");
         loop {
             if shared.is_over.load(Ordering::Relaxed) {
                 return last;

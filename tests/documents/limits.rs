@@ -4,12 +4,12 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{COLLEAGUE, OWNER, STRANGER, WAIT, expect_json, get, open, send, upload};
-use crate::support::expect_problem;
+use super::{COLLEAGUE, OWNER, STRANGER, WAIT, get, open, send, upload};
 use crate::support::server::{Server, session_token};
+use crate::support::{expect_json, expect_problem};
 
 #[tokio::test]
-async fn bad_uploads_are_refused() {
+async fn invalid_uploads_are_refused() {
     let app = open(&[("RAG_MAX_UPLOAD", "100")]).await;
     let path = "/api/documents/d/content";
     let large = upload(&app, OWNER, path, &[], "x".repeat(101)).await;
@@ -72,7 +72,7 @@ async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn a_company_has_few_uploads_at_once() {
+async fn the_concurrent_uploads_of_a_company_are_limited() {
     let app = open(&[]).await;
     let begun = [begin_upload(&app, OWNER, "1").await, begin_upload(&app, COLLEAGUE, "2").await];
     let refused = upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;

@@ -3,8 +3,8 @@
 use agent_platform::records::{Collection, Precondition, RecordsExt as _};
 use serde_json::json;
 
-use super::{OWNER, WAIT, expect_json, get, send, stores, upload};
-use crate::support::{expect_problem, poll_until, server};
+use super::{OWNER, WAIT, get, send, stores, upload};
+use crate::support::{expect_json, expect_problem, poll_until, server};
 
 #[tokio::test]
 async fn any_process_extracts_and_all_see_the_result() {
@@ -28,7 +28,7 @@ async fn any_process_extracts_and_all_see_the_result() {
 
 /// Pieces of an upload whose process was killed, and those of a document that an older process has replaced.
 #[tokio::test]
-async fn what_interrupted_uploads_have_left_is_swept() {
+async fn pieces_of_interrupted_uploads_are_swept() {
     let stores = stores().await;
     let records = &stores.records;
     let put = async |collection: &str, id: &str, value: serde_json::Value| {

@@ -1,7 +1,7 @@
 //! Rights to uploads.
 
-use super::{ADMIN, COLLEAGUE, OWNER, STRANGER, VIEWER, WAIT, expect_json, get, open, send, upload};
-use crate::support::expect_problem;
+use super::{ADMIN, COLLEAGUE, OWNER, STRANGER, VIEWER, WAIT, get, open, send, upload};
+use crate::support::{expect_json, expect_problem};
 
 #[tokio::test]
 async fn an_upload_is_changed_by_its_owner_and_read_by_the_company() {

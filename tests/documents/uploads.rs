@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{OWNER, WAIT, expect_json, get, header, open, send, upload};
-use crate::support::{expect_problem, poll_until};
+use super::{OWNER, WAIT, get, header, open, send, upload};
+use crate::support::{expect_json, expect_problem, poll_until};
 
 #[tokio::test]
 async fn an_upload_is_extracted_and_read() {
@@ -76,7 +76,7 @@ async fn document_version(app: &crate::support::server::Server, path: &str) -> u
 }
 
 #[tokio::test]
-async fn a_client_can_wait_for_the_end() {
+async fn an_upload_with_a_wait_preference_responds_after_the_extraction() {
     let app = open(&[]).await;
     // More than one piece of the original and of the text.
     let long = "word é ".repeat(120_000);
@@ -108,7 +108,7 @@ async fn a_client_can_wait_for_the_end() {
 }
 
 #[tokio::test]
-async fn the_same_original_is_extracted_once_unless_it_is_asked_for() {
+async fn the_same_original_is_extracted_again_only_on_request() {
     let app = open(&[]).await;
     let (path, document_path) = ("/api/documents/d/content", "/api/documents/d");
     expect_json(upload(&app, OWNER, path, &WAIT, "one").await, 200).await;

@@ -85,9 +85,7 @@ fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_before_content_is_answered_by_the_fallback() {
-    let absent = TcpSocket::new_v4().expect("a socket");
-    absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-    let absent_base = format!("http://{}/v1", absent.local_addr().expect("an address"));
+    let absent_base = format!("{}/v1", refused_url());
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     let faults = faults(Provider::OpenAi);
     let base = |fault: &Fault| if fault.absent { absent_base.clone() } else { vendor.base_url() };
@@ -276,7 +274,7 @@ async fn a_client_that_leaves_while_a_call_waits_makes_no_further_call() {
 
 #[tokio::test]
 async fn five_entries_at_a_dead_address_end_a_run_once() {
-    let dead = format!("http://127.0.0.1:{}/v1", crate::support::free_port());
+    let dead = format!("{}/v1", refused_url());
     let entry = json!({"provider": "openai", "model": "bad", "baseUrl": dead});
     let mut workspace = agents(&[("bad", dead.clone())], &entry);
     workspace["agents"][0]["children"][0]["content"]["fallbacks"] = json!(vec![entry; 4]);

@@ -27,9 +27,7 @@ fn agents(models: &[(&str, String)], healthy: &Vendor, in_content: bool) -> Valu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback() {
-    let absent = TcpSocket::new_v4().expect("a socket");
-    absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-    let absent_url = format!("http://{}", absent.local_addr().expect("an address"));
+    let absent_url = refused_url();
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     healthy.on(HEALTHY_MODEL, [answer()]);
     let faults = faults();

@@ -55,7 +55,7 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
 }
 
 #[tokio::test]
-async fn names_that_nothing_has_are_refused_and_useless_settings_are_warned_of() {
+async fn unknown_names_are_refused_and_settings_without_effect_cause_warnings() {
     let bench = open().await;
     let path = "/api/agents/slip";
     for (body, field) in [
@@ -127,7 +127,7 @@ async fn versions_guard_against_lost_updates() {
 }
 
 #[tokio::test]
-async fn of_those_who_write_at_once_one_wins() {
+async fn of_concurrent_writes_of_a_version_one_succeeds() {
     let bench = open().await;
     let current = entity_tag(&bench.get(OWNER, PATH).await);
     let condition = [("if-match", &*current)];
@@ -255,7 +255,7 @@ async fn a_secret_without_the_key_to_seal_it_is_refused_by_that_settings_name() 
 }
 
 #[tokio::test]
-async fn an_agent_without_an_owner_is_nobodys_to_change() {
+async fn an_agent_without_an_owner_is_changed_by_no_user() {
     let bench = open().await;
     let role = serde_json::from_value(json!({"id": "free", "companyId": "c1"})).expect("a role");
     bench.stores.roles.put_role(role, Precondition::Absent).await.expect("saved");
@@ -264,7 +264,7 @@ async fn an_agent_without_an_owner_is_nobodys_to_change() {
 }
 
 #[tokio::test]
-async fn what_is_saved_answers() {
+async fn a_saved_agent_is_used_at_once() {
     let bench = open().await;
     let agents: BTreeMap<&str, Value> = BTreeMap::from([
         ("plain", json!({"children": []})),

@@ -41,7 +41,7 @@ const ROUTES: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn nothing_but_a_session_leads_here() {
+async fn management_routes_need_a_session() {
     let bench = open().await;
     let tokens = Tokens::new(bench.stores.records.clone(), Arc::new(SystemClock));
     let widget = NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default()));

@@ -23,7 +23,7 @@ fn assert_limited(response: &reqwest::Response, quota: u32) {
 }
 
 #[tokio::test]
-async fn a_company_has_so_many_agents_and_documents() {
+async fn the_agents_and_documents_of_a_company_are_limited() {
     let bench = open(&[("MAX_AGENTS", "1"), ("MAX_DOCUMENTS", "1")]).await;
     let document = json!({"title": "New", "text": "One."});
     for (path, body) in [("/api/documents/new", document), ("/api/agents/new", json!({"name": "New"}))] {
@@ -48,7 +48,7 @@ async fn a_company_has_so_many_agents_and_documents() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_changes_a_minute() {
+async fn the_changes_of_a_user_per_minute_are_limited() {
     let bench = open(&[("CHANGES_PER_MINUTE", "2")]).await;
     let (path, body) = ("/api/documents/new", json!({"title": "New", "text": "One."}));
     for _ in 0..2 {
@@ -68,7 +68,7 @@ async fn a_user_has_so_many_changes_a_minute() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_runs_a_minute() {
+async fn the_runs_of_a_user_per_minute_are_limited() {
     let bench = open(&[("RUNS_PER_MINUTE", "2")]).await;
     let chat = async |who| {
         let body = json!({"agentId": "none", "message": "Hello"});

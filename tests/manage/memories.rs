@@ -31,13 +31,19 @@ async fn preview(bench: &ManagementApp, who: (&str, &str), agent: &str) -> Strin
         .to_owned()
 }
 
+/// Sends a `PUT` that must succeed.
+async fn save(bench: &ManagementApp, who: (&str, &str), path: &str, body: &Value) {
+    let status = bench.put(who, path, body).await.status();
+    assert!(status.is_success(), "{path}: {status}");
+}
+
 #[tokio::test]
-async fn what_is_remembered_of_a_user_is_the_users_alone() {
+async fn the_memories_of_a_user_belong_to_that_user() {
     let bench = open().await;
     // Another company's agent of the same id, and its user of the same id.
     let model = json!({"provider": "openai", "model": "m", "baseUrl": "https://model.example/v1", "apiKey": "fresh-canary"});
     let theirs = json!({"children": [{"name": "EmbeddedAI", "content": model}]});
-    bench.put(STRANGER, "/api/agents/a1", &theirs).await;
+    save(&bench, STRANGER, "/api/agents/a1", &theirs).await;
     for who in [OWNER, COLLEAGUE, NAMESAKE] {
         let said = text(&format!("of {} in-{}", who.0, who.1));
         let made = bench.put(who, &format!("{OWN}/m"), &said).await;
@@ -63,13 +69,13 @@ async fn what_is_remembered_of_a_user_is_the_users_alone() {
     assert!(!preview(&bench, COLLEAGUE, "a1").await.contains("in-c"));
 
     // All at once, in a folder that the agent no longer uses as well.
-    bench.put(COLLEAGUE, "/api/agents/b1", &json!({"content": {"memoryFolder": "old"}})).await;
+    save(&bench, COLLEAGUE, "/api/agents/b1", &json!({"content": {"memoryFolder": "old"}})).await;
     for (who, path) in [(OWNER, "m1"), (OWNER, "m2"), (COLLEAGUE, "m1")] {
-        bench.put(who, &format!("/api/agents/b1/memories/{path}"), &text("x")).await;
+        save(&bench, who, &format!("/api/agents/b1/memories/{path}"), &text("x")).await;
     }
-    bench.put(COLLEAGUE, "/api/agents/b1", &json!({"content": {}})).await;
+    save(&bench, COLLEAGUE, "/api/agents/b1", &json!({"content": {}})).await;
     assert_eq!(bench.delete(OWNER, "/api/agents/b1/memories").await.status(), 204);
-    bench.put(COLLEAGUE, "/api/agents/b1", &json!({"content": {"memoryFolder": "old"}})).await;
+    save(&bench, COLLEAGUE, "/api/agents/b1", &json!({"content": {"memoryFolder": "old"}})).await;
     assert_eq!(texts(&bench, OWNER, "/api/agents/b1/memories").await, Vec::<String>::new());
     assert_eq!(texts(&bench, COLLEAGUE, "/api/agents/b1/memories").await, ["x"]);
 }
@@ -82,7 +88,7 @@ async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_th
     expect_problem(bench.put(STRANGER, &entry, &text("x")).await, 404, "NOT_FOUND").await;
     let made = expect_json(bench.put(OWNER, &entry, &text("sells tea")).await, 201).await;
     assert_eq!(made.get("userId"), None);
-    bench.put(COLLEAGUE, &format!("{OWN}/m"), &text("the colleague's")).await;
+    save(&bench, COLLEAGUE, &format!("{OWN}/m"), &text("the colleague's")).await;
     // The role does not share its memory: only the owner sees what is left in it.
     assert_eq!(texts(&bench, OWNER, SHARED).await, ["sells tea"]);
     expect_problem(bench.get(COLLEAGUE, SHARED).await, 403, "FORBIDDEN").await;
@@ -111,7 +117,7 @@ async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_th
 }
 
 #[tokio::test]
-async fn what_cannot_be_remembered_is_refused() {
+async fn invalid_memories_are_refused() {
     let bench = open().await;
     let one = format!("{OWN}/m");
     let long = "x".repeat(4_097);
@@ -151,7 +157,7 @@ async fn role(bench: &ManagementApp) -> agent_core::role::RoleBlock {
 }
 
 #[tokio::test]
-async fn memory_goes_with_its_agent() {
+async fn memories_are_deleted_with_their_agent() {
     let bench = open().await;
     let folder = MemoryFolder::of_user(&role(&bench).await, &"u2".into());
     for who in [OWNER, COLLEAGUE] {

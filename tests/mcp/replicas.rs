@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::application::mcp_token;
 use crate::support::server::{self, Server, session_token};
-use crate::support::{self, TEST_TIMEOUT, poll_until};
+use crate::support::{self, TEST_TIMEOUT, poll_until, read_until};
 
 const PATH: &str = "/api/agent/mcp";
 const SECRET: &str = "data-secret-canary-0123456789";
@@ -254,12 +254,5 @@ async fn a_stream_is_opened_at_any_process_and_hears_of_its_changes() {
     let create = json!({"name": "createDoc", "arguments": {"title": "New", "text": "Text."}});
     let created = second.ask(ada, &session, &message(1, "tools/call", create)).await;
     assert!(!created["result"]["isError"].as_bool().unwrap_or_default(), "{created}");
-    let heard = async {
-        let mut heard = String::new();
-        while !heard.contains("notifications/resources/list_changed") {
-            let chunk = stream.chunk().await.expect("whole").expect("the stream goes on");
-            heard.push_str(std::str::from_utf8(&chunk).expect("text"));
-        }
-    };
-    timeout(TEST_TIMEOUT, heard).await.expect("the stream hears of the change");
+    read_until(&mut stream, "notifications/resources/list_changed").await;
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{OpenAiApp, client_tools, expect_error, expect_json, frames, mint, text};
-use crate::support::poll_until;
 use crate::support::vendor::{Step, answer, delta, event, stream_head, tool_calls};
+use crate::support::{poll_until, read_until};
 
 #[tokio::test]
 async fn models_are_the_agents_of_the_token() {
@@ -231,10 +231,7 @@ async fn a_client_that_leaves_ends_the_run() {
     let slow = vec![stream_head(), delta(json!({"content": "tick"})), Step::Stall];
     test.vendor.on("m", [slow]);
     let mut response = test.send(json!({"stream": true}), &[]).await;
-    let mut seen = String::new();
-    while !seen.contains("tick") {
-        seen.push_str(&String::from_utf8_lossy(&response.chunk().await.expect("bytes").expect("a chunk")));
-    }
+    read_until(&mut response, "tick").await;
     drop(response);
     test.vendor.wait_for_disconnects(1).await;
 }

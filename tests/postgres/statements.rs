@@ -17,7 +17,7 @@ use crate::support::grants::documented_grants;
 use crate::support::server::{self, Server, session_token};
 use crate::support::statement_log::{self, Numbers, StatementCounts};
 use crate::support::vendor::{Step, Vendor, delta, stream_head};
-use crate::support::{parse_events, poll_until, report};
+use crate::support::{parse_events, poll_until, read_until, report};
 
 const COMPANIES: [&str; 2] = ["c1", "c2"];
 /// Role of the processes.
@@ -214,11 +214,7 @@ async fn use_runs(user: &User<'_>) {
 
     let body = json!({"agentId": "held", "threadId": "h", "message": "Hello", "runId": "held"});
     let mut running = user.request("POST", "/api/agent/chat").json(&body).send().await.expect("an answer");
-    let mut read = String::new();
-    while !read.contains("Partly") {
-        let chunk = running.chunk().await.expect("it reads").expect("it goes on");
-        read.push_str(&String::from_utf8_lossy(&chunk));
-    }
+    read_until(&mut running, "Partly").await;
     // Requests go to the processes in turn, so one of these is not the run's.
     for _ in 0..2 {
         user.send("POST", "/api/runs/held/cancel", Value::Null).await;

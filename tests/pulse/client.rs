@@ -38,7 +38,7 @@ async fn the_http_client_of_the_scheduler_conforms() {
                 PulseSubject { open: Some(open), ..subject(&format!("http://{}", hanging.address)) }
             }
             Scenario::Truncates => subject(&format!("http://{}", breaking_off.address)),
-            _ => subject(&format!("http://127.0.0.1:{}", free_port())),
+            _ => subject(&refused_url()),
         })
     })
     .await;

@@ -20,7 +20,7 @@ async fn cron(app: &Server, secret: &str, query: &str) -> Response {
 /// Starts a scheduler whose callback URL has no listener, and an application with a due assignment.
 async fn start_with_due_assignment() -> (Server, Server, Stores, Value) {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
     let stores = server::stores(&workspace(NOWHERE)).await;
     let app = app(&stores, &scheduler.url(""), &[]).await;
     let assignment = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "todoListId": "l1",
@@ -91,7 +91,7 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     alone.stop();
     alone.stopped().await;
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
     let app = app(&stores, &scheduler.url(""), &[]).await;
     let open = || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open&order=asc", None);
     let found = poll_until(open, |jobs| jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)).await;

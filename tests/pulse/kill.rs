@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::support::env_number;
 use crate::support::process::{AppProcess, SchedulerProcess};
 use crate::support::random::Random;
+use crate::support::{env_number, free_port};
 
 /// Environment variables that override the number of rounds and the seed of their order.
 const ROUNDS_ENV: &str = "PULSE_KILL_ROUNDS";

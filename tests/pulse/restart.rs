@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::*;
+use crate::support::free_port;
 use crate::support::process::{AppProcess, SchedulerProcess};
 use crate::support::vendor::{Step, Vendor, answer};
 

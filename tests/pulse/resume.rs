@@ -28,11 +28,13 @@ async fn a_turn_continues_after_its_last_recorded_step() {
             answer(&["Recorded", " all."]),
         ],
     );
-    let settings = [("PROACTIVE_TIMEOUT_MS", "1000")];
-    let (app, stores) = app_without_scheduler(&vendor.base_url(), &settings).await;
+    let settings = [("PROACTIVE_TIMEOUT_MS", "3000")];
+    let (impatient, stores) = app_without_scheduler(&vendor.base_url(), &settings).await;
     let call = delivery(question(), "j1", 1);
-    expect_problem(deliver_callback(&app, &call).await, 504, "BACKEND_TIMEOUT").await;
+    expect_problem(deliver_callback(&impatient, &call).await, 504, "BACKEND_TIMEOUT").await;
     assert_eq!(recorded_metrics(&*stores.records).await, [1, 2]);
+    // The next tries have all the time that they need.
+    let app = app(&stores, "http://127.0.0.1:9", &[]).await;
     let failed = deliver_callback(&app, &call).await;
     assert_eq!(failed.status(), 502, "{}", failed.text().await.expect("a body"));
     assert_eq!(recorded_metrics(&*stores.records).await, [1, 2, 3]);

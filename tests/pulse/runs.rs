@@ -166,7 +166,7 @@ async fn a_follow_up_is_made_once_and_the_tool_is_not_called_again_for_it() {
     let count = || calls.load(std::sync::atomic::Ordering::SeqCst);
     let call = delivery(create_todo("x"), "j1", 1);
     // The scheduler is unreachable when the tool has been called.
-    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let nobody = refused_url();
     let away = app_with(&stores, &nobody, TEST_TIMEOUT, FollowUpTool { calls: calls.clone() }).await;
     assert_eq!((post(away, &call).await, count()), (502, 1));
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
@@ -210,7 +210,7 @@ impl Tool for HangingTool {
 async fn a_tool_outside_that_was_interrupted_is_not_called_again() {
     let stores = server::stores(&workspace("http://127.0.0.1:9/v1")).await;
     let calls = Arc::<std::sync::atomic::AtomicUsize>::default();
-    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let nobody = refused_url();
     let tool = HangingTool { calls: calls.clone() };
     let app = app_with(&stores, &nobody, Duration::from_secs(2), tool).await;
     let call = delivery(create_todo("x"), "j1", 1);

@@ -242,8 +242,7 @@ async fn every_fault_at_every_place_ends_the_run_once() {
     let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
     let patient = app(&vendor, &models, json!({}), &LONG_TIMEOUTS).await;
     let impatient = app(&vendor, &models, json!({}), &SHORT_TIMEOUTS).await;
-    let app = |case: &FaultCase<'_>| if case.waits() { &impatient } else { &patient };
-    check_cases(app, &cases, |case| case.code()).await;
+    check_cases(|case| if case.waits() { &impatient } else { &patient }, &cases, |case| case.code()).await;
     assert_eq!(vendor.complaints(), [""; 0]);
 }
 

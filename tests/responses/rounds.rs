@@ -54,7 +54,7 @@ async fn sixteen_rounds_of_reasoning_and_three_calls_leave_nothing_to_complain_o
 }
 
 #[tokio::test]
-async fn a_vendor_that_is_told_something_else_complains() {
+async fn the_vendor_complains_of_other_items_than_it_has_sent() {
     // The check of the checks: an answer whose items the vendor expects back, and which it has not sent.
     let vendor = ResponsesVendor::start().await;
     let sent = vec![OutputItem::reasoning("", "a"), OutputItem::call("c1", "readTodos", "{}")];
@@ -125,7 +125,7 @@ async fn odd_identifiers_and_items_are_sent_back_in_a_form_that_the_vendor_accep
 }
 
 #[tokio::test]
-async fn the_agents_settings_are_sent() {
+async fn the_settings_of_the_agent_are_sent() {
     let vendor = ResponsesVendor::start().await;
     let ask = async |container: Value, request: Value| {
         let app = app(&vendor, &["m"], container, &[]).await;

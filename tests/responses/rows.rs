@@ -42,7 +42,7 @@ fn incomplete(reason: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_row_of_the_table_is_told_to_the_client() {
+async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
     let vendor = ResponsesVendor::start().await;
     let text = || text_delta(0, "a").to_string();
     let call = OutputItem::call("c1", "readTodos", "{ }");

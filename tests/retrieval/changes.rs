@@ -12,7 +12,7 @@ use crate::pulse::{deliver_callback, delivery};
 use crate::support::paused_records::PausedRecords;
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::Vendor;
-use crate::support::{TEST_TIMEOUT, free_port, workspace};
+use crate::support::{TEST_TIMEOUT, refused_url, workspace};
 
 const QUESTION: &str = "How long are receipts kept?";
 /// Words of the documents before and after a change.
@@ -74,7 +74,7 @@ impl PausedApp {
         let mcp_grant = McpGrant { user_id: "u1".into(), ..McpGrant::default() };
         let (mcp_token, widget_token) =
             (mint(Grant::Mcp(mcp_grant)).await, mint(Grant::Widget(WidgetGrant::default())).await);
-        let nobody = format!("http://127.0.0.1:{}", free_port());
+        let nobody = refused_url();
         let settings = [("PULSE_URL", &*nobody), ("PULSE_SECRET", PULSE_SECRET)];
         let app = server::app_with_stores(stores, &settings).await;
         Self { app, vendor, records, mcp_token, widget_token }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::pulse::{deliver_callback, delivery};
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::{Vendor, answer};
-use crate::support::{free_port, report};
+use crate::support::{refused_url, report};
 
 /// The companies with the ids of their documents.
 const COMPANIES: [(&str, &str); 2] = [("alpha", "abcde"), ("beta", "abcdxy")];
@@ -149,7 +149,7 @@ impl World {
             server::store_agent(&stores, agent.clone()).await;
         }
         let records = stores.records.clone();
-        let nobody = format!("http://127.0.0.1:{}", free_port());
+        let nobody = refused_url();
         let settings = [
             ("PULSE_URL", &*nobody),
             ("PULSE_SECRET", PULSE_SECRET),

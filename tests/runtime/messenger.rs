@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Step, Vendor, chunk, json_response, last_chunk};
-use crate::support::{client, expect_problem, free_port};
+use crate::support::{client, expect_problem, refused_url};
 
 const SECRET: &str = "runtime-canary-0123456789";
 /// Time-out in milliseconds for the upstream's response head, and again for its body.
-const RESPONSE_TIMEOUT_MS: &str = "1000";
+const RESPONSE_TIMEOUT_MS: &str = "2500";
 const SENT: &str = r#"{"ok":true,"result":{"message_id":7}}"#;
 const CALL: &str = "/messenger/call";
 
@@ -263,7 +263,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
 
 #[tokio::test]
 async fn an_api_that_is_not_there_is_a_problem() {
-    let runtime = runtime(&format!("http://127.0.0.1:{}", free_port())).await;
+    let runtime = runtime(&refused_url()).await;
     let told = call(&runtime, &json!({"token": token("x"), "method": "getMe"})).await;
     let told = expect_problem(told, 502, "BACKEND_UNREACHABLE").await;
     assert!(!told.to_string().contains("canary"), "{told}");

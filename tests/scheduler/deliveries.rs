@@ -64,7 +64,7 @@ async fn a_delivery_is_the_payload_signed_and_never_early() {
 type Case = (&'static str, Vec<Step>, &'static str, Option<u16>, &'static str);
 
 #[tokio::test]
-async fn the_answer_decides() {
+async fn the_response_decides_the_state_of_the_job() {
     let status = |line: &str| json_response(line, "", "");
     let cases: Vec<Case> = vec![
         ("ok", status("200 OK"), "completed", Some(200), ""),
@@ -127,7 +127,7 @@ async fn the_answer_decides() {
 }
 
 #[tokio::test]
-async fn an_error_tells_the_receivers_reason_and_no_secret() {
+async fn the_error_of_a_job_has_the_receivers_reason_and_no_secret() {
     let bench = open().await;
     let problem = json!({"code": "NOT_FOUND", "detail": "agent not found", "requestId": "r"}).to_string();
     let head = format!(
@@ -162,7 +162,7 @@ async fn a_receiver_that_is_busy_with_the_occurrence_costs_no_attempt() {
 }
 
 #[tokio::test]
-async fn what_failed_is_tried_again_and_asks_are_heeded() {
+async fn failed_deliveries_are_retried_after_the_requested_delay() {
     let bench = open().await;
     bench
         .receiver
@@ -201,7 +201,7 @@ async fn what_failed_is_tried_again_and_asks_are_heeded() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_says_nothing_has_failed_in_time() {
+async fn a_receiver_that_sends_no_response_times_out() {
     let bench = open_with(&[("CALLBACK_TIMEOUT_MS", "100")]).await;
     bench.receiver.on("silent", [vec![Step::Stall]]);
     let id = bench.create_job(schedule_now(), payload("silent")).await;
@@ -211,7 +211,7 @@ async fn a_receiver_that_says_nothing_has_failed_in_time() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_for_longer_than_a_lease_has_one_attempt_until_its_time_is_over() {
+async fn a_delivery_that_outlasts_its_lease_is_one_attempt() {
     let bench = open_with(&[("CALLBACK_TIMEOUT_MS", "6500"), ("SCHEDULER_LEASE_MS", "3000")]).await;
     // One receiver sends nothing; the other sends interim 102 responses forever.
     let dripping = vec![Step::Drip(b"HTTP/1.1 102 Processing\r\n\r\n".to_vec(), Duration::from_millis(50))];
@@ -232,7 +232,7 @@ async fn a_receiver_that_hangs_for_longer_than_a_lease_has_one_attempt_until_its
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_not_there_is_tried_again() {
+async fn an_unreachable_receiver_is_retried_without_naming_its_address() {
     let bench = open().await;
     let address = bench.receiver.address;
     drop(bench.receiver);
@@ -248,7 +248,7 @@ async fn a_receiver_that_is_not_there_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_was_discarded_can_be_run_again() {
+async fn a_discarded_job_can_be_redriven() {
     let bench = open().await;
     bench.receiver.on("later", [json_response("400 Bad", "", ""), json_response("200 OK", "", "")]);
     let id = bench.create_job(schedule_now(), payload("later")).await;
@@ -279,7 +279,7 @@ async fn a_periodic_job_goes_on_and_keeps_its_dead_letters() {
 }
 
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn connections_to_the_receiver_are_reused() {
     let bench = open().await;
     bench.receiver.on("a1", [json_response("200 OK", "", "{}")]);
     for _ in 0..10 {

@@ -7,7 +7,7 @@ use crate::support::poll_until;
 use crate::support::vendor::json_response;
 
 #[tokio::test]
-async fn health_says_how_many_jobs_there_are() {
+async fn health_has_the_number_of_jobs_in_each_state() {
     let bench = open().await;
     bench.receiver.on("done", [json_response("200 OK", "", "{}")]);
     bench.create_job(json!({"delayMs": 60_000}), payload("later")).await;

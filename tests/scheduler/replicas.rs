@@ -15,7 +15,7 @@ use crate::support::server;
 use crate::support::vendor::{Step, Vendor, json_response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_share_the_work_and_each_job_is_delivered_once() {
+async fn two_schedulers_share_the_jobs_and_deliver_each_once() {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let settings = [("SCHEDULER_CONCURRENCY", "1")];
     let bench = open_over(jobs.clone(), &settings).await;
@@ -43,7 +43,7 @@ async fn two_share_the_work_and_each_job_is_delivered_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_stopped_one_had_in_hand_is_picked_up() {
+async fn deliveries_that_a_shutdown_aborts_are_retried_by_another_scheduler() {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let settings = [("DRAIN_MS", "50"), ("SCHEDULER_LEASE_MS", "1000")];
     let receiver = Vendor::start().await;
@@ -65,7 +65,7 @@ async fn what_a_stopped_one_had_in_hand_is_picked_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_under_way_may_end_before_the_service_does() {
+async fn a_shutdown_waits_for_deliveries_in_flight() {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let bench = open_over(jobs.clone(), &[("DRAIN_MS", "600000")]).await;
     let (gate, opened) = tokio::sync::watch::channel(false);
@@ -80,7 +80,7 @@ async fn a_delivery_under_way_may_end_before_the_service_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_on_disk_outlive_the_service() {
+async fn jobs_in_sqlite_survive_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("scheduler.db");
     let store = || -> Arc<dyn JobStore> {

@@ -11,7 +11,7 @@ use agent_client::events::EventDecoder;
 use agent_core::event::{Event, EventGrammar};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 // The store's tests use more of this module than these tests do.
 #[allow(dead_code)]
@@ -87,7 +87,17 @@ pub fn report(figures: &str) {
     let _ = writeln!(std::io::stderr(), "{figures}");
 }
 
-/// Returns a port without a listener.
+/// Returns the base URL of a server that is not there. No other program can take its port until this process ends.
+pub fn refused_url() -> String {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let address = socket.local_addr().expect("an address");
+    // It stays bound without listening, so that connections are refused.
+    std::mem::forget(socket);
+    format!("http://{address}")
+}
+
+/// Returns a port without a listener, for a process that is started later. Another program may take it meanwhile.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it listens").port()
@@ -166,6 +176,29 @@ pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str
     assert_eq!(problem["requestId"], id);
     assert!(!problem["detail"].as_str().expect("a detail").is_empty());
     problem
+}
+
+/// Checks the status of a response, and returns its JSON body.
+pub async fn expect_json(response: reqwest::Response, status: u16) -> Value {
+    let given = response.status();
+    let text = response.text().await.expect("a whole body");
+    assert_eq!(given, status, "{text}");
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("JSON: {text}"))
+}
+
+/// Reads a response until it contains `words`, and returns what was read.
+pub async fn read_until(response: &mut reqwest::Response, words: &str) -> String {
+    let mut read = String::new();
+    let reading = async {
+        while !read.contains(words) {
+            let chunk = response.chunk().await.expect("the connection stands");
+            let chunk = chunk.unwrap_or_else(|| panic!("it ends without {words:?}: {read}"));
+            read.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    let waited = tokio::time::timeout(TEST_TIMEOUT, reading).await;
+    assert!(waited.is_ok(), "{words:?} does not come: {read}");
+    read
 }
 
 /// Opens a connection, writes bytes and reads until the server closes it.

@@ -398,6 +398,12 @@ pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
     steps
 }
 
+/// Returns the response of an agent server whose run has no content.
+pub fn empty_run() -> Vec<Step> {
+    let event = |kind: &str| format!("{}\n", json!({"type": kind, "threadId": "t", "runId": "r"}));
+    json_response("200 OK", "", &(event("RUN_STARTED") + &event("RUN_FINISHED")))
+}
+
 /// Returns a response that is not a stream.
 pub fn json_response(status: &str, headers: &str, body: &str) -> Vec<Step> {
     vec![Step::Send(

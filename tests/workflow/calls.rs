@@ -117,7 +117,7 @@ fn calls(events: &[Value]) -> Vec<(String, Value, Value)> {
 }
 
 #[tokio::test]
-async fn a_call_stands_in_the_run_where_it_was_made() {
+async fn a_call_is_reported_in_the_run_that_made_it() {
     let vendor = Vendor::start().await;
     let (gate, other_gate) = (watch::Sender::new(false), watch::Sender::new(false));
     vendor.on("a1", [in_two_messages(&gate), in_two_messages(&other_gate)]);
@@ -161,7 +161,7 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
 }
 
 #[tokio::test]
-async fn calls_side_by_side_and_calls_that_fail() {
+async fn concurrent_calls_and_calls_that_fail_are_reported() {
     let vendor = Vendor::start().await;
     let gate = watch::Sender::new(false);
     vendor.on("a1", [in_two_messages(&gate)]);
@@ -193,7 +193,7 @@ async fn calls_side_by_side_and_calls_that_fail() {
 }
 
 #[tokio::test]
-async fn other_framings_tell_of_the_calls_too() {
+async fn every_framing_reports_the_calls() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let cases = [

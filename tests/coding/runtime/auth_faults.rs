@@ -11,7 +11,7 @@ use crate::support::issuer::{
     CLIENT_ID, CODE_CHALLENGE, CODE_VERIFIER, FakeIssuer, IssuerRoute, id_token, json_answer, unsigned_jwt,
 };
 use crate::support::vendor::{Step, json_response};
-use crate::support::{expect_problem, free_port};
+use crate::support::{expect_problem, refused_url};
 
 const BACKEND_FAILED: &str = "502 BACKEND_FAILED";
 
@@ -416,7 +416,7 @@ async fn an_issuer_that_does_not_answer_is_a_timeout() {
 
 #[tokio::test]
 async fn an_issuer_that_is_not_there_is_unreachable() {
-    let address = format!("http://127.0.0.1:{}", free_port());
+    let address = refused_url();
     for dialect in ["rfc8628", "codex"] {
         let settings = [
             ("CODING_AUTH_URL", address.as_str()),

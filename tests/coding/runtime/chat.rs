@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::{RUNTIME_SECRET, post, runtime};
 use crate::support::server::Server;
 use crate::support::vendor::{ReceivedRequest, Step, Vendor, chunk, json_response, last_chunk, stream_head};
-use crate::support::{client, expect_problem, free_port, keep_alive_client};
+use crate::support::{client, expect_problem, keep_alive_client, refused_url};
 
 const PATH: &str = "/coding-chat";
 const TOKEN: &str = "access-token-canary.with~every_kind-of+character/=";
@@ -400,7 +400,7 @@ fn response_cases() -> Vec<(&'static str, Vec<Step>, ExpectedResponse)> {
 #[tokio::test]
 async fn a_response_passes_or_is_a_problem() {
     let vendor = Vendor::start().await;
-    let runtime = runtime_for(&vendor, &[("RESPONSE_HEADER_TIMEOUT_MS", "1000")]).await;
+    let runtime = runtime_for(&vendor, &[("RESPONSE_HEADER_TIMEOUT_MS", "3000")]).await;
     for (name, script, expected) in response_cases() {
         vendor.on(name, [script]);
         let before = vendor.received().len();
@@ -447,7 +447,7 @@ async fn a_response_passes_or_is_a_problem() {
 
 #[tokio::test]
 async fn an_api_that_is_not_there_is_unreachable() {
-    let api = format!("http://127.0.0.1:{}/", free_port());
+    let api = format!("{}/", refused_url());
     let runtime = runtime(&[("CODING_API_URL", &api)]).await;
     expect_problem(post(&runtime, PATH, &call("m")).await, 502, "BACKEND_UNREACHABLE").await;
 }

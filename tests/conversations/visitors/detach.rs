@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::support::TEST_TIMEOUT;
 use crate::support::server::Server;
+use crate::support::{TEST_TIMEOUT, read_until};
 
 /// Time in which a stream whose reader has lost the right to it would have ended.
 const STAY: Duration = Duration::from_secs(5);
@@ -17,14 +17,6 @@ async fn start_run(test: &ConversationApp, visitor: &Visitor) -> String {
     read_until(&mut running, "Partly").await;
     let (_, thread) = test.send_for_json(visitor, "GET", "/api/threads/t").await;
     thread["activeRunId"].as_str().expect("a run").to_owned()
-}
-
-async fn read_until(response: &mut reqwest::Response, text: &str) {
-    let mut read = String::new();
-    while !read.contains(text) {
-        let chunk = response.chunk().await.expect("it reads").expect("it goes on");
-        read.push_str(&String::from_utf8_lossy(&chunk));
-    }
 }
 
 /// Attaches to a run in a process, and reads what it has said.

@@ -31,10 +31,10 @@ async fn a_database_server_that_restarts_under_load_loses_nothing() {
         more.expect("jobs are created again").expect("the clients go on");
     }
     load.finish_and_check(&scheduler, &sink, 10).await;
-    a_database_that_takes_no_writes(&place, &scheduler, &sink).await;
+    a_read_only_database_keeps_its_jobs(&place, &scheduler, &sink).await;
 }
 
-async fn a_database_that_takes_no_writes(
+async fn a_read_only_database_keeps_its_jobs(
     place: &TestDatabase,
     scheduler: &SchedulerProcess,
     sink: &WebhookReceiver,

@@ -29,7 +29,7 @@ fn open(folder: &TempDir, max_file_bytes: Option<u64>) -> Arc<dyn JobStore> {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
+async fn a_full_disk_is_reported_and_every_acknowledged_job_is_stored() {
     let folder = tempfile::tempdir().expect("a folder");
     let receiver = Vendor::start().await;
     receiver.on("a1", [json_response("200 OK", "", "{}")]);
@@ -69,7 +69,7 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
 /// continues.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_may_not_write_goes_on_when_it_may() {
+async fn a_process_recovers_when_its_file_size_limit_is_lifted() {
     let place = TestDatabase::sqlite();
     let sink = WebhookReceiver::start().await;
     let scheduler = SchedulerProcess::start_with(&[], &place.url(), &sink.url(), &[]).await;

@@ -12,15 +12,15 @@ use crate::support::vendor::{Step, Vendor, json_response};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_sqlite() {
     let place = TestDatabase::sqlite();
-    one_that_sleeps_past_its_lease_changes_nothing(&place).await;
-    the_jobs_of_one_that_is_killed_are_delivered_by_the_other(&place).await;
+    a_replica_that_is_suspended_past_its_lease_changes_nothing(&place).await;
+    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&place).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_postgres() {
     let place = TestDatabase::postgres();
-    one_that_sleeps_past_its_lease_changes_nothing(&place).await;
-    the_jobs_of_one_that_is_killed_are_delivered_by_the_other(&place).await;
+    a_replica_that_is_suspended_past_its_lease_changes_nothing(&place).await;
+    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&place).await;
 }
 
 fn callback(vendor: &Vendor) -> String {
@@ -42,7 +42,7 @@ const SETTINGS: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "3000")];
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(12);
 const MAX_ATTEMPTS: usize = 3;
 
-async fn one_that_sleeps_past_its_lease_changes_nothing(place: &TestDatabase) {
+async fn a_replica_that_is_suspended_past_its_lease_changes_nothing(place: &TestDatabase) {
     let vendor = Vendor::start().await;
     for attempt in 0..MAX_ATTEMPTS {
         let agent = format!("held-{attempt}");
@@ -90,7 +90,7 @@ async fn wait_for_lost_claim(replica: &SchedulerProcess) {
     crate::support::poll_until(|| replica.metrics(), sees).await;
 }
 
-async fn the_jobs_of_one_that_is_killed_are_delivered_by_the_other(place: &TestDatabase) {
+async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(place: &TestDatabase) {
     const JOBS: usize = 20;
     let vendor = Vendor::start().await;
     let (gate, held) = gated_response("200 OK");

@@ -42,6 +42,19 @@ use tokio_postgres::{Client, NoTls};
 
 use self::cluster::Cluster;
 
+/// Time limit for a condition, after which a test counts as hanging.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Polls until a condition holds.
+async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(CONDITION_TIMEOUT, waiting).await.is_ok(), "{what}");
+}
+
 /// Opens a connection that is independent of the store.
 async fn other(cluster: &Cluster, database: &str) -> Client {
     let (client, connection) =

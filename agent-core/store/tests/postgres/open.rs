@@ -5,7 +5,7 @@ use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOpenError};
 use futures_util::future::join_all;
 
 use super::grants::documented_grants;
-use super::{Cluster, at, database, impatient, is_there, job, other, store};
+use super::{Cluster, at, database, impatient, is_there, job, other, store, wait_until};
 
 async fn refused(url: &str) -> PostgresOpenError {
     PostgresJobs::open(url, impatient()).await.expect_err("refused")
@@ -131,9 +131,8 @@ async fn what_is_encrypted_is_verified() {
         assert!(encrypted == all && all >= 2, "{mode}: {encrypted} of {all} connections are encrypted");
         drop(opened);
         let left = "SELECT FROM pg_stat_activity WHERE application_name = 'agentd'";
-        while !client.query(left, &[]).await.expect("read").is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        let is_closed = async || client.query(left, &[]).await.expect("read").is_empty();
+        wait_until("the connections are closed", is_closed).await;
     }
     let localhost = cluster.tcp_url("localhost", "postgres");
     let unknown = refused(&format!("{localhost}?sslmode=require")).await;

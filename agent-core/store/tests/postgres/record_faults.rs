@@ -6,7 +6,7 @@ use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords}
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
-use super::{Cluster, database, fault, impatient, other};
+use super::{Cluster, database, fault, impatient, other, wait_until};
 
 fn key(company: &str, id: &str) -> Key {
     Key::new(company, "things", id).expect("a key")
@@ -21,14 +21,9 @@ async fn is_there(store: &PostgresRecords, key: &Key) -> bool {
     store.get(key).await.expect("read").is_some()
 }
 
-/// Returns options without a cache and with short timeouts.
+/// Returns options without a cache and with a short lock timeout.
 fn hasty() -> PostgresOptions {
-    PostgresOptions {
-        cache_bytes: 0,
-        statement_timeout: Duration::from_millis(500),
-        lock_timeout: Duration::from_millis(100),
-        ..impatient()
-    }
+    PostgresOptions { cache_bytes: 0, lock_timeout: Duration::from_millis(500), ..impatient() }
 }
 
 async fn open(url: &str, options: PostgresOptions) -> PostgresRecords {
@@ -48,9 +43,7 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
 }
 
 async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {
-    // Writing most of a megabyte takes its time on a busy machine.
-    let options = PostgresOptions { statement_timeout: Duration::from_secs(60), ..hasty() };
-    let store = open(&database(cluster, "packed").await, options).await;
+    let store = open(&database(cluster, "packed").await, hasty()).await;
     let mut stored: Vec<Key> = Vec::new();
     let refused = loop {
         // Random text, which the server cannot compress.
@@ -89,19 +82,22 @@ async fn a_read_only_database_is_told(cluster: &Cluster) {
         admin.batch_execute(&sql).await.expect("set");
     };
     set("on").await;
-    while fault(store.commit(put(&key("acme", "b"), "1")).await).kind() != PostgresErrorKind::ReadOnly {}
+    let is_told =
+        async || fault(store.commit(put(&key("acme", "b"), "1")).await).kind() == PostgresErrorKind::ReadOnly;
+    wait_until("it is told that the database is read-only", is_told).await;
     assert!(is_there(&store, &key("acme", "a")).await, "it can be read");
     assert_eq!(fault(store.commit(put(&key("acme", "b"), "1")).await).kind(), PostgresErrorKind::ReadOnly);
     store.check_writable().await.expect_err("it cannot be written");
     set("off").await;
-    while store.commit(put(&key("acme", "b"), "1")).await.is_err() {}
+    let is_stored = async || store.commit(put(&key("acme", "b"), "1")).await.is_ok();
+    wait_until("it can be written again", is_stored).await;
     store.check_writable().await.expect("it can be written");
 }
 
 /// Another program holds the lock of a key, as a process that was suspended within a transaction does.
 async fn a_held_key_delays_its_own_commits_only(cluster: &Cluster) {
     let url = database(cluster, "locked").await;
-    let store = open(&url, PostgresOptions { statement_timeout: Duration::from_secs(30), ..hasty() }).await;
+    let store = open(&url, hasty()).await;
     let held = key("acme", "held");
     // Commits of one key would wait for one another, on a busy disk for longer than the timeout.
     let key_of = |n: usize| if n == 3 { held.clone() } else { key("acme", &format!("free-{n}")) };
@@ -123,7 +119,10 @@ async fn a_held_key_delays_its_own_commits_only(cluster: &Cluster) {
 
 async fn a_statement_that_takes_too_long_is_given_up(cluster: &Cluster) {
     let url = database(cluster, "slow").await;
-    let store = open(&url, PostgresOptions { lock_timeout: Duration::from_secs(60), ..hasty() }).await;
+    // Enough for the statements that succeed on a busy disk.
+    let statement_timeout = Duration::from_secs(2);
+    let options = PostgresOptions { statement_timeout, lock_timeout: Duration::from_secs(60), ..hasty() };
+    let store = open(&url, options).await;
     let holder = other(cluster, "slow").await;
     holder.batch_execute("BEGIN; LOCK TABLE app.records IN ACCESS EXCLUSIVE MODE").await.expect("locked");
     assert_eq!(fault(store.get(&key("acme", "a")).await).kind(), PostgresErrorKind::TimedOut);
@@ -139,8 +138,7 @@ async fn exhausted_connections_are_told(cluster: &Cluster) {
     let url = database(cluster, "busy").await;
     let options = PostgresOptions {
         connections: 4,
-        wait_timeout: Duration::from_millis(200),
-        statement_timeout: Duration::from_secs(60),
+        wait_timeout: Duration::from_secs(1),
         lock_timeout: Duration::from_secs(60),
         ..hasty()
     };
@@ -159,9 +157,8 @@ async fn exhausted_connections_are_told(cluster: &Cluster) {
         .collect();
     let waits = "SELECT FROM pg_stat_activity WHERE datname = 'busy' AND wait_event_type = 'Lock'";
     let admin = other(cluster, "postgres").await;
-    while admin.query(waits, &[]).await.expect("read").len() < 2 {
-        tokio::task::yield_now().await;
-    }
+    let wait = async || admin.query(waits, &[]).await.expect("read").len() >= 2;
+    wait_until("two commits wait for the lock", wait).await;
     assert!(is_there(&store, &key("small", "a")).await, "another company is served");
     store.commit(put(&key("small", "b"), "1")).await.expect("another company writes");
     holder.batch_execute("ROLLBACK").await.expect("released");

@@ -306,7 +306,8 @@ async fn a_body_that_stalls_does_not_overturn_the_head() {
     ] {
         let receiver = Receiver::answering(true, head).await;
         let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-        let limit = Duration::from_millis(200);
+        // Less than the time in which a body is read, and enough for a head on a loaded machine.
+        let limit = Duration::from_millis(1500);
         let mut bench = WorkerHarness::with_timeout(jobs, WorkerLimits::default(), receiver, limit).await;
         let once = NewJob::new(payload("c"), Schedule::after(bench.worker.now(), Duration::ZERO));
         let id = bench.new_job(NewJob { max_attempts: 1, ..once }).await;
