@@ -239,8 +239,9 @@ fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
     let is_loaded = entry.try_read(|state| {
         let is_outdated =
             |(id, version): &(DocumentId, u64)| state.state_of(id, *version) == DocumentState::Outdated;
-        !wanted.present.iter().any(is_outdated)
-            && !(state.has_too_large() && state.may_retry(&wanted.ids()))
+        let may_retry = state.has_too_large() && state.may_retry(&wanted.ids());
+        !may_retry
+            && !wanted.present.iter().any(is_outdated)
             && !state.has_dropped_vectors(wanted.vector_drops)
             && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
             && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
