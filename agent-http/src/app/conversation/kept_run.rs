@@ -36,8 +36,9 @@ use crate::stream::{Departure, RunRecorder};
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
-/// Pauses between attempts to store the end of a run: the first, and the longest.
-const END_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Initial pause between attempts to store the end of a run; it doubles up to [`MAX_END_RETRY_PAUSE`].
+const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The run as it was stored; `None` for one that need not be queued.
 type Stored = Result<Option<Run>, ConversationError>;
@@ -229,12 +230,12 @@ impl KeptRun {
         let (sender, receiver) = oneshot::channel();
         let Some((fold, live)) = self.open.take() else { return receiver };
         let (service, run) = (live.service.clone(), live.run.clone());
-        let cut = match run.stopped() {
+        let cut_end = match run.stopped() {
             Some(RunStop::Cancelled(reason)) => RunEndKind::Cancelled(reason),
             _ => RunEndKind::Completed,
         };
         let place = self.place.get();
-        let mut folded = fold.finish(place.and_then(|place| place.parent.clone()), cut);
+        let mut folded = fold.finish(place.and_then(|place| place.parent.clone()), cut_end);
         if is_shutdown(&folded.ending.kind) {
             folded.ending.kind = RunEndKind::Interrupted;
         }
@@ -256,7 +257,7 @@ impl KeptRun {
             now: clock.now,
         };
         let (store, stored) = (self.store.clone(), self.stored.take());
-        let ending = service.clone();
+        let waking_service = service.clone();
         let task = async move {
             let is_stored = match stored {
                 Some(stored) => {
@@ -277,7 +278,7 @@ impl KeptRun {
                 // The client may have left.
                 let _ = sender.send(ended.map(drop));
                 if let Some(thread) = thread {
-                    ending.wake_next(&*store, &run.key().owner, &thread).await;
+                    waking_service.wake_next(&*store, &run.key().owner, &thread).await;
                 }
             }
             drop(live);
@@ -396,7 +397,7 @@ fn is_shutdown(kind: &RunEndKind) -> bool {
 
 /// Stores the end of a run; repeats it while the store is unavailable.
 async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, ConversationError> {
-    let (mut pause, longest) = END_RETRY_PAUSES;
+    let mut pause = MIN_END_RETRY_PAUSE;
     let started = tokio::time::Instant::now();
     let mut end = end;
     loop {
@@ -420,7 +421,7 @@ async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, C
             (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
         }
         tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(longest);
+        pause = (2 * pause).min(MAX_END_RETRY_PAUSE);
     }
 }
 

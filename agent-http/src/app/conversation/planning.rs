@@ -34,14 +34,14 @@ impl KeptTurn {
         queued: Option<&Merged>,
     ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
-        let found = self.load(app, &key, order, &turn.run_id).await?;
-        if let Some(found) = &found
-            && found.thread.agent_id != turn.agent_id
+        let loaded = self.load(app, &key, order, &turn.run_id).await?;
+        if let Some(loaded) = &loaded
+            && loaded.thread.agent_id != turn.agent_id
         {
-            let agent = found.thread.agent_id.clone();
+            let agent = loaded.thread.agent_id.clone();
             return Err(ConversationError::AgentMismatch { agent }.into());
         }
-        let (thread, links) = found.map(|found| (found.thread, found.links)).unzip();
+        let (thread, links) = loaded.map(|loaded| (loaded.thread, loaded.links)).unzip();
         let links = links.unwrap_or_default();
         let open_run = self.open_run(&key, thread.as_ref()).await?;
         let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
@@ -55,7 +55,7 @@ impl KeptTurn {
                 Some(merged) => merged,
                 None => self.place(turn, &links, thread.as_ref(), open_run.as_ref(), &key)?,
             };
-        check_room(&links, &merged)?;
+        check_capacity(&links, &merged)?;
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
         let messages = self.prompt(turn, &key, &merged, &links).await?;
         let sent_context = ContextSlot::new(&merged, &links);
@@ -63,8 +63,8 @@ impl KeptTurn {
         let messages = if is_waiting { messages } else { repair(messages) };
         // A run that waits gets the results of its calls before the model is asked.
         if !is_waiting && !expects_answer(&messages) {
-            let fault = HttpError::invalid("messages", "must end with a user message or a tool result");
-            return Err(BeginError::Request(fault));
+            let error = HttpError::invalid("messages", "must end with a user message or a tool result");
+            return Err(BeginError::Request(error));
         }
         let trigger = self.trigger(principal, turn, merged.trigger);
         let course = RunCourse::of(&self.fields);
@@ -190,7 +190,7 @@ impl KeptTurn {
     /// Loads the thread, after the runs before this one were interrupted whose processes have ended.
     ///
     /// # Errors
-    /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is asked in vain.
+    /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is called for it.
     pub(super) async fn load(
         &self,
         app: &App,
@@ -199,17 +199,17 @@ impl KeptTurn {
         run: &RunId,
     ) -> Result<Option<ThreadLinks>, BeginError> {
         for _ in 0..=MAX_QUEUED_RUNS {
-            let Some(found) = self.store.links(key).await? else { return Ok(None) };
+            let Some(thread_links) = self.store.links(key).await? else { return Ok(None) };
             // One that brings decisions goes on before the queue.
-            let is_waiting = found.thread.status == ThreadStatus::Waiting;
+            let is_waiting = thread_links.thread.status == ThreadStatus::Waiting;
             let order = if is_waiting { order.continuing() } else { order };
-            let Some(before) = order.blocking_run(&found.thread, run).cloned() else {
-                return Ok(Some(found));
+            let Some(blocking_id) = order.blocking_run(&thread_links.thread, run).cloned() else {
+                return Ok(Some(thread_links));
             };
-            let blocking = RunKey { owner: key.thread_owner(), id: before.clone() };
+            let blocking = RunKey { owner: key.thread_owner(), id: blocking_id.clone() };
             match app.conversations.interrupt_abandoned(&*self.store, &blocking).await? {
                 Some(run) if !run.state.is_final() => {
-                    return Err(ConversationError::ThreadBusy { active_run: before }.into());
+                    return Err(ConversationError::ThreadBusy { active_run: blocking_id }.into());
                 }
                 _ => {}
             }
@@ -236,18 +236,18 @@ async fn load_path(
 ) -> Result<Vec<NodeContent>, ConversationError> {
     let mut nodes = Vec::with_capacity(path.len());
     for seqs in path.chunks(MAX_PAGE_NODES) {
-        let found = store.contents(key, seqs).await?;
+        let contents = store.contents(key, seqs).await?;
         // Nodes are never removed from a thread, so it was deleted meanwhile.
-        if found.len() < seqs.len() {
+        if contents.len() < seqs.len() {
             return Err(ConversationError::VersionConflict { found: 0 });
         }
-        nodes.extend(found);
+        nodes.extend(contents);
     }
     Ok(nodes)
 }
 
-/// Returns an error if the thread has no room for the new nodes, so that no backend is asked in vain.
-fn check_room(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+/// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.
+fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
     let parent = match &first.parent_id {

@@ -216,19 +216,19 @@ impl Tail {
         if cursor.next < first {
             return TailRead::Stored;
         }
-        let (mut at, offset, mut reader) = match cursor.place.take() {
+        let (mut index, offset, mut reader) = match cursor.place.take() {
             Some((chunk, offset, reader)) if chunk == first => (cursor.next, offset, reader),
             _ => (first, 0, ChunkReader::default()),
         };
         let mut events = Vec::new();
         // The tail's own records are whole.
         let _ = reader.read(&body[offset..], |event| {
-            if at >= cursor.next {
+            if index >= cursor.next {
                 events.push(event);
             }
-            at += 1;
+            index += 1;
         });
-        cursor.next = at;
+        cursor.next = index;
         cursor.place = Some((first, body.len(), reader));
         TailRead::Events(events)
     }
