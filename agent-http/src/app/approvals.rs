@@ -20,7 +20,7 @@ use crate::request::{Query, parse_json};
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
-/// Number of the caller's latest runs among which decided approvals are looked for.
+/// Number of the caller's latest runs that are searched for decided approvals.
 const MAX_LISTED_RUNS: usize = 200;
 
 /// Handles `GET /api/approvals`.
@@ -53,8 +53,8 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
 }
 
-/// Returns the runs that wait for decisions and that the caller may see. A visitor sees the own ones alone, for which the
-/// company's are not read.
+/// Returns the runs that wait for decisions and that the caller may see. A visitor sees only the visitor's own
+/// runs, so those of the company are not read.
 async fn waiting_runs(
     own: &OwnConversations,
     principal: &Principal,
@@ -80,12 +80,12 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
     let RequestContext { state, params, body, head, .. } = context;
     let own = OwnConversations::open(state, &principal)?;
     let found = FoundApproval::load(&own, &principal, params.get("id")?).await?;
-    let body = body.read_json_bytes(&head.headers).await?;
-    let given: DecisionBody = parse_json(&body, own.app.base.json_depth)?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
+    let decision_body: DecisionBody = parse_json(&bytes, own.app.base.json_depth)?;
     if !found.may_decide {
         return Err(HttpError::forbidden("another person decides about this call"));
     }
-    let verdict = given.into_verdict()?;
+    let verdict = decision_body.into_verdict()?;
     own.app.check_verdict(&principal, &found.approval, &verdict).await?;
     let decision = Decision {
         approval: found.approval.id.clone(),

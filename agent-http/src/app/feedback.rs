@@ -39,9 +39,9 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let own = OwnConversations::open(state, &principal)?;
     let key = own.key(params.get("id")?)?;
     let node = node_id(params.get("node")?)?;
-    // What does not exist is not told apart by the checks of the body.
-    let found = own.store.links(&key).await?.ok_or_else(HttpError::not_found)?;
-    if !found.links.iter().any(|link| link.id == node) {
+    // Checked before the body, so that an unknown thread or message is 404 whatever the body is.
+    let thread = own.store.links(&key).await?.ok_or_else(HttpError::not_found)?;
+    if !thread.links.iter().any(|link| link.id == node) {
         return Err(ConversationError::NodeNotFound(node.to_string()).into());
     }
     let FeedbackInput { rating, tags, comment, share } = body.read_json(&head.headers).await?;
@@ -66,10 +66,11 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let RequestContext { state, head, params, .. } = context;
     let own = OwnConversations::open(state, &principal)?;
     let agent = own.owned_agent(&principal, params.get("id")?).await?;
-    let page = page_params(&Query::from_uri(&head.uri))?;
+    let params = page_params(&Query::from_uri(&head.uri))?;
     let company = &principal.company_id;
-    let found = own.store.agent_feedback(company, &agent, page.cursor.as_deref(), page.page_size()).await?;
-    private(answer::json(StatusCode::OK, &found))
+    let page =
+        own.store.agent_feedback(company, &agent, params.cursor.as_deref(), params.page_size()).await?;
+    private(answer::json(StatusCode::OK, &page))
 }
 
 /// Handles `GET /api/agents/{id}/threads`.
@@ -77,10 +78,11 @@ pub(super) async fn list_threads(context: RequestContext<App>, principal: Princi
     let RequestContext { state, head, params, .. } = context;
     let own = OwnConversations::open(state, &principal)?;
     let agent = own.owned_agent(&principal, params.get("id")?).await?;
-    let page = page_params(&Query::from_uri(&head.uri))?;
+    let params = page_params(&Query::from_uri(&head.uri))?;
     let company = &principal.company_id;
-    let found = own.store.visitor_threads(company, &agent, page.cursor.as_deref(), page.page_size()).await?;
-    private(answer::json(StatusCode::OK, &found))
+    let page =
+        own.store.visitor_threads(company, &agent, params.cursor.as_deref(), params.page_size()).await?;
+    private(answer::json(StatusCode::OK, &page))
 }
 
 impl OwnConversations {
