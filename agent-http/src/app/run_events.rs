@@ -34,9 +34,9 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     };
     let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
     own.check_agent(&run.agent_id).await?;
-    match place(&run, from, own.app.conversations.now())? {
-        Place::Over => private(Ok(resource::no_content())),
-        Place::From(from) => {
+    match log_position(&run, from, own.app.conversations.now())? {
+        LogPosition::End => private(Ok(resource::no_content())),
+        LogPosition::From(from) => {
             attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, from, waits).await
         }
     }
@@ -77,7 +77,7 @@ fn first_event(headers: &HeaderMap, query: &Query<'_>) -> Result<u64, HttpError>
     let header =
         headers.get(LAST_EVENT_ID).map(|value| ("Last-Event-ID", value.to_str().unwrap_or_default()));
     let after = match header {
-        Some(given) => Some(given),
+        Some(header) => Some(header),
         None => query.get("after")?.map(|after| ("after", after)),
     };
     let Some((name, text)) = after else { return Ok(0) };
@@ -86,22 +86,22 @@ fn first_event(headers: &HeaderMap, query: &Query<'_>) -> Result<u64, HttpError>
     number.ok_or_else(|| HttpError::invalid(name, "must be the number of an event"))
 }
 
-/// Place in a run's log.
+/// Position in a run's log.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum LogPosition {
     /// The log from this event on.
     From(u64),
-    /// The client has everything.
-    Over,
+    /// The end: the client has all events.
+    End,
 }
 
-/// Finds the place of event `from` in a run's log.
+/// Returns the position of event `from` in a run's log.
 ///
 /// # Errors
 /// 410 if the log is not kept any more.
-fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
+fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, HttpError> {
     if run.state.is_live() {
-        return Ok(Place::From(from));
+        return Ok(LogPosition::From(from));
     }
     let count = run.events.count;
     if count == 0 || run.events.until.is_none_or(|until| until <= now) {
@@ -109,10 +109,10 @@ fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
         return Err(HttpError::new(Code::RunLogGone, detail));
     }
     Ok(match from.cmp(&count) {
-        std::cmp::Ordering::Less => Place::From(from),
-        std::cmp::Ordering::Equal => Place::Over,
-        // The client saw events that were lost with the run's process; it is told of the end.
-        std::cmp::Ordering::Greater => Place::From(count - 1),
+        std::cmp::Ordering::Less => LogPosition::From(from),
+        std::cmp::Ordering::Equal => LogPosition::End,
+        // The client saw events that were lost with the run's process; it receives the last stored one.
+        std::cmp::Ordering::Greater => LogPosition::From(count - 1),
     })
 }
 
@@ -169,19 +169,23 @@ mod tests {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
         let later: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
         for (state, from, expected) in [
-            ("running", 0, Place::From(0)),
-            ("running", 99, Place::From(99)),
-            ("completed", 0, Place::From(0)),
-            ("completed", 9, Place::From(9)),
-            ("completed", 10, Place::Over),
-            ("interrupted", 11, Place::From(9)),
+            ("running", 0, LogPosition::From(0)),
+            ("running", 99, LogPosition::From(99)),
+            ("completed", 0, LogPosition::From(0)),
+            ("completed", 9, LogPosition::From(9)),
+            ("completed", 10, LogPosition::End),
+            ("interrupted", 11, LogPosition::From(9)),
         ] {
-            assert_eq!(place(&run(state, 10), from, now).expect("it is kept"), expected, "{state} {from}");
+            assert_eq!(
+                log_position(&run(state, 10), from, now).expect("it is kept"),
+                expected,
+                "{state} {from}"
+            );
         }
         for (run, at) in [(run("completed", 10), later), (run("completed", 0), now)] {
-            assert_eq!(place(&run, 0, at).expect_err("it is gone").code(), Code::RunLogGone);
+            assert_eq!(log_position(&run, 0, at).expect_err("it is gone").code(), Code::RunLogGone);
         }
-        assert!(place(&run("running", 0), 0, later).is_ok(), "a live run has a log");
+        assert!(log_position(&run("running", 0), 0, later).is_ok(), "a live run has a log");
     }
 
     #[test]

@@ -86,14 +86,14 @@ pub(super) fn node_id(id: &str) -> Result<NodeId, HttpError> {
     Ok(id.into())
 }
 
-/// Parses one of the words of an enumeration in the query.
+/// Parses a query parameter whose values are the names of an enumeration.
 pub(super) fn word_param<T>(
     query: &Query<'_>,
     name: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, HttpError> {
-    let wrong = || HttpError::invalid(name, "is not one of the known words");
-    query.get(name)?.map(|word| parse(word).ok_or_else(wrong)).transpose()
+    let unknown = || HttpError::invalid(name, "has an unknown value");
+    query.get(name)?.map(|word| parse(word).ok_or_else(unknown)).transpose()
 }
 
 /// Handles `GET /api/threads`.
@@ -154,8 +154,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
 }
 
 /// Returns the id that the client gives to a thread, or a new one.
-fn new_thread_id(given: Option<ThreadId>) -> Result<ThreadId, HttpError> {
-    match given {
+fn new_thread_id(requested: Option<ThreadId>) -> Result<ThreadId, HttpError> {
+    match requested {
         None => Ok(agent_core::new_id().into()),
         Some(id) => {
             check_conversation_id("id", &id)?;
@@ -174,10 +174,11 @@ fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
 
 /// Parses the query of `GET /api/threads/{id}`; `None` for the nodes if none are requested.
 fn node_query(query: &Query<'_>) -> Result<Option<NodeQuery>, HttpError> {
-    let wrong =
+    let invalid =
         || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE_NODES}"));
-    let limit =
-        |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE_NODES).contains(limit)).ok_or_else(wrong);
+    let limit = |text: &str| {
+        text.parse().ok().filter(|limit| (1..=MAX_PAGE_NODES).contains(limit)).ok_or_else(invalid)
+    };
     let limit = query.get("limit")?.map(limit).transpose()?;
     let at = query.get("at")?;
     let select = match query.get("messages")? {
@@ -236,12 +237,12 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
     let RequestContext { state, head, params, body } = context;
     let own = OwnConversations::open(state, &principal)?;
     let key = own.key(params.get("id")?)?;
-    // A thread that does not exist is not told apart by the checks of the body.
-    let found = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
-    check_conditions(&head.headers, Some(found.version))?;
+    // Checked before the body, so that an unknown thread is 404 whatever the body is.
+    let current = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    check_conditions(&head.headers, Some(current.version))?;
     let PatchInput { title, archived, metadata, head: leaf } = body.read_json(&head.headers).await?;
     let leaf = leaf.map(|leaf| node_id(leaf.as_str())).transpose()?;
-    let expected_version = head.headers.contains_key(IF_MATCH).then_some(found.version);
+    let expected_version = head.headers.contains_key(IF_MATCH).then_some(current.version);
     let patch = ThreadPatch { title, archived, metadata, head: leaf, expected_version };
     let now = own.app.conversations.now();
     let thread = match own.store.patch(&key, patch, now).await {
@@ -288,8 +289,8 @@ async fn check_deletion(
     if !headers.contains_key(IF_MATCH) {
         return Ok(());
     }
-    let found = own.store.thread(key).await?.ok_or_else(HttpError::not_found)?;
-    check_conditions(headers, Some(found.version)).map(drop)
+    let thread = own.store.thread(key).await?.ok_or_else(HttpError::not_found)?;
+    check_conditions(headers, Some(thread.version)).map(drop)
 }
 
 /// Handles `DELETE /api/threads`.
