@@ -107,17 +107,17 @@ fn paths(operations: Vec<DescribedOperation>) -> Value {
     let mut items: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for DescribedOperation { service, method, path, object } in operations {
         let path = path.replace("{*", "{");
-        let of_path = services.entry(path.clone()).or_default();
-        if !of_path.contains(&service) {
-            of_path.push(service);
+        let path_services = services.entry(path.clone()).or_default();
+        if !path_services.contains(&service) {
+            path_services.push(service);
         }
         items.entry(path).or_default().entry(method.as_str().to_ascii_lowercase()).or_insert(object);
     }
     let with_servers = items.into_iter().map(|(path, operations)| {
-        let of_path = &services[&path];
+        let path_services = &services[&path];
         let mut item = Map::new();
-        if *of_path != [DescribedService::App] {
-            item.insert("servers".to_owned(), of_path.iter().map(|service| service.server()).collect());
+        if *path_services != [DescribedService::App] {
+            item.insert("servers".to_owned(), path_services.iter().map(|service| service.server()).collect());
         }
         item.extend(operations);
         (path, Value::Object(item))

@@ -153,8 +153,8 @@ impl ChatCompletion {
             return Err(HttpError::conflict(CANCELLED_MESSAGE));
         }
         let calls = run.tool_calls.iter().map(|call| &call.call);
-        let waiting = calls.filter(|call| run.pending_tool_call_ids.iter().any(|id| **id == *call.id));
-        let tool_calls: Vec<_> = waiting
+        let pending = calls.filter(|call| run.pending_tool_call_ids.iter().any(|id| **id == *call.id));
+        let tool_calls: Vec<_> = pending
             .map(|call| CallObject::new(None, &call.id, &call.function.name, &call.function.arguments))
             .collect();
         let mut content = run.output.clone();

@@ -323,8 +323,8 @@ impl UiMessageEncoder {
     }
 
     fn end_call(&mut self, id: &Id, out: &mut Vec<u8>) {
-        let Some(place) = self.calls.iter().position(|call| call.id == *id) else { return };
-        let PendingToolCall { id, name, arguments } = self.calls.swap_remove(place);
+        let Some(index) = self.calls.iter().position(|call| call.id == *id) else { return };
+        let PendingToolCall { id, name, arguments } = self.calls.swap_remove(index);
         let failed = |input, error_text| UiMessageChunk::ToolInputError {
             tool_call_id: &id,
             tool_name: &name,
@@ -378,8 +378,8 @@ impl<'a> Output<'a> {
 impl<'a> DataChunk<'a> {
     /// Creates a chunk; `agent.prompt` becomes `data-agent-prompt`.
     fn new(name: &str, data: &'a Value) -> Self {
-        let dashed = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let kind = "data-".chars().chain(name.chars().map(dashed)).collect();
+        let to_type_character = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let kind = "data-".chars().chain(name.chars().map(to_type_character)).collect();
         Self { kind, data, transient: true }
     }
 }
