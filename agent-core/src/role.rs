@@ -370,7 +370,7 @@ pub enum WebhookAuth {
     },
     /// A custom header.
     Header {
-        /// The module's name.
+        /// The header's name.
         name: String,
         /// The header's value.
         #[serde(skip_serializing_if = "Option::is_none")]
