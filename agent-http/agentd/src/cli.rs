@@ -185,8 +185,8 @@ pub(crate) struct ServiceArgs {
 impl ServiceArgs {
     /// Returns the flags as a configuration source.
     pub(crate) fn flags(&self) -> Flags {
-        let given = [("HOST", &self.host), ("PORT", &self.port)];
-        let values = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        let flags = [("HOST", &self.host), ("PORT", &self.port)];
+        let values = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
         Flags { config: self.config.clone(), values }
     }
 }

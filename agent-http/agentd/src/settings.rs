@@ -11,7 +11,7 @@ const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, Servi
 
 /// Writes all configuration errors, by service.
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
-    let mut refused = false;
+    let mut has_errors = false;
     for name in services(args) {
         if args.of.is_none() && is_unconfigured(name, args, env)? {
             writeln!(out, "{}: not configured", name.service())?;
@@ -19,15 +19,15 @@ pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Re
         }
         match load(name, args, env) {
             Ok(()) => writeln!(out, "{}: ok", name.service())?,
-            Err(faults) => {
-                refused = true;
-                for fault in faults.0 {
-                    writeln!(out, "{}: {fault}", name.service())?;
+            Err(errors) => {
+                has_errors = true;
+                for error in errors.0 {
+                    writeln!(out, "{}: {error}", name.service())?;
                 }
             }
         }
     }
-    if refused { Err(CommandError::InvalidConfig) } else { Ok(()) }
+    if has_errors { Err(CommandError::InvalidConfig) } else { Ok(()) }
 }
 
 /// Writes the settings as TOML, by service.
