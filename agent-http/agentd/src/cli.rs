@@ -201,8 +201,8 @@ pub(crate) enum SecretsCommand {
 /// Subcommands of `agentd user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Delete a user with memory, notifications, todo lists and assignments, and revoke the user's tokens. Agents and
-    /// documents stay.
+    /// Delete a user with threads, memory, notifications, files, todo lists and assignments, and revoke the user's tokens.
+    /// Agents and documents stay.
     Delete {
         /// Identifier of the user.
         #[arg(long, value_name = "ID")]
