@@ -300,7 +300,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct ConfigArgs {
     /// Service to inspect; all services, if it is left out.
     #[arg(value_name = "SERVICE")]
-    pub(crate) of: Option<ServiceName>,
+    pub(crate) name: Option<ServiceName>,
     /// Flags that the service would be started with.
     #[command(flatten)]
     pub(crate) service: ServiceArgs,

@@ -146,8 +146,8 @@ fn missing_feature_error(what: &str) -> StartError {
 #[cfg(feature = "embedded")]
 pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     say(
-        "No key in the environment (OPENAI_API_KEY) and no model at an Ollama, so a small demo model answers \
-         in this process.",
+        "No key in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY) and no model on an Ollama server, so a small \
+         demo model answers in this process.",
     );
     let model = match open(config)? {
         Some(model) => Some(model),
@@ -165,10 +165,10 @@ pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Mo
     Ok(model.map(|model| model as Arc<dyn Model>))
 }
 
-/// Returns the result of [`find`]: this build has no embedded model.
+/// Returns the result of [`open_configured`]: this build has no embedded model.
 ///
 /// # Errors
-/// As [`find`].
+/// As [`open_configured`].
 #[cfg(not(feature = "embedded"))]
 pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     open_configured(config)
