@@ -30,15 +30,15 @@ pub(super) struct ReaderAccess {
 impl ReaderAccess {
     /// Creates the right of a client that has it now.
     pub(super) fn new(
-        own: &OwnConversations,
+        conversations: &OwnConversations,
         principal: &Principal,
         head: request::Parts,
         run: &Run,
     ) -> Self {
         Self {
-            app: own.app.clone(),
-            store: own.store.clone(),
-            key: RunKey { owner: own.owner.clone(), id: run.id.clone() },
+            app: conversations.app.clone(),
+            store: conversations.store.clone(),
+            key: RunKey { owner: conversations.owner.clone(), id: run.id.clone() },
             visitor: (principal.caller == Caller::Widget).then_some(head),
             next_check: Instant::now() + CHECK_INTERVAL,
         }

@@ -18,9 +18,10 @@ const PROGRAM: &str = concat!("agentd ", env!("CARGO_PKG_VERSION"));
 
 /// Handles `GET /api/runs/{id}/bundle`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.run_key(context.params.get("id")?)?;
-    let loaded = RunBundle::load(&*own.store, &key, own.app.conversations.now(), PROGRAM).await?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.run_key(context.params.get("id")?)?;
+    let loaded =
+        RunBundle::load(&*conversations.store, &key, conversations.app.conversations.now(), PROGRAM).await?;
     let bundle = loaded.ok_or_else(HttpError::not_found)?.check_ended().map_err(bundle_error)?;
     // Serialized off the async threads, since it can have tens of megabytes.
     let text = tokio::task::spawn_blocking(move || bundle.to_json()).await;

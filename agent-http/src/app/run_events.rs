@@ -23,8 +23,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
     let query = Query::from_uri(&head.uri);
-    let own = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
-    let key = own.run_key(params.get("id")?)?;
+    let conversations = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
+    let key = conversations.run_key(params.get("id")?)?;
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let from = first_event(&head.headers, &query)?;
     let waits = match query.get("wait")? {
@@ -32,12 +32,20 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         Some("false") => false,
         Some(_) => return Err(HttpError::invalid("wait", "must be true or false")),
     };
-    let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
-    own.check_agent(&run.agent_id).await?;
-    match log_position(&run, from, own.app.conversations.now())? {
+    let run = conversations.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
+    conversations.check_agent(&run.agent_id).await?;
+    match log_position(&run, from, conversations.app.conversations.now())? {
         LogPosition::End => private(Ok(resource::no_content())),
         LogPosition::From(from) => {
-            attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, from, waits).await
+            attach(
+                &conversations,
+                ReaderAccess::new(&conversations, &principal, head, &run),
+                run,
+                framing,
+                from,
+                waits,
+            )
+            .await
         }
     }
 }
@@ -45,20 +53,28 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 /// Handles `GET /api/agent/chat/{threadId}/stream`.
 pub(super) async fn resume(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("threadId")?)?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let key = conversations.key(params.get("threadId")?)?;
     let framing = resume_framing(&head)?;
-    let thread = own.store.thread(&key).await?;
+    let thread = conversations.store.thread(&key).await?;
     let live = |thread: Thread| thread.active_run_id.or_else(|| thread.queued_run_ids.into_iter().next());
     let run = match thread.and_then(live) {
-        Some(id) => own.store.run(&own.owner, &id).await?,
+        Some(id) => conversations.store.run(&conversations.owner, &id).await?,
         // Clients ask before the thread has its first message, too.
         None => None,
     };
     match run {
         None => private(Ok(resource::no_content())),
         Some(run) => {
-            attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, 0, true).await
+            attach(
+                &conversations,
+                ReaderAccess::new(&conversations, &principal, head, &run),
+                run,
+                framing,
+                0,
+                true,
+            )
+            .await
         }
     }
 }
@@ -118,17 +134,17 @@ fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, Htt
 
 /// Returns the log of a run from event `from` on, until its end or until the client has lost its right to it.
 async fn attach(
-    own: &OwnConversations,
+    conversations: &OwnConversations,
     access: ReaderAccess,
     run: Run,
     framing: Framing,
     from: u64,
     waits: bool,
 ) -> HandlerResult {
-    let service = &own.app.conversations;
+    let service = &conversations.app.conversations;
     let is_queued = run.state == RunState::Queued;
-    let key = RunKey { owner: own.owner.clone(), id: run.id };
-    let reader = LogReader::open(service, &own.store, key, framing.first_read(from), waits);
+    let key = RunKey { owner: conversations.owner.clone(), id: run.id };
+    let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(|| {
         let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
         HttpError::new(Code::RateLimited, detail)
@@ -145,7 +161,7 @@ async fn attach(
             Err(error) => Some((Err(HttpError::from(error)), None)),
         }
     });
-    private(replay_response(framing, from, run.turn_id, is_queued, log, &own.app.stream).await)
+    private(replay_response(framing, from, run.turn_id, is_queued, log, &conversations.app.stream).await)
 }
 
 #[cfg(test)]
