@@ -122,12 +122,12 @@ fn verify_under<'h, 'k>(
 
 fn check_age(timestamp: &str, now: SystemTime) -> Result<(), WebhookError> {
     let is_number = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
-    let sent: Option<u64> = timestamp.parse().ok().filter(|_| is_number);
-    let sent = sent.ok_or(WebhookError::Malformed("webhook-timestamp"))?;
+    let sent_at: Option<u64> = timestamp.parse().ok().filter(|_| is_number);
+    let sent_at = sent_at.ok_or(WebhookError::Malformed("webhook-timestamp"))?;
     let now = seconds(now);
-    if now.saturating_sub(sent) > TIMESTAMP_TOLERANCE.as_secs() {
+    if now.saturating_sub(sent_at) > TIMESTAMP_TOLERANCE.as_secs() {
         Err(WebhookError::TooOld)
-    } else if sent.saturating_sub(now) > TIMESTAMP_TOLERANCE.as_secs() {
+    } else if sent_at.saturating_sub(now) > TIMESTAMP_TOLERANCE.as_secs() {
         Err(WebhookError::TooNew)
     } else {
         Ok(())

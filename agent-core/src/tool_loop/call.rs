@@ -114,9 +114,9 @@ fn parse_arguments(text: &mut String) -> Result<Value, ToolError> {
 
 fn truncate_result(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
-        let whole = text.len();
+        let total = text.len();
         text.truncate(text.floor_char_boundary(max_bytes));
-        text.push_str(&format!("\n[truncated: {whole} bytes in total]"));
+        text.push_str(&format!("\n[truncated: {total} bytes in total]"));
     }
     text
 }

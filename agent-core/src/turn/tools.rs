@@ -27,8 +27,8 @@ fn with_client_tools(
     {
         return Ok(tools);
     }
-    let own = client_tools.iter().map(|tool| ToolSpec { is_client_side: true, ..ToolSpec::clone(tool) });
-    let mut all: Vec<_> = tools.iter().cloned().chain(own.map(Arc::new)).collect();
+    let specs = client_tools.iter().map(|tool| ToolSpec { is_client_side: true, ..ToolSpec::clone(tool) });
+    let mut all: Vec<_> = tools.iter().cloned().chain(specs.map(Arc::new)).collect();
     all.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(all.into())
 }

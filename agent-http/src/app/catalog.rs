@@ -21,10 +21,11 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let RequestContext { state: app, head, .. } = context;
     let query = Query::from_uri(&head.uri);
     let provider = query.get(PROVIDER)?.filter(|provider| !provider.is_empty());
-    let own = app.providers.store().catalog(&principal.company_id).await?;
-    let own = own.iter().map(|(provider, model)| (Some(provider.provider_type.as_str()), model));
-    let known = app.catalog.models().map(|model| (None, model)).chain(own);
-    let models = known.filter(|(_, model)| provider.is_none_or(|provider| model.provider == provider));
+    let company_models = app.providers.store().catalog(&principal.company_id).await?;
+    let company_models =
+        company_models.iter().map(|(provider, model)| (Some(provider.provider_type.as_str()), model));
+    let models = app.catalog.models().map(|model| (None, model)).chain(company_models);
+    let models = models.filter(|(_, model)| provider.is_none_or(|provider| model.provider == provider));
     let mut models: Vec<ListedModel<'_>> =
         models.map(|(provider_type, model)| ListedModel { provider_type, model }).collect();
     // The models of a provider of the company follow those of an equal name in the operator's file.

@@ -203,9 +203,9 @@ async fn start_unkept(
     turn: TurnRequest,
     is_new_id: bool,
 ) -> Result<EventStream, HttpError> {
-    let refused = |error| HttpError::from_turn(error, principal.caller);
+    let to_http_error = |error| HttpError::from_turn(error, principal.caller);
     if is_new_id {
-        return app.run_turn(principal, turn).await.map_err(refused);
+        return app.run_turn(principal, turn).await.map_err(to_http_error);
     }
     let claim = app.runs.claim(principal, &turn.run_id).await?;
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
@@ -213,7 +213,7 @@ async fn start_unkept(
         Ok(events) => Ok(events),
         Err(error) => {
             claim.release().await;
-            Err(refused(error))
+            Err(to_http_error(error))
         }
     }
 }

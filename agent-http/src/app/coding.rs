@@ -79,7 +79,7 @@ struct SignInStatusView {
 
 impl From<SignInView> for SignInStatusView {
     fn from(SignInView { status, code, expires_in }: SignInView) -> Self {
-        Self { status, code, expires_in: expires_in.map(|left| left.as_secs()) }
+        Self { status, code, expires_in: expires_in.map(|lifetime| lifetime.as_secs()) }
     }
 }
 

@@ -130,11 +130,11 @@ async fn due_from_scheduler(
 /// Reads what the scheduler has last reported of each assignment's job, to the end or until the time is up.
 async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, StoreError> {
     let (now, mut due) = (app.pulse.now(), DueOccurrences::new(MAX_RUNS_PER_CALL));
-    let mut after: Option<String> = None;
+    let mut last_company: Option<String> = None;
     loop {
-        let companies = app.pulse.inventory.companies(after.as_deref()).await?;
+        let companies = app.pulse.inventory.companies(last_company.as_deref()).await?;
         let Some(last) = companies.last().cloned() else { return Ok(due) };
-        after = Some(last);
+        last_company = Some(last);
         for company in companies.iter().filter(|company| !company.is_empty()) {
             let links = Collection::new(company.as_str(), SYNC_COLLECTION)?;
             let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };

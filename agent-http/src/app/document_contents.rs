@@ -333,8 +333,8 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let pieces =
         stream::try_unfold((documents, id, content, 0), |(documents, id, content, piece)| async move {
             let (app, company_id) = (&documents.app, &documents.principal.company_id);
-            let read = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
-            Ok::<_, StoreError>(read.map(|bytes| (bytes, (documents, id, content, piece + 1))))
+            let bytes = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
+            Ok::<_, StoreError>(bytes.map(|bytes| (bytes, (documents, id, content, piece + 1))))
         });
     attachment.response(&head.headers, pieces)
 }

@@ -180,8 +180,8 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let company_id = principal.company_id;
     let pieces =
         stream::try_unfold((app, company_id, file, 0), |(app, company_id, file, piece)| async move {
-            let read = file.read_piece(&*app.records, &company_id, piece).await?;
-            Ok::<_, StoreError>(read.map(|bytes: Bytes| (bytes, (app, company_id, file, piece + 1))))
+            let bytes = file.read_piece(&*app.records, &company_id, piece).await?;
+            Ok::<_, StoreError>(bytes.map(|bytes: Bytes| (bytes, (app, company_id, file, piece + 1))))
         });
     attachment.response(&head.headers, pieces)
 }

@@ -111,7 +111,8 @@ fn empty_report() -> Value {
 }
 
 pub(super) fn describe(schemas: &mut Schemas) -> Operation {
-    let shown = json!({"type": "object", "required": ["scope", "skipped", "terms", "fragments", "tokens"]});
+    let report_schema =
+        json!({"type": "object", "required": ["scope", "skipped", "terms", "fragments", "tokens"]});
     Operation::new(
         "retrieve",
         AGENTS_TAG,
@@ -119,6 +120,6 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     )
     .describe("Retrieves for agents without `enableAutoRag` too. Nothing is sent.")
     .body(schemas.schema_for::<RetrieveRequest>())
-    .json_response(200, "The documents, the terms, and each hit with its scores.", shown)
+    .json_response(200, "The documents, the terms, and each hit with its scores.", report_schema)
     .problems(&[Code::NotFound])
 }

@@ -93,8 +93,8 @@ impl Params {
     ///
     /// Returns 500 if the pattern has no such parameter, which is a bug.
     pub(crate) fn get(&self, name: &str) -> Result<&str, HttpError> {
-        let found = self.0.iter().find(|(key, _)| *key == name);
-        found
+        let param = self.0.iter().find(|(key, _)| *key == name);
+        param
             .map(|(_, value)| value.as_str())
             .ok_or_else(|| HttpError::internal(format!("no path parameter {name}")))
     }

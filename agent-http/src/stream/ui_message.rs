@@ -349,7 +349,7 @@ impl UiMessageEncoder {
 impl<'a> UiMessageChunk<'a> {
     /// Creates the part of a source of the event `agent.sources`.
     fn source_document(source: &'a Value) -> Self {
-        let place = SourcePlace {
+        let position = SourcePlace {
             document_id: source["documentId"].as_str(),
             start: source["start"].as_u64(),
             end: source["end"].as_u64(),
@@ -359,7 +359,7 @@ impl<'a> UiMessageChunk<'a> {
             source_id: source["id"].as_str().unwrap_or_default(),
             media_type: source["mediaType"].as_str().unwrap_or("text/plain"),
             title: source["title"].as_str().unwrap_or_default(),
-            provider_metadata: SourceMetadata { agentd: place },
+            provider_metadata: SourceMetadata { agentd: position },
         }
     }
 }

@@ -184,7 +184,7 @@ impl KeptRun {
         async move {
             let Some((service, run)) = live else { return std::future::pending().await };
             let unattended = async {
-                client.left().await;
+                client.wait_until_left().await;
                 run.detach_own_client();
                 match UnattendedRun::new(&service.runs, &run, on_disconnect, grace) {
                     Some(mut unattended) => {

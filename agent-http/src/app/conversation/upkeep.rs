@@ -94,9 +94,9 @@ impl ConversationService {
         chunks: Vec<RunChunk>,
     ) -> Result<(), ConversationError> {
         let runs: Vec<_> = chunks.iter().map(|chunk| chunk.run.clone()).collect();
-        let lost = store.append_events(&self.process, chunks).await?;
+        let rejected = store.append_events(&self.process, chunks).await?;
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
-            match lost.contains(run.key()) {
+            match rejected.contains(run.key()) {
                 // The end of a run may have been stored meanwhile, which nothing stops any more.
                 true => {
                     let stored_run = store.run(&run.key().owner, &run.key().id).await?;

@@ -134,21 +134,21 @@ impl Tail {
         if !matches!(self.state, TailState::Live) {
             return false;
         }
-        let before = self.open.body().len();
-        let is_full = self.logged_bytes >= MAX_LOG_BYTES || before >= MAX_WAITING_BYTES;
+        let old_len = self.open.body().len();
+        let is_full = self.logged_bytes >= MAX_LOG_BYTES || old_len >= MAX_WAITING_BYTES;
         if is_full {
             self.gap.get_or_insert_default();
         }
         if self.gap.as_mut().is_some_and(|gap| !gap.closes_logged(event)) {
             return false;
         }
-        if before == 0 {
+        if old_len == 0 {
             self.since = Some(Instant::now());
         }
         self.open.push(event);
-        let after = self.open.body().len();
-        self.logged_bytes += after - before;
-        before < LARGE_TAIL_BYTES && after >= LARGE_TAIL_BYTES
+        let new_len = self.open.body().len();
+        self.logged_bytes += new_len - old_len;
+        old_len < LARGE_TAIL_BYTES && new_len >= LARGE_TAIL_BYTES
     }
 
     /// Returns true if events have waited since `limit` or are many.
