@@ -77,7 +77,7 @@ pub(super) fn model_schema(is_listed: bool) -> Value {
         "tools": {"type": "boolean", "description": "True if the model calls tools."},
         "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON that an answer can be bound to."},
         "reasoning": list(&levels, "Levels of reasoning; `default` alone for a model that reasons at a level of its own."),
-        "prices": described(prices, "In dollars for a million tokens."),
+        "prices": with_description(prices, "In dollars for a million tokens."),
     });
     if !is_listed {
         return object(&["model"], members);
@@ -106,7 +106,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
     .json_response(200, "The models, in the order of provider and name.", catalog)
 }
 
-fn described(mut schema: Value, text: &str) -> Value {
+fn with_description(mut schema: Value, text: &str) -> Value {
     schema["description"] = text.into();
     schema
 }

@@ -95,7 +95,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     }
     // The type is detected from the content, not from the declared type alone.
     let media_type = state.uploads.ingestion.detect(&declared, &bytes).ok_or_else(unsupported)?;
-    let upload = hashed(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
+    let upload = hash_original(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
     let stored = store(&documents, &head.headers, upload, permit).await?;
     documents.announce(id, version.is_none());
     respond(&documents, &head.headers, id, stored).await
@@ -114,7 +114,7 @@ async fn file_content(documents: &Documents, file: &str) -> Result<(String, Byte
 }
 
 /// Hashes an original outside of the tasks that serve connections.
-async fn hashed(
+async fn hash_original(
     make: fn(String, Option<String>, String, Bytes) -> NewUpload,
     (id, title, media_type, bytes): (String, Option<String>, String, Bytes),
 ) -> Result<NewUpload, HttpError> {

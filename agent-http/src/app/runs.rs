@@ -111,6 +111,6 @@ impl OwnConversations {
     /// it is removed.
     fn run_on_wire(&self, run: Run) -> Run {
         let key = RunKey { owner: self.owner.clone(), id: run.id.clone() };
-        Run { attached: self.app.conversations.attached(&key), ..run.shown_to(self.audience) }
+        Run { attached: self.app.conversations.attached_clients(&key), ..run.shown_to(self.audience) }
     }
 }

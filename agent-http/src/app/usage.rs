@@ -34,7 +34,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let after = query.get("cursor")?.map(|cursor| UsageCursor::parse(cursor, group_by.len()));
     let after = after.transpose().map_err(|error| HttpError::invalid("cursor", error))?;
     let limit = limit(&query)?;
-    let filter = authorized(&app, &principal, read_filter(&query, now)?).await?;
+    let filter = restrict_to_caller(&app, &principal, read_filter(&query, now)?).await?;
     let usage_query = UsageQuery { filter, group_by, after, limit };
     let page = app.usage.read().await.usage(&principal.company_id, &usage_query).await?;
     let rows: Vec<Value> = page
@@ -146,7 +146,7 @@ fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpErr
 
 /// Restricts a query to what the caller may see: all of the company for its admins, all of an agent for its owner, and
 /// the caller's own usage.
-async fn authorized(
+async fn restrict_to_caller(
     app: &App,
     principal: &Principal,
     mut filter: UsageFilter,

@@ -64,7 +64,7 @@ pub(super) struct KeptRun {
 }
 
 impl KeptRun {
-    /// Begins a run in the background; [`begun`](Self::begun) has the result.
+    /// Begins a run in the background; [`wait_until_stored`](Self::wait_until_stored) has the result.
     pub(super) fn begin(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
@@ -84,7 +84,7 @@ impl KeptRun {
         kept
     }
 
-    /// Queues a run in the background; [`begun`](Self::begun) has the result.
+    /// Queues a run in the background; [`wait_until_stored`](Self::wait_until_stored) has the result.
     pub(super) fn queue(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
@@ -138,7 +138,7 @@ impl KeptRun {
     /// # Errors
     /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
     /// unavailable.
-    pub(super) async fn begun(&mut self) -> Stored {
+    pub(super) async fn wait_until_stored(&mut self) -> Stored {
         let Some(receiver) = &mut self.stored else { return Err(ConversationError::RunNotFound) };
         let stored = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
         self.stored = None;
@@ -230,7 +230,7 @@ impl KeptRun {
         let (sender, receiver) = oneshot::channel();
         let Some((fold, live)) = self.open.take() else { return receiver };
         let (service, run) = (live.service.clone(), live.run.clone());
-        let cut_end = match run.stopped() {
+        let cut_end = match run.stop_reason() {
             Some(RunStop::Cancelled(reason)) => RunEndKind::Cancelled(reason),
             _ => RunEndKind::Completed,
         };
@@ -574,7 +574,7 @@ mod tests {
         store: &Arc<MemoryConversations>,
     ) -> KeptRun {
         let mut kept = begin_with_grace(service, store, "r", Some(GRACE_MS));
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         let started = kept.run_started();
         kept.record(&started);
         assert!(matches!(kept.leave(), Departure::GoOn));
@@ -613,7 +613,7 @@ mod tests {
         assert_eq!(first.reason, Some(CancelReason::Disconnected));
         // In the middle.
         let mut kept = begin(&service, &store, "r2");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         kept.record(&Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant });
         kept.record(&Event::TextMessageContent { message_id: "m".into(), delta: "Partly".into() });
         drop(kept);
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!((second.state, second.node_ids.len()), (RunState::Cancelled, 2));
         // While its end is being stored.
         let mut kept = begin(&service, &store, "r3");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         kept.record(&finished());
         drop(kept.finish(finished()));
         drop(kept);
@@ -634,9 +634,9 @@ mod tests {
     async fn a_run_that_cannot_begin_has_no_end() {
         let (service, store) = service(&Shutdown::default());
         let mut kept = begin(&service, &store, "r1");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         let mut other = begin(&service, &store, "r2");
-        assert!(matches!(other.begun().await, Err(ConversationError::ThreadBusy { .. })));
+        assert!(matches!(other.wait_until_stored().await, Err(ConversationError::ThreadBusy { .. })));
         drop(other);
         assert!(run(&store, "r2").await.is_none());
         assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Running);
@@ -657,7 +657,7 @@ mod tests {
         let own = service_over(&store, clock.clone(), &shutdown);
         let other = service_over(&store, clock.clone(), &shutdown);
         let mut kept = begin(&own, &store, "r");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         clock.advance(2 * own.times.lease);
         for (service, expected) in
             [(&own, RunState::Running), (&other, RunState::Interrupted), (&own, RunState::Interrupted)]
@@ -673,19 +673,20 @@ mod tests {
     async fn the_end_of_a_run_wakes_the_first_of_the_queue_at_once() {
         let (service, store) = service(&Shutdown::default());
         let mut running = begin(&service, &store, "r1");
-        running.begun().await.expect("it begins");
+        running.wait_until_stored().await.expect("it begins");
         let mut waiting = Vec::new();
         for id in ["r2", "r3", "r4"] {
             let mut kept = queue(&service, &store, id);
-            assert!(kept.begun().await.expect("it is queued").is_some(), "{id}");
+            assert!(kept.wait_until_stored().await.expect("it is queued").is_some(), "{id}");
             waiting.push(kept);
         }
         let live: Vec<_> =
             waiting.iter().map(|kept| kept.queued_begin().expect("it waits").run.clone()).collect();
         // No time passes, so that neither a look at the store nor a signal can have woken it.
         let started = tokio::time::Instant::now();
-        let is_woken =
-            async |run: &LiveRun| tokio::time::timeout(Duration::from_millis(1), run.woken()).await.is_ok();
+        let is_woken = async |run: &LiveRun| {
+            tokio::time::timeout(Duration::from_millis(1), run.wait_for_wake()).await.is_ok()
+        };
         running.record(&finished());
         running.finish(finished()).await;
         assert!(is_woken(&live[0]).await, "the run before it has ended");
@@ -747,7 +748,7 @@ mod tests {
         for is_attached in [true, false] {
             let (service, store) = service(&Shutdown::default());
             let mut kept = begin_with_grace(&service, &store, "r", Some(GRACE_MS));
-            kept.begun().await.expect("it begins");
+            kept.wait_until_stored().await.expect("it begins");
             let (presence, client) = watch::channel(());
             let mut stopped = Box::pin(kept.stopped_at_start(&StartingClient::new(client)));
             advance(100 * GRACE).await;
@@ -759,7 +760,7 @@ mod tests {
             let reader = is_attached.then(|| attach(&service, &store));
             advance(2 * MILLISECOND).await;
             assert_eq!(stopped.as_mut().now_or_never().is_none(), is_attached);
-            let stop = service.runs.get(&key()).expect("it is live").stopped();
+            let stop = service.runs.get(&key()).expect("it is live").stop_reason();
             let cancelled = RunStop::Cancelled(CancelReason::Disconnected);
             assert_eq!(stop, (!is_attached).then_some(cancelled));
             drop((reader, kept));
@@ -785,7 +786,7 @@ mod tests {
         let shutdown = Shutdown::default();
         let (service, store) = service(&shutdown);
         let mut kept = begin(&service, &store, "r1");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         shutdown.end();
         drop(kept);
         drained(&service).await;

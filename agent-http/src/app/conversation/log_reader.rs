@@ -82,16 +82,16 @@ impl LogReader {
         loop {
             if let Some(live) = &self.live {
                 let run = live.run();
-                let mut grown = std::pin::pin!(run.grown());
+                let mut growth = std::pin::pin!(run.wait_for_growth());
                 // From here on no wake-up is missed.
-                grown.as_mut().enable();
+                growth.as_mut().enable();
                 let result = run.tail().read(&mut self.cursor);
                 match result {
                     TailRead::Events(events) => return Ok(Some(events)),
                     TailRead::Over => return Ok(None),
                     TailRead::Pending if !self.follows => return Ok(None),
                     TailRead::Pending => {
-                        grown.await;
+                        growth.await;
                         continue;
                     }
                     TailRead::Stored => {}

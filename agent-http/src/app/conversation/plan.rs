@@ -95,7 +95,7 @@ impl RunPlan {
         let mut kept = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
         let observer = kept.observer().clone();
         let stopped = kept.stopped_at_start(&kept_turn.client);
-        let begun = async { kept.begun().await.map(drop) };
+        let begun = async { kept.wait_until_stored().await.map(drop) };
         let started = tokio::select! {
             biased;
             () = stopped => None,

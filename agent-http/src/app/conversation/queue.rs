@@ -96,7 +96,9 @@ impl KeptTurn {
             now,
         };
         let mut kept = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);
-        let (Some(run), Some(queued)) = (kept.begun().await?, kept.queued_begin()) else { return Ok(None) };
+        let (Some(run), Some(queued)) = (kept.wait_until_stored().await?, kept.queued_begin()) else {
+            return Ok(None);
+        };
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
         let wait = WaitingTurn {
             kept: self.clone(),
@@ -167,8 +169,8 @@ impl WaitingTurn {
         let key = thread_key(&self.principal, &self.turn);
         let mut conflicts = 0;
         loop {
-            let mut woken = pin!(self.queued.run.woken());
-            woken.as_mut().enable();
+            let mut wake = pin!(self.queued.run.wait_for_wake());
+            wake.as_mut().enable();
             match self.queued.position(&key).await {
                 Ok(QueuePosition::Next) => match self.try_begin().await {
                     Err(BeginError::Store(ConversationError::ThreadBusy { .. })) => {}
@@ -193,7 +195,7 @@ impl WaitingTurn {
                     tracing::warn!(run_id = %self.turn.run_id, %error, "the queue of a thread could not be read; its run keeps waiting")
                 }
             }
-            let _ = tokio::time::timeout(POLL_INTERVAL, woken).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, wake).await;
         }
     }
 

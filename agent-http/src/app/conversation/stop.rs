@@ -160,8 +160,8 @@ impl ConversationService {
     }
 
     /// Returns the number of clients that are attached to a run in this process.
-    pub(in super::super) fn attached(&self, key: &RunKey) -> u32 {
-        self.runs.get(key).map_or(0, |run| run.attached())
+    pub(in super::super) fn attached_clients(&self, key: &RunKey) -> u32 {
+        self.runs.get(key).map_or(0, |run| run.attached_clients())
     }
 }
 

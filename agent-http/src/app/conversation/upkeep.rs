@@ -103,7 +103,7 @@ impl ConversationService {
                     let deleted = RunStop::Cancelled(CancelReason::Deleted);
                     run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));
                 }
-                false => run.stored(),
+                false => run.mark_stored(),
             }
         }
         Ok(())

@@ -117,9 +117,9 @@ impl LiveRun {
     }
 
     /// Records that the waiting chunk was stored.
-    pub(in crate::app) fn stored(&self) {
+    pub(in crate::app) fn mark_stored(&self) {
         let mut tail = self.tail();
-        tail.stored();
+        tail.mark_stored();
         self.is_store_unavailable.store(false, Ordering::SeqCst);
         self.update_lagging(&tail);
     }
@@ -155,7 +155,7 @@ impl LiveRun {
     }
 
     /// Returns a future that is ready when the tail has grown after this call.
-    pub(in crate::app) fn grown(&self) -> Notified<'_> {
+    pub(in crate::app) fn wait_for_growth(&self) -> Notified<'_> {
         self.grown.notified()
     }
 
@@ -165,7 +165,7 @@ impl LiveRun {
     }
 
     /// Waits for a call of [`wake_queued`](Self::wake_queued), or for one since the last wait.
-    pub(in crate::app) fn woken(&self) -> Notified<'_> {
+    pub(in crate::app) fn wait_for_wake(&self) -> Notified<'_> {
         self.next.notified()
     }
 
@@ -175,7 +175,7 @@ impl LiveRun {
     }
 
     /// Number of attached clients.
-    pub(in crate::app) fn attached(&self) -> u32 {
+    pub(in crate::app) fn attached_clients(&self) -> u32 {
         self.attendance.borrow().count
     }
 
@@ -214,27 +214,27 @@ impl LiveRun {
     }
 
     /// Returns the reason for which the run is stopped.
-    pub(in crate::app) fn stopped(&self) -> Option<RunStop> {
+    pub(in crate::app) fn stop_reason(&self) -> Option<RunStop> {
         *lock(&self.stop)
     }
 
     /// Polls for a stop.
     pub(in crate::app) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<RunStop> {
-        if let Some(stop) = self.stopped() {
+        if let Some(stop) = self.stop_reason() {
             return Poll::Ready(stop);
         }
         self.stop_waker.register(cx.waker());
-        self.stopped().map_or(Poll::Pending, Poll::Ready)
+        self.stop_reason().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Returns true if the run is cancelled as soon as its own client leaves.
     fn ends_without_client(&self, on_disconnect: OnDisconnect, grace: Duration) -> bool {
-        let is_alone = self.attached() == 0 && !self.is_watched();
+        let is_alone = self.attached_clients() == 0 && !self.is_watched();
         on_disconnect == OnDisconnect::Cancel && grace.is_zero() && is_alone
     }
 
     /// Waits until no client has been attached for `grace`. The time before this call counts.
-    fn abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
+    fn wait_until_abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         let run = self.clone();
         async move {
             let mut attendance = run.attendance.subscribe();
@@ -369,7 +369,7 @@ impl UnattendedRun {
             return None;
         }
         let permit = runs.acquire_detached(&run.key().owner.company)?;
-        let abandoned = (on_disconnect == OnDisconnect::Cancel).then(|| run.abandoned(grace));
+        let abandoned = (on_disconnect == OnDisconnect::Cancel).then(|| run.wait_until_abandoned(grace));
         Some(Self { run: run.clone(), abandoned, _permit: permit })
     }
 

@@ -175,7 +175,7 @@ impl Tail {
     }
 
     /// Records that the chunk was stored.
-    pub(in crate::app) fn stored(&mut self) {
+    pub(in crate::app) fn mark_stored(&mut self) {
         self.storing = None;
     }
 
@@ -301,7 +301,7 @@ mod tests {
                     2 => {
                         if let Some(chunk) = tail.storing.clone() {
                             append(&mut store, chunk);
-                            tail.stored();
+                            tail.mark_stored();
                         }
                     }
                     _ => {}
