@@ -11,7 +11,7 @@ use agent_platform::workspace::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
 use mediatype::{MediaType, ReadParams};
 use percent_encoding::utf8_percent_encode;
@@ -31,7 +31,7 @@ use super::services::UploadPermit;
 use super::upload_checks::{check_upload_quota, line_parameter};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
+use crate::request::{Query, content_type};
 use crate::service::HandlerResult;
 
 /// `Prefer` (RFC 7240, section 2) and `Preference-Applied` (section 3).
@@ -302,9 +302,7 @@ fn unsupported() -> HttpError {
 /// # Errors
 /// 415 if the extractor does not read it, or if it is a text in another encoding than UTF-8.
 fn media_type(headers: &HeaderMap, app: &App) -> Result<String, HttpError> {
-    let mut values = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return Err(unsupported()) };
-    let value = value.to_str().map_err(|_| unsupported())?;
+    let value = content_type(headers).ok_or_else(unsupported)?;
     let media_type = MediaType::parse(value).map_err(|_| unsupported())?;
     let charset = media_type.get_param(mediatype::names::CHARSET);
     let charset = charset.map(|charset| charset.unquoted_str().to_ascii_lowercase());

@@ -14,7 +14,7 @@ use agent_platform::workspace::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
-use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{HeaderValue, LOCATION};
 use http::{HeaderMap, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,6 +27,7 @@ use super::{App, answer};
 use crate::body::empty;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
+use crate::request::content_type;
 use crate::service::HandlerResult;
 
 /// Tag of the operations.
@@ -140,9 +141,7 @@ fn detect(app: &App, declared: &str, bytes: &[u8]) -> Option<String> {
 /// Returns the media type that the request declares, without parameters.
 fn declared_type(headers: &HeaderMap) -> Result<String, HttpError> {
     let missing = || HttpError::new(Code::UnsupportedMediaType, "the request needs one Content-Type header");
-    let mut values = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return Err(missing()) };
-    let value = value.to_str().map_err(|_| missing())?;
+    let value = content_type(headers).ok_or_else(missing)?;
     Ok(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 

@@ -104,13 +104,18 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     }
 }
 
+/// Returns the value of `Content-Type`; `None` if the header is absent, repeated or not visible ASCII.
+pub(crate) fn content_type(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let value = values.next().filter(|_| values.next().is_none());
+    value.and_then(|value| value.to_str().ok())
+}
+
 /// Checks that the content type is `application/json` or any `+json`. A charset of UTF-8 or US-ASCII is accepted.
 fn check_json_type(headers: &HeaderMap) -> Result<(), HttpError> {
     let unsupported =
         || HttpError::new(Code::UnsupportedMediaType, "the content type must be application/json");
-    let mut values = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return Err(unsupported()) };
-    let value = value.to_str().map_err(|_| unsupported())?.to_ascii_lowercase();
+    let value = content_type(headers).ok_or_else(unsupported)?.to_ascii_lowercase();
     let mut parts = value.split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
     let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
