@@ -81,15 +81,21 @@ pub fn document() -> Value {
         "tags": [
             {"name": "chat", "description": "Runs of agents."},
             {"name": "openai", "description": "Agents as models of OpenAI's API. Errors have its shape."},
+            {"name": "threads", "description": "Conversations that are kept: threads, messages and runs."},
+            {"name": "previews", "description": "Prompts of agents, without a call of a model."},
             {"name": "agents", "description": "Agents and their tokens."},
             {"name": "documents", "description": "Documents that agents can read."},
+            {"name": "files", "description": "Users' files for messages."},
             {"name": "runtime", "description": "A model with its tool loop, for remote applications."},
             {"name": "coding", "description": "The sign-in to a user's own subscription."},
+            {"name": "usage", "description": "Usage, budgets, providers and the catalogue of models."},
+            {"name": "mcp", "description": "The tool server of an agent's tools, and its audit log."},
             {"name": "jobs", "description": "Scheduled jobs and assignments, in the application."},
             {"name": "scheduler", "description": "The scheduler's jobs."},
             {"name": "console", "description": "The console: its page, and the sign-in to it."},
             {"name": "widget", "description": "The chat widget's files."},
             {"name": "health", "description": "Liveness, readiness, status and metrics."},
+            {"name": "deprecated", "description": "Routes of earlier versions."},
         ],
         "paths": paths(operations),
         "components": {
@@ -167,6 +173,17 @@ mod tests {
             }
         }
         all
+    }
+
+    #[test]
+    fn the_tags_are_those_of_operations() {
+        let document = document();
+        let tags = document["tags"].as_array().expect("a list");
+        let described: BTreeSet<&str> = tags.iter().filter_map(|tag| tag["name"].as_str()).collect();
+        let paths = document["paths"].as_object().expect("an object").values();
+        let operations = paths.flat_map(|path| path.as_object().expect("an object").values());
+        let used: BTreeSet<&str> = operations.filter_map(|operation| operation["tags"][0].as_str()).collect();
+        assert_eq!(described, used);
     }
 
     /// Adds the server URL, method and path of every endpoint to `routed`, and checks each endpoint's class and
