@@ -22,14 +22,14 @@ impl Index for Words {
         Ok(())
     }
     async fn remove(&self, company: &str, id: &DocumentId) -> Result<(), IndexError> {
-        self.0.lock().await.retain(|found| (&*found.0, &found.1) != (company, id));
+        self.0.lock().await.retain(|entry| (&*entry.0, &entry.1) != (company, id));
         Ok(())
     }
     async fn search(&self, search: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError> {
-        let (all, mut answer) = (self.0.lock().await, IndexAnswer::default());
+        let (entries, mut answer) = (self.0.lock().await, IndexAnswer::default());
         for (id, version) in search.documents {
-            let wanted = (search.company, id, version);
-            let Some((.., text)) = all.iter().find(|found| (&*found.0, &found.1, &found.2) == wanted) else {
+            let key = (search.company, id, version);
+            let Some((.., text)) = entries.iter().find(|entry| (&*entry.0, &entry.1, &entry.2) == key) else {
                 answer.missing.push(id.clone());
                 continue;
             };

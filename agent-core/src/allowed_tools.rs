@@ -33,8 +33,8 @@ pub fn allowed_tools(
         }
     };
     names.retain(|name| !EXPLICIT_ONLY_TOOLS.contains(&name.as_str()) || content.tools.contains(name));
-    if let Some(cut) = agent_server_tools {
-        names.retain(|name| cut.contains(name));
+    if let Some(server_tools) = agent_server_tools {
+        names.retain(|name| server_tools.contains(name));
     }
     names
 }

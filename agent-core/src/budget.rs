@@ -91,7 +91,7 @@ fn count_part(part: &ContentPart, counter: &dyn TokenCounter) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HistoryEntry {
     pub(crate) role: Role,
-    pub(crate) removed_tokens: usize,
+    pub(crate) tokens: usize,
 }
 
 impl HistoryEntry {
@@ -117,29 +117,29 @@ pub(crate) struct HistoryCut {
 ///
 /// Some models require a user message at the start, so the cut extends to the next one if it is within half a step.
 pub(crate) fn trim_point(history: &[HistoryEntry], excess: usize, step: usize) -> HistoryCut {
-    let goal = excess.next_multiple_of(step.max(1));
+    let target_tokens = excess.next_multiple_of(step.max(1));
     let end = HistoryCut { first_kept: history.len(), removed_messages: 0, removed_tokens: 0 };
-    let mut at_unit = None;
+    let mut first_cut = None;
     let mut cut = end;
-    for (before, entry) in history.iter().enumerate() {
-        if cut.removed_tokens >= goal && entry.role != Role::Tool {
-            let here = HistoryCut { first_kept: before, ..cut };
-            let unit = *at_unit.get_or_insert(here);
-            if cut.removed_tokens > unit.removed_tokens + step / 2 {
-                return unit;
+    for (index, entry) in history.iter().enumerate() {
+        if cut.removed_tokens >= target_tokens && entry.role != Role::Tool {
+            let candidate = HistoryCut { first_kept: index, ..cut };
+            let earliest = *first_cut.get_or_insert(candidate);
+            if cut.removed_tokens > earliest.removed_tokens + step / 2 {
+                return earliest;
             }
             if entry.role == Role::User {
-                return here;
+                return candidate;
             }
         }
         if !entry.is_instruction() {
             cut.removed_messages += 1;
-            cut.removed_tokens += entry.removed_tokens;
+            cut.removed_tokens += entry.tokens;
         }
     }
     // The latest turn follows the history and usually starts with a user message.
-    match at_unit {
-        Some(unit) if cut.removed_tokens > unit.removed_tokens + step / 2 => unit,
+    match first_cut {
+        Some(earliest) if cut.removed_tokens > earliest.removed_tokens + step / 2 => earliest,
         _ => cut,
     }
 }

@@ -74,22 +74,22 @@ pub enum LayerError {
 const LIST_CAPACITY_BYTES: usize = 512;
 
 /// Formats `items` as a Markdown list below `heading`, one item per line; an item's further lines are indented to its
-/// mark. Returns the empty string, without the heading, if there are no items.
+/// marker. Returns the empty string, without the heading, if there are no items.
 pub fn markdown_list<'a>(
     heading: &str,
     items: impl Iterator<Item = &'a str>,
-    mark: impl Fn(usize) -> Cow<'static, str>,
+    marker: impl Fn(usize) -> Cow<'static, str>,
 ) -> String {
     let mut list = String::new();
     for (i, text) in items.enumerate() {
         list.reserve(if i == 0 { LIST_CAPACITY_BYTES } else { 0 });
         list.push_str(if i == 0 { heading } else { "\n" });
-        let mark = mark(i);
-        list.push_str(&mark);
+        let marker = marker(i);
+        list.push_str(&marker);
         for (line, words) in text.lines().enumerate() {
             if line > 0 {
                 list.push('\n');
-                list.extend(repeat_n(' ', mark.len()));
+                list.extend(repeat_n(' ', marker.len()));
             }
             list.push_str(words);
         }

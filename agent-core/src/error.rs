@@ -1,6 +1,6 @@
 //! The error type of a run, shared by models and backends and independent of HTTP.
 //!
-//! A [`AgentError`] has two messages. Its `Display` is the **public** message: it reaches the user of the chat, in a
+//! An [`AgentError`] has two messages. Its `Display` is the **public** message: it reaches the user of the chat, in a
 //! `RUN_ERROR` event or a problem body, so it must not contain a secret, an address with credentials or text from an
 //! upstream server. Its `source` is the **internal** cause, for the log. [`AgentErrorKind`] classifies it for callers.
 

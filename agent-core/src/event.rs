@@ -133,7 +133,7 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         metadata: Option<ResultMetadata>,
     },
-    /// An extension event of this platform: `agent.prompt`, `agent.debug` or `agent.job`.
+    /// An extension event of this platform, such as `agent.prompt`.
     Custom {
         /// The extension's name.
         name: String,

@@ -170,17 +170,17 @@ pub enum ContentPart {
     },
     /// An audio recording.
     Audio {
-        /// The image data or its address.
+        /// The audio data or its address.
         source: MediaSource,
     },
     /// A video.
     Video {
-        /// The image data or its address.
+        /// The video data or its address.
         source: MediaSource,
     },
     /// A file.
     Document {
-        /// The image data or its address.
+        /// The file's data or its address.
         source: MediaSource,
     },
 }

@@ -81,12 +81,12 @@ impl Payload {
 
     /// Returns the payload with another limit on the answer, in tokens; `None` if the place of the limit was not recorded.
     pub fn with_output_limit(&self, tokens: u64) -> Option<Self> {
-        let (place, number) = (self.output_limit.clone()?, tokens.to_string());
-        let bytes = [&self.bytes[..place.start], number.as_bytes(), &self.bytes[place.end..]].concat().into();
-        let moved = |at: usize| if at < place.end { at } else { at - place.len() + number.len() };
-        let redacted_ranges = self.redacted_ranges.iter().map(|range| moved(range.start)..moved(range.end));
+        let (limit, digits) = (self.output_limit.clone()?, tokens.to_string());
+        let bytes = [&self.bytes[..limit.start], digits.as_bytes(), &self.bytes[limit.end..]].concat().into();
+        let shift = |index: usize| if index < limit.end { index } else { index - limit.len() + digits.len() };
+        let redacted_ranges = self.redacted_ranges.iter().map(|range| shift(range.start)..shift(range.end));
         let (redacted_ranges, output_limit) =
-            (redacted_ranges.collect(), Some(place.start..moved(place.end)));
+            (redacted_ranges.collect(), Some(limit.start..shift(limit.end)));
         Some(Self { bytes, redacted_ranges, output_limit, sha256: Arc::default(), ..self.clone() })
     }
 
@@ -102,9 +102,9 @@ impl Payload {
 
     /// Returns the shown form.
     pub fn redacted(&self) -> Vec<u8> {
-        let mut shown = Vec::with_capacity(self.bytes.len());
-        self.for_each_redacted(|slice| shown.extend_from_slice(slice));
-        shown
+        let mut redacted = Vec::with_capacity(self.bytes.len());
+        self.for_each_redacted(|slice| redacted.extend_from_slice(slice));
+        redacted
     }
 
     /// Returns the shown form as a JSON value: byte for byte if the body is one JSON value, else as a string.

@@ -325,8 +325,8 @@ impl<'de> Deserialize<'de> for Container {
         }
         // The name decides the content's type and may follow it, so the value is buffered; its errors name their field.
         fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: Value) -> Result<T, E> {
-            let read: Result<ContainerContent<T>, _> = serde_path_to_error::deserialize(container);
-            Ok(read.map_err(E::custom)?.content.unwrap_or_default())
+            let parsed: Result<ContainerContent<T>, _> = serde_path_to_error::deserialize(container);
+            Ok(parsed.map_err(E::custom)?.content.unwrap_or_default())
         }
         let container = Value::deserialize(deserializer)?;
         let ContainerName { name } = ContainerName::deserialize(&container).map_err(D::Error::custom)?;
@@ -370,7 +370,7 @@ pub enum WebhookAuth {
     },
     /// A custom header.
     Header {
-        /// The module's name.
+        /// The header's name.
         name: String,
         /// The header's value.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -152,35 +152,35 @@ pub struct Selection {
 
 /// Selects the backend for `role`.
 pub fn select_backend(role: &RoleBlock) -> Selection {
-    let tried = [
+    let evaluations = [
         evaluate_role_url(role),
-        evaluate_rule(role, SelectionRule::AgentServer, Some("agentServerUrl"), |found| match found {
+        evaluate_rule(role, SelectionRule::AgentServer, Some("agentServerUrl"), |child| match child {
             Container::AgentServer(server) => {
                 Some((reason_of(&server.agent_server_url), BackendChoice::AgentServer(server.clone())))
             }
             _ => None,
         }),
-        evaluate_rule(role, SelectionRule::WorkflowConnector, Some("webhookUrl"), |found| match found {
+        evaluate_rule(role, SelectionRule::WorkflowConnector, Some("webhookUrl"), |child| match child {
             Container::WorkflowConnector(workflow) => {
                 Some((reason_of(&workflow.webhook_url), BackendChoice::Workflow(workflow.clone())))
             }
             _ => None,
         }),
-        evaluate_rule(role, SelectionRule::EmbeddedAi, None, |found| match found {
+        evaluate_rule(role, SelectionRule::EmbeddedAi, None, |child| match child {
             Container::EmbeddedAi(embedded) => {
                 Some((RuleReason::Present, BackendChoice::Embedded(embedded.clone())))
             }
             _ => None,
         }),
-        evaluate_rule(role, SelectionRule::SubscriptionConnector, Some("model"), |found| match found {
+        evaluate_rule(role, SelectionRule::SubscriptionConnector, Some("model"), |child| match child {
             Container::SubscriptionConnector(subscription) => {
                 Some((reason_of(&subscription.model), BackendChoice::Subscription(subscription.clone())))
             }
             _ => None,
         }),
     ];
-    let rules = std::array::from_fn(|i| tried[i].0);
-    let mut choice = tried.into_iter().find_map(|(_, choice)| choice);
+    let rules = std::array::from_fn(|i| evaluations[i].0);
+    let mut choice = evaluations.into_iter().find_map(|(_, choice)| choice);
     match &mut choice {
         Some(BackendChoice::AgentServer(server)) => server.token_limits = role.content.token_limits,
         Some(BackendChoice::Embedded(embedded)) => embedded.token_limits = role.content.token_limits,
@@ -230,12 +230,12 @@ fn evaluate_rule(
     field: Option<&'static str>,
     view: impl Fn(&Container) -> Option<(RuleReason, BackendChoice)>,
 ) -> RuleEvaluation {
-    let mut found: Vec<(RuleReason, BackendChoice)> = role.children.iter().filter_map(view).collect();
-    let best = found.iter().position(|(reason, _)| *reason == RuleReason::Present).unwrap_or(0);
-    if found.is_empty() {
+    let mut options: Vec<(RuleReason, BackendChoice)> = role.children.iter().filter_map(view).collect();
+    let best = options.iter().position(|(reason, _)| *reason == RuleReason::Present).unwrap_or(0);
+    if options.is_empty() {
         return (RuleOutcome { rule, matched: false, reason: RuleReason::NoContainer, field: None }, None);
     }
-    let (reason, choice) = found.swap_remove(best);
+    let (reason, choice) = options.swap_remove(best);
     rule_evaluation(rule, field, reason, || choice)
 }
 

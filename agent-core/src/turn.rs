@@ -192,14 +192,14 @@ pub async fn run_observed_turn(
 ) -> Result<EventStream, TurnError> {
     let request = Arc::new(request);
     let (prepared, keys) = prepare(platform, principal, request.clone(), observer).await?;
-    let rejected = prepared.capabilities.budget.max_prompt_tokens;
+    let rejected_budget = prepared.capabilities.budget.max_prompt_tokens;
     let error = match start(platform, principal, prepared, (keys, &request.sent_context), observer).await {
         Err(TurnError::Backend(error)) if error.kind() == AgentErrorKind::ContextExceeded => error,
         result => return result,
     };
     let (prepared, keys) = prepare(platform, principal, request.clone(), observer).await?;
     let budget = prepared.capabilities.budget.max_prompt_tokens;
-    if budget >= rejected {
+    if budget >= rejected_budget {
         return Err(error.into());
     }
     warn!(error = ?error, budget, "the prompt exceeded the model's context window; sending a shorter one");
@@ -222,7 +222,7 @@ async fn start(
     let calls = unreported.map(|token| token.report_calls());
     let audience = principal.caller.audience();
     // Computed while the backend processes the request, which has been sent by then.
-    let told = future::lazy(|_| {
+    let report = future::lazy(|_| {
         let comparison = platform.compare_prompt(&prepared.request);
         let reuse = comparison.as_ref().and_then(|comparison| comparison.reuse.as_ref());
         observer.on_request(&prepared, reuse);
@@ -244,7 +244,7 @@ async fn start(
         (summary, comparison, observers)
     });
     let (events, (summary, comparison, observers)) =
-        future::join(backend.start_turn(prepared.request.clone()), told).await;
+        future::join(backend.start_turn(prepared.request.clone()), report).await;
     let events = events?.with_output_limits(platform.output_limits);
     platform.sent_contexts.record(keys, slot, &turn.prompt, max_prompt_tokens);
     if let Some(comparison) = comparison {
@@ -424,11 +424,11 @@ async fn list_tools(
     input: &TurnInput,
     choice: &BackendChoice,
 ) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
-    let cut = match choice {
+    let server_tools = match choice {
         BackendChoice::AgentServer(server) => server.agent_server_tools.as_deref(),
         _ => input.role.content.agent_server.agent_server_tools.as_deref(),
     };
-    let allowed = crate::allowed_tools::allowed_tools(&input.role, input.context.caller, cut);
+    let allowed = crate::allowed_tools::allowed_tools(&input.role, input.context.caller, server_tools);
     let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
     Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
 }

@@ -310,16 +310,17 @@ impl BearerAuth {
             return Ok(());
         }
         let token = single_header(headers, &AUTHORIZATION)?.and_then(bearer_token);
-        let is_ours = |token: &str| self.secrets.iter().any(|ours| constant_time_eq(ours, token.as_bytes()));
-        if token.is_some_and(is_ours) { Ok(()) } else { Err(AuthError::Unauthenticated) }
+        let is_accepted =
+            |token: &str| self.secrets.iter().any(|secret| constant_time_eq(secret, token.as_bytes()));
+        if token.is_some_and(is_accepted) { Ok(()) } else { Err(AuthError::Unauthenticated) }
     }
 }
 
 /// Returns the trimmed reason of a proactive call; `None` if `text` is not a valid one.
 pub(crate) fn parse_trigger_reason(text: &str) -> Option<String> {
     let text = text.trim();
-    let printable = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
-    (printable && !text.is_empty() && text.len() <= MAX_REASON_BYTES).then(|| text.to_owned())
+    let is_printable = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+    (is_printable && !text.is_empty() && text.len() <= MAX_REASON_BYTES).then(|| text.to_owned())
 }
 
 /// Returns true if `presented` equals the secret, in a time that does not depend on where they differ.

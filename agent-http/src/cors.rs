@@ -74,8 +74,8 @@ impl IntoIterator for Origins {
 /// Returns an error for `*`, and for anything that a browser would not send as an `Origin`, such as one with a path
 /// or a trailing slash.
 pub fn parse_origins(text: &str) -> Result<Origins, CorsError> {
-    let given = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
-    given.map(parse_origin).collect::<Result<_, _>>().map(Origins)
+    let origins = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+    origins.map(parse_origin).collect::<Result<_, _>>().map(Origins)
 }
 
 fn parse_origin(text: &str) -> Result<String, CorsError> {
@@ -119,8 +119,8 @@ const VARY_VALUE: &str = "origin, access-control-request-method, access-control-
 /// in an extra allocation, which the connection would keep as long as it is open.
 fn append_vary(headers: &mut HeaderMap) {
     let mut line = Vec::with_capacity(2 * VARY_VALUE.len());
-    for own in headers.get_all(VARY) {
-        line.extend_from_slice(own.as_bytes());
+    for value in headers.get_all(VARY) {
+        line.extend_from_slice(value.as_bytes());
         line.extend_from_slice(b", ");
     }
     let value = if line.is_empty() {

@@ -59,7 +59,7 @@ pub struct HttpError {
     /// Internal cause, for the log only.
     internal: Option<Box<dyn Error + Send + Sync>>,
     /// Boxed, since few errors use it and every handler's `Result` has room for it.
-    more: Option<Box<ErrorExtras>>,
+    extras: Option<Box<ErrorExtras>>,
 }
 
 /// Marker in the extensions of a response that scripts of other origins must not read, although its path is open to
@@ -86,7 +86,7 @@ struct ErrorExtras {
 impl HttpError {
     /// Creates an error with `detail` for the client. `detail` must contain no secret and nothing from upstream.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), internal: None, more: None }
+        Self { code, detail: detail.into(), internal: None, extras: None }
     }
 
     /// Creates a 400 `INVALID_REQUEST`. `field` is a path such as `messages[2].role`, a header or a parameter;
@@ -104,7 +104,7 @@ impl HttpError {
     /// section 3.1), since some clients start an OAuth flow otherwise.
     pub(crate) fn invalid_token(detail: impl Into<Cow<'static, str>>) -> Self {
         let mut error = Self::unauthenticated(detail);
-        error.more_mut().is_invalid_token = true;
+        error.extras_mut().is_invalid_token = true;
         error
     }
 
@@ -123,7 +123,7 @@ impl HttpError {
     #[must_use]
     pub fn method_not_allowed(allow: Vec<Method>) -> Self {
         let mut error = Self::new(Code::MethodNotAllowed, "the path does not support this method");
-        error.more_mut().allow = allow;
+        error.extras_mut().allow = allow;
         error
     }
 
@@ -158,7 +158,7 @@ impl HttpError {
 
     /// Adds the policy that the request violates.
     fn with_policy(mut self, policy: RatePolicy) -> Self {
-        self.more_mut().policy = Some(policy);
+        self.extras_mut().policy = Some(policy);
         self
     }
 
@@ -192,28 +192,28 @@ impl HttpError {
     /// Adds a `Retry-After`, rounded up to whole seconds.
     #[must_use]
     pub fn with_retry_after(mut self, delay: Duration) -> Self {
-        self.more_mut().retry_after = Some(delay);
+        self.extras_mut().retry_after = Some(delay);
         self
     }
 
     /// Prevents scripts of other origins from reading the response, by a marker for the CORS layer.
     #[must_use]
     pub(crate) fn deny_cross_origin(mut self) -> Self {
-        self.more_mut().is_cross_origin_denied = true;
+        self.extras_mut().is_cross_origin_denied = true;
         self
     }
 
     /// Adds `Cache-Control: no-store`, as RFC 6749 requires of the answers of a token endpoint.
     #[must_use]
     pub(crate) fn prevent_caching(mut self) -> Self {
-        self.more_mut().is_uncacheable = true;
+        self.extras_mut().is_uncacheable = true;
         self
     }
 
     /// Sets the path of the invalid field, for the formats that have a place for it.
     #[must_use]
     pub(crate) fn with_param(mut self, path: impl Into<String>) -> Self {
-        self.more_mut().param = Some(path.into());
+        self.extras_mut().param = Some(path.into());
         self
     }
 
@@ -221,7 +221,7 @@ impl HttpError {
     #[must_use]
     pub(crate) fn with_format(mut self, format: ErrorFormat) -> Self {
         if format != ErrorFormat::default() {
-            self.more_mut().format = format;
+            self.extras_mut().format = format;
         }
         self
     }
@@ -229,14 +229,14 @@ impl HttpError {
     /// Marks the error of a request that must not be sent again, since it was carried out in part.
     #[must_use]
     pub(crate) fn prevent_retry(mut self) -> Self {
-        self.more_mut().is_final = true;
+        self.extras_mut().is_final = true;
         self
     }
 
     /// Adds a `Location`: the path of the resource with which the request conflicts.
     #[must_use]
     pub(crate) fn with_location(mut self, path: &str) -> Self {
-        self.more_mut().location = HeaderValue::from_str(path).ok();
+        self.extras_mut().location = HeaderValue::from_str(path).ok();
         self
     }
 
@@ -244,7 +244,7 @@ impl HttpError {
     /// `code` and `requestId`) are overwritten.
     #[must_use]
     pub(crate) fn with_member(mut self, name: &str, value: Value) -> Self {
-        self.more_mut().members.insert(name.to_owned(), value);
+        self.extras_mut().members.insert(name.to_owned(), value);
         self
     }
 
@@ -257,7 +257,7 @@ impl HttpError {
     /// Returns the delay after which the request may be sent again, if it is known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.more.as_deref().and_then(|more| more.retry_after)
+        self.extras.as_deref().and_then(|extras| extras.retry_after)
     }
 
     /// Returns the public description.
@@ -280,14 +280,14 @@ impl HttpError {
         *response.status_mut() = status;
         self.write_headers(response.headers_mut());
         response.headers_mut().insert(RequestId::HEADER, id.clone().into());
-        if self.more.is_some_and(|more| more.is_cross_origin_denied) {
+        if self.extras.is_some_and(|extras| extras.is_cross_origin_denied) {
             response.extensions_mut().insert(CrossOriginDenied);
         }
         response
     }
 
-    fn more_mut(&mut self) -> &mut ErrorExtras {
-        self.more.get_or_insert_default()
+    fn extras_mut(&mut self) -> &mut ErrorExtras {
+        self.extras.get_or_insert_default()
     }
 
     fn log(&self) {
@@ -301,7 +301,7 @@ impl HttpError {
     }
 
     fn problem(&self, id: &RequestId) -> Vec<u8> {
-        let mut problem = self.more.as_deref().map_or_else(Map::new, |more| more.members.clone());
+        let mut problem = self.extras.as_deref().map_or_else(Map::new, |extras| extras.members.clone());
         let policy = self.policy();
         if let Some(policy) = policy {
             problem.insert("violated-policies".to_owned(), [policy.name.as_ref()].into_iter().collect());
@@ -320,15 +320,15 @@ impl HttpError {
     }
 
     fn policy(&self) -> Option<&RatePolicy> {
-        self.more.as_deref().and_then(|more| more.policy.as_ref())
+        self.extras.as_deref().and_then(|extras| extras.policy.as_ref())
     }
 
     fn format(&self) -> ErrorFormat {
-        self.more.as_deref().map_or(ErrorFormat::default(), |more| more.format)
+        self.extras.as_deref().map_or(ErrorFormat::default(), |extras| extras.format)
     }
 
     fn openai_error(&self) -> Vec<u8> {
-        let param = self.more.as_deref().and_then(|more| more.param.as_deref());
+        let param = self.extras.as_deref().and_then(|extras| extras.param.as_deref());
         let error = OpenAiError::new(self.code, &self.detail, param);
         serde_json::to_vec(&error).expect("strings serialise")
     }
@@ -339,7 +339,7 @@ impl HttpError {
             ErrorFormat::OpenAi => "application/json",
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        let is_final = self.more.as_ref().is_some_and(|more| more.is_final);
+        let is_final = self.extras.as_ref().is_some_and(|extras| extras.is_final);
         if self.format() == ErrorFormat::OpenAi && (is_final || !openai::is_retryable(self.code)) {
             headers.insert(openai::SHOULD_RETRY, HeaderValue::from_static("false"));
         }
@@ -347,20 +347,20 @@ impl HttpError {
 
     fn write_headers(&self, headers: &mut HeaderMap) {
         self.write_content_headers(headers);
-        if self.more.as_ref().is_some_and(|more| more.is_uncacheable) {
+        if self.extras.as_ref().is_some_and(|extras| extras.is_uncacheable) {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
         if self.code == Code::Unauthenticated {
-            let is_invalid_token = self.more.as_ref().is_some_and(|more| more.is_invalid_token);
+            let is_invalid_token = self.extras.as_ref().is_some_and(|extras| extras.is_invalid_token);
             let challenge = if is_invalid_token { r#"Bearer error="invalid_token""# } else { "Bearer" };
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         if self.code == Code::MethodNotAllowed {
-            let allow = self.more.iter().flat_map(|more| &more.allow).map(Method::as_str);
+            let allow = self.extras.iter().flat_map(|extras| &extras.allow).map(Method::as_str);
             let allow = HeaderValue::try_from(allow.collect::<Vec<_>>().join(", "));
             headers.extend(allow.ok().map(|allow| (ALLOW, allow)));
         }
-        let location = self.more.as_deref().and_then(|more| more.location.clone());
+        let location = self.extras.as_deref().and_then(|extras| extras.location.clone());
         headers.extend(location.map(|location| (LOCATION, location)));
         let is_limit = self.code == Code::RateLimited;
         let Some(delay) = self.retry_after().or(is_limit.then_some(DEFAULT_RETRY_AFTER)) else { return };

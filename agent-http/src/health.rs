@@ -60,23 +60,23 @@ impl HealthState {
 
     /// Returns the response with additional members for `/readyz` and `/health`, which override their own. A `status`
     /// other than `ok` makes it a 503.
-    pub(crate) fn respond_with(&self, route: HealthRoute, now: Value) -> HandlerResult {
+    pub(crate) fn respond_with(&self, route: HealthRoute, members: Value) -> HandlerResult {
         if route == HealthRoute::Metrics {
             return Ok(self.metrics.response());
         }
         let is_draining = route == HealthRoute::Ready && self.shutdown.stage() > ShutdownStage::Running;
         let mut body = json!({"status": if is_draining { "draining" } else { "ok" }});
         let mut extend = |more: &Value| {
-            let members = body.as_object_mut().expect("it was made as an object");
-            members.extend(more.as_object().cloned().unwrap_or_default());
+            let object = body.as_object_mut().expect("it was made as an object");
+            object.extend(more.as_object().cloned().unwrap_or_default());
         };
         match route {
-            HealthRoute::Ready if !is_draining => extend(&now),
+            HealthRoute::Ready if !is_draining => extend(&members),
             HealthRoute::Health => {
                 let uptime = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 extend(&json!({"version": env!("CARGO_PKG_VERSION"), "uptimeMs": uptime}));
                 extend(&self.extra);
-                extend(&now);
+                extend(&members);
             }
             _ => {}
         }

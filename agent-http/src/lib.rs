@@ -29,7 +29,7 @@
 //! - [`cors`]: cross-origin resource sharing: the origins whose pages may send requests.
 //! - [`error`]: HTTP errors as RFC 9457 problem details.
 //! - [`shutdown`]: stages of a graceful shutdown, which a service's server, streams and health share.
-//! - [`stream`]: encoders of a run's event stream in four formats.
+//! - [`stream`]: encoders of a run's event stream in six formats.
 //! - [`webhook`]: signed calls from one service to another.
 //!
 //! Outbound HTTP:

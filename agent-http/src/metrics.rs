@@ -221,6 +221,7 @@ fn method_label(method: &Method) -> &'static str {
         Method::HEAD => "HEAD",
         Method::POST => "POST",
         Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
         Method::DELETE => "DELETE",
         Method::OPTIONS => "OPTIONS",
         _ => "other",
@@ -255,9 +256,13 @@ mod tests {
             let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
             service.clone().oneshot(request)
         };
-        for (method, path) in
-            [("GET", "/things/1"), ("GET", "/things/2"), ("DELETE", "/things/1"), ("BREW", "/pot?x")]
-        {
+        for (method, path) in [
+            ("GET", "/things/1"),
+            ("GET", "/things/2"),
+            ("DELETE", "/things/1"),
+            ("PATCH", "/things/1"),
+            ("BREW", "/pot?x"),
+        ] {
             drop(ask(method, path).await.unwrap());
         }
         let stream = ask("GET", "/things/stream").await.unwrap();
@@ -265,6 +270,7 @@ mod tests {
         for line in [
             "agentd_http_requests_total{method=\"GET\",route=\"/things/{id}\",status=\"200\"} 3\n",
             "agentd_http_requests_total{method=\"DELETE\",route=\"unmatched\",status=\"405\"} 1\n",
+            "agentd_http_requests_total{method=\"PATCH\",route=\"unmatched\",status=\"405\"} 1\n",
             "agentd_http_requests_total{method=\"other\",route=\"unmatched\",status=\"404\"} 1\n",
             "agentd_http_requests_in_flight 1\n",
             "agentd_http_streams_in_flight 1\n",

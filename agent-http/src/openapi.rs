@@ -81,15 +81,21 @@ pub fn document() -> Value {
         "tags": [
             {"name": "chat", "description": "Runs of agents."},
             {"name": "openai", "description": "Agents as models of OpenAI's API. Errors have its shape."},
+            {"name": "threads", "description": "Conversations that are kept: threads, messages and runs."},
+            {"name": "previews", "description": "Prompts of agents, without a call of a model."},
             {"name": "agents", "description": "Agents and their tokens."},
             {"name": "documents", "description": "Documents that agents can read."},
+            {"name": "files", "description": "Users' files for messages."},
             {"name": "runtime", "description": "A model with its tool loop, for remote applications."},
             {"name": "coding", "description": "The sign-in to a user's own subscription."},
+            {"name": "usage", "description": "Usage, budgets, providers and the catalogue of models."},
+            {"name": "mcp", "description": "The tool server of an agent's tools, and its audit log."},
             {"name": "jobs", "description": "Scheduled jobs and assignments, in the application."},
             {"name": "scheduler", "description": "The scheduler's jobs."},
             {"name": "console", "description": "The console: its page, and the sign-in to it."},
             {"name": "widget", "description": "The chat widget's files."},
             {"name": "health", "description": "Liveness, readiness, status and metrics."},
+            {"name": "deprecated", "description": "Routes of earlier versions."},
         ],
         "paths": paths(operations),
         "components": {
@@ -107,17 +113,17 @@ fn paths(operations: Vec<DescribedOperation>) -> Value {
     let mut items: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for DescribedOperation { service, method, path, object } in operations {
         let path = path.replace("{*", "{");
-        let of_path = services.entry(path.clone()).or_default();
-        if !of_path.contains(&service) {
-            of_path.push(service);
+        let path_services = services.entry(path.clone()).or_default();
+        if !path_services.contains(&service) {
+            path_services.push(service);
         }
         items.entry(path).or_default().entry(method.as_str().to_ascii_lowercase()).or_insert(object);
     }
     let with_servers = items.into_iter().map(|(path, operations)| {
-        let of_path = &services[&path];
+        let path_services = &services[&path];
         let mut item = Map::new();
-        if *of_path != [DescribedService::App] {
-            item.insert("servers".to_owned(), of_path.iter().map(|service| service.server()).collect());
+        if *path_services != [DescribedService::App] {
+            item.insert("servers".to_owned(), path_services.iter().map(|service| service.server()).collect());
         }
         item.extend(operations);
         (path, Value::Object(item))
@@ -167,6 +173,17 @@ mod tests {
             }
         }
         all
+    }
+
+    #[test]
+    fn the_tags_are_those_of_operations() {
+        let document = document();
+        let tags = document["tags"].as_array().expect("a list");
+        let described: BTreeSet<&str> = tags.iter().filter_map(|tag| tag["name"].as_str()).collect();
+        let paths = document["paths"].as_object().expect("an object").values();
+        let operations = paths.flat_map(|path| path.as_object().expect("an object").values());
+        let used: BTreeSet<&str> = operations.filter_map(|operation| operation["tags"][0].as_str()).collect();
+        assert_eq!(described, used);
     }
 
     /// Adds the server URL, method and path of every endpoint to `routed`, and checks each endpoint's class and

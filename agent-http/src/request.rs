@@ -9,7 +9,7 @@ mod query;
 
 pub use body::BodyLimits;
 
-pub(crate) use body::{read_body, read_json_bytes};
+pub(crate) use body::{content_type, read_body, read_json_bytes};
 pub use json::MAX_JSON_DEPTH;
 pub(crate) use json::parse_json;
 pub(crate) use json::{redact_serde_message, truncate_chars};

@@ -47,10 +47,10 @@ impl From<RequestId> for HeaderValue {
     }
 }
 
-fn is_acceptable(given: &[u8]) -> bool {
-    !given.is_empty()
-        && given.len() <= RequestId::MAX_BYTES
-        && given.iter().all(|byte| (b' '..=b'~').contains(byte))
+fn is_acceptable(value: &[u8]) -> bool {
+    !value.is_empty()
+        && value.len() <= RequestId::MAX_BYTES
+        && value.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
 }
 
 async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {
-    let known = match route {
+    let counts = match route {
         HealthRoute::Health | HealthRoute::Metrics => scheduler.counts.current().await,
         HealthRoute::Ready => {
             let store = scheduler.worker.check_store().await;
@@ -64,10 +64,10 @@ async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {
         }
         HealthRoute::Live => return scheduler.base.health.respond(route),
     };
-    scheduler.worker.update_gauges(known.as_deref());
-    let store = json!({"kind": scheduler.store_kind, "reachable": known.is_some()});
+    scheduler.worker.update_gauges(counts.as_deref());
+    let store = json!({"kind": scheduler.store_kind, "reachable": counts.is_some()});
     let mut now = json!({"store": store, "delivering": scheduler.worker.deliveries_in_flight()});
-    match known {
+    match counts {
         Some(counts) => {
             now["jobs"] = counts.by_state.iter().map(|(state, n)| (state.as_str(), *n)).collect();
             now["lagMs"] = u64::try_from(counts.lag.as_millis()).unwrap_or(u64::MAX).into();

@@ -111,23 +111,23 @@ fn verify_under<'h, 'k>(
     let timestamp = single(headers, &WEBHOOK_TIMESTAMP, "webhook-timestamp")?;
     check_age(timestamp, now)?;
     let signatures = single(headers, &WEBHOOK_SIGNATURE, "webhook-signature")?;
-    let ours =
+    let supported =
         signatures.split(' ').take(MAX_SIGNATURES).filter_map(|part| part.strip_prefix(SIGNATURE_PREFIX));
-    let held = ours.filter_map(|text| STANDARD.decode(text).ok()).any(|signature| {
+    let is_valid = supported.filter_map(|text| STANDARD.decode(text).ok()).any(|signature| {
         // Compares in constant time.
         keys.clone().any(|key| mac(key, id, timestamp, body).verify_slice(&signature).is_ok())
     });
-    if held { Ok(id) } else { Err(WebhookError::WrongSignature) }
+    if is_valid { Ok(id) } else { Err(WebhookError::WrongSignature) }
 }
 
 fn check_age(timestamp: &str, now: SystemTime) -> Result<(), WebhookError> {
-    let digits = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
-    let sent: Option<u64> = timestamp.parse().ok().filter(|_| digits);
-    let sent = sent.ok_or(WebhookError::Malformed("webhook-timestamp"))?;
+    let is_number = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
+    let sent_at: Option<u64> = timestamp.parse().ok().filter(|_| is_number);
+    let sent_at = sent_at.ok_or(WebhookError::Malformed("webhook-timestamp"))?;
     let now = seconds(now);
-    if now.saturating_sub(sent) > TIMESTAMP_TOLERANCE.as_secs() {
+    if now.saturating_sub(sent_at) > TIMESTAMP_TOLERANCE.as_secs() {
         Err(WebhookError::TooOld)
-    } else if sent.saturating_sub(now) > TIMESTAMP_TOLERANCE.as_secs() {
+    } else if sent_at.saturating_sub(now) > TIMESTAMP_TOLERANCE.as_secs() {
         Err(WebhookError::TooNew)
     } else {
         Ok(())
@@ -144,12 +144,16 @@ fn is_id(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'.')
 }
 
-fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, word: HeaderLabel) -> Result<&'h str, WebhookError> {
+fn single<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    label: HeaderLabel,
+) -> Result<&'h str, WebhookError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Err(WebhookError::Missing(word)),
-        (Some(value), None) => value.to_str().map_err(|_| WebhookError::Malformed(word)),
-        (Some(_), Some(_)) => Err(WebhookError::Malformed(word)),
+        (None, _) => Err(WebhookError::Missing(label)),
+        (Some(value), None) => value.to_str().map_err(|_| WebhookError::Malformed(label)),
+        (Some(_), Some(_)) => Err(WebhookError::Malformed(label)),
     }
 }
 

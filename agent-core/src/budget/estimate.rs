@@ -18,7 +18,7 @@ impl TokenCounter for EstimateCounter {
 
     fn count(&self, text: &str) -> usize {
         let mut rest = text.as_bytes();
-        let mut before = ByteClass::Newline;
+        let mut previous = ByteClass::Newline;
         let mut sixteenths = 0;
         while let Some(&first) = rest.first() {
             let class = ByteClass::classify(first);
@@ -28,12 +28,12 @@ impl TokenCounter for EstimateCounter {
             sixteenths += match class {
                 ByteClass::Letter => letters_cost(run),
                 ByteClass::Digit => len.div_ceil(3) * UNITS_PER_TOKEN,
-                ByteClass::Punctuation => punctuation_cost(len, before, next),
+                ByteClass::Punctuation => punctuation_cost(len, previous, next),
                 ByteClass::Space => space_cost(len, next),
-                ByteClass::Newline if before == ByteClass::Punctuation => 0,
+                ByteClass::Newline if previous == ByteClass::Punctuation => 0,
                 ByteClass::Newline => UNITS_PER_TOKEN,
             };
-            before = class;
+            previous = class;
             rest = after;
         }
         sixteenths.div_ceil(UNITS_PER_TOKEN)
@@ -104,10 +104,10 @@ fn letters_cost(run: &[u8]) -> usize {
     }
     let mut cost = 0;
     let mut begin = 0;
-    for at in 1..run.len() {
-        if run[at].is_ascii_uppercase() && run[at - 1].is_ascii_lowercase() {
-            cost += latin_word_cost(at - begin);
-            begin = at;
+    for index in 1..run.len() {
+        if run[index].is_ascii_uppercase() && run[index - 1].is_ascii_lowercase() {
+            cost += latin_word_cost(index - begin);
+            begin = index;
         }
     }
     cost + latin_word_cost(run.len() - begin)

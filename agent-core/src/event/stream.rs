@@ -203,12 +203,12 @@ impl EventStream {
     /// Queues the last reported tool calls and the number of omitted ones; later reports are discarded.
     fn close_reported_calls(&mut self) {
         self.queue_reported_calls();
-        let Some(left_out) = self.calls.take().map(|calls| calls.omitted_count()).filter(|count| *count > 0)
+        let Some(omitted) = self.calls.take().map(|calls| calls.omitted_count()).filter(|count| *count > 0)
         else {
             return;
         };
-        warn!(run_id = %self.run.run_id, left_out, "tool calls were omitted from a run's stream");
-        let value = json!({"kind": "toolCallsLeftOut", "count": left_out});
+        warn!(run_id = %self.run.run_id, omitted, "tool calls were omitted from a run's stream");
+        let value = json!({"kind": "toolCallsLeftOut", "count": omitted});
         self.push(Event::Custom { name: "agent.debug".into(), value });
     }
 

@@ -112,7 +112,7 @@ fn split_by_placement(
     retrieval: RagPlacement,
 ) -> (Vec<Fragment>, Vec<Fragment>) {
     const LATEST_TURN: u8 = 4;
-    let place = |fragment: &Fragment| match fragment.stability {
+    let rank = |fragment: &Fragment| match fragment.stability {
         Stability::Role => 0,
         Stability::Agent => 1,
         Stability::Session => 2,
@@ -121,8 +121,8 @@ fn split_by_placement(
         }
         Stability::Turn => LATEST_TURN,
     };
-    fragments.sort_by_key(place);
-    let system = fragments.partition_point(|fragment| place(fragment) < LATEST_TURN);
+    fragments.sort_by_key(rank);
+    let system = fragments.partition_point(|fragment| rank(fragment) < LATEST_TURN);
     let turn = fragments.split_off(system);
     (fragments, turn)
 }
@@ -143,8 +143,8 @@ fn insert_turn_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment
             latest
         }
         None => {
-            let nothing = PromptMessage::new(Message::user(""));
-            history.push(PromptMessage::with_context(nothing, turn));
+            let empty = PromptMessage::new(Message::user(""));
+            history.push(PromptMessage::with_context(empty, turn));
             history.len() - 1
         }
     }
@@ -159,10 +159,8 @@ fn trim_history(
     step: usize,
     counter: &dyn TokenCounter,
 ) -> Result<TrimmedHistory, AssembleError> {
-    let entry = |message: &Arc<PromptMessage>| HistoryEntry {
-        role: message.role(),
-        removed_tokens: message.tokens(counter),
-    };
+    let entry =
+        |message: &Arc<PromptMessage>| HistoryEntry { role: message.role(), tokens: message.tokens(counter) };
     let entries: Vec<HistoryEntry> = history[..latest].iter().map(entry).collect();
     let excess = tokens.total() - budget.max_prompt_tokens;
     let cut = budget::trim_point(&entries, excess, step);

@@ -77,12 +77,12 @@ impl PartCache {
 
     /// Returns the prompt message that equals `message`, creating it if it is not cached.
     pub fn message(&self, message: &Message) -> Arc<PromptMessage> {
-        if let Some(known) = self.messages.get(&MessageLookup(message)) {
-            return known;
+        if let Some(cached) = self.messages.get(&MessageLookup(message)) {
+            return cached;
         }
-        let made = PromptMessage::new(message.clone());
-        self.messages.insert(MessageKey(Arc::clone(&made)), Arc::clone(&made));
-        made
+        let created = PromptMessage::new(message.clone());
+        self.messages.insert(MessageKey(Arc::clone(&created)), Arc::clone(&created));
+        created
     }
 
     /// Returns the prompt messages of a conversation, in order.
@@ -122,11 +122,11 @@ impl PartCache {
     }
 }
 
-fn new_cache<K: Eq + Hash, V: Clone>(max_bytes: u64, usual: u64) -> Cache<K, V, PartWeighter>
+fn new_cache<K: Eq + Hash, V: Clone>(max_bytes: u64, typical_bytes: u64) -> Cache<K, V, PartWeighter>
 where
     PartWeighter: Weighter<K, V>,
 {
-    let items = usize::try_from(max_bytes / usual).unwrap_or(usize::MAX).max(1);
+    let items = usize::try_from(max_bytes / typical_bytes).unwrap_or(usize::MAX).max(1);
     Cache::with_weighter(items, max_bytes, PartWeighter)
 }
 

@@ -138,8 +138,8 @@ impl PromptMessage {
     /// Returns a form of the message that a model adapter derives from it, such as its bytes in the adapter's wire
     /// format. The first form is kept; one of another type is derived anew at each call.
     pub fn derived<T: Any + Send + Sync>(&self, derive: impl Fn(&Message) -> T) -> Arc<T> {
-        let kept = self.derived.get_or_init(|| Arc::new(derive(self.message())));
-        Arc::clone(kept).downcast().unwrap_or_else(|_| Arc::new(derive(self.message())))
+        let derived = self.derived.get_or_init(|| Arc::new(derive(self.message())));
+        Arc::clone(derived).downcast().unwrap_or_else(|_| Arc::new(derive(self.message())))
     }
 
     /// Returns the message's tokens by `counter`, including its overhead on the wire. Counted once per counter.

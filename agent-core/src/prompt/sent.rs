@@ -67,10 +67,10 @@ impl SentContexts {
     ) -> Vec<ContextKey> {
         let max_bytes = max_kept_bytes(max_prompt_tokens);
         for message in history.iter_mut() {
-            let sent = message.original().sent_context.as_deref();
-            if let Some(text) = sent.filter(|text| !text.is_empty() && text.len() <= max_bytes) {
-                let sent = Fragment::new("context", "history", Stability::Turn, parts.part(text));
-                *message = PromptMessage::with_context(Arc::clone(message), vec![sent]);
+            let context = message.original().sent_context.as_deref();
+            if let Some(text) = context.filter(|text| !text.is_empty() && text.len() <= max_bytes) {
+                let fragment = Fragment::new("context", "history", Stability::Turn, parts.part(text));
+                *message = PromptMessage::with_context(Arc::clone(message), vec![fragment]);
             }
         }
         let mut hasher = DefaultHasher::new();

@@ -55,13 +55,13 @@ impl ToolSet {
     pub(super) fn hashes(&self) -> &[PartHash] {
         self.hashes.get_or_init(|| {
             let mut json = Vec::new();
-            let mut of = |tool: &Arc<ToolSpec>| {
+            let mut hash_tool = |tool: &Arc<ToolSpec>| {
                 json.clear();
                 push_tool_json(tool, Dialect::AgUi, &mut json);
                 let id = format!("tool:{}", tool.name).into();
                 PartHash { id, sha256: hex::encode(Sha256::digest(&json)).into() }
             };
-            self.specs.iter().map(&mut of).collect()
+            self.specs.iter().map(&mut hash_tool).collect()
         })
     }
 

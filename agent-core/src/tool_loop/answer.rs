@@ -68,7 +68,7 @@ impl AnswerAssembler {
         }
     }
 
-    /// Returns the event of a delta that continues an open message; returns any other delta for [`take`](Self::take).
+    /// Returns the event of a delta that continues an open message; returns any other delta for [`process`](Self::process).
     #[expect(clippy::result_large_err, reason = "a box would cost an allocation for most deltas")]
     pub(super) fn continue_open(&mut self, event: ModelEvent) -> Result<Event, ModelEvent> {
         match (event, &self.text_id, &self.reasoning_id) {
@@ -158,8 +158,8 @@ impl AnswerAssembler {
 
     fn open_text(&mut self, out: &mut VecDeque<Event>) {
         self.close_reasoning(out);
-        let made = std::mem::replace(&mut self.message_id_used, true);
-        let message_id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
+        let is_used = std::mem::replace(&mut self.message_id_used, true);
+        let message_id = if is_used { Id::from(crate::new_id()) } else { self.message_id.clone() };
         self.text_id = Some(message_id.clone());
         self.text.reserve(INITIAL_TEXT_CAPACITY);
         out.push_back(Event::TextMessageStart { message_id, role: AssistantRole::Assistant });
@@ -190,8 +190,8 @@ impl AnswerAssembler {
             let message = format!("the model made more than {limit} tool calls in one response");
             return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
         }
-        let taken = id.is_empty() || used_ids.contains(&*id);
-        let id = Id::from(if taken { format!("call_{}", crate::new_id()) } else { id });
+        let is_taken = id.is_empty() || used_ids.contains(&*id);
+        let id = Id::from(if is_taken { format!("call_{}", crate::new_id()) } else { id });
         used_ids.insert(id.clone());
         self.message_id_used = true;
         out.push_back(Event::ToolCallStart {
@@ -214,8 +214,8 @@ impl AnswerAssembler {
             return Ok(());
         }
         let call = self.calls.iter_mut().find(|call| call.index == index);
-        let fault = "the model sent arguments of a tool call that it had not started";
-        let call = call.ok_or_else(|| failed(fault))?;
+        let message = "the model sent arguments of a tool call that it had not started";
+        let call = call.ok_or_else(|| failed(message))?;
         if call.arguments.len() + delta.len() > limits.max_argument_bytes {
             return Err(failed("the model's tool call arguments exceed the size limit"));
         }

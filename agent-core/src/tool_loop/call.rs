@@ -34,12 +34,12 @@ pub(super) struct CallOutcome {
 /// Arguments that are not a JSON object are replaced by `{}` in `call`: model servers parse the calls that are sent
 /// back to them, and some reject a conversation with invalid arguments, regardless of the result.
 pub(super) fn run_tool_call(
-    place: usize,
+    call_index: usize,
     call: &mut ToolCall,
     deps: &ToolLoop,
     request: &ModelRequest,
     mut context: ExecutionContext,
-    board: &Arc<ProgressQueue>,
+    queue: &Arc<ProgressQueue>,
 ) -> BoxFuture<'static, CallOutcome> {
     // Some models call tools even if the tool choice forbids it.
     let offered = request.tool_choice.offered(&request.tools);
@@ -47,8 +47,8 @@ pub(super) fn run_tool_call(
     let is_client_side = offered.map(|spec| spec.is_client_side);
     let (tools, limits) = (deps.tools.clone(), deps.limits);
     let timeout = deps.clock.sleep(limits.tool_timeout);
-    context.idempotency_key.get_or_insert_default().push_str(&format!("/{place}"));
-    let progress = CallProgress { call_id: call.id.clone(), board: board.clone() };
+    context.idempotency_key.get_or_insert_default().push_str(&format!("/{call_index}"));
+    let progress = CallProgress { call_id: call.id.clone(), queue: queue.clone() };
     let name = call.function.name.clone();
     let arguments = parse_arguments(&mut call.function.arguments);
     async move {
@@ -61,7 +61,7 @@ pub(super) fn run_tool_call(
             }
         };
         let ToolOutput { text: content, is_error, suspension, .. } = output;
-        CallOutcome { call_index: place, content, is_error, suspension }
+        CallOutcome { call_index, content, is_error, suspension }
     }
     .boxed()
 }
@@ -114,9 +114,9 @@ fn parse_arguments(text: &mut String) -> Result<Value, ToolError> {
 
 fn truncate_result(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
-        let whole = text.len();
+        let total = text.len();
         text.truncate(text.floor_char_boundary(max_bytes));
-        text.push_str(&format!("\n[truncated: {whole} bytes in total]"));
+        text.push_str(&format!("\n[truncated: {total} bytes in total]"));
     }
     text
 }
@@ -139,7 +139,7 @@ impl ProgressQueue {
 
 struct CallProgress {
     call_id: String,
-    board: Arc<ProgressQueue>,
+    queue: Arc<ProgressQueue>,
 }
 
 impl Progress for CallProgress {
@@ -151,12 +151,12 @@ impl Progress for CallProgress {
         if let Some(message) = message {
             report["message"] = message.into();
         }
-        let mut reports = self.board.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = self.queue.reports.lock().unwrap_or_else(PoisonError::into_inner);
         if reports.len() >= MAX_UNREAD_PROGRESS_REPORTS {
             reports.pop_front();
         }
         reports.push_back(report);
         drop(reports);
-        self.board.reader.wake();
+        self.queue.reader.wake();
     }
 }

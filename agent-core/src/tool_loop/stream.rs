@@ -101,8 +101,8 @@ impl RunningCalls {
     /// Returns the outcome of a run that ends with suspended calls; `None` if there are none.
     fn outcome(&self) -> Option<RunOutcome> {
         let (mut interrupts, mut pending_tool_call_ids) = (Vec::new(), Vec::new());
-        for (place, suspension) in &self.suspended {
-            let id = Id::from(self.answer.tool_calls[*place].id.as_str());
+        for (index, suspension) in &self.suspended {
+            let id = Id::from(self.answer.tool_calls[*index].id.as_str());
             match suspension {
                 Suspension::ClientSide => pending_tool_call_ids.push(id),
                 Suspension::Interrupt(interrupt) => {
@@ -143,8 +143,8 @@ impl ToolLoopStream {
     }
 
     /// Handles the end of an answer: runs its tool calls, or ends the run.
-    fn finish_answer(&mut self, answer: AnswerAssembler, done: FinishedAnswer) -> Result<(), AgentError> {
-        let FinishedAnswer { mut result, correction, .. } = done;
+    fn finish_answer(&mut self, answer: AnswerAssembler, finished: FinishedAnswer) -> Result<(), AgentError> {
+        let FinishedAnswer { mut result, correction, .. } = finished;
         let cut_short = matches!(result.finish_reason, FinishReason::Length | FinishReason::ContentFilter);
         let mut answer = answer.into_message();
         if let Some(correction) = correction {
@@ -166,8 +166,8 @@ impl ToolLoopStream {
         let pending = FuturesUnordered::new();
         let key = Some(format!("{}/{}", self.context.run_id, self.round));
         let context = ExecutionContext { idempotency_key: key, ..ExecutionContext::clone(&self.context) };
-        for (place, call) in answer.tool_calls.iter_mut().enumerate() {
-            pending.push(run_tool_call(place, call, &self.deps, &self.request, context.clone(), &progress));
+        for (index, call) in answer.tool_calls.iter_mut().enumerate() {
+            pending.push(run_tool_call(index, call, &self.deps, &self.request, context.clone(), &progress));
         }
         let (results, suspended) = (vec![None; answer.tool_calls.len()], BTreeMap::new());
         let calls = RunningCalls { answer, results, suspended, pending, progress };
@@ -250,13 +250,13 @@ impl ToolLoopStream {
             Err(event) => event,
         };
         let limits = &self.deps.limits;
-        if let Some(mut done) = answer.process(event, &mut self.ready, &mut self.used_ids, limits)? {
-            std::mem::take(&mut done.usage).add_to(&mut self.usage);
+        if let Some(mut finished) = answer.process(event, &mut self.ready, &mut self.used_ids, limits)? {
+            std::mem::take(&mut finished.usage).add_to(&mut self.usage);
             let LoopState::Answering { answer, .. } = std::mem::replace(&mut self.state, LoopState::Over)
             else {
                 return Poll::Ready(Ok(None));
             };
-            self.finish_answer(*answer, done)?;
+            self.finish_answer(*answer, finished)?;
         }
         Poll::Ready(Ok(None))
     }

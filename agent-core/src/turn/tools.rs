@@ -14,9 +14,9 @@ fn with_client_tools(
     capabilities: &BackendCapabilities,
 ) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
     let client_tools = &input.request.client_tools;
-    let taken = client_tools.iter().find(|own| tools.iter().any(|tool| tool.name == own.name));
-    if let Some(taken) = taken {
-        let problem = format!("must not have {:?}, which is one of the agent's own tools", taken.name);
+    let duplicate = client_tools.iter().find(|own| tools.iter().any(|tool| tool.name == own.name));
+    if let Some(duplicate) = duplicate {
+        let problem = format!("must not have {:?}, which is one of the agent's own tools", duplicate.name);
         return Err(TurnError::InvalidField { field: "tools", problem });
     }
     let setting = input.role.content.conversations.unwrap_or_default().client_tools.unwrap_or_default();
@@ -27,9 +27,9 @@ fn with_client_tools(
     {
         return Ok(tools);
     }
-    let own = client_tools.iter().map(|tool| ToolSpec { is_client_side: true, ..ToolSpec::clone(tool) });
-    let mut all: Vec<_> = tools.iter().cloned().chain(own.map(Arc::new)).collect();
-    all.sort_by(|one, other| one.name.cmp(&other.name));
+    let specs = client_tools.iter().map(|tool| ToolSpec { is_client_side: true, ..ToolSpec::clone(tool) });
+    let mut all: Vec<_> = tools.iter().cloned().chain(specs.map(Arc::new)).collect();
+    all.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(all.into())
 }
 

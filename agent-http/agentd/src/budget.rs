@@ -23,8 +23,8 @@ pub(crate) async fn run(
     let (args, change) = match command {
         BudgetCommand::Show(args) => (args, None),
         BudgetCommand::Set { budget, limits, timezone } => {
-            let read = read_budget(budget.kind, &limits, timezone.as_ref())?;
-            (budget, Some(Some(read)))
+            let new_budget = read_budget(budget.kind, &limits, timezone.as_ref())?;
+            (budget, Some(Some(new_budget)))
         }
         BudgetCommand::Delete(args) => (args, Some(None)),
     };
@@ -68,11 +68,11 @@ async fn set(
     (kind, id): (BudgetKind, &str),
     budget: Budget,
 ) -> Result<(), CommandError> {
-    let found = budgets.get(company, kind, id).await?;
-    let condition = Precondition::unchanged_since(found.as_ref().map(|found| found.version));
+    let current = budgets.get(company, kind, id).await?;
+    let precondition = Precondition::unchanged_since(current.as_ref().map(|current| current.version));
     let Budget { limits, timezone } = budget;
-    let timezone = timezone.or_else(|| found.and_then(|found| found.value.timezone));
-    budgets.put(company, (kind, id), &Budget { limits, timezone }, condition).await?;
+    let timezone = timezone.or_else(|| current.and_then(|current| current.value.timezone));
+    budgets.put(company, (kind, id), &Budget { limits, timezone }, precondition).await?;
     Ok(())
 }
 
@@ -81,15 +81,16 @@ fn read_budget(
     text: &str,
     timezone: Option<&BudgetTimeZone>,
 ) -> Result<Budget, CommandError> {
-    let wrong = |problem: String| CommandError::Argument { argument: "--limits", problem };
-    let limits: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
+    let invalid = |problem: String| CommandError::Argument { argument: "--limits", problem };
+    let limits: Value =
+        serde_json::from_str(text).map_err(|error| invalid(format!("is not JSON: {error}")))?;
     let mut body = Map::from_iter([("limits".to_owned(), limits)]);
     if let Some(zone) = timezone {
         body.insert("timezone".to_owned(), zone.name().into());
     }
     Budget::read(kind, &body).map_err(|error| match error.path.as_str() {
         "timezone" => CommandError::Argument { argument: "--timezone", problem: error.message },
-        _ => wrong(format!("has a fault: {error}")),
+        _ => invalid(format!("has a fault: {error}")),
     })
 }
 
@@ -104,12 +105,12 @@ async fn show(
     (kind, id): (BudgetKind, &str),
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let found = budgets.get(company, kind, id).await?.ok_or_else(|| no_budget(kind, id, company))?;
-    if let Some(zone) = &found.value.timezone {
+    let budget = budgets.get(company, kind, id).await?.ok_or_else(|| no_budget(kind, id, company))?;
+    if let Some(zone) = &budget.value.timezone {
         writeln!(out, "timezone\t{}", zone.name())?;
     }
     writeln!(out, "unit\twindow\tamount\tused\treserved\tresets")?;
-    for status in budgets.status(company, (kind, id), &found.value).await?.limits {
+    for status in budgets.status(company, (kind, id), &budget.value).await?.limits {
         let LimitStatus { limit, used, reserved, resets_at } = status;
         let amounts = [limit.amount, used, reserved].map(|amount| match limit.unit.amount_json(amount) {
             Value::String(text) => text,

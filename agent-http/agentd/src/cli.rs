@@ -185,8 +185,8 @@ pub(crate) struct ServiceArgs {
 impl ServiceArgs {
     /// Returns the flags as a configuration source.
     pub(crate) fn flags(&self) -> Flags {
-        let given = [("HOST", &self.host), ("PORT", &self.port)];
-        let values = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        let flags = [("HOST", &self.host), ("PORT", &self.port)];
+        let values = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
         Flags { config: self.config.clone(), values }
     }
 }
@@ -201,8 +201,8 @@ pub(crate) enum SecretsCommand {
 /// Subcommands of `agentd user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Delete a user with memory, notifications, todo lists and assignments, and revoke the user's tokens. Agents and
-    /// documents stay.
+    /// Delete a user with threads, memory, notifications, files, todo lists and assignments, and revoke the user's tokens.
+    /// Agents and documents stay.
     Delete {
         /// Identifier of the user.
         #[arg(long, value_name = "ID")]
@@ -300,7 +300,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct ConfigArgs {
     /// Service to inspect; all services, if it is left out.
     #[arg(value_name = "SERVICE")]
-    pub(crate) of: Option<ServiceName>,
+    pub(crate) name: Option<ServiceName>,
     /// Flags that the service would be started with.
     #[command(flatten)]
     pub(crate) service: ServiceArgs,

@@ -131,21 +131,21 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
 /// Selects the default model provider and prints it: a hosted model if the environment has a key, or else a
 /// model of an Ollama server, or else the embedded model, which is downloaded if it is missing.
 async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    let of_ollama = detect_ollama(app).await?;
+    let ollama_message = detect_ollama(app).await?;
     let vendors = [&app.server.hosted, &app.anthropic];
     if let Some(hosted) = vendors.into_iter().find(|vendor| vendor.api_key.is_some()) {
         say(&format!("Agents use {} at {}.", hosted.model, hosted.base_url));
         return weights::open_configured(app);
     }
-    if let Some(words) = of_ollama {
-        say(&words);
+    if let Some(message) = ollama_message {
+        say(&message);
     }
     if app.server.ollama.preferred { weights::open_configured(app) } else { weights::open_or_pull(app).await }
 }
 
 /// Environment with defaults for the variables that the operator has not set.
 struct DevEnv {
-    set: BTreeMap<String, String>,
+    variables: BTreeMap<String, String>,
     port: Option<u16>,
     /// True if `DATABASE_URL` of the environment is ignored, because it belongs to another service.
     own_database: bool,
@@ -153,7 +153,7 @@ struct DevEnv {
 
 impl DevEnv {
     fn with_port(&self, port: u16) -> Self {
-        Self { set: self.set.clone(), port: Some(port), own_database: self.own_database }
+        Self { variables: self.variables.clone(), port: Some(port), own_database: self.own_database }
     }
 
     /// Returns the scheduler's environment. The scheduler always uses its own database, even if the
@@ -162,7 +162,7 @@ impl DevEnv {
         let mut overlay = self.with_port(options.port + 2);
         if !options.postgres {
             let database = options.data.join("scheduler.db");
-            overlay.set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
+            overlay.variables.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
         }
         overlay.own_database = true;
         overlay
@@ -174,21 +174,21 @@ impl Env for DevEnv {
         // `dev` fixes loopback and the ports; all other variables can be overridden by the operator.
         match (name, self.port) {
             ("HOST", _) => return Ok(Some("127.0.0.1".into())),
-            ("DATABASE_URL", _) if self.own_database => return Ok(self.set.get(name).cloned()),
+            ("DATABASE_URL", _) if self.own_database => return Ok(self.variables.get(name).cloned()),
             ("PORT", Some(port)) => return Ok(Some(port.to_string())),
             ("OUTBOUND_ALLOW", _) => {
-                let own = self.set.get(name).cloned().unwrap_or_default();
-                let theirs = ProcessEnv.var(name)?.unwrap_or_default();
-                return Ok(Some([own, theirs].join(",").trim_matches(',').to_owned()));
+                let default = self.variables.get(name).cloned().unwrap_or_default();
+                let configured = ProcessEnv.var(name)?.unwrap_or_default();
+                return Ok(Some([default, configured].join(",").trim_matches(',').to_owned()));
             }
             _ => {}
         }
-        if let Some(theirs) = ProcessEnv.var(name)? {
-            return Ok(Some(theirs));
+        if let Some(configured) = ProcessEnv.var(name)? {
+            return Ok(Some(configured));
         }
         // If the operator supplies the secret in a file, no generated secret is used.
         let in_file = ProcessEnv.var(&format!("{name}_FILE"))?.is_some();
-        Ok(self.set.get(name).filter(|_| !in_file).cloned())
+        Ok(self.variables.get(name).filter(|_| !in_file).cloned())
     }
 }
 
@@ -212,29 +212,29 @@ fn locate_cluster(options: &DevOptions, env: &dyn Env) -> Result<Option<DevClust
 }
 
 fn build_env(options: &DevOptions, cluster: Option<&DevCluster>) -> Result<DevEnv, StartError> {
-    let mut set = secrets(&options.data)?;
+    let mut variables = secrets(&options.data)?;
     let (app, runtime) = (options.port, options.port + 1);
     let database = match cluster {
         Some(cluster) => cluster.url(),
         None => format!("sqlite://{}", options.data.join("app.db").display()),
     };
-    set.insert("DATABASE_URL".into(), database);
-    set.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
-    set.insert("PULSE_URL".into(), format!("http://127.0.0.1:{}", options.port + 2));
-    set.insert("CALLBACK_URL".into(), format!("http://127.0.0.1:{app}/api/pulse/callback"));
-    let own = [app, runtime, options.port + 2, 11434]
+    variables.insert("DATABASE_URL".into(), database);
+    variables.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
+    variables.insert("PULSE_URL".into(), format!("http://127.0.0.1:{}", options.port + 2));
+    variables.insert("CALLBACK_URL".into(), format!("http://127.0.0.1:{app}/api/pulse/callback"));
+    let local_hosts = [app, runtime, options.port + 2, 11434]
         .map(|port| format!("127.0.0.1:{port},localhost:{port}"))
         .join(",");
-    set.insert("OUTBOUND_ALLOW".into(), own);
-    set.insert("LOG".into(), "warn,agentd=info".into());
-    set.insert("MCP_LEGACY_QUERY".into(), "on".into());
-    set.insert("CONSOLE".into(), "on".into());
-    set.insert("RUN_PROMPTS".into(), "keep".into());
+    variables.insert("OUTBOUND_ALLOW".into(), local_hosts);
+    variables.insert("LOG".into(), "warn,agentd=info".into());
+    variables.insert("MCP_LEGACY_QUERY".into(), "on".into());
+    variables.insert("CONSOLE".into(), "on".into());
+    variables.insert("RUN_PROMPTS".into(), "keep".into());
     // Three services share the descriptors of one process.
-    set.insert("MAX_CONNECTIONS".into(), "1000".into());
+    variables.insert("MAX_CONNECTIONS".into(), "1000".into());
     // Ollama sends no response headers until it has loaded the model.
-    set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
-    Ok(DevEnv { set, port: None, own_database: cluster.is_some() })
+    variables.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
+    Ok(DevEnv { variables, port: None, own_database: cluster.is_some() })
 }
 
 /// Reads the secrets of this data folder and generates the missing ones. The file is readable by its owner
@@ -244,15 +244,15 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     use std::os::unix::fs::OpenOptionsExt;
 
     let path = data.join(SECRETS_FILE);
-    let shown = path.display().to_string();
-    let unwritable = |source| StartError::Unwritable { path: shown.clone(), source };
+    let display_path = path.display().to_string();
+    let unwritable = |source| StartError::Unwritable { path: display_path.clone(), source };
     std::fs::create_dir_all(data).map_err(unwritable)?;
-    let known = match std::fs::read_to_string(&path) {
+    let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(source) => return Err(StartError::Unreadable { path: shown, source }),
+        Err(source) => return Err(StartError::Unreadable { path: display_path, source }),
     };
-    let mut secrets: BTreeMap<String, String> = known
+    let mut secrets: BTreeMap<String, String> = text
         .lines()
         .filter_map(|line| line.split_once('='))
         .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))

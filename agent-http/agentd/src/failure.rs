@@ -26,7 +26,7 @@ pub(crate) enum CommandError {
     /// The session token cannot be created.
     #[error("the token cannot be created: {0}")]
     MintSession(#[from] MintError),
-    /// The widget or MCP token cannot be created.
+    /// The widget, MCP or API token cannot be created.
     #[error("the token cannot be created: {0}")]
     MintToken(#[from] agent_platform::token::TokenMintError),
     /// The link to the console cannot be created.
@@ -94,7 +94,8 @@ pub(crate) enum CommandError {
     },
     /// Some secrets can be opened with neither key.
     #[error(
-        "{0} secrets could not be decrypted with DATA_SECRET or DATA_SECRET_PREVIOUS and were left unchanged"
+        "{0} secrets could not be decrypted with DATA_SECRET or DATA_SECRET_PREVIOUS and were left unchanged; set \
+         DATA_SECRET_PREVIOUS to the secret under which they were sealed, or save them again"
     )]
     UnopenedSecrets(usize),
     /// Agents have models that the catalogue does not have; they have been printed.
@@ -117,7 +118,7 @@ pub(crate) enum CommandError {
     /// The user has no such run.
     #[error("there is no run {0:?} of this user in the database; see --user, --company and DATABASE_URL")]
     NoRun(String),
-    /// The argument is no file, and no user was given.
+    /// The argument is not a file, and no user was given.
     #[error("there is no file {0:?}; name the user and the company of a run with --user and --company")]
     NoBundle(String),
     /// A service cannot be started.

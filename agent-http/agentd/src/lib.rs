@@ -7,8 +7,8 @@
 //! - [`compose`]: the only module that chooses stores, models, layers and backends.
 //! - [`stores`]: opens the services' stores.
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
-//! - `command`: the command line; its commands are in `budget`, `data`, `healthcheck`, `migration`, `model`, `prompt`, `provider`,
-//!   `settings`, `token` and `user`.
+//! - `command`: the command line; its commands are in `budget`, `console`, `data`, `healthcheck`, `migration`, `model`, `prompt`,
+//!   `provider`, `replay`, `settings`, `threads`, `token`, `usage` and `user`.
 //! - [`extract`]: text of documents, extracted in a process of its own with limits.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
 //! - `weights`: location and download of the embedded model's weights.

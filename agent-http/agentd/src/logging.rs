@@ -22,12 +22,12 @@ pub fn init(config: &LogConfig) -> Result<(), StartError> {
         // Files and log collectors do not interpret ANSI colour codes.
         lines.set_ansi(false);
     }
-    let set = if config.json {
+    let installed = if config.json {
         tracing_subscriber::registry().with(lines.json()).with(filter).try_init()
     } else {
         tracing_subscriber::registry().with(lines).with(filter).try_init()
     };
-    set.map_err(|error| StartError::Other(format!("logging cannot be initialized: {error}")))
+    installed.map_err(|error| StartError::Other(format!("logging cannot be initialized: {error}")))
 }
 
 /// Parses log directives. `rmcp`, the MCP library, logs every message and thereby the content of

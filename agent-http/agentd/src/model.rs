@@ -46,11 +46,11 @@ pub(crate) async fn check(config: &AppConfig, out: &mut dyn Write) -> Result<(),
 async fn check_in(stores: &Stores, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     let models = compose::model_source(config)?;
     let mut unknown = 0;
-    let mut after: Option<String> = None;
+    let mut last_company: Option<String> = None;
     loop {
-        let companies = stores.records.companies(after.as_deref()).await?;
+        let companies = stores.records.companies(last_company.as_deref()).await?;
         let Some(last) = companies.last() else { break };
-        after = Some(last.clone());
+        last_company = Some(last.clone());
         // The platform's own records have an empty company.
         for company in companies.into_iter().filter(|company| !company.is_empty()) {
             unknown += check_company(stores, config, &models, (&company.into(), unknown == 0), out).await?;
@@ -70,7 +70,7 @@ async fn check_company(
     (company, is_first): (&CompanyId, bool),
     out: &mut dyn Write,
 ) -> Result<usize, CommandError> {
-    let own = CompanyModels::load(stores, company).await?;
+    let company_models = CompanyModels::load(stores, company).await?;
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut unknown = 0;
     loop {
@@ -78,7 +78,7 @@ async fn check_company(
         for role in page.records {
             let names = model_names(&role.value, config, models);
             let names = names.iter().filter(|(provider, model)| match company_provider_id(Some(provider)) {
-                Some(id) => !own.is_known(config, id, model),
+                Some(id) => !company_models.is_known(config, id, model),
                 None => !config.server.catalog.is_known(provider, model),
             });
             for (provider, model) in names {
@@ -105,10 +105,10 @@ impl CompanyModels {
     async fn load(stores: &Stores, company: &CompanyId) -> Result<Self, CommandError> {
         let providers = stores.providers();
         let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-        let mut own = BTreeMap::new();
+        let mut models = BTreeMap::new();
         loop {
             let page = providers.list(company, &list).await?;
-            own.extend(page.records.into_iter().map(|record| {
+            models.extend(page.records.into_iter().map(|record| {
                 let provider = record.value.provider;
                 let with_window = provider.models.iter().filter(|entry| entry.contains_key("contextWindow"));
                 let names = with_window.filter_map(|entry| Some(entry.get("model")?.as_str()?.to_owned()));
@@ -116,7 +116,7 @@ impl CompanyModels {
             }));
             list.cursor = page.next_cursor;
             if list.cursor.is_none() {
-                return Ok(Self(own));
+                return Ok(Self(models));
             }
         }
     }

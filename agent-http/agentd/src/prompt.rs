@@ -25,9 +25,9 @@ pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -
     let PromptArgs { agent: AgentArgs { agent, company, settings }, message, user, todo_list, json } = args;
     let config = settings.load(env)?;
     let stores = Stores::open_existing(&config).await?;
-    let asked = PreviewArgs { agent, company, message, user, todo_list };
+    let preview_args = PreviewArgs { agent, company, message, user, todo_list };
     let styles = if should_use_colours(env) { Styles::coloured() } else { Styles::plain() };
-    show_from(&config, stores, asked, json, &styles, out).await
+    show_from(&config, stores, preview_args, json, &styles, out).await
 }
 
 /// Returns true if standard output is a terminal and `NO_COLOR` is unset (<https://no-color.org>).
@@ -48,12 +48,12 @@ struct PreviewArgs {
 async fn show_from(
     config: &AppConfig,
     stores: Stores,
-    asked: PreviewArgs,
+    preview_args: PreviewArgs,
     json: bool,
     styles: &Styles,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let principal = principal(&stores, &asked).await?;
+    let principal = principal(&stores, &preview_args).await?;
     let platform = compose::application(
         config,
         config.server.listen,
@@ -62,8 +62,11 @@ async fn show_from(
         &Shutdown::default(),
     )?
     .platform;
-    let messages = asked.message.map(Message::user).into_iter().collect();
-    let turn = TurnRequest { todo_list_id: asked.todo_list, ..TurnRequest::new(asked.agent, messages) };
+    let messages = preview_args.message.map(Message::user).into_iter().collect();
+    let turn = TurnRequest {
+        todo_list_id: preview_args.todo_list,
+        ..TurnRequest::new(preview_args.agent, messages)
+    };
     let preview = match preview_turn(&platform, &principal, turn).await {
         Ok(preview) => preview,
         Err(TurnError::NoConnector(selection)) => {
@@ -82,12 +85,12 @@ async fn show_from(
 }
 
 /// Returns the principal of the preview: the given user, or else the agent's owner.
-async fn principal(stores: &Stores, asked: &PreviewArgs) -> Result<Principal, CommandError> {
-    let none = || CommandError::NoAgent(asked.agent.to_string());
-    let company = stores.company_of(&asked.agent, asked.company.as_ref()).await?;
-    let user = match &asked.user {
+async fn principal(stores: &Stores, preview_args: &PreviewArgs) -> Result<Principal, CommandError> {
+    let none = || CommandError::NoAgent(preview_args.agent.to_string());
+    let company = stores.company_of(&preview_args.agent, preview_args.company.as_ref()).await?;
+    let user = match &preview_args.user {
         Some(user) => user.clone(),
-        None => stores.roles.role(&company, &asked.agent).await?.ok_or_else(none)?.owner_id.clone(),
+        None => stores.roles.role(&company, &preview_args.agent).await?.ok_or_else(none)?.owner_id.clone(),
     };
     if user.is_empty() {
         return Err(CommandError::NoUser);

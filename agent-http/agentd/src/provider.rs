@@ -57,13 +57,13 @@ fn argument(argument: &'static str, problem: String) -> CommandError {
 /// Reads a file; `-` is the standard input.
 fn read(path: &Path) -> Result<String, CommandError> {
     let mut text = String::new();
-    let read = match path.as_os_str() == "-" {
+    let result = match path.as_os_str() == "-" {
         true => std::io::stdin().take(MAX_FILE_BYTES).read_to_string(&mut text),
         false => {
             std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
         }
     };
-    match read {
+    match result {
         Ok(_) => Ok(text),
         Err(source) => Err(StartError::Unreadable { path: path.display().to_string(), source }.into()),
     }
@@ -71,13 +71,14 @@ fn read(path: &Path) -> Result<String, CommandError> {
 
 /// Parses a provider. Errors do not repeat its values, among which is the key.
 fn parse(text: &str, config: &AppConfig) -> Result<ProviderInput, CommandError> {
-    let wrong = |problem: String| argument("--file", problem);
+    let invalid = |problem: String| argument("--file", problem);
     let members: Map<String, Value> =
-        serde_json::from_str(text).map_err(|_| wrong("does not contain a JSON object".to_owned()))?;
-    let input = ProviderInput::read(&members).map_err(|error| wrong(format!("has a fault: {error}")))?;
+        serde_json::from_str(text).map_err(|_| invalid("does not contain a JSON object".to_owned()))?;
+    let input = ProviderInput::read(&members).map_err(|error| invalid(format!("has a fault: {error}")))?;
     if let Some(url) = &input.provider.base_url {
         let checked = compose::model_source(config)?.check_address(url);
-        checked.map_err(|error| wrong(format!("has a baseUrl that is refused: {}", with_source(&error))))?;
+        checked
+            .map_err(|error| invalid(format!("has a baseUrl that is refused: {}", with_source(&error))))?;
     }
     Ok(input)
 }

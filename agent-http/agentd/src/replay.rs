@@ -86,12 +86,12 @@ async fn load(
     run: &str,
 ) -> Result<RunBundle, CommandError> {
     let key = RunKey { owner: ThreadOwner::new(company.clone(), user.clone()), id: RunId::from(run) };
-    let found = RunBundle::load(&*stores.conversations, &key, Timestamp::now(), PROGRAM).await;
-    let found = found.map_err(|error| match error {
+    let bundle = RunBundle::load(&*stores.conversations, &key, Timestamp::now(), PROGRAM).await;
+    let bundle = bundle.map_err(|error| match error {
         ConversationError::Store(error) => error,
         error => StoreError::unavailable(error.to_string()),
     })?;
-    Ok(found.ok_or_else(|| CommandError::NoRun(run.to_owned()))?.check_ended()?)
+    Ok(bundle.ok_or_else(|| CommandError::NoRun(run.to_owned()))?.check_ended()?)
 }
 
 /// Sets the secrets of a bundle's role to those of the stored agent.
@@ -123,12 +123,12 @@ fn print(ReplayOutput { report, live }: &ReplayOutput, out: &mut dyn Write) -> s
         match finding {
             Finding::Identical => writeln!(out, "{name}: identical")?,
             Finding::NotRecorded => writeln!(out, "{name}: not recorded")?,
-            Finding::Different(all) => {
+            Finding::Different(differences) => {
                 writeln!(out, "{name}: different")?;
-                for Difference { name, recorded, replayed } in all {
+                for Difference { name, recorded, replayed } in differences {
                     writeln!(out, "  {name}")?;
-                    for (whose, value) in [("recorded", recorded), ("replayed", replayed)] {
-                        writeln!(out, "    {whose}: {}", value.as_deref().unwrap_or("nothing"))?;
+                    for (side, value) in [("recorded", recorded), ("replayed", replayed)] {
+                        writeln!(out, "    {side}: {}", value.as_deref().unwrap_or("nothing"))?;
                     }
                 }
             }
@@ -145,13 +145,13 @@ fn print_call(call: &LiveCall, out: &mut dyn Write) -> std::io::Result<()> {
     let LiveCall { round, provider, model, same_tool_calls, recorded, live, .. } = call;
     let tool_calls = if *same_tool_calls { "the same tool calls" } else { "other tool calls" };
     writeln!(out, "live: round {round} of {provider}/{model}: {tool_calls}")?;
-    for (whose, answer) in [("recorded", recorded), ("live", live)] {
+    for (side, answer) in [("recorded", recorded), ("live", live)] {
         for AnsweredCall { name, arguments } in &answer.tool_calls {
-            writeln!(out, "    {whose}: {name} {arguments}")?;
+            writeln!(out, "    {side}: {name} {arguments}")?;
         }
         let error = answer.error.as_ref().map(|error| format!("failed: {error}"));
         for text in error.iter().chain(Some(&answer.text).filter(|text| !text.is_empty())) {
-            writeln!(out, "    {whose}: {}", text.replace('\n', "\n      "))?;
+            writeln!(out, "    {side}: {}", text.replace('\n', "\n      "))?;
         }
     }
     Ok(())

@@ -11,23 +11,23 @@ const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, Servi
 
 /// Writes all configuration errors, by service.
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
-    let mut refused = false;
+    let mut has_errors = false;
     for name in services(args) {
-        if args.of.is_none() && is_unconfigured(name, args, env)? {
+        if args.name.is_none() && is_unconfigured(name, args, env)? {
             writeln!(out, "{}: not configured", name.service())?;
             continue;
         }
         match load(name, args, env) {
             Ok(()) => writeln!(out, "{}: ok", name.service())?,
-            Err(faults) => {
-                refused = true;
-                for fault in faults.0 {
-                    writeln!(out, "{}: {fault}", name.service())?;
+            Err(errors) => {
+                has_errors = true;
+                for error in errors.0 {
+                    writeln!(out, "{}: {error}", name.service())?;
                 }
             }
         }
     }
-    if refused { Err(CommandError::InvalidConfig) } else { Ok(()) }
+    if has_errors { Err(CommandError::InvalidConfig) } else { Ok(()) }
 }
 
 /// Writes the settings as TOML, by service.
@@ -40,7 +40,7 @@ pub(crate) fn print(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Re
 }
 
 fn services(args: &ConfigArgs) -> Vec<ServiceName> {
-    args.of.map_or_else(|| SERVICES.to_vec(), |name| vec![name])
+    args.name.map_or_else(|| SERVICES.to_vec(), |name| vec![name])
 }
 
 /// Returns true if the scheduler is not configured. It cannot run without these two settings, and not every
@@ -72,8 +72,8 @@ mod tests {
 
     type Command = fn(&ConfigArgs, &dyn Env, &mut dyn Write) -> Result<(), CommandError>;
 
-    fn run(command: Command, of: Option<ServiceName>, env: &[(&str, &str)]) -> (bool, String) {
-        let args = ConfigArgs { of, service: ServiceArgs::default() };
+    fn run(command: Command, name: Option<ServiceName>, env: &[(&str, &str)]) -> (bool, String) {
+        let args = ConfigArgs { name, service: ServiceArgs::default() };
         let mut out = Vec::new();
         let done = command(&args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out).is_ok();
         (done, String::from_utf8(out).expect("the output is text"))

@@ -138,14 +138,14 @@ impl Stores {
         agent: &AgentId,
         company: Option<&CompanyId>,
     ) -> Result<CompanyId, CommandError> {
-        let found = match company {
+        let company_match = match company {
             None => find_agent_company(&*self.records, agent, None).await?,
             Some(company) if self.roles.masked_role(company, agent).await?.is_some() => {
                 CompanyMatch::One(company.clone())
             }
             Some(_) => CompanyMatch::None,
         };
-        match found {
+        match company_match {
             CompanyMatch::One(company) => Ok(company),
             CompanyMatch::None => Err(CommandError::NoAgent(agent.to_string())),
             CompanyMatch::Ambiguous => Err(CommandError::AmbiguousAgent(agent.to_string())),
@@ -241,13 +241,13 @@ pub(crate) async fn migration_status(config: &AppConfig) -> Result<Vec<Migration
     match &config.database {
         #[cfg(feature = "postgres")]
         Database::Postgres(url) => {
-            let found = postgres::migration_status(url.expose(), &PostgresOptions::default()).await?;
+            let statuses = postgres::migration_status(url.expose(), &PostgresOptions::default()).await?;
             let status = |status: postgres::MigrationStatus| MigrationStatus {
                 name: format!("schema {}", status.schema),
                 found: status.found.into(),
                 newest: status.newest.into(),
             };
-            Ok(found.into_iter().map(status).collect())
+            Ok(statuses.into_iter().map(status).collect())
         }
         database => {
             let path = sqlite_path(database)?;

@@ -164,7 +164,7 @@ fn token_line(token: &Token) -> String {
         (Ok(()), Some(end)) => format!("until {}", day(end)),
         (Ok(()), None) => "valid".to_owned(),
     };
-    let (kind, of) = match &token.grant {
+    let (kind, subject) = match &token.grant {
         Grant::Widget(WidgetGrant { origins, .. }) if origins.is_empty() => {
             ("widget", "any origin".to_owned())
         }
@@ -174,7 +174,7 @@ fn token_line(token: &Token) -> String {
         _ => ("other", String::new()),
     };
     let label = token.label.as_deref().unwrap_or("-");
-    format!("{}\t{kind}\t{state}\t{label}\t{of}", token.id)
+    format!("{}\t{kind}\t{state}\t{label}\t{subject}", token.id)
 }
 
 fn tokens(stores: &Stores) -> Tokens {

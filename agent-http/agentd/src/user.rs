@@ -14,7 +14,8 @@ use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::threads::delete_threads;
 
-/// Deletes a user with all that belongs to the user alone, and revokes the user's MCP tokens.
+/// Deletes a user with all that belongs to the user alone, revokes the user's MCP and API tokens, and ends the sessions of the
+/// console.
 pub(crate) async fn delete(
     user: &UserId,
     company: &CompanyId,

@@ -55,11 +55,11 @@ pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathB
     let model = match name {
         None => catalog::default_model(),
         Some(name) => catalog::find(name).ok_or_else(|| {
-            let known: Vec<&str> = catalog::models().iter().map(|model| model.name).collect();
-            StartError::Other(format!("there is no model {name:?}; there is {}", known.join(", ")))
+            let names: Vec<&str> = catalog::models().iter().map(|model| model.name).collect();
+            StartError::Other(format!("there is no model {name:?}; there is {}", names.join(", ")))
         })?,
     };
-    let failed = |error| StartError::Other(format!("the weights could not be brought: {error}"));
+    let failed = |error| StartError::Other(format!("the weights cannot be downloaded: {error}"));
     // Without the address policy: an operator starts the download by hand, from addresses that are compiled in.
     let tls = agent_client::outbound::default_tls_config()?;
     let proxies = hyper_util::client::proxy::matcher::Matcher::from_env();
@@ -72,10 +72,10 @@ pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathB
 pub(crate) fn list(config: &AppConfig) -> Vec<String> {
     let line = |model: &agent_embedded::catalog::KnownModel| {
         let path = model.path_in(&config.model_dir);
-        let place =
+        let location =
             if model.is_in(&config.model_dir) { path.display().to_string() } else { "not pulled".to_owned() };
         let megabytes = model.bytes() / 1_000_000;
-        format!("{}\t{megabytes} MB\t{}\t{place}\t{}", model.name, model.license, model.description)
+        format!("{}\t{megabytes} MB\t{}\t{location}\t{}", model.name, model.license, model.description)
     };
     agent_embedded::catalog::models().iter().map(line).collect()
 }
@@ -88,14 +88,14 @@ pub(crate) fn list(config: &AppConfig) -> Vec<String> {
 pub(crate) fn open_embedder(config: &AppConfig, name: &str) -> Result<Arc<dyn Embedder>, StartError> {
     use agent_embedded::{LocalEmbedder, catalog};
 
-    let known = catalog::find(name).filter(|model| model.embedding.is_some()).ok_or_else(|| {
+    let model = catalog::find(name).filter(|model| model.embedding.is_some()).ok_or_else(|| {
         let models = catalog::models().iter().filter(|model| model.embedding.is_some());
         let names: Vec<&str> = models.map(|model| model.name).collect();
         StartError::Other(format!("there is no embedding model {name:?}; there is {}", names.join(", ")))
     })?;
-    let model = LocalEmbedder::open(known, &config.model_dir, None)
+    let embedder = LocalEmbedder::open(model, &config.model_dir, None)
         .map_err(|error| StartError::Other(format!("the embedding model cannot be used: {error}")))?;
-    Ok(Arc::new(InProcessEmbedder::new(known, model)))
+    Ok(Arc::new(InProcessEmbedder::new(model, embedder)))
 }
 
 /// Returns an error: this build has no embedding model.
@@ -146,8 +146,8 @@ fn missing_feature_error(what: &str) -> StartError {
 #[cfg(feature = "embedded")]
 pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     say(
-        "No key in the environment (OPENAI_API_KEY) and no model at an Ollama, so a small demo model answers \
-         in this process.",
+        "No key in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY) and no model on an Ollama server, so a small \
+         demo model answers in this process.",
     );
     let model = match open(config)? {
         Some(model) => Some(model),
@@ -165,10 +165,10 @@ pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Mo
     Ok(model.map(|model| model as Arc<dyn Model>))
 }
 
-/// Returns the result of [`find`]: this build has no embedded model.
+/// Returns the result of [`open_configured`]: this build has no embedded model.
 ///
 /// # Errors
-/// As [`find`].
+/// As [`open_configured`].
 #[cfg(not(feature = "embedded"))]
 pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     open_configured(config)

@@ -104,7 +104,7 @@ impl OwnedAgent {
         let is_own = |spec: &Arc<ToolSpec>| reports.iter().any(|report| report.name == spec.name);
         let built_in: Vec<_> = specs.iter().filter(|spec| !is_own(spec)).map(built_in).collect();
         reports.extend(built_in);
-        reports.sort_by(|one, other| one.name.cmp(&other.name));
+        reports.sort_by(|left, right| left.name.cmp(&right.name));
         let with_approval = |report: OwnToolReport| {
             let spec = specs.iter().find(|spec| spec.name == report.name);
             let asks = spec
@@ -131,7 +131,7 @@ fn built_in(spec: &Arc<ToolSpec>) -> OwnToolReport {
     }
 }
 
-/// Handles `GET /api/agents/{id}/tools`. No tool server is asked.
+/// Handles `GET /api/agents/{id}/tools`. No tool server is called.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let agent = OwnedAgent::load(context.state, principal, context.params.get("id")?).await?;
     private(answer::json(StatusCode::OK, &agent.list_with_skipped().await?))
@@ -142,8 +142,8 @@ pub(super) async fn discover(context: RequestContext<App>, principal: Principal)
     let RequestContext { state, params, head, body, .. } = context;
     let agent = OwnedAgent::load(state, principal, params.get("id")?).await?;
     let DiscoverRequest { server_id } = body.read_json(&head.headers).await?;
-    let found = agent.registry().discover(&agent.role, &agent.context(), &server_id).await;
-    private(answer::json(StatusCode::OK, &found.map_err(inspection_error)?))
+    let discovery = agent.registry().discover(&agent.role, &agent.context(), &server_id).await;
+    private(answer::json(StatusCode::OK, &discovery.map_err(inspection_error)?))
 }
 
 /// Handles `POST /api/agents/{id}/tools/pin`.

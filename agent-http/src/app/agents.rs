@@ -77,21 +77,21 @@ impl Listing for Agents {
 
     /// Returns one page, which ends before the requested number of agents if it reaches [`SOFT_MAX_PAGE_BYTES`].
     async fn page(&self, list: ListQuery) -> Result<AgentPage, HttpError> {
-        let mut wanted = list.page_size();
-        let mut part = list;
+        let mut remaining = list.page_size();
+        let mut query = list;
         let (mut agents, mut bytes) = (Vec::new(), 0);
         loop {
-            part.limit = Some(wanted.min(READ_BATCH_SIZE));
-            let found = self.app.roles.masked_roles(&self.principal.company_id, &part).await?;
-            wanted -= found.records.len().min(wanted);
-            for record in found.records {
+            query.limit = Some(remaining.min(READ_BATCH_SIZE));
+            let page = self.app.roles.masked_roles(&self.principal.company_id, &query).await?;
+            remaining -= page.records.len().min(remaining);
+            for record in page.records {
                 bytes += serde_json::to_vec(&record.value).map_err(HttpError::internal)?.len();
                 agents.push(record.value);
             }
-            if found.next_cursor.is_none() || wanted == 0 || bytes >= SOFT_MAX_PAGE_BYTES {
-                return Ok(AgentPage { agents, next_cursor: found.next_cursor });
+            if page.next_cursor.is_none() || remaining == 0 || bytes >= SOFT_MAX_PAGE_BYTES {
+                return Ok(AgentPage { agents, next_cursor: page.next_cursor });
             }
-            part.cursor = found.next_cursor;
+            query.cursor = page.next_cursor;
         }
     }
 }
@@ -116,8 +116,8 @@ impl Resource for Agents {
         set_or_check_id(&mut role, "id", id, IdOrigin::Path)?;
         set_or_check_id(&mut role, "companyId", company_id, IdOrigin::Session)?;
         // An admin replaces another user's agent, which keeps its owner.
-        let found = self.app.roles.masked_role(company_id, &id.into()).await?;
-        let owner_id = found.map_or_else(|| user_id.clone(), |found| found.value.owner_id);
+        let existing = self.app.roles.masked_role(company_id, &id.into()).await?;
+        let owner_id = existing.map_or_else(|| user_id.clone(), |existing| existing.value.owner_id);
         set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
         // A part of the answer to a `PUT`, which a client may send back with the rest.
         role.remove("warnings");
@@ -134,12 +134,12 @@ impl Resource for Agents {
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        let found = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
-        match &found {
-            Some(found) => check_owner(&self.app, &self.principal, &found.value).await?,
+        let existing = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
+        match &existing {
+            Some(existing) => check_owner(&self.app, &self.principal, &existing.value).await?,
             None => check_creator(&self.app, &self.principal).await?,
         }
-        Ok(found.map(|found| found.version))
+        Ok(existing.map(|existing| existing.version))
     }
 
     /// Removes tokens, assignments and memory of a deleted agent with the same id, which must not apply to the new one.
@@ -161,11 +161,11 @@ impl Resource for Agents {
         _: bool,
     ) -> Result<Versioned<AgentView>, HttpError> {
         self.announce(id);
-        let now = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
-        let now = now.ok_or_else(|| {
+        let record = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
+        let record = record.ok_or_else(|| {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
         })?;
-        let Record { version, value: role, .. } = now;
+        let Record { version, value: role, .. } = record;
         withdraw_jobs(&self.app, &role.company_id, &role.id, Some(&role)).await?;
         Ok(Versioned { version, value: AgentView { warnings: warnings(&role), role } })
     }
@@ -191,26 +191,26 @@ impl Agents {
         let entries = role.get_mut("content").and_then(|content| content.get_mut("openApi")?.as_array_mut());
         for (i, entry) in entries.into_iter().flatten().take(MAX_OWN_TOOLS).enumerate() {
             let Some(entry) = entry.as_object_mut() else { continue };
-            let at = format!("content.openApi[{i}]");
+            let entry_path = format!("content.openApi[{i}]");
             let document = match (entry.remove("document"), entry.get("documentId")) {
                 (Some(document), None) => document,
                 (None, Some(Value::String(id))) => {
-                    self.stored_open_api(&format!("{at}.documentId"), id).await?
+                    self.stored_open_api(&format!("{entry_path}.documentId"), id).await?
                 }
                 (None, None) => continue,
-                _ => return Err(HttpError::invalid(&at, "has a document and a documentId")),
+                _ => return Err(HttpError::invalid(&entry_path, "has a document and a documentId")),
             };
             compile_open_api(entry, &document).map_err(|SettingsFault { path, message }| {
-                HttpError::invalid(&format!("{at}.{path}"), message)
+                HttpError::invalid(&format!("{entry_path}.{path}"), message)
             })?;
         }
         Ok(())
     }
 
     async fn stored_open_api(&self, path: &str, id: &str) -> Result<Value, HttpError> {
-        let found = get_document(&*self.app.records, &self.principal.company_id, id).await;
-        let document = match found {
-            Ok(found) => found.ok_or_else(|| HttpError::invalid(path, "is not the id of a document")),
+        let document = get_document(&*self.app.records, &self.principal.company_id, id).await;
+        let document = match document {
+            Ok(document) => document.ok_or_else(|| HttpError::invalid(path, "is not the id of a document")),
             Err(StoreError::Invalid(_)) => Err(HttpError::invalid(path, "is not the id of a document")),
             Err(error) => Err(error.into()),
         };
@@ -249,9 +249,9 @@ pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal
     let owner_id = new_owner(&body.read_json(&head.headers).await?)?;
     let agents = Agents { app, principal };
     for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = load_in_company(&agents.app, &agents.principal, id).await?;
-        let role = RoleBlock { owner_id: owner_id.clone(), ..found.value };
-        match agents.app.roles.put_role(role, Precondition::Version(found.version)).await {
+        let current = load_in_company(&agents.app, &agents.principal, id).await?;
+        let role = RoleBlock { owner_id: owner_id.clone(), ..current.value };
+        match agents.app.roles.put_role(role, Precondition::Version(current.version)).await {
             Ok(_) => {
                 agents.announce(id);
                 let stored = load_in_company(&agents.app, &agents.principal, id).await?;

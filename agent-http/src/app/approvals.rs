@@ -20,31 +20,35 @@ use crate::request::{Query, parse_json};
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
-/// Number of the caller's latest runs among which decided approvals are looked for.
+/// Number of the caller's latest runs that are searched for decided approvals.
 const MAX_LISTED_RUNS: usize = 200;
 
 /// Handles `GET /api/approvals`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
     let query = Query::from_uri(&context.head.uri);
     let agent = query.get("agentId")?.map(AgentId::from);
     let state = word_param(&query, "state", ApprovalState::from_name)?;
-    let now = own.app.conversations.now();
+    let now = conversations.app.conversations.now();
     let is_wanted = |approval: &Approval| {
         agent.as_ref().is_none_or(|agent| *agent == approval.agent_id)
             && state.is_none_or(|state| state == approval.state)
     };
     let mut approvals = Vec::new();
-    for (owner, run) in waiting_runs(&own, &principal).await? {
+    for (owner, run) in waiting_runs(&conversations, &principal).await? {
         for approval in run.at(now).approvals {
-            let is_visible = owner == own.owner || own.app.may_decide(&principal, &owner, &approval).await?;
+            let is_visible = owner == conversations.owner
+                || conversations.app.may_decide(&principal, &owner, &approval).await?;
             if is_visible && is_wanted(&approval) {
                 approvals.push(approval);
             }
         }
     }
     if state != Some(ApprovalState::Open) {
-        let page = own.store.runs(&own.owner, &RunFilter::default(), None, MAX_LISTED_RUNS).await?;
+        let page = conversations
+            .store
+            .runs(&conversations.owner, &RunFilter::default(), None, MAX_LISTED_RUNS)
+            .await?;
         let decided = page.runs.into_iter().filter(|run| run.state.is_final());
         let decided = decided.flat_map(|run| run.at(now).approvals);
         approvals.extend(decided.filter(is_wanted));
@@ -53,56 +57,59 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
 }
 
-/// Returns the runs that wait for decisions and that the caller may see. A visitor sees the own ones alone, for which the
-/// company's are not read.
+/// Returns the runs that wait for decisions and that the caller may see. A visitor sees only the visitor's own
+/// runs, so those of the company are not read.
 async fn waiting_runs(
-    own: &OwnConversations,
+    conversations: &OwnConversations,
     principal: &Principal,
 ) -> Result<Vec<(ThreadOwner, Run)>, HttpError> {
     if principal.caller != Caller::Widget {
-        return Ok(own.store.waiting_runs(&principal.company_id).await?);
+        return Ok(conversations.store.waiting_runs(&principal.company_id).await?);
     }
     let filter = RunFilter { state: Some(RunState::Waiting), ..RunFilter::default() };
-    let page = own.store.runs(&own.owner, &filter, None, MAX_LISTED_RUNS).await?;
-    Ok(page.runs.into_iter().map(|run| (own.owner.clone(), run)).collect())
+    let page = conversations.store.runs(&conversations.owner, &filter, None, MAX_LISTED_RUNS).await?;
+    Ok(page.runs.into_iter().map(|run| (conversations.owner.clone(), run)).collect())
 }
 
 /// Handles `GET /api/approvals/{id}`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let found = FoundApproval::load(&own, &principal, context.params.get("id")?).await?;
-    let approval = found.approval.at(own.app.conversations.now());
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let found = FoundApproval::load(&conversations, &principal, context.params.get("id")?).await?;
+    let approval = found.approval.at(conversations.app.conversations.now());
     private(answer::json(StatusCode::OK, &approval))
 }
 
 /// Handles `POST /api/approvals/{id}`.
 pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, params, body, head, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let found = FoundApproval::load(&own, &principal, params.get("id")?).await?;
-    let body = body.read_json_bytes(&head.headers).await?;
-    let given: DecisionBody = parse_json(&body, own.app.base.json_depth)?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let found = FoundApproval::load(&conversations, &principal, params.get("id")?).await?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
+    let decision_body: DecisionBody = parse_json(&bytes, conversations.app.base.json_depth)?;
     if !found.may_decide {
         return Err(HttpError::forbidden("another person decides about this call"));
     }
-    let verdict = given.into_verdict()?;
-    own.app.check_verdict(&principal, &found.approval, &verdict).await?;
+    let verdict = decision_body.into_verdict()?;
+    conversations.app.check_verdict(&principal, &found.approval, &verdict).await?;
     let decision = Decision {
         approval: found.approval.id.clone(),
         verdict,
         by: principal.user_id.clone(),
         via: DecisionRoute::Approvals,
     };
-    let now = own.app.conversations.now();
+    let now = conversations.app.conversations.now();
     let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
     let change = RunChange::Decide(decision.clone());
-    let ChangedRun { run, is_changed } = own.store.change_run(ChangeRun { run, change, now }).await?;
+    let ChangedRun { run, is_changed } =
+        conversations.store.change_run(ChangeRun { run, change, now }).await?;
     // The same decision again changes nothing.
     if is_changed {
-        own.app.record_decision(&found.owner, &found.approval, &decision);
+        conversations.app.record_decision(&found.owner, &found.approval, &decision);
     }
     let approval = run.approvals.iter().find(|approval| approval.id == found.approval.id).cloned();
-    if let Err(error) = continue_run(&own.app, &found.owner, &run, RequestTrace::of(&head).context()).await {
+    if let Err(error) =
+        continue_run(&conversations.app, &found.owner, &run, RequestTrace::of(&head).context()).await
+    {
         // The decision is stored, and the thread's next message continues the run.
         tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
     }
@@ -157,15 +164,19 @@ impl FoundApproval {
     ///
     /// # Errors
     /// 404 for one that does not exist, or is neither in a thread of the caller nor the caller's to decide.
-    async fn load(own: &OwnConversations, principal: &Principal, id: &str) -> Result<Self, HttpError> {
+    async fn load(
+        conversations: &OwnConversations,
+        principal: &Principal,
+        id: &str,
+    ) -> Result<Self, HttpError> {
         let (owner, run) = parse_approval_id(id).ok_or_else(HttpError::not_found)?;
         let owner = ThreadOwner::new(principal.company_id.clone(), owner);
         owner.thread(&*run).check().map_err(|_| HttpError::not_found())?;
-        let run = own.store.run(&owner, &run).await?.ok_or_else(HttpError::not_found)?;
+        let run = conversations.store.run(&owner, &run).await?.ok_or_else(HttpError::not_found)?;
         let approval = run.approvals.iter().find(|approval| approval.id == id).cloned();
         let approval = approval.ok_or_else(HttpError::not_found)?;
-        let may_decide = own.app.may_decide(principal, &owner, &approval).await?;
-        match may_decide || owner == own.owner {
+        let may_decide = conversations.app.may_decide(principal, &owner, &approval).await?;
+        match may_decide || owner == conversations.owner {
             true => Ok(Self { owner, run, approval, may_decide }),
             false => Err(HttpError::not_found()),
         }

@@ -1,7 +1,7 @@
 //! `/api/agents/{id}/assignments`: scheduled tool calls of agents that the caller owns.
 //!
-//! Saving an assignment succeeds even if the scheduler is unreachable: `sync` reports that, and
-//! [`upkeep`](super::upkeep) synchronizes it later.
+//! Saving an assignment succeeds even if the scheduler is unreachable: `sync` reports that, and the background
+//! maintenance ([`pulse::run_maintenance`](super::pulse::run_maintenance)) synchronizes it later.
 
 use std::sync::Arc;
 
@@ -88,12 +88,12 @@ impl Listing for Assignments {
 
     async fn page(&self, list: ListQuery) -> Result<AssignmentPage, HttpError> {
         let Self { app, role, .. } = self;
-        let found = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
-        let mut assignments = Vec::with_capacity(found.items.len());
-        for record in found.items {
+        let page = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
+        let mut assignments = Vec::with_capacity(page.items.len());
+        for record in page.items {
             assignments.push(view(app, Some(role), record).await?.value);
         }
-        Ok(AssignmentPage { assignments, next_cursor: found.next_cursor })
+        Ok(AssignmentPage { assignments, next_cursor: page.next_cursor })
     }
 }
 
@@ -109,13 +109,13 @@ impl Resource for Assignments {
     }
 
     /// Validates an assignment: it must be the caller's own, and the agent may use its tool.
-    async fn validate(&self, id: &str, mut given: Map<String, Value>) -> Result<Assignment, HttpError> {
+    async fn validate(&self, id: &str, mut fields: Map<String, Value>) -> Result<Assignment, HttpError> {
         let Principal { company_id, user_id, .. } = &self.principal;
-        set_or_check_id(&mut given, "id", id, IdOrigin::Path)?;
-        set_or_check_id(&mut given, "agentId", &self.role.id, IdOrigin::Path)?;
-        set_or_check_id(&mut given, "companyId", company_id, IdOrigin::Session)?;
-        set_or_check_id(&mut given, "userId", user_id, IdOrigin::Session)?;
-        let file = resource::validate_as_import("assignments", given, &self.app.own_tools)?;
+        set_or_check_id(&mut fields, "id", id, IdOrigin::Path)?;
+        set_or_check_id(&mut fields, "agentId", &self.role.id, IdOrigin::Path)?;
+        set_or_check_id(&mut fields, "companyId", company_id, IdOrigin::Session)?;
+        set_or_check_id(&mut fields, "userId", user_id, IdOrigin::Session)?;
+        let file = resource::validate_as_import("assignments", fields, &self.app.own_tools)?;
         let assignment = file.assignments.into_iter().next();
         let assignment =
             assignment.ok_or_else(|| HttpError::internal("the validated import has no assignment"))?;
@@ -126,11 +126,11 @@ impl Resource for Assignments {
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        let found: Option<Record<Assignment>> = self.app.records.get_as(&self.key(id)?).await?;
-        if found.as_ref().is_some_and(|found| found.value.agent_id != self.role.id) {
+        let existing: Option<Record<Assignment>> = self.app.records.get_as(&self.key(id)?).await?;
+        if existing.as_ref().is_some_and(|existing| existing.value.agent_id != self.role.id) {
             return Err(HttpError::conflict("this id is already in use"));
         }
-        Ok(found.map(|found| found.version))
+        Ok(existing.map(|existing| existing.version))
     }
 
     /// Checks that the agent has fewer than [`MAX_ASSIGNMENTS_PER_AGENT`]. The limit is not exact: concurrent requests
@@ -138,8 +138,8 @@ impl Resource for Assignments {
     async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
         let list = ListQuery { limit: Some(MAX_ASSIGNMENTS_PER_AGENT), ..ListQuery::default() };
         let Self { app, role, .. } = self;
-        let found = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
-        if found.items.len() < MAX_ASSIGNMENTS_PER_AGENT {
+        let page = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
+        if page.items.len() < MAX_ASSIGNMENTS_PER_AGENT {
             return Ok(());
         }
         Err(HttpError::conflict(format!(
@@ -185,8 +185,10 @@ impl Assignments {
     /// Returns an assignment of the agent; 404 also if it belongs to another agent.
     async fn load_existing(&self, id: &str) -> Result<Record<Assignment>, HttpError> {
         let key = self.key(id).map_err(|_| HttpError::not_found())?;
-        let found: Option<Record<Assignment>> = self.app.records.get_as(&key).await?;
-        found.filter(|found| found.value.agent_id == self.role.id).ok_or_else(HttpError::not_found)
+        let assignment: Option<Record<Assignment>> = self.app.records.get_as(&key).await?;
+        assignment
+            .filter(|assignment| assignment.value.agent_id == self.role.id)
+            .ok_or_else(HttpError::not_found)
     }
 
     /// Checks that the agent may use a tool in a proactive run.
@@ -198,9 +200,9 @@ impl Assignments {
             caller: Caller::Proactive,
             ..ExecutionContext::default()
         };
-        let known = self.app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
-        let is_known = known.iter().any(|known| known.name == tool);
-        if is_known && allowed_tools_in_run(&self.role, Caller::Proactive).contains(tool) {
+        let tools = self.app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
+        let exists = tools.iter().any(|spec| spec.name == tool);
+        if exists && allowed_tools_in_run(&self.role, Caller::Proactive).contains(tool) {
             return Ok(());
         }
         Err(HttpError::invalid("toolId", "names no tool that this agent may use"))

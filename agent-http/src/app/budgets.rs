@@ -65,8 +65,8 @@ impl Resource for CompanyBudgets {
 
     async fn load(&self, id: &str) -> Result<Versioned<Value>, HttpError> {
         let kind = self.kind_of(id)?;
-        let found = self.budgets.get(&self.company, kind, id).await?.ok_or_else(HttpError::not_found)?;
-        Ok(Versioned { version: found.version, value: self.view(kind, id, &found.value).await? })
+        let record = self.budgets.get(&self.company, kind, id).await?.ok_or_else(HttpError::not_found)?;
+        Ok(Versioned { version: record.version, value: self.view(kind, id, &record.value).await? })
     }
 
     async fn authorize_put(&self, id: &str) -> Result<(), HttpError> {
@@ -83,8 +83,8 @@ impl Resource for CompanyBudgets {
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        let found = self.budgets.get(&self.company, self.kind_of(id)?, id).await?;
-        Ok(found.map(|record| record.version))
+        let record = self.budgets.get(&self.company, self.kind_of(id)?, id).await?;
+        Ok(record.map(|record| record.version))
     }
 
     async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
@@ -108,8 +108,8 @@ impl Resource for CompanyBudgets {
 
     async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
         let kind = self.writable_kind(id)?;
-        let found = self.budgets.get(&self.company, kind, id).await?.ok_or_else(HttpError::not_found)?;
-        Ok(found.version)
+        let record = self.budgets.get(&self.company, kind, id).await?.ok_or_else(HttpError::not_found)?;
+        Ok(record.version)
     }
 
     async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
@@ -154,15 +154,15 @@ impl CompanyBudgets {
 /// Returns a limit with its state. Each run has a state of its own, which is not shown.
 fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
     let LimitStatus { limit, used, reserved, resets_at } = status;
-    let mut shown = json!(limit);
+    let mut view = json!(limit);
     if kind != BudgetKind::Run {
-        shown["used"] = limit.unit.amount_json(*used);
-        shown["reserved"] = limit.unit.amount_json(*reserved);
+        view["used"] = limit.unit.amount_json(*used);
+        view["reserved"] = limit.unit.amount_json(*reserved);
     }
     if let Some(end) = resets_at {
-        shown["resetsAt"] = end.to_string().into();
+        view["resetsAt"] = end.to_string().into();
     }
-    shown
+    view
 }
 
 /// Returns the limits that the caller may see beside those of sessions: those of the own budget and the default one of
@@ -176,8 +176,8 @@ pub(super) async fn own_limits(app: &App, principal: &Principal) -> Result<Vec<V
     }
     let mut limits = Vec::new();
     for (kind, id) in subjects {
-        let Some(found) = budgets.get(company, kind, id).await? else { continue };
-        let BudgetStatus { limits: states, .. } = budgets.status(company, (kind, id), &found.value).await?;
+        let Some(record) = budgets.get(company, kind, id).await? else { continue };
+        let BudgetStatus { limits: states, .. } = budgets.status(company, (kind, id), &record.value).await?;
         limits.extend(states.iter().map(|status| own_limit_json("budget", kind, status)));
     }
     let defaults = budgets.default_status(company).await?.into_iter();

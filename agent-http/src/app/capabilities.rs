@@ -1,4 +1,4 @@
-//! `GET /api/agents/{id}/capabilities`: what an agent can, in the shape of AG-UI's `AgentCapabilities`.
+//! `GET /api/agents/{id}/capabilities`: an agent's capabilities, in the format of AG-UI's `AgentCapabilities`.
 
 use agent_core::request::Principal;
 use agent_core::role::{ConversationSettings, RoleBlock};

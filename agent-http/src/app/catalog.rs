@@ -21,10 +21,11 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let RequestContext { state: app, head, .. } = context;
     let query = Query::from_uri(&head.uri);
     let provider = query.get(PROVIDER)?.filter(|provider| !provider.is_empty());
-    let own = app.providers.store().catalog(&principal.company_id).await?;
-    let own = own.iter().map(|(provider, model)| (Some(provider.provider_type.as_str()), model));
-    let known = app.catalog.models().map(|model| (None, model)).chain(own);
-    let models = known.filter(|(_, model)| provider.is_none_or(|provider| model.provider == provider));
+    let company_models = app.providers.store().catalog(&principal.company_id).await?;
+    let company_models =
+        company_models.iter().map(|(provider, model)| (Some(provider.provider_type.as_str()), model));
+    let models = app.catalog.models().map(|model| (None, model)).chain(company_models);
+    let models = models.filter(|(_, model)| provider.is_none_or(|provider| model.provider == provider));
     let mut models: Vec<ListedModel<'_>> =
         models.map(|(provider_type, model)| ListedModel { provider_type, model }).collect();
     // The models of a provider of the company follow those of an equal name in the operator's file.
@@ -76,7 +77,7 @@ pub(super) fn model_schema(is_listed: bool) -> Value {
         "tools": {"type": "boolean", "description": "True if the model calls tools."},
         "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON that an answer can be bound to."},
         "reasoning": list(&levels, "Levels of reasoning; `default` alone for a model that reasons at a level of its own."),
-        "prices": described(prices, "In dollars for a million tokens."),
+        "prices": with_description(prices, "In dollars for a million tokens."),
     });
     if !is_listed {
         return object(&["model"], members);
@@ -105,7 +106,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
     .json_response(200, "The models, in the order of provider and name.", catalog)
 }
 
-fn described(mut schema: Value, text: &str) -> Value {
+fn with_description(mut schema: Value, text: &str) -> Value {
     schema["description"] = text.into();
     schema
 }

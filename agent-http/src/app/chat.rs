@@ -109,23 +109,23 @@ pub(super) async fn read(
     let (bytes, presented) = or_unauthenticated(bytes, presented)?;
     let parsed = history::JsonBody::parse(&bytes, app.base.json_depth);
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
-    let ((in_body, body), presented) = or_unauthenticated(parsed.map_err(HttpError::from), presented)?;
-    let credential = app.auth.resolve_with_body(presented, head, &in_body).await?;
+    let ((body_tokens, body), presented) = or_unauthenticated(parsed.map_err(HttpError::from), presented)?;
+    let credential = app.auth.resolve_with_body(presented, head, &body_tokens).await?;
     Ok((credential, read_turn(&body, query)?))
 }
 
 /// Returns the result of reading the body, with 401 in place of a 400 or 415 for a request without a credential. A
 /// body that cannot be parsed cannot carry a widget token, so an unauthenticated client gets no details.
 fn or_unauthenticated<T>(
-    read: Result<T, HttpError>,
+    result: Result<T, HttpError>,
     presented: HeadCredential,
 ) -> Result<(T, HeadCredential), HttpError> {
-    match (read, presented) {
-        (Ok(read), presented) => Ok((read, presented)),
-        (Err(error), HeadCredential::Cookie(Err(refused)))
+    match (result, presented) {
+        (Ok(result), presented) => Ok((result, presented)),
+        (Err(error), HeadCredential::Cookie(Err(auth_error)))
             if matches!(error.code(), Code::InvalidRequest | Code::UnsupportedMediaType) =>
         {
-            Err(refused.into())
+            Err(auth_error.into())
         }
         (Err(error), _) => Err(error),
     }
@@ -203,9 +203,9 @@ async fn start_unkept(
     turn: TurnRequest,
     is_new_id: bool,
 ) -> Result<EventStream, HttpError> {
-    let refused = |error| HttpError::from_turn(error, principal.caller);
+    let to_http_error = |error| HttpError::from_turn(error, principal.caller);
     if is_new_id {
-        return app.run_turn(principal, turn).await.map_err(refused);
+        return app.run_turn(principal, turn).await.map_err(to_http_error);
     }
     let claim = app.runs.claim(principal, &turn.run_id).await?;
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
@@ -213,7 +213,7 @@ async fn start_unkept(
         Ok(events) => Ok(events),
         Err(error) => {
             claim.release().await;
-            Err(refused(error))
+            Err(to_http_error(error))
         }
     }
 }

@@ -79,7 +79,7 @@ struct SignInStatusView {
 
 impl From<SignInView> for SignInStatusView {
     fn from(SignInView { status, code, expires_in }: SignInView) -> Self {
-        Self { status, code, expires_in: expires_in.map(|left| left.as_secs()) }
+        Self { status, code, expires_in: expires_in.map(|lifetime| lifetime.as_secs()) }
     }
 }
 
@@ -134,8 +134,8 @@ pub(super) async fn begin(context: RequestContext<App>, principal: Principal) ->
 pub(super) async fn status(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let (sign_ins, _) = context.state.coding.open()?;
     let id = context.params.get("id")?;
-    let found = sign_ins.status(&principal.company_id, &principal.user_id, id).await;
-    answer::json(StatusCode::OK, &SignInStatusView::from(found.map_err(sign_in_error)?))
+    let status = sign_ins.status(&principal.company_id, &principal.user_id, id).await;
+    answer::json(StatusCode::OK, &SignInStatusView::from(status.map_err(sign_in_error)?))
 }
 
 pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -66,8 +66,8 @@ fn console(app: &App) -> Result<&ConsoleService, HttpError> {
 pub(super) async fn asset(context: RequestContext<App>, (): ()) -> HandlerResult {
     let RequestContext { state, head, .. } = context;
     console(&state)?.auth.check_host(&head.headers)?;
-    let found = agent_console::respond(head.uri.path(), &head.headers).ok_or_else(HttpError::not_found)?;
-    Ok(found.map(full))
+    let response = agent_console::respond(head.uri.path(), &head.headers).ok_or_else(HttpError::not_found)?;
+    Ok(response.map(full))
 }
 
 /// Body of `POST /api/console/links`.

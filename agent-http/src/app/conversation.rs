@@ -1,4 +1,4 @@
-//! Conversations kept on the server: beginnings, courses and ends of their runs, and the upkeep of what is stored.
+//! Conversations stored on the server: start, progress and end of their runs, and maintenance of the stored data.
 
 mod approval;
 mod begin_error;

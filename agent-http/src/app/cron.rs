@@ -60,27 +60,27 @@ pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
 async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
     // One half of the time is for finding the due occurrences, so that some are run however many there are.
     let began = Instant::now();
-    let (until_found, until_run) = (began + app.pulse.deadline / 2, began + app.pulse.deadline);
-    let Some(pulse) = app.pulse.remote.as_deref() else { return run_local(app, until_run).await };
-    let (source, due) = match due_from_scheduler(pulse, app.pulse.now(), until_found).await {
+    let (search_deadline, run_deadline) = (began + app.pulse.deadline / 2, began + app.pulse.deadline);
+    let Some(pulse) = app.pulse.remote.as_deref() else { return run_local(app, run_deadline).await };
+    let (source, due) = match due_from_scheduler(pulse, app.pulse.now(), search_deadline).await {
         Ok(due) => ("scheduler", due),
         Err(error) => {
             tracing::warn!(%error, "the scheduler is unavailable; due jobs are reported from the cache");
-            ("memory", due_from_links(app, until_found).await?)
+            ("memory", due_from_links(app, search_deadline).await?)
         }
     };
-    let all = due.count;
+    let due_count = due.count;
     let chosen = app.pulse.cron_rotation.choose(due, MAX_RUNS_PER_CALL);
-    let mut result = CronRun { source, due: all, ..CronRun::default() };
-    let deadline = tokio::time::sleep(until_run.saturating_duration_since(Instant::now()));
-    let works = stream::iter(chosen)
+    let mut result = CronRun { source, due: due_count, ..CronRun::default() };
+    let timeout = tokio::time::sleep(run_deadline.saturating_duration_since(Instant::now()));
+    let runs = stream::iter(chosen)
         .map(|delivery| run_occurrence(app, delivery, false))
         .buffer_unordered(MAX_CONCURRENT_RUNS);
-    let mut works = std::pin::pin!(works.take_until(deadline));
-    let mut ended = 0;
-    while let Some(worked) = works.next().await {
-        ended += 1;
-        match worked {
+    let mut runs = std::pin::pin!(runs.take_until(timeout));
+    let mut ended_count = 0;
+    while let Some(outcome) = runs.next().await {
+        ended_count += 1;
+        match outcome {
             Ok(Completion::Completed) => result.done += 1,
             Ok(Completion::AlreadyCompleted) => result.done_before += 1,
             Err(error) if matches!(error.code(), Code::Conflict | Code::RateLimited) => result.busy += 1,
@@ -90,7 +90,7 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
             }
         }
     }
-    result.left = all - ended;
+    result.left = due_count - ended_count;
     Ok(result)
 }
 
@@ -130,11 +130,11 @@ async fn due_from_scheduler(
 /// Reads what the scheduler has last reported of each assignment's job, to the end or until the time is up.
 async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, StoreError> {
     let (now, mut due) = (app.pulse.now(), DueOccurrences::new(MAX_RUNS_PER_CALL));
-    let mut after: Option<String> = None;
+    let mut last_company: Option<String> = None;
     loop {
-        let companies = app.pulse.inventory.companies(after.as_deref()).await?;
+        let companies = app.pulse.inventory.companies(last_company.as_deref()).await?;
         let Some(last) = companies.last().cloned() else { return Ok(due) };
-        after = Some(last);
+        last_company = Some(last);
         for company in companies.iter().filter(|company| !company.is_empty()) {
             let links = Collection::new(company.as_str(), SYNC_COLLECTION)?;
             let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };

@@ -11,7 +11,7 @@ use agent_platform::workspace::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
 use mediatype::{MediaType, ReadParams};
 use percent_encoding::utf8_percent_encode;
@@ -31,7 +31,7 @@ use super::services::UploadPermit;
 use super::upload_checks::{check_upload_quota, line_parameter};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
+use crate::request::{Query, content_type};
 use crate::service::HandlerResult;
 
 /// `Prefer` (RFC 7240, section 2) and `Preference-Applied` (section 3).
@@ -78,9 +78,9 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let RequestContext { state, head, params, body } = context;
     let documents = Documents { app: state.clone(), principal };
     let id = params.get("id")?;
-    let found = documents.version_for_put(id).await?;
-    check_conditions(&head.headers, found)?;
-    if found.is_none() {
+    let version = documents.version_for_put(id).await?;
+    check_conditions(&head.headers, version)?;
+    if version.is_none() {
         params.id("id")?;
         documents.prepare_create(id).await?;
     }
@@ -93,11 +93,11 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     if bytes.is_empty() {
         return Err(HttpError::invalid("the body", "is empty"));
     }
-    // The content decides, not its name.
+    // The type is detected from the content, not from the declared type alone.
     let media_type = state.uploads.ingestion.detect(&declared, &bytes).ok_or_else(unsupported)?;
-    let upload = hashed(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
+    let upload = hash_original(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
     let stored = store(&documents, &head.headers, upload, permit).await?;
-    documents.announce(id, found.is_none());
+    documents.announce(id, version.is_none());
     respond(&documents, &head.headers, id, stored).await
 }
 
@@ -107,14 +107,14 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
 /// 400 if there is none.
 async fn file_content(documents: &Documents, file: &str) -> Result<(String, Bytes), HttpError> {
     let (app, principal) = (&documents.app, &documents.principal);
-    let missing = || HttpError::invalid(FILE, "is no file of the user");
+    let missing = || HttpError::invalid(FILE, "is not the id of a file of the user");
     let file = find_file(app, principal, file).await?.ok_or_else(missing)?;
     let bytes = file.read(&*app.records, &principal.company_id).await?.ok_or_else(missing)?;
     Ok((file.media_type, bytes))
 }
 
 /// Hashes an original outside of the tasks that serve connections.
-async fn hashed(
+async fn hash_original(
     make: fn(String, Option<String>, String, Bytes) -> NewUpload,
     (id, title, media_type, bytes): (String, Option<String>, String, Bytes),
 ) -> Result<NewUpload, HttpError> {
@@ -134,8 +134,8 @@ async fn store(
     if let Some(extracted) = find_extracted(documents, headers, &upload).await? {
         return Ok(extracted);
     }
-    let found = documents.find(&id).await?;
-    let replaced = found.and_then(|found| found.value.content).map_or(0, |content| content.bytes);
+    let existing = documents.find(&id).await?;
+    let replaced = existing.and_then(|existing| existing.value.content).map_or(0, |content| content.bytes);
     check_upload_quota(app, company_id, replaced, upload.bytes.len()).await?;
     let staged = upload.stage(&*app.records, company_id, app.uploads.ingestion.now()).await?;
     let attached = attach(documents, headers, &id, &staged).await;
@@ -156,11 +156,11 @@ async fn find_extracted(
     let (app, user_id) = (&documents.app, &documents.principal.user_id);
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let condition = check_conditions(headers, documents.version_for_put(&upload.document_id).await?)?;
-        let Some(found) = documents.find(&upload.document_id).await? else { return Ok(None) };
-        if !upload.is_extracted_in(&found.value, app.uploads.ingestion.extractor_id()) {
+        let Some(document) = documents.find(&upload.document_id).await? else { return Ok(None) };
+        if !upload.is_extracted_in(&document.value, app.uploads.ingestion.extractor_id()) {
             return Ok(None);
         }
-        match rename_upload(&*app.records, &found, (upload.title.as_deref(), condition), user_id).await {
+        match rename_upload(&*app.records, &document, (upload.title.as_deref(), condition), user_id).await {
             Ok((value, version)) => return Ok(Some(Versioned { version, value })),
             // Another process may have replaced the document just now.
             Err(StoreError::Conflict { .. }) => {}
@@ -170,7 +170,7 @@ async fn find_extracted(
     Err(write_contention())
 }
 
-/// Lets the document name a staged upload.
+/// Sets a staged upload as the content of the document.
 async fn attach(
     documents: &Documents,
     headers: &HeaderMap,
@@ -178,9 +178,9 @@ async fn attach(
     staged: &StagedUpload,
 ) -> Result<Versioned<Document>, HttpError> {
     for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = documents.version_for_put(id).await?;
-        let condition = check_conditions(headers, found)?;
-        if found.is_none() {
+        let version = documents.version_for_put(id).await?;
+        let condition = check_conditions(headers, version)?;
+        if version.is_none() {
             documents.prepare_create(id).await?;
         }
         match staged.attach(&*documents.app.records, condition, &documents.principal.user_id).await {
@@ -198,13 +198,13 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     let documents = Documents { app: state.clone(), principal };
     let id = params.get("id")?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = documents.find(id).await?.ok_or_else(HttpError::not_found)?;
-        documents.check_may_change(&found.value).await?;
-        let condition = check_conditions(&head.headers, Some(found.version))?;
-        if found.value.content.is_none() {
+        let document = documents.find(id).await?.ok_or_else(HttpError::not_found)?;
+        documents.check_may_change(&document.value).await?;
+        let condition = check_conditions(&head.headers, Some(document.version))?;
+        if document.value.content.is_none() {
             return Err(HttpError::conflict("the document has no uploaded original"));
         }
-        match reindex_document(&*state.records, found, condition).await {
+        match reindex_document(&*state.records, document, condition).await {
             Ok((value, version)) => {
                 state.uploads.ingestion.wake();
                 return respond(&documents, &head.headers, id, Versioned { version, value }).await;
@@ -263,17 +263,17 @@ async fn wait_for_end(
     let generation =
         |document: &Document| document.content.as_ref().map(|content| content.generation.clone());
     let (expected, mut latest) = (generation(&stored.value), stored);
-    let end = tokio::time::Instant::now() + wait;
+    let deadline = tokio::time::Instant::now() + wait;
     while latest.value.content.as_ref().is_some_and(|content| !content.status.is_final()) {
         let now = tokio::time::Instant::now();
-        if now >= end {
+        if now >= deadline {
             break;
         }
-        tokio::time::sleep(WAIT_POLL_INTERVAL.min(end - now)).await;
+        tokio::time::sleep(WAIT_POLL_INTERVAL.min(deadline - now)).await;
         let (app, company_id) = (&documents.app, &documents.principal.company_id);
-        let found = get_document(&*app.records, company_id, id).await?;
-        let found = found.filter(|found| generation(&found.value) == expected);
-        latest = found.map(Versioned::from).ok_or_else(|| {
+        let document = get_document(&*app.records, company_id, id).await?;
+        let document = document.filter(|document| generation(&document.value) == expected);
+        latest = document.map(Versioned::from).ok_or_else(|| {
             HttpError::conflict("the document was deleted or replaced during its extraction")
         })?;
     }
@@ -293,7 +293,7 @@ fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn unsupported() -> HttpError {
-    let detail = "the content type is none of a document whose text can be extracted";
+    let detail = "the text of this content type cannot be extracted; upload PDF, Office, HTML, Markdown, CSV, JSON or plain text";
     HttpError::new(Code::UnsupportedMediaType, detail)
 }
 
@@ -302,26 +302,24 @@ fn unsupported() -> HttpError {
 /// # Errors
 /// 415 if the extractor does not read it, or if it is a text in another encoding than UTF-8.
 fn media_type(headers: &HeaderMap, app: &App) -> Result<String, HttpError> {
-    let refused = unsupported;
-    let mut given = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
-    let given = MediaType::parse(given.to_str().map_err(|_| refused())?).map_err(|_| refused())?;
-    let charset = given.get_param(mediatype::names::CHARSET);
+    let value = content_type(headers).ok_or_else(unsupported)?;
+    let media_type = MediaType::parse(value).map_err(|_| unsupported())?;
+    let charset = media_type.get_param(mediatype::names::CHARSET);
     let charset = charset.map(|charset| charset.unquoted_str().to_ascii_lowercase());
     if charset.is_some_and(|charset| !matches!(&*charset, "utf-8" | "utf8" | "us-ascii")) {
         let detail = "the document must be in UTF-8";
         return Err(HttpError::new(Code::UnsupportedMediaType, detail));
     }
-    let essence = given.essence().to_string().to_ascii_lowercase();
-    if app.uploads.ingestion.supports(&essence) { Ok(essence) } else { Err(refused()) }
+    let essence = media_type.essence().to_string().to_ascii_lowercase();
+    if app.uploads.ingestion.supports(&essence) { Ok(essence) } else { Err(unsupported()) }
 }
 
 /// Handles `GET` of a document's original.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
     let documents = Documents { app: state, principal };
-    let found = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
-    let Record { value: Document { id, title, content, .. }, .. } = found;
+    let record = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
+    let Record { value: Document { id, title, content, .. }, .. } = record;
     let content = content.ok_or_else(HttpError::not_found)?;
     let attachment = Attachment {
         name: if title.is_empty() { id.clone() } else { title },
@@ -333,8 +331,8 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let pieces =
         stream::try_unfold((documents, id, content, 0), |(documents, id, content, piece)| async move {
             let (app, company_id) = (&documents.app, &documents.principal.company_id);
-            let read = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
-            Ok::<_, StoreError>(read.map(|bytes| (bytes, (documents, id, content, piece + 1))))
+            let bytes = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
+            Ok::<_, StoreError>(bytes.map(|bytes| (bytes, (documents, id, content, piece + 1))))
         });
     attachment.response(&head.headers, pieces)
 }
@@ -343,21 +341,21 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 pub(super) async fn get_text(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
     let documents = Documents { app: state, principal };
-    let found = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
+    let document = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
     let query = Query::from_uri(&head.uri);
     let position = |name: &str| {
-        let wrong = || HttpError::invalid(name, "must be a position in bytes");
-        query.get(name)?.map(|text| text.parse::<usize>().map_err(|_| wrong())).transpose()
+        let invalid = || HttpError::invalid(name, "must be a position in bytes");
+        query.get(name)?.map(|text| text.parse::<usize>().map_err(|_| invalid())).transpose()
     };
     let start = position("start")?.unwrap_or_default();
     let end = position("end")?.unwrap_or_else(|| start.saturating_add(DEFAULT_TEXT_BYTES));
     if end < start || end - start > MAX_TEXT_RESPONSE_BYTES {
-        let fault = format!("must be from start to {MAX_TEXT_RESPONSE_BYTES} bytes after it");
-        return Err(HttpError::invalid("end", fault));
+        let detail = format!("must be from start to {MAX_TEXT_RESPONSE_BYTES} bytes after it");
+        return Err(HttpError::invalid("end", detail));
     }
     let (app, company_id) = (&documents.app, &documents.principal.company_id);
-    let part = read_document_text(&*app.records, company_id, &found.value, start..end).await?;
-    let (end, bytes, version) = (part.end(), found.value.text_bytes(), found.version);
+    let part = read_document_text(&*app.records, company_id, &document.value, start..end).await?;
+    let (end, bytes, version) = (part.end(), document.value.text_bytes(), document.version);
     let part = TextPart { start: part.start, end, bytes, version, text: part.text };
     resource::get_response(&head.headers, &Versioned { version, value: part })
 }

@@ -1,5 +1,5 @@
-//! `GET /api/documents/{id}` with the account of the document's index, and `POST /api/documents/reindex`, which embeds the
-//! company's documents again after a change of the embedding model, or anew after its repair.
+//! `GET /api/documents/{id}`, with the status of the document's index, and `POST /api/documents/reindex`, which embeds the
+//! company's documents again after a change or a repair of the embedding model.
 
 use agent_core::request::Principal;
 use agent_platform::workspace::{
@@ -70,7 +70,7 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
         return Err(HttpError::new(Code::NotConfigured, "no embedding model is configured"));
     };
     let query = Query::from_uri(&head.uri);
-    let wanted = query.get("embedder")?;
+    let wanted_embedder = query.get("embedder")?;
     let is_anew = match query.get("embeddings")? {
         None | Some("missing") => false,
         Some("all") => true,
@@ -80,12 +80,12 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     let mut announced = Vec::new();
     for document in page.items {
         let (company_id, id) = (&principal.company_id, &document.id);
-        let found = document_index_status(&*app.records, company_id, id, document.version).await?;
-        let made_by = found.as_ref().and_then(|found| found.embedder.as_deref());
-        let is_complete = found
-            .as_ref()
-            .is_some_and(|found| made_by == Some(embedder.as_str()) && found.embedded == found.chunks);
-        let is_wanted = wanted.is_none_or(|wanted| wanted == made_by.unwrap_or_default());
+        let index = document_index_status(&*app.records, company_id, id, document.version).await?;
+        let current_embedder = index.as_ref().and_then(|index| index.embedder.as_deref());
+        let is_complete = index.as_ref().is_some_and(|index| {
+            current_embedder == Some(embedder.as_str()) && index.embedded == index.chunks
+        });
+        let is_wanted = wanted_embedder.is_none_or(|wanted| wanted == current_embedder.unwrap_or_default());
         if is_wanted && (is_anew || !is_complete) {
             if is_anew {
                 drop_document_vectors(&*app.records, company_id, id).await?;

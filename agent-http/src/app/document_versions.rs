@@ -58,8 +58,8 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let Versions { documents: Documents { app, principal }, id } =
         Versions::open(state, principal, &params).await?;
     let revision = revision(&params)?;
-    let found = get_document_version(&*app.records, &principal.company_id, &id, revision).await?;
-    answer::json(StatusCode::OK, &found.ok_or_else(HttpError::not_found)?)
+    let version = get_document_version(&*app.records, &principal.company_id, &id, revision).await?;
+    answer::json(StatusCode::OK, &version.ok_or_else(HttpError::not_found)?)
 }
 
 pub(super) async fn restore(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -82,8 +82,8 @@ impl Resource for Documents {
         let Principal { company_id, user_id, .. } = &self.principal;
         set_or_check_id(&mut document, "id", id, IdOrigin::Path)?;
         set_or_check_id(&mut document, "companyId", company_id, IdOrigin::Session)?;
-        let found = self.find(id).await?;
-        match found.as_ref().map(|found| &found.value.owner_id) {
+        let existing = self.find(id).await?;
+        match existing.as_ref().map(|existing| &existing.value.owner_id) {
             Some(Some(owner_id)) => set_or_check_id(&mut document, "ownerId", owner_id, IdOrigin::Session)?,
             // A document without an owner stays so, unless the caller becomes its owner.
             Some(None) if document.get("ownerId").is_none_or(Value::is_null) => {}
@@ -107,20 +107,20 @@ impl Resource for Documents {
             [("title", &document.title, MAX_TITLE_BYTES), ("text", &document.text, MAX_DOCUMENT_BYTES)]
         {
             if text.len() > limit {
-                let fault = format!("has {} bytes; the limit is {limit}", text.len());
-                return Err(HttpError::invalid(name, fault));
+                let detail = format!("has {} bytes; the limit is {limit}", text.len());
+                return Err(HttpError::invalid(name, detail));
             }
         }
         Ok(document)
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        let found = self.find(id).await?;
-        match &found {
-            Some(found) => self.check_may_change(&found.value).await?,
+        let existing = self.find(id).await?;
+        match &existing {
+            Some(existing) => self.check_may_change(&existing.value).await?,
             None => check_creator(&self.app, &self.principal).await?,
         }
-        Ok(found.map(|found| found.version))
+        Ok(existing.map(|existing| existing.version))
     }
 
     async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
@@ -148,9 +148,9 @@ impl Resource for Documents {
     }
 
     async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
-        let found = self.load(id).await?;
-        self.check_may_change(&found.value).await?;
-        Ok(found.version)
+        let document = self.load(id).await?;
+        self.check_may_change(&document.value).await?;
+        Ok(document.version)
     }
 
     async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
@@ -204,8 +204,8 @@ impl Documents {
         }
     }
 
-    /// Tells the search that a document has changed, and MCP clients too, also that the resource list has if
-    /// `list_changed`.
+    /// Notifies the search index and the MCP clients of a changed document; with `list_changed`, also of a changed
+    /// resource list.
     pub(super) fn announce(&self, id: &str, list_changed: bool) {
         if let Some(retriever) = self.app.documents.retriever() {
             retriever.announce(&self.principal.company_id, id);
@@ -249,8 +249,8 @@ pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal
     check_admin(&documents.app, &documents.principal).await?;
     let owner_id = new_owner(&body.read_json(&head.headers).await?)?;
     let key = Key::new(&documents.principal.company_id, collection::DOCUMENTS, id)?;
-    let hand_over = |found: Option<Record<Document>>| {
-        let document = found.ok_or_else(HttpError::not_found)?.value;
+    let hand_over = |record: Option<Record<Document>>| {
+        let document = record.ok_or_else(HttpError::not_found)?.value;
         Ok::<_, HttpError>(Document { owner_id: Some(owner_id.clone()), ..document })
     };
     let (document, _) = documents.app.records.update(&key, hand_over).await?;

@@ -24,11 +24,11 @@ impl DueOccurrences {
     /// Adds an occurrence.
     pub(super) fn add(&mut self, delivery: Delivery) {
         self.count += 1;
-        let of_company = self.by_company.entry(delivery.payload.company_id.clone()).or_default();
-        let place = of_company.partition_point(|known| known.scheduled_for <= delivery.scheduled_for);
-        if place < self.per_company {
-            of_company.insert(place, delivery);
-            of_company.truncate(self.per_company);
+        let deliveries = self.by_company.entry(delivery.payload.company_id.clone()).or_default();
+        let position = deliveries.partition_point(|known| known.scheduled_for <= delivery.scheduled_for);
+        if position < self.per_company {
+            deliveries.insert(position, delivery);
+            deliveries.truncate(self.per_company);
         }
     }
 

@@ -36,51 +36,57 @@ struct FeedbackInput {
 /// Handles `PUT /api/threads/{id}/messages/{node}/feedback`.
 pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, body } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("id")?)?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let key = conversations.key(params.get("id")?)?;
     let node = node_id(params.get("node")?)?;
-    // What does not exist is not told apart by the checks of the body.
-    let found = own.store.links(&key).await?.ok_or_else(HttpError::not_found)?;
-    if !found.links.iter().any(|link| link.id == node) {
+    // Checked before the body, so that an unknown thread or message is 404 whatever the body is.
+    let thread = conversations.store.links(&key).await?.ok_or_else(HttpError::not_found)?;
+    if !thread.links.iter().any(|link| link.id == node) {
         return Err(ConversationError::NodeNotFound(node.to_string()).into());
     }
     let FeedbackInput { rating, tags, comment, share } = body.read_json(&head.headers).await?;
     let comment = comment.filter(|comment| !comment.is_empty());
-    let (id, created_at) = (agent_core::new_id(), own.app.conversations.now());
+    let (id, created_at) = (agent_core::new_id(), conversations.app.conversations.now());
     let feedback = Feedback { id, rating, tags, comment, share, created_at };
-    own.store.set_feedback(&key, &node, Some(feedback.clone())).await?;
+    conversations.store.set_feedback(&key, &node, Some(feedback.clone())).await?;
     private(answer::json(StatusCode::OK, &feedback))
 }
 
 /// Handles `DELETE /api/threads/{id}/messages/{node}/feedback`.
 pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.key(context.params.get("id")?)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.key(context.params.get("id")?)?;
     let node = node_id(context.params.get("node")?)?;
-    own.store.set_feedback(&key, &node, None).await?;
+    conversations.store.set_feedback(&key, &node, None).await?;
     private(Ok(resource::no_content()))
 }
 
 /// Handles `GET /api/agents/{id}/feedback`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let agent = own.owned_agent(&principal, params.get("id")?).await?;
-    let page = page_params(&Query::from_uri(&head.uri))?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let agent = conversations.owned_agent(&principal, params.get("id")?).await?;
+    let params = page_params(&Query::from_uri(&head.uri))?;
     let company = &principal.company_id;
-    let found = own.store.agent_feedback(company, &agent, page.cursor.as_deref(), page.page_size()).await?;
-    private(answer::json(StatusCode::OK, &found))
+    let page = conversations
+        .store
+        .agent_feedback(company, &agent, params.cursor.as_deref(), params.page_size())
+        .await?;
+    private(answer::json(StatusCode::OK, &page))
 }
 
 /// Handles `GET /api/agents/{id}/threads`.
 pub(super) async fn list_threads(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let agent = own.owned_agent(&principal, params.get("id")?).await?;
-    let page = page_params(&Query::from_uri(&head.uri))?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let agent = conversations.owned_agent(&principal, params.get("id")?).await?;
+    let params = page_params(&Query::from_uri(&head.uri))?;
     let company = &principal.company_id;
-    let found = own.store.visitor_threads(company, &agent, page.cursor.as_deref(), page.page_size()).await?;
-    private(answer::json(StatusCode::OK, &found))
+    let page = conversations
+        .store
+        .visitor_threads(company, &agent, params.cursor.as_deref(), params.page_size())
+        .await?;
+    private(answer::json(StatusCode::OK, &page))
 }
 
 impl OwnConversations {

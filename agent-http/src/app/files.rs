@@ -14,7 +14,7 @@ use agent_platform::workspace::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
-use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{HeaderValue, LOCATION};
 use http::{HeaderMap, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,6 +27,7 @@ use super::{App, answer};
 use crate::body::empty;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
+use crate::request::content_type;
 use crate::service::HandlerResult;
 
 /// Tag of the operations.
@@ -107,7 +108,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         return Err(HttpError::invalid("the body", "is empty"));
     }
     let media_type = detect(&app, &declared, &bytes).ok_or_else(|| {
-        let detail = "the content is none of a picture, a recording or a document that can be read";
+        let detail =
+            "the content is not a supported picture (PNG, JPEG, GIF, WebP), recording (MP3, WAV) or document";
         HttpError::new(Code::UnsupportedMediaType, detail)
     })?;
     check_upload_quota(&app, &principal.company_id, 0, bytes.len()).await?;
@@ -129,20 +131,18 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
 
 /// Returns the media type of a file by its content; `None` if no model and no extractor reads it.
 fn detect(app: &App, declared: &str, bytes: &[u8]) -> Option<String> {
-    let found = infer::get(bytes).map(|found| found.mime_type());
-    let media = found.filter(|found| MEDIA_TYPES.contains(found)).map(str::to_owned);
-    // What is declared as a picture and is none, such as an SVG, is not stored as the text that it also is.
+    let detected = infer::get(bytes).map(|detected| detected.mime_type());
+    let media_type = detected.filter(|detected| MEDIA_TYPES.contains(detected)).map(str::to_owned);
+    // A file that is declared as a picture but not detected as one, such as an SVG, is not stored as text.
     let is_media = ["image/", "audio/", "video/"].iter().any(|kind| declared.starts_with(kind));
-    media.or_else(|| app.uploads.ingestion.detect(declared, bytes).filter(|_| !is_media))
+    media_type.or_else(|| app.uploads.ingestion.detect(declared, bytes).filter(|_| !is_media))
 }
 
 /// Returns the media type that the request declares, without parameters.
 fn declared_type(headers: &HeaderMap) -> Result<String, HttpError> {
-    let refused = || HttpError::new(Code::UnsupportedMediaType, "the request needs a content type");
-    let mut given = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
-    let given = given.to_str().map_err(|_| refused())?;
-    Ok(given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    let missing = || HttpError::new(Code::UnsupportedMediaType, "the request needs one Content-Type header");
+    let value = content_type(headers).ok_or_else(missing)?;
+    Ok(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
 /// Returns the caller's file in the path.
@@ -150,16 +150,16 @@ async fn find(app: &App, principal: &Principal, id: &str) -> Result<UserFile, Ht
     find_file(app, principal, id).await?.ok_or_else(HttpError::not_found)
 }
 
-/// Returns a file of a user; `None` if there is none.
+/// Returns a file of a user; `None` if it does not exist.
 pub(super) async fn find_file(
     app: &App,
     principal: &Principal,
     id: &str,
 ) -> Result<Option<UserFile>, StoreError> {
     let Principal { company_id, user_id, .. } = principal;
-    let found = get_user_files(&*app.records, (company_id, user_id), &[id]).await;
-    match found {
-        Ok(found) => Ok(found.into_iter().flatten().next().map(|record| record.value)),
+    let records = get_user_files(&*app.records, (company_id, user_id), &[id]).await;
+    match records {
+        Ok(records) => Ok(records.into_iter().flatten().next().map(|record| record.value)),
         // An invalid id is that of no file.
         Err(StoreError::Invalid(_)) => Ok(None),
         Err(error) => Err(error),
@@ -179,8 +179,8 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let company_id = principal.company_id;
     let pieces =
         stream::try_unfold((app, company_id, file, 0), |(app, company_id, file, piece)| async move {
-            let read = file.read_piece(&*app.records, &company_id, piece).await?;
-            Ok::<_, StoreError>(read.map(|bytes: Bytes| (bytes, (app, company_id, file, piece + 1))))
+            let bytes = file.read_piece(&*app.records, &company_id, piece).await?;
+            Ok::<_, StoreError>(bytes.map(|bytes: Bytes| (bytes, (app, company_id, file, piece + 1))))
         });
     attachment.response(&head.headers, pieces)
 }
@@ -198,8 +198,7 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     Ok(response)
 }
 
-/// Deletes the files on one page of a company's whose time is over and that no thread has; returns the cursor of the next
-/// page.
+/// Deletes the expired files without threads on one page of a company's files; returns the cursor of the next page.
 pub(super) async fn sweep_page(
     app: &App,
     company_id: &CompanyId,

@@ -80,24 +80,24 @@ impl<const SHARED: bool> Resource for Memories<SHARED> {
     type View = Memory;
 
     async fn load(&self, id: &str) -> Result<Versioned<Memory>, HttpError> {
-        let found = self.app.records.get_as::<Memory>(&self.existing_key(id)?).await?;
-        Ok(found.ok_or_else(HttpError::not_found)?.into())
+        let record = self.app.records.get_as::<Memory>(&self.existing_key(id)?).await?;
+        Ok(record.ok_or_else(HttpError::not_found)?.into())
     }
 
     async fn authorize_put(&self, _: &str) -> Result<(), HttpError> {
         self.check_writable().await
     }
 
-    async fn validate(&self, id: &str, mut given: Map<String, Value>) -> Result<Memory, HttpError> {
-        set_or_check_id(&mut given, "id", id, IdOrigin::Path)?;
-        set_or_check_id(&mut given, "agentId", &self.role.id, IdOrigin::Path)?;
-        set_or_check_id(&mut given, "companyId", &self.principal.company_id, IdOrigin::Session)?;
+    async fn validate(&self, id: &str, mut fields: Map<String, Value>) -> Result<Memory, HttpError> {
+        set_or_check_id(&mut fields, "id", id, IdOrigin::Path)?;
+        set_or_check_id(&mut fields, "agentId", &self.role.id, IdOrigin::Path)?;
+        set_or_check_id(&mut fields, "companyId", &self.principal.company_id, IdOrigin::Session)?;
         if !SHARED {
-            set_or_check_id(&mut given, "userId", &self.principal.user_id, IdOrigin::Session)?;
-        } else if given.get("userId").is_some_and(|user| !user.is_null()) {
+            set_or_check_id(&mut fields, "userId", &self.principal.user_id, IdOrigin::Session)?;
+        } else if fields.get("userId").is_some_and(|user| !user.is_null()) {
             return Err(HttpError::invalid("userId", "must be absent in a shared entry"));
         }
-        let text = match given.get("text") {
+        let text = match fields.get("text") {
             Some(Value::String(text)) => text,
             Some(_) => return Err(HttpError::invalid("text", "must be a string")),
             None => return Err(HttpError::invalid("text", "is missing")),

@@ -124,8 +124,8 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     let RequestContext { state: app, head, body, .. } = context;
     let thread_id = thread_header(&head.headers)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let parsed = JsonBody::parse(&bytes, app.base.json_depth)?;
-    let CompletionRequest { input, is_streamed, includes_usage } = read_completion(&parsed, thread_id)?;
+    let json_body = JsonBody::parse(&bytes, app.base.json_depth)?;
+    let CompletionRequest { input, is_streamed, includes_usage } = read_completion(&json_body, thread_id)?;
     let principal = client.principal(&input.turn.agent_id).ok_or_else(model_not_found)?;
     let thread = ThreadRequest::read(&app.conversations, &input)?;
     if thread.is_none() {

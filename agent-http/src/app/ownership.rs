@@ -30,9 +30,9 @@ pub(super) async fn load_owned(
     principal: &Principal,
     id: &str,
 ) -> Result<Record<RoleBlock>, HttpError> {
-    let found = load_in_company(app, principal, id).await?;
-    check_owner(app, principal, &found.value).await?;
-    Ok(found)
+    let record = load_in_company(app, principal, id).await?;
+    check_owner(app, principal, &record.value).await?;
+    Ok(record)
 }
 
 /// Checks that the caller may change the agent.

@@ -44,9 +44,9 @@ impl Listing for CompanyProviders {
 
     async fn page(&self, list: ListQuery) -> Result<Value, HttpError> {
         let page = self.providers().list(&self.company, &list).await?;
-        let shown: Vec<Value> =
+        let providers: Vec<Value> =
             page.records.iter().map(|record| record.value.masked_json(&record.id)).collect();
-        let mut body = json!({ "providers": shown });
+        let mut body = json!({ "providers": providers });
         if let Some(cursor) = page.next_cursor {
             body["nextCursor"] = cursor.into();
         }
@@ -60,8 +60,8 @@ impl Resource for CompanyProviders {
     type View = Value;
 
     async fn load(&self, id: &str) -> Result<Versioned<Value>, HttpError> {
-        let found = self.find(id).await?.ok_or_else(HttpError::not_found)?;
-        Ok(Versioned { version: found.version, value: found.value.masked_json(id) })
+        let record = self.find(id).await?.ok_or_else(HttpError::not_found)?;
+        Ok(Versioned { version: record.version, value: record.value.masked_json(id) })
     }
 
     async fn authorize_put(&self, id: &str) -> Result<(), HttpError> {
@@ -81,7 +81,7 @@ impl Resource for CompanyProviders {
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        Ok(self.find(id).await?.map(|found| found.version))
+        Ok(self.find(id).await?.map(|record| record.version))
     }
 
     async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
@@ -104,18 +104,18 @@ impl Resource for CompanyProviders {
         _: u64,
         _: bool,
     ) -> Result<Versioned<Value>, HttpError> {
-        let found = self.find(id).await?.ok_or_else(|| {
+        let record = self.find(id).await?.ok_or_else(|| {
             HttpError::conflict("the provider was saved and then deleted by a concurrent request")
         })?;
-        Ok(Versioned { version: found.version, value: found.value.masked_json(id) })
+        Ok(Versioned { version: record.version, value: record.value.masked_json(id) })
     }
 
     /// Refuses to delete a provider that agents name.
     async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
-        let found = self.find(id).await?.ok_or_else(HttpError::not_found)?;
+        let record = self.find(id).await?.ok_or_else(HttpError::not_found)?;
         let agents = agents_with_provider(&*self.app.roles, &self.company, id).await?;
         if agents.is_empty() {
-            return Ok(found.version);
+            return Ok(record.version);
         }
         let error = HttpError::conflict("agents of the company name this provider");
         Err(error.with_member("agents", json!(agents)))

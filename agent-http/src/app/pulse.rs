@@ -55,20 +55,20 @@ struct PulseStatus {
 }
 
 async fn connection_status(app: &App, scope: JobScope) -> PulseStatus {
-    let side = &app.pulse;
+    let link = &app.pulse;
     let mut status = PulseStatus {
-        configured: side.remote.is_some(),
-        missing: side.missing.clone(),
+        configured: link.remote.is_some(),
+        missing: link.missing.clone(),
         healthy: false,
         job_count: 0,
-        callback_url: side.remote.is_some().then(|| side.callback_url.to_string()),
+        callback_url: link.remote.is_some().then(|| link.callback_url.to_string()),
     };
-    let Some(pulse) = side.remote.as_deref() else { return status };
-    let found = async {
+    let Some(pulse) = link.remote.as_deref() else { return status };
+    let check = async {
         pulse.check_health().await?;
         pulse.count_jobs(&JobFilter { scope, open: true, ..JobFilter::default() }).await
     };
-    match found.await {
+    match check.await {
         Ok(count) => (status.healthy, status.job_count) = (true, count),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string);

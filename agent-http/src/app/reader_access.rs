@@ -30,22 +30,22 @@ pub(super) struct ReaderAccess {
 impl ReaderAccess {
     /// Creates the right of a client that has it now.
     pub(super) fn new(
-        own: &OwnConversations,
+        conversations: &OwnConversations,
         principal: &Principal,
         head: request::Parts,
         run: &Run,
     ) -> Self {
         Self {
-            app: own.app.clone(),
-            store: own.store.clone(),
-            key: RunKey { owner: own.owner.clone(), id: run.id.clone() },
+            app: conversations.app.clone(),
+            store: conversations.store.clone(),
+            key: RunKey { owner: conversations.owner.clone(), id: run.id.clone() },
             visitor: (principal.caller == Caller::Widget).then_some(head),
             next_check: Instant::now() + CHECK_INTERVAL,
         }
     }
 
     /// Waits until the client has lost its right: the visitor's token is revoked or has expired, the run is deleted, or
-    /// it is live and its agent is deleted. A check that fails says nothing.
+    /// it is live and its agent is deleted. A failed check does not count.
     pub(super) async fn lost(&mut self) {
         loop {
             tokio::time::sleep_until(self.next_check).await;
@@ -59,8 +59,8 @@ impl ReaderAccess {
 
     async fn is_lost(&self) -> bool {
         if let Some(head) = &self.visitor {
-            let found = self.app.auth.authenticate(head, &Query::from_uri(&head.uri)).await;
-            if found.is_err_and(|error| !matches!(error, AuthError::Store(_))) {
+            let result = self.app.auth.authenticate(head, &Query::from_uri(&head.uri)).await;
+            if result.is_err_and(|error| !matches!(error, AuthError::Store(_))) {
                 return true;
             }
         }

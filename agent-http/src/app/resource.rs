@@ -53,7 +53,7 @@ pub(super) trait Listing: Sized + Send + Sync + 'static {
 }
 
 /// A list whose items have versions. [`get`], [`put`] and [`delete`] implement the protocol of conditional requests
-/// and retry writes that conflict with concurrent ones; an implementation has the differences between resources.
+/// and retry writes that conflict with concurrent ones; an implementation provides what differs between resources.
 #[async_trait]
 pub(super) trait Resource: Listing {
     /// Path parameter with an item's id.
@@ -129,8 +129,8 @@ pub(super) async fn list<L: Listing>(context: RequestContext<App>, principal: Pr
 /// Handles `GET` of an item.
 pub(super) async fn get<R: Resource>(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let found = R::open(state, principal, &params).await?.load(params.get(R::ID_PARAMETER)?).await?;
-    get_response(&head.headers, &found)
+    let item = R::open(state, principal, &params).await?.load(params.get(R::ID_PARAMETER)?).await?;
+    get_response(&head.headers, &item)
 }
 
 /// Handles `PUT` of an item.
@@ -141,17 +141,17 @@ pub(super) async fn put<R: Resource>(context: RequestContext<App>, principal: Pr
     resource.authorize_put(id).await?;
     let input = resource.validate(id, body.read_json(&head.headers).await?).await?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = resource.version_for_put(id).await?;
-        let condition = check_conditions(&head.headers, found)?;
-        if found.is_none() {
+        let current = resource.version_for_put(id).await?;
+        let condition = check_conditions(&head.headers, current)?;
+        if current.is_none() {
             // An item with an id from before the rule can still be read, replaced and deleted.
             params.id(R::ID_PARAMETER)?;
             resource.prepare_create(id).await?;
         }
         match resource.store(id, &input, condition).await {
             Ok(version) => {
-                let stored = resource.stored(id, input, version, found.is_none()).await?;
-                return put_response(&head.uri, found.is_none(), &stored);
+                let stored = resource.stored(id, input, version, current.is_none()).await?;
+                return put_response(&head.uri, current.is_none(), &stored);
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -166,8 +166,8 @@ pub(super) async fn delete<R: Resource>(context: RequestContext<App>, principal:
     let resource = R::open(state, principal, &params).await?;
     let id = params.get(R::ID_PARAMETER)?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = resource.version_for_delete(id).await?;
-        let condition = check_conditions(&head.headers, Some(found))?;
+        let version = resource.version_for_delete(id).await?;
+        let condition = check_conditions(&head.headers, Some(version))?;
         match resource.remove(id, condition).await {
             Ok(true) => {
                 resource.removed(id).await?;
@@ -183,10 +183,10 @@ pub(super) async fn delete<R: Resource>(context: RequestContext<App>, principal:
 
 /// Parses the paging parameters.
 pub(super) fn page_params(query: &Query<'_>) -> Result<ListQuery, HttpError> {
-    let wrong =
+    let invalid =
         || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE_RECORDS}"));
     let limit = |text: &str| {
-        text.parse().ok().filter(|limit| (1..=MAX_PAGE_RECORDS).contains(limit)).ok_or_else(wrong)
+        text.parse().ok().filter(|limit| (1..=MAX_PAGE_RECORDS).contains(limit)).ok_or_else(invalid)
     };
     Ok(ListQuery {
         limit: query.get("limit")?.map(limit).transpose()?,
@@ -232,10 +232,10 @@ pub(super) fn set_or_check_id(
 /// 400 that names each invalid field.
 pub(super) fn validate_as_import(
     list: &str,
-    thing: Map<String, Value>,
+    item: Map<String, Value>,
     own_tools: &[String],
 ) -> Result<WorkspaceFile, HttpError> {
-    let text = json!({ list: [thing] }).to_string();
+    let text = json!({ list: [item] }).to_string();
     WorkspaceFile::parse_with_tools(&text, own_tools).map_err(|mut error| {
         // Messages of the deserializer may quote the input, so values are removed from them.
         if serde_json::from_str::<WorkspaceFile>(&text).is_err() {
@@ -250,12 +250,12 @@ pub(super) fn validate_as_import(
 /// Returns 400 for the faults of the only element of the workspace file's list `list`, with their paths in it.
 pub(super) fn import_problem(list: &str, error: &WorkspaceFileError) -> HttpError {
     let root = format!("{list}[0]");
-    let told = error.faults.iter().map(|fault| {
+    let messages = error.faults.iter().map(|fault| {
         let path = fault.path.strip_prefix(&root).unwrap_or(&fault.path).trim_start_matches('.');
         let path = if path.is_empty() { "the body" } else { path };
         format!("{path} {}", fault.message)
     });
-    HttpError::new(Code::InvalidRequest, told.collect::<Vec<_>>().join("; "))
+    HttpError::new(Code::InvalidRequest, messages.collect::<Vec<_>>().join("; "))
 }
 
 /// Checks `If-Match` and `If-None-Match` (RFC 9110, section 13) against the current version, and returns the
@@ -263,20 +263,20 @@ pub(super) fn import_problem(list: &str, error: &WorkspaceFileError) -> HttpErro
 ///
 /// # Errors
 /// 412 if a condition is false.
-pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
-    let tag = found.map(entity_tag);
+pub(super) fn check_conditions(headers: &HeaderMap, version: Option<u64>) -> Result<Precondition, HttpError> {
+    let tag = version.map(entity_tag);
     let holds = |passes: &dyn Fn(&ETag) -> bool, absent: bool| tag.as_ref().map_or(absent, passes);
     let if_match = headers.typed_get::<IfMatch>();
     let if_none_match = headers.typed_get::<IfNoneMatch>();
     let matched = if_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), false));
     let fresh = if_none_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), true));
     if matched && fresh {
-        return Ok(Precondition::unchanged_since(found));
+        return Ok(Precondition::unchanged_since(version));
     }
-    let what =
-        if found.is_some() { "the resource has another version" } else { "the resource does not exist" };
-    let what = if matched { "the resource already exists" } else { what };
-    Err(HttpError::new(Code::PreconditionFailed, format!("precondition failed: {what}")))
+    let reason =
+        if version.is_some() { "the resource has another version" } else { "the resource does not exist" };
+    let reason = if matched { "the resource already exists" } else { reason };
+    Err(HttpError::new(Code::PreconditionFailed, format!("precondition failed: {reason}")))
 }
 
 /// Returns 409 for a write that still conflicted after all attempts.
@@ -290,8 +290,8 @@ fn entity_tag(version: u64) -> ETag {
 }
 
 /// Returns the response to `GET`: the value and its entity tag, or 304 if `If-None-Match` matches.
-pub(super) fn get_response(headers: &HeaderMap, found: &Versioned<impl Serialize>) -> HandlerResult {
-    let version = found.version;
+pub(super) fn get_response(headers: &HeaderMap, item: &Versioned<impl Serialize>) -> HandlerResult {
+    let version = item.version;
     let unchanged = headers
         .typed_get::<IfNoneMatch>()
         .is_some_and(|condition| !condition.precondition_passes(&entity_tag(version)));
@@ -300,7 +300,7 @@ pub(super) fn get_response(headers: &HeaderMap, found: &Versioned<impl Serialize
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(with_entity_tag(response, version));
     }
-    Ok(with_entity_tag(answer::json(StatusCode::OK, &found.value)?, version))
+    Ok(with_entity_tag(answer::json(StatusCode::OK, &item.value)?, version))
 }
 
 /// Returns the response to `PUT`: 201 with `Location`, or 200, and the stored value.

@@ -27,7 +27,7 @@ const MAX_HITS: usize = 100;
 const MAX_QUERY_BYTES: usize = 64 * 1024;
 /// Maximum number of earlier messages. The latest one of the user is used.
 const MAX_MESSAGES: usize = 1_000;
-/// Room for the prompt, in tokens: that of a remote runtime.
+/// Token budget of the prompt, the same as that of a remote runtime.
 const MAX_PROMPT_TOKENS: usize = 112_000;
 
 #[derive(Deserialize, JsonSchema)]
@@ -55,8 +55,8 @@ struct EarlierMessage {
 impl RetrieveRequest {
     fn check(&self) -> Result<(), HttpError> {
         if self.query.trim().is_empty() || self.query.len() > MAX_QUERY_BYTES {
-            let fault = format!("must have between 1 and {MAX_QUERY_BYTES} bytes");
-            return Err(HttpError::invalid("query", fault));
+            let detail = format!("must have between 1 and {MAX_QUERY_BYTES} bytes");
+            return Err(HttpError::invalid("query", detail));
         }
         if self.messages.len() > MAX_MESSAGES {
             return Err(HttpError::invalid("messages", format!("must be at most {MAX_MESSAGES}")));
@@ -79,9 +79,9 @@ impl RetrieveRequest {
 pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, head, params, body } = context;
     let role = load_in_company(&app, &principal, params.get("id")?).await?.value;
-    let asked: RetrieveRequest = body.read_json(&head.headers).await?;
-    asked.check()?;
-    let limit = asked.limit.unwrap_or(DEFAULT_HITS);
+    let retrieval: RetrieveRequest = body.read_json(&head.headers).await?;
+    retrieval.check()?;
+    let limit = retrieval.limit.unwrap_or(DEFAULT_HITS);
     let context = ExecutionContext {
         user_id: principal.user_id,
         company_id: principal.company_id,
@@ -89,7 +89,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         caller: principal.caller,
         ..ExecutionContext::default()
     };
-    let request = TurnRequest::new(role.id.clone(), asked.into_messages());
+    let request = TurnRequest::new(role.id.clone(), retrieval.into_messages());
     let turn = TurnInput {
         role: Arc::new(role),
         context,
@@ -98,11 +98,11 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         max_prompt_tokens: MAX_PROMPT_TOKENS,
     };
     let report = app.documents.retrieve(&turn, limit).await.map_err(TurnError::from)?;
-    let shown = match report {
+    let body = match report {
         Some(report) => report.to_json(),
         None => empty_report(),
     };
-    answer::json(StatusCode::OK, &shown)
+    answer::json(StatusCode::OK, &body)
 }
 
 /// Returns the report on an agent without documents to search.
@@ -111,7 +111,8 @@ fn empty_report() -> Value {
 }
 
 pub(super) fn describe(schemas: &mut Schemas) -> Operation {
-    let shown = json!({"type": "object", "required": ["scope", "skipped", "terms", "fragments", "tokens"]});
+    let report_schema =
+        json!({"type": "object", "required": ["scope", "skipped", "terms", "fragments", "tokens"]});
     Operation::new(
         "retrieve",
         AGENTS_TAG,
@@ -119,6 +120,6 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     )
     .describe("Retrieves for agents without `enableAutoRag` too. Nothing is sent.")
     .body(schemas.schema_for::<RetrieveRequest>())
-    .json_response(200, "The documents, the terms, and each hit with its scores.", shown)
+    .json_response(200, "The documents, the terms, and each hit with its scores.", report_schema)
     .problems(&[Code::NotFound])
 }

@@ -18,15 +18,16 @@ const PROGRAM: &str = concat!("agentd ", env!("CARGO_PKG_VERSION"));
 
 /// Handles `GET /api/runs/{id}/bundle`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.run_key(context.params.get("id")?)?;
-    let found = RunBundle::load(&*own.store, &key, own.app.conversations.now(), PROGRAM).await?;
-    let bundle = found.ok_or_else(HttpError::not_found)?.check_ended().map_err(bundle_error)?;
-    // It can have tens of megabytes.
-    let written = tokio::task::spawn_blocking(move || bundle.to_json()).await;
-    let text = written.map_err(HttpError::internal)?.map_err(bundle_error)?;
-    let json = RawValue::from_string(text).map_err(HttpError::internal)?;
-    let mut response = answer::json(StatusCode::OK, &json)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.run_key(context.params.get("id")?)?;
+    let loaded =
+        RunBundle::load(&*conversations.store, &key, conversations.app.conversations.now(), PROGRAM).await?;
+    let bundle = loaded.ok_or_else(HttpError::not_found)?.check_ended().map_err(bundle_error)?;
+    // Serialized off the async threads, since it can have tens of megabytes.
+    let text = tokio::task::spawn_blocking(move || bundle.to_json()).await;
+    let text = text.map_err(HttpError::internal)?.map_err(bundle_error)?;
+    let raw = RawValue::from_string(text).map_err(HttpError::internal)?;
+    let mut response = answer::json(StatusCode::OK, &raw)?;
     let name = HeaderValue::from_static("attachment; filename=\"run.json\"");
     response.headers_mut().insert(CONTENT_DISPOSITION, name);
     private(Ok(response))

@@ -23,8 +23,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
     let query = Query::from_uri(&head.uri);
-    let own = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
-    let key = own.run_key(params.get("id")?)?;
+    let conversations = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
+    let key = conversations.run_key(params.get("id")?)?;
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let from = first_event(&head.headers, &query)?;
     let waits = match query.get("wait")? {
@@ -32,12 +32,20 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         Some("false") => false,
         Some(_) => return Err(HttpError::invalid("wait", "must be true or false")),
     };
-    let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
-    own.check_agent(&run.agent_id).await?;
-    match place(&run, from, own.app.conversations.now())? {
-        Place::Over => private(Ok(resource::no_content())),
-        Place::From(from) => {
-            attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, from, waits).await
+    let run = conversations.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
+    conversations.check_agent(&run.agent_id).await?;
+    match log_position(&run, from, conversations.app.conversations.now())? {
+        LogPosition::End => private(Ok(resource::no_content())),
+        LogPosition::From(from) => {
+            attach(
+                &conversations,
+                ReaderAccess::new(&conversations, &principal, head, &run),
+                run,
+                framing,
+                from,
+                waits,
+            )
+            .await
         }
     }
 }
@@ -45,20 +53,28 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 /// Handles `GET /api/agent/chat/{threadId}/stream`.
 pub(super) async fn resume(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("threadId")?)?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let key = conversations.key(params.get("threadId")?)?;
     let framing = resume_framing(&head)?;
-    let thread = own.store.thread(&key).await?;
+    let thread = conversations.store.thread(&key).await?;
     let live = |thread: Thread| thread.active_run_id.or_else(|| thread.queued_run_ids.into_iter().next());
     let run = match thread.and_then(live) {
-        Some(id) => own.store.run(&own.owner, &id).await?,
+        Some(id) => conversations.store.run(&conversations.owner, &id).await?,
         // Clients ask before the thread has its first message, too.
         None => None,
     };
     match run {
         None => private(Ok(resource::no_content())),
         Some(run) => {
-            attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, 0, true).await
+            attach(
+                &conversations,
+                ReaderAccess::new(&conversations, &principal, head, &run),
+                run,
+                framing,
+                0,
+                true,
+            )
+            .await
         }
     }
 }
@@ -77,7 +93,7 @@ fn first_event(headers: &HeaderMap, query: &Query<'_>) -> Result<u64, HttpError>
     let header =
         headers.get(LAST_EVENT_ID).map(|value| ("Last-Event-ID", value.to_str().unwrap_or_default()));
     let after = match header {
-        Some(given) => Some(given),
+        Some(header) => Some(header),
         None => query.get("after")?.map(|after| ("after", after)),
     };
     let Some((name, text)) = after else { return Ok(0) };
@@ -86,22 +102,22 @@ fn first_event(headers: &HeaderMap, query: &Query<'_>) -> Result<u64, HttpError>
     number.ok_or_else(|| HttpError::invalid(name, "must be the number of an event"))
 }
 
-/// Place in a run's log.
+/// Position in a run's log.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum LogPosition {
     /// The log from this event on.
     From(u64),
-    /// The client has everything.
-    Over,
+    /// The end: the client has all events.
+    End,
 }
 
-/// Finds the place of event `from` in a run's log.
+/// Returns the position of event `from` in a run's log.
 ///
 /// # Errors
 /// 410 if the log is not kept any more.
-fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
+fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, HttpError> {
     if run.state.is_live() {
-        return Ok(Place::From(from));
+        return Ok(LogPosition::From(from));
     }
     let count = run.events.count;
     if count == 0 || run.events.until.is_none_or(|until| until <= now) {
@@ -109,26 +125,26 @@ fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
         return Err(HttpError::new(Code::RunLogGone, detail));
     }
     Ok(match from.cmp(&count) {
-        std::cmp::Ordering::Less => Place::From(from),
-        std::cmp::Ordering::Equal => Place::Over,
-        // The client saw events that were lost with the run's process; it is told of the end.
-        std::cmp::Ordering::Greater => Place::From(count - 1),
+        std::cmp::Ordering::Less => LogPosition::From(from),
+        std::cmp::Ordering::Equal => LogPosition::End,
+        // The client saw events that were lost with the run's process; it receives the last stored one.
+        std::cmp::Ordering::Greater => LogPosition::From(count - 1),
     })
 }
 
 /// Returns the log of a run from event `from` on, until its end or until the client has lost its right to it.
 async fn attach(
-    own: &OwnConversations,
+    conversations: &OwnConversations,
     access: ReaderAccess,
     run: Run,
     framing: Framing,
     from: u64,
     waits: bool,
 ) -> HandlerResult {
-    let service = &own.app.conversations;
+    let service = &conversations.app.conversations;
     let is_queued = run.state == RunState::Queued;
-    let key = RunKey { owner: own.owner.clone(), id: run.id };
-    let reader = LogReader::open(service, &own.store, key, framing.first_read(from), waits);
+    let key = RunKey { owner: conversations.owner.clone(), id: run.id };
+    let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(|| {
         let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
         HttpError::new(Code::RateLimited, detail)
@@ -145,7 +161,7 @@ async fn attach(
             Err(error) => Some((Err(HttpError::from(error)), None)),
         }
     });
-    private(replay_response(framing, from, run.turn_id, is_queued, log, &own.app.stream).await)
+    private(replay_response(framing, from, run.turn_id, is_queued, log, &conversations.app.stream).await)
 }
 
 #[cfg(test)]
@@ -169,19 +185,23 @@ mod tests {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
         let later: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
         for (state, from, expected) in [
-            ("running", 0, Place::From(0)),
-            ("running", 99, Place::From(99)),
-            ("completed", 0, Place::From(0)),
-            ("completed", 9, Place::From(9)),
-            ("completed", 10, Place::Over),
-            ("interrupted", 11, Place::From(9)),
+            ("running", 0, LogPosition::From(0)),
+            ("running", 99, LogPosition::From(99)),
+            ("completed", 0, LogPosition::From(0)),
+            ("completed", 9, LogPosition::From(9)),
+            ("completed", 10, LogPosition::End),
+            ("interrupted", 11, LogPosition::From(9)),
         ] {
-            assert_eq!(place(&run(state, 10), from, now).expect("it is kept"), expected, "{state} {from}");
+            assert_eq!(
+                log_position(&run(state, 10), from, now).expect("it is kept"),
+                expected,
+                "{state} {from}"
+            );
         }
         for (run, at) in [(run("completed", 10), later), (run("completed", 0), now)] {
-            assert_eq!(place(&run, 0, at).expect_err("it is gone").code(), Code::RunLogGone);
+            assert_eq!(log_position(&run, 0, at).expect_err("it is gone").code(), Code::RunLogGone);
         }
-        assert!(place(&run("running", 0), 0, later).is_ok(), "a live run has a log");
+        assert!(log_position(&run("running", 0), 0, later).is_ok(), "a live run has a log");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::service::HandlerResult;
 
 /// Handles `GET /api/runs`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
     let query = Query::from_uri(&context.head.uri);
     let filter = RunFilter {
         thread: query.get("threadId")?.map(ThreadId::from),
@@ -31,27 +31,30 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         kind: word_param(&query, "kind", RunTriggerKind::from_name)?,
     };
     let list = page_params(&query)?;
-    let mut page = own.store.runs(&own.owner, &filter, list.cursor.as_deref(), list.page_size()).await?;
-    page.runs = page.runs.into_iter().map(|run| own.run_on_wire(run)).collect();
+    let mut page = conversations
+        .store
+        .runs(&conversations.owner, &filter, list.cursor.as_deref(), list.page_size())
+        .await?;
+    page.runs = page.runs.into_iter().map(|run| conversations.run_on_wire(run)).collect();
     private(answer::json(StatusCode::OK, &page))
 }
 
 /// Handles `GET /api/runs/{id}`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.run_key(context.params.get("id")?)?;
-    let run = own.recorded_run(&key).await?;
-    private(answer::json(StatusCode::OK, &own.run_on_wire(run)))
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.run_key(context.params.get("id")?)?;
+    let run = conversations.recorded_run(&key).await?;
+    private(answer::json(StatusCode::OK, &conversations.run_on_wire(run)))
 }
 
 /// Handles `GET /api/runs/{id}/prompt`.
 pub(super) async fn prompt(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.run_key(context.params.get("id")?)?;
-    let prompt = own.recorded_run(&key).await?.prompt;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.run_key(context.params.get("id")?)?;
+    let prompt = conversations.recorded_run(&key).await?.prompt;
     let missing = || HttpError::new(Code::NotFound, "the run has no record of its prompt");
     let mut prompt = prompt.ok_or_else(missing)?;
-    if let Some(inputs) = own.inputs(&key).await? {
+    if let Some(inputs) = conversations.inputs(&key).await? {
         inputs.add_contents(&mut prompt);
     }
     private(answer::json(StatusCode::OK, &prompt))
@@ -59,11 +62,12 @@ pub(super) async fn prompt(context: RequestContext<App>, principal: Principal) -
 
 /// Handles `POST /api/runs/{id}/cancel`.
 pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.run_key(context.params.get("id")?)?;
-    let cancelled = own.app.conversations.cancel(&*own.store, &key, CancelReason::Requested).await?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.run_key(context.params.get("id")?)?;
+    let cancelled =
+        conversations.app.conversations.cancel(&*conversations.store, &key, CancelReason::Requested).await?;
     let run = cancelled.ok_or_else(HttpError::not_found)?;
-    private(answer::json(StatusCode::OK, &own.run_on_wire(run)))
+    private(answer::json(StatusCode::OK, &conversations.run_on_wire(run)))
 }
 
 /// Returns the answer to a request whose run goes on in the background.
@@ -103,10 +107,10 @@ impl OwnConversations {
         Ok(serde_json::from_slice(&stored).ok())
     }
 
-    /// Returns a run with the number of clients that are attached in this process. A visitor is not told how the agent
-    /// answers.
+    /// Returns a run with the number of clients that are attached in this process. What a visitor may not see of
+    /// it is removed.
     fn run_on_wire(&self, run: Run) -> Run {
         let key = RunKey { owner: self.owner.clone(), id: run.id.clone() };
-        Run { attached: self.app.conversations.attached(&key), ..run.shown_to(self.audience) }
+        Run { attached: self.app.conversations.attached_clients(&key), ..run.shown_to(self.audience) }
     }
 }

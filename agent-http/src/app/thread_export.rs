@@ -23,17 +23,18 @@ use crate::service::HandlerResult;
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
     let query = Query::from_uri(&head.uri);
-    let own = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
-    let key = own.key(params.get("id")?)?;
+    let conversations = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
+    let key = conversations.key(params.get("id")?)?;
     let (format, media_type, file) = match query.get("format")? {
         None | Some("json") => (ExportFormat::Json, "application/json", "thread.json"),
         Some("markdown") => (ExportFormat::Markdown, "text/markdown; charset=utf-8", "thread.md"),
         Some(_) => return Err(HttpError::invalid("format", "must be json or markdown")),
     };
-    let now = own.app.conversations.now();
-    let export = ThreadExport::open(own.store.clone(), key, format, own.audience, now).await?;
+    let now = conversations.app.conversations.now();
+    let export =
+        ThreadExport::open(conversations.store.clone(), key, format, conversations.audience, now).await?;
     let export = export.ok_or_else(HttpError::not_found)?;
-    own.check_agent(&export.thread().agent_id).await?;
+    conversations.check_agent(&export.thread().agent_id).await?;
     let pieces = stream::try_unfold(export, |mut export| async move {
         Ok(export.next().await?.map(|piece| (piece, export)))
     });
@@ -42,9 +43,14 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 
 /// Handles `GET /api/threads/export`.
 pub(super) async fn get_all(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let now = own.app.conversations.now();
-    let export = OwnerExport::new(own.store.clone(), own.owner.clone(), own.audience, now);
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let now = conversations.app.conversations.now();
+    let export = OwnerExport::new(
+        conversations.store.clone(),
+        conversations.owner.clone(),
+        conversations.audience,
+        now,
+    );
     let pieces = stream::try_unfold(export, |mut export| async move {
         Ok(export.next().await?.map(|piece| (piece, export)))
     });

@@ -33,11 +33,11 @@ fn deserialize_present<'de, D: Deserializer<'de>>(
 /// Handles `POST /api/threads/{id}/messages`.
 pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, body } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("id")?)?;
-    let thread = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let key = conversations.key(params.get("id")?)?;
+    let thread = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let depth = own.app.base.json_depth;
+    let depth = conversations.app.base.json_depth;
     let input: MessagesInput = parse_json(&bytes, depth)?;
     let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
     let parent = match input.parent_id {
@@ -49,7 +49,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     if nodes.is_empty() {
         return Err(HttpError::invalid("messages", "has no message that can be stored"));
     }
-    let added = own.store.append(&key, nodes, own.app.conversations.now()).await?;
+    let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await?;
     private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
 }
 
@@ -64,10 +64,10 @@ fn with_author(node: NewNode) -> NewNode {
 
 /// Handles `DELETE /api/threads/{id}/messages/{node}`.
 pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.key(context.params.get("id")?)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.key(context.params.get("id")?)?;
     let node = node_id(context.params.get("node")?)?;
-    own.store.erase_node(&key, &node).await?;
-    own.app.conversations.threads.remove(&key);
+    conversations.store.erase_node(&key, &node).await?;
+    conversations.app.conversations.threads.remove(&key);
     private(Ok(resource::no_content()))
 }

@@ -70,8 +70,8 @@ impl ThreadView {
         let nodes = match audience {
             Audience::Trusted => nodes,
             Audience::Visitor => {
-                let mut shown = VisitorNodes::default();
-                nodes.into_iter().filter_map(|node| shown.show(node)).collect()
+                let mut visitor_nodes = VisitorNodes::default();
+                nodes.into_iter().filter_map(|node| visitor_nodes.show(node)).collect()
             }
         };
         let nodes = match format {

@@ -86,19 +86,19 @@ pub(super) fn node_id(id: &str) -> Result<NodeId, HttpError> {
     Ok(id.into())
 }
 
-/// Parses one of the words of an enumeration in the query.
+/// Parses a query parameter whose values are the names of an enumeration.
 pub(super) fn word_param<T>(
     query: &Query<'_>,
     name: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, HttpError> {
-    let wrong = || HttpError::invalid(name, "is not one of the known words");
-    query.get(name)?.map(|word| parse(word).ok_or_else(wrong)).transpose()
+    let unknown = || HttpError::invalid(name, "has an unknown value");
+    query.get(name)?.map(|word| parse(word).ok_or_else(unknown)).transpose()
 }
 
 /// Handles `GET /api/threads`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
     let query = Query::from_uri(&context.head.uri);
     let archived = match query.get("archived")? {
         None | Some("false") => Some(false),
@@ -113,7 +113,10 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         origin: word_param(&query, "origin", ThreadOrigin::from_name)?,
     };
     let list = page_params(&query)?;
-    let page = own.store.threads(&own.owner, &filter, list.cursor.as_deref(), list.page_size()).await?;
+    let page = conversations
+        .store
+        .threads(&conversations.owner, &filter, list.cursor.as_deref(), list.page_size())
+        .await?;
     private(answer::json(StatusCode::OK, &page))
 }
 
@@ -130,16 +133,18 @@ struct ThreadInput {
 /// Handles `POST /api/threads`.
 pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, body, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
+    let conversations = OwnConversations::open(state, &principal)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let depth = own.app.base.json_depth;
+    let depth = conversations.app.base.json_depth;
     let input: ThreadInput = parse_json(&bytes, depth)?;
     let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
-    let role = load_in_company(&own.app, &principal, &input.agent_id).await?;
-    let retention =
-        own.app.conversations.retention(&own.owner, &role.value.content.conversations.unwrap_or_default());
+    let role = load_in_company(&conversations.app, &principal, &input.agent_id).await?;
+    let retention = conversations
+        .app
+        .conversations
+        .retention(&conversations.owner, &role.value.content.conversations.unwrap_or_default());
     let create = CreateThread {
-        key: own.owner.thread(new_thread_id(input.id)?),
+        key: conversations.owner.thread(new_thread_id(input.id)?),
         agent_id: input.agent_id,
         new: NewThread {
             origin: ThreadOrigin::Client,
@@ -148,14 +153,14 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         },
         retention,
         nodes: import_nodes(None, messages),
-        now: own.app.conversations.now(),
+        now: conversations.app.conversations.now(),
     };
-    created(&own.store.create(create).await?)
+    created(&conversations.store.create(create).await?)
 }
 
 /// Returns the id that the client gives to a thread, or a new one.
-fn new_thread_id(given: Option<ThreadId>) -> Result<ThreadId, HttpError> {
-    match given {
+fn new_thread_id(requested: Option<ThreadId>) -> Result<ThreadId, HttpError> {
+    match requested {
         None => Ok(agent_core::new_id().into()),
         Some(id) => {
             check_conversation_id("id", &id)?;
@@ -174,10 +179,11 @@ fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
 
 /// Parses the query of `GET /api/threads/{id}`; `None` for the nodes if none are requested.
 fn node_query(query: &Query<'_>) -> Result<Option<NodeQuery>, HttpError> {
-    let wrong =
+    let invalid =
         || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE_NODES}"));
-    let limit =
-        |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE_NODES).contains(limit)).ok_or_else(wrong);
+    let limit = |text: &str| {
+        text.parse().ok().filter(|limit| (1..=MAX_PAGE_NODES).contains(limit)).ok_or_else(invalid)
+    };
     let limit = query.get("limit")?.map(limit).transpose()?;
     let at = query.get("at")?;
     let select = match query.get("messages")? {
@@ -196,9 +202,9 @@ fn node_query(query: &Query<'_>) -> Result<Option<NodeQuery>, HttpError> {
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
     let query = Query::from_uri(&head.uri);
-    let own = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
-    let key = own.key(params.get("id")?)?;
-    own.check_thread(&key).await?;
+    let conversations = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
+    let key = conversations.key(params.get("id")?)?;
+    conversations.check_thread(&key).await?;
     let format = NodeFormat::parse(&query)?;
     let nodes = node_query(&query)?;
     let is_tree = nodes.as_ref().is_some_and(|query| query.select == NodeSelection::Tree);
@@ -206,18 +212,18 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         return Err(HttpError::invalid("format", "must be ag-ui for messages=tree"));
     }
     let view = match nodes {
-        None => own.store.thread(&key).await?.map(ThreadView::without_nodes),
-        Some(nodes) => match own.store.nodes(&key, &nodes).await? {
+        None => conversations.store.thread(&key).await?.map(ThreadView::without_nodes),
+        Some(nodes) => match conversations.store.nodes(&key, &nodes).await? {
             Some(page) => {
-                let approvals = own.open_approvals(&page.thread, format).await?;
-                Some(ThreadView::new(page, format, &approvals, own.audience))
+                let approvals = conversations.open_approvals(&page.thread, format).await?;
+                Some(ThreadView::new(page, format, &approvals, conversations.audience))
             }
             None => None,
         },
     };
     let mut view = view.ok_or_else(HttpError::not_found)?;
-    if own.agent_owner.is_some() {
-        view = view.with_owner(own.owner.owner.clone());
+    if conversations.agent_owner.is_some() {
+        view = view.with_owner(conversations.owner.owner.clone());
     }
     private(resource::get_response(&head.headers, &Versioned { version: view.version(), value: view }))
 }
@@ -234,17 +240,17 @@ struct PatchInput {
 /// Handles `PATCH /api/threads/{id}`.
 pub(super) async fn patch(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, body } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("id")?)?;
-    // A thread that does not exist is not told apart by the checks of the body.
-    let found = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
-    check_conditions(&head.headers, Some(found.version))?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let key = conversations.key(params.get("id")?)?;
+    // Checked before the body, so that an unknown thread is 404 whatever the body is.
+    let current = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    check_conditions(&head.headers, Some(current.version))?;
     let PatchInput { title, archived, metadata, head: leaf } = body.read_json(&head.headers).await?;
     let leaf = leaf.map(|leaf| node_id(leaf.as_str())).transpose()?;
-    let expected_version = head.headers.contains_key(IF_MATCH).then_some(found.version);
+    let expected_version = head.headers.contains_key(IF_MATCH).then_some(current.version);
     let patch = ThreadPatch { title, archived, metadata, head: leaf, expected_version };
-    let now = own.app.conversations.now();
-    let thread = match own.store.patch(&key, patch, now).await {
+    let now = conversations.app.conversations.now();
+    let thread = match conversations.store.patch(&key, patch, now).await {
         Err(ConversationError::VersionConflict { .. }) => {
             let detail = "precondition failed: the resource has another version";
             return Err(HttpError::new(Code::PreconditionFailed, detail));
@@ -258,45 +264,47 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
 /// Handles `DELETE /api/threads/{id}`.
 pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
-    let own = OwnConversations::open(context.state, &principal)?.named(&principal, &query)?;
-    let key = own.key(context.params.get("id")?)?;
-    check_deletion(&own, &key, &context.head.headers).await?;
-    own.app.conversations.end_before_deletion(&*own.store, &key).await?;
-    let deleted = own.store.delete(&key).await;
-    own.app.conversations.threads.remove(&key);
+    let conversations = OwnConversations::open(context.state, &principal)?.named(&principal, &query)?;
+    let key = conversations.key(context.params.get("id")?)?;
+    check_deletion(&conversations, &key, &context.head.headers).await?;
+    conversations.app.conversations.end_before_deletion(&*conversations.store, &key).await?;
+    let deleted = conversations.store.delete(&key).await;
+    conversations.app.conversations.threads.remove(&key);
     let deleted = deleted?.ok_or_else(HttpError::not_found)?;
-    own.stop_runs(deleted.active_runs);
-    delete_obsolete_summaries(&own.app, &own.owner).await;
+    conversations.stop_runs(deleted.active_runs);
+    delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
     private(Ok(resource::no_content()))
 }
 
 /// Handles `POST /api/threads/{id}/cancel`.
 pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
-    let key = own.key(context.params.get("id")?)?;
-    let thread = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
-    let conversations = &own.app.conversations;
-    conversations.cancel_thread(&*own.store, &own.owner, &thread, CancelReason::Requested).await?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
+    let key = conversations.key(context.params.get("id")?)?;
+    let thread = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    let service = &conversations.app.conversations;
+    service
+        .cancel_thread(&*conversations.store, &conversations.owner, &thread, CancelReason::Requested)
+        .await?;
     private(answer::json(StatusCode::OK, &thread))
 }
 
 /// Checks the condition of a deletion, if it has one, and the right of an agent's owner to it.
 async fn check_deletion(
-    own: &OwnConversations,
+    conversations: &OwnConversations,
     key: &ThreadKey,
     headers: &HeaderMap,
 ) -> Result<(), HttpError> {
-    own.check_thread(key).await?;
+    conversations.check_thread(key).await?;
     if !headers.contains_key(IF_MATCH) {
         return Ok(());
     }
-    let found = own.store.thread(key).await?.ok_or_else(HttpError::not_found)?;
-    check_conditions(headers, Some(found.version)).map(drop)
+    let thread = conversations.store.thread(key).await?.ok_or_else(HttpError::not_found)?;
+    check_conditions(headers, Some(thread.version)).map(drop)
 }
 
 /// Handles `DELETE /api/threads`.
 pub(super) async fn delete_many(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
+    let conversations = OwnConversations::open(context.state, &principal)?;
     let query = Query::from_uri(&context.head.uri);
     let before = |text: &str| {
         let time: Result<Timestamp, _> = text.parse();
@@ -309,11 +317,11 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     if filter == DeleteFilter::default() {
         return Err(HttpError::invalid("agentId", "or before is required"));
     }
-    let deleted = own.store.delete_many(&own.owner, &filter).await;
-    own.app.conversations.threads.remove_owner(&own.owner);
+    let deleted = conversations.store.delete_many(&conversations.owner, &filter).await;
+    conversations.app.conversations.threads.remove_owner(&conversations.owner);
     let deleted = deleted?;
-    own.stop_runs(deleted.active_runs);
-    delete_obsolete_summaries(&own.app, &own.owner).await;
+    conversations.stop_runs(deleted.active_runs);
+    delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
     private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 
@@ -330,12 +338,12 @@ struct ForkInput {
 /// Handles `POST /api/threads/{id}/fork`.
 pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, body } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("id")?)?;
-    own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    let conversations = OwnConversations::open(state, &principal)?;
+    let key = conversations.key(params.get("id")?)?;
+    conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
     let input: ForkInput = body.read_json(&head.headers).await?;
     if let Some(agent) = &input.agent_id {
-        load_in_company(&own.app, &principal, agent).await?;
+        load_in_company(&conversations.app, &principal, agent).await?;
     }
     let fork = ForkThread {
         key,
@@ -343,7 +351,7 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
         id: new_thread_id(input.id)?,
         agent_id: input.agent_id,
         title: input.title.filter(|title| !title.is_empty()),
-        now: own.app.conversations.now(),
+        now: conversations.app.conversations.now(),
     };
-    created(&own.store.fork(fork).await?)
+    created(&conversations.store.fork(fork).await?)
 }

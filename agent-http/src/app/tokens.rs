@@ -68,9 +68,9 @@ impl TokenRequest {
             ("tools", self.tools.is_some(), &[Mcp]),
             ("agents", self.agents.is_some(), &[Api]),
         ];
-        let foreign =
+        let inapplicable =
             fields.into_iter().find(|(_, is_given, kinds)| *is_given && !kinds.contains(&self.kind));
-        if let Some((name, ..)) = foreign {
+        if let Some((name, ..)) = inapplicable {
             return Err(HttpError::invalid(name, "does not apply to tokens of this kind"));
         }
         Ok(match self.kind {
@@ -96,11 +96,11 @@ impl TokenRequest {
 
     /// Normalizes the origins to the form that browsers send, since others would never match.
     fn origins(&self) -> Result<Vec<String>, HttpError> {
-        let normal = |(i, text): (usize, &String)| {
-            let fault = "must be an origin, such as https://shop.example or http://localhost:5173";
-            normalize_origin(text).ok_or_else(|| HttpError::invalid(&format!("origins[{i}]"), fault))
+        let normalize = |(i, text): (usize, &String)| {
+            let detail = "must be an origin, such as https://shop.example or http://localhost:5173";
+            normalize_origin(text).ok_or_else(|| HttpError::invalid(&format!("origins[{i}]"), detail))
         };
-        self.origins.iter().flatten().enumerate().map(normal).collect()
+        self.origins.iter().flatten().enumerate().map(normalize).collect()
     }
 }
 
@@ -152,19 +152,20 @@ impl Listing for AgentTokens {
 pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, body } = context;
     let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
-    let asked: TokenRequest = body.read_json(&head.headers).await?;
-    let grant = asked.grant(&principal.user_id, &agent_id)?;
+    let request: TokenRequest = body.read_json(&head.headers).await?;
+    let grant = request.grant(&principal.user_id, &agent_id)?;
     // Bounded here, since each agent is looked up.
-    if let Some(agents) = asked.agents.as_ref().filter(|agents| agents.len() < MAX_AGENTS_PER_TOKEN) {
+    if let Some(agents) = request.agents.as_ref().filter(|agents| agents.len() < MAX_AGENTS_PER_TOKEN) {
         for agent in agents {
             load_owned(&app, &principal, agent).await?;
         }
     }
-    let ttl = asked.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
-    let new = NewToken { ttl, label: asked.label, ..NewToken::new(principal.company_id, agent_id, grant) };
-    let MintedToken { token: known, text } = app.tokens.mint(new).await.map_err(mint_error_response)?;
-    let made = CreatedToken { known, token: text.expose().to_owned() };
-    answer::json(StatusCode::CREATED, &made)
+    let ttl = request.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
+    let new_token =
+        NewToken { ttl, label: request.label, ..NewToken::new(principal.company_id, agent_id, grant) };
+    let MintedToken { token: known, text } = app.tokens.mint(new_token).await.map_err(mint_error_response)?;
+    let created = CreatedToken { known, token: text.expose().to_owned() };
+    answer::json(StatusCode::CREATED, &created)
 }
 
 fn mint_error_response(error: TokenMintError) -> HttpError {
@@ -184,9 +185,9 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
     let id = params.get("tokenId")?;
     // Looked up in the agent's own list: the id alone would also match tokens of other agents of the company.
-    let only = ListQuery { prefix: id.to_owned(), limit: Some(1), ..ListQuery::default() };
-    let found = app.tokens.list(&principal.company_id, &agent_id, &only).await?;
-    if !found.records.iter().any(|record| record.id == id) {
+    let query = ListQuery { prefix: id.to_owned(), limit: Some(1), ..ListQuery::default() };
+    let page = app.tokens.list(&principal.company_id, &agent_id, &query).await?;
+    if !page.records.iter().any(|record| record.id == id) {
         return Err(HttpError::not_found());
     }
     app.tokens.revoke(id, Some(&principal.company_id)).await?;

@@ -27,7 +27,7 @@ pub(super) async fn check_upload_quota(
     Err(HttpError::conflict(detail).with_member("limit", limit.into()))
 }
 
-/// Returns a parameter of the query that is one line, trimmed; `None` if there is none.
+/// Returns a parameter of the query that is one line, trimmed; `None` if it is absent or empty.
 ///
 /// # Errors
 /// 400 if it is too long or has a control character.
@@ -37,8 +37,8 @@ pub(super) fn line_parameter(uri: &Uri, name: &str, max_bytes: usize) -> Result<
         return Ok(None);
     };
     if line.len() > max_bytes {
-        let fault = format!("has {} bytes; the limit is {max_bytes}", line.len());
-        return Err(HttpError::invalid(name, fault));
+        let detail = format!("has {} bytes; the limit is {max_bytes}", line.len());
+        return Err(HttpError::invalid(name, detail));
     }
     if line.chars().any(char::is_control) {
         return Err(HttpError::invalid(name, "has a line break or another control character"));

@@ -1,4 +1,4 @@
-//! `/api/usage`, what the calls of models cost, and `/api/limits`.
+//! `/api/usage`, the usage and cost of model calls, and `/api/limits`.
 
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
@@ -34,15 +34,15 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     let after = query.get("cursor")?.map(|cursor| UsageCursor::parse(cursor, group_by.len()));
     let after = after.transpose().map_err(|error| HttpError::invalid("cursor", error))?;
     let limit = limit(&query)?;
-    let filter = authorized(&app, &principal, read_filter(&query, now)?).await?;
-    let asked = UsageQuery { filter, group_by, after, limit };
-    let page = app.usage.read().await.usage(&principal.company_id, &asked).await?;
+    let filter = restrict_to_caller(&app, &principal, read_filter(&query, now)?).await?;
+    let usage_query = UsageQuery { filter, group_by, after, limit };
+    let page = app.usage.read().await.usage(&principal.company_id, &usage_query).await?;
     let rows: Vec<Value> = page
         .rows
         .into_iter()
         .map(|row| {
             let mut members = sums_json(&row.sums);
-            for (dimension, value) in asked.group_by.iter().zip(row.group) {
+            for (dimension, value) in usage_query.group_by.iter().zip(row.group) {
                 members.insert(dimension.member().to_owned(), value.into());
             }
             members.into()
@@ -117,10 +117,10 @@ fn limit(query: &Query<'_>) -> Result<usize, HttpError> {
 fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpError> {
     let date = |name: &str| {
         let parse = |text: &str| {
-            let wrong = || HttpError::invalid(name, "must be a date such as 2026-01-31");
+            let invalid = || HttpError::invalid(name, "must be a date such as 2026-01-31");
             // Other forms that the parser takes are not those of the documentation.
             let is_plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-            text.parse::<Date>().ok().filter(|_| is_plain).ok_or_else(wrong)
+            text.parse::<Date>().ok().filter(|_| is_plain).ok_or_else(invalid)
         };
         query.get(name)?.map(parse).transpose()
     };
@@ -146,7 +146,7 @@ fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpErr
 
 /// Restricts a query to what the caller may see: all of the company for its admins, all of an agent for its owner, and
 /// the caller's own usage.
-async fn authorized(
+async fn restrict_to_caller(
     app: &App,
     principal: &Principal,
     mut filter: UsageFilter,

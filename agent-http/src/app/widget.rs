@@ -14,8 +14,8 @@ const TAG: &str = "widget";
 /// Handles `GET /widget.js` and `GET /widget/…`.
 pub(super) async fn file(context: RequestContext<App>, (): ()) -> HandlerResult {
     let head = context.head;
-    let found = agent_console::widget::respond(head.uri.path(), &head.headers);
-    Ok(found.ok_or_else(HttpError::not_found)?.map(full))
+    let response = agent_console::widget::respond(head.uri.path(), &head.headers);
+    Ok(response.ok_or_else(HttpError::not_found)?.map(full))
 }
 
 pub(super) fn describe_loader(_: &mut Schemas) -> Operation {

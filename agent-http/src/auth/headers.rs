@@ -39,8 +39,8 @@ pub(super) fn bearer_token(value: &HeaderValue) -> Option<&str> {
 pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, AuthError> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {
-        let (own, value) = cookie.split_once('=')?;
-        (own.trim() == name).then_some(value.trim().trim_matches('"'))
+        let (key, value) = cookie.split_once('=')?;
+        (key.trim() == name).then_some(value.trim().trim_matches('"'))
     });
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(AuthError::Ambiguous),

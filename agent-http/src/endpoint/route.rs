@@ -93,13 +93,13 @@ impl Params {
     ///
     /// Returns 500 if the pattern has no such parameter, which is a bug.
     pub(crate) fn get(&self, name: &str) -> Result<&str, HttpError> {
-        let found = self.0.iter().find(|(key, _)| *key == name);
-        found
+        let param = self.0.iter().find(|(key, _)| *key == name);
+        param
             .map(|(_, value)| value.as_str())
             .ok_or_else(|| HttpError::internal(format!("no path parameter {name}")))
     }
 
-    /// Returns the path parameter called `name` as the id of something that is made, or that has an id of this rule.
+    /// Returns the path parameter called `name`, checked as the id of a new resource.
     ///
     /// # Errors
     ///
@@ -122,9 +122,12 @@ impl<H> RouteTable<H> {
         let mut table: Vec<_> = routes.into_iter().map(|route| (segments(route.pattern), route)).collect();
         table.sort_by_cached_key(|(pattern, route)| precedence_key(pattern, &route.method));
         for pair in table.windows(2) {
-            let [(one, first), (other, second)] = pair else { unreachable!("windows are of two") };
-            let alike = precedence_key(one, &first.method) == precedence_key(other, &second.method);
-            assert!(!alike, "{} {} and {} are the same route", first.method, first.pattern, second.pattern);
+            let [(first_segments, first), (second_segments, second)] = pair else {
+                unreachable!("windows are of two")
+            };
+            let first_key = precedence_key(first_segments, &first.method);
+            let is_same = first_key == precedence_key(second_segments, &second.method);
+            assert!(!is_same, "{} {} and {} are the same route", first.method, first.pattern, second.pattern);
         }
         Self(table)
     }
@@ -155,13 +158,13 @@ impl<H> RouteTable<H> {
     /// Returns 404 if the path does not exist, or 405 with the methods that it has.
     pub(crate) fn find<B>(&self, request: &Request<B>) -> Result<(&H, Params), HttpError> {
         let (method, path) = (request.method(), request.uri().path());
-        let found = self.0.iter().find_map(|(pattern, route)| {
+        let matched = self.0.iter().find_map(|(pattern, route)| {
             let answers = route.methods().any(|answered| answered == *method);
             answers.then(|| match_path(pattern, path).map(|params| (route, params)))?
         });
-        let Some((route, params)) = found else { return self.lookup(method, path).into_result() };
-        if let Some(matched) = request.extensions().get::<MatchedRoute>() {
-            matched.record(route.pattern);
+        let Some((route, params)) = matched else { return self.lookup(method, path).into_result() };
+        if let Some(recorder) = request.extensions().get::<MatchedRoute>() {
+            recorder.record(route.pattern);
         }
         Ok((&route.handler, params))
     }
@@ -217,22 +220,22 @@ fn precedence_key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String
 /// encoded slash is part of a segment.
 fn match_path(pattern: &[Segment], path: &str) -> Option<Params> {
     let mut params = Vec::new();
-    let mut left = Some(path.strip_prefix('/')?);
+    let mut remaining = Some(path.strip_prefix('/')?);
     for segment in pattern {
-        let all = left?;
-        let (text, after) = all.split_once('/').map_or((all, None), |(text, after)| (text, Some(after)));
-        left = after;
+        let rest = remaining?;
+        let (text, after) = rest.split_once('/').map_or((rest, None), |(text, after)| (text, Some(after)));
+        remaining = after;
         match segment {
             Segment::Literal(literal) if *literal == text => {}
             Segment::Literal(_) => return None,
             Segment::One(name) => params.push((*name, decode_param(text)?)),
             Segment::Rest(name) => {
-                params.push((*name, decode_param(all)?));
-                left = None;
+                params.push((*name, decode_param(rest)?));
+                remaining = None;
             }
         }
     }
-    left.is_none().then_some(Params(params))
+    remaining.is_none().then_some(Params(params))
 }
 
 /// Returns a decoded parameter; `None` if it is empty or not UTF-8, which matches no resource.

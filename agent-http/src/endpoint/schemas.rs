@@ -36,11 +36,11 @@ impl Schemas {
 
     /// Returns all referenced definitions, and the schemas of errors.
     pub(crate) fn into_definitions(mut self) -> Value {
-        let mut all: Map<String, Value> = self.0.take_definitions(true);
-        all.insert("Problem".to_owned(), problem());
-        all.insert("ApiError".to_owned(), openai_error());
-        all.sort_keys();
-        Value::Object(all)
+        let mut definitions: Map<String, Value> = self.0.take_definitions(true);
+        definitions.insert("Problem".to_owned(), problem());
+        definitions.insert("ApiError".to_owned(), openai_error());
+        definitions.sort_keys();
+        Value::Object(definitions)
     }
 }
 

@@ -24,14 +24,14 @@ pub(crate) struct RatePolicy {
 }
 
 impl RatePolicy {
-    /// Returns the policy of a budget's limit on a rate that refuses a run; `None` for another error. A visitor is told nothing
-    /// about budgets, so that the error of a visitor's run has no state of one.
+    /// Returns the policy of a budget's limit on a rate that refuses a run; `None` for another error. A visitor
+    /// must not learn of budgets, so the error of a visitor's run has no state of one.
     pub(super) fn from_budget(error: &AgentError) -> Option<Self> {
-        let refusal = BudgetExceededError::find(error)?;
-        let is_told = error.members().iter().any(|(name, _)| *name == "budget");
-        let name = refusal.policy_name().filter(|_| is_told)?.into();
-        let window = refusal.window.map(|_| MINUTE);
-        Some(Self { name, quota: refusal.amount.unsigned_abs(), window })
+        let exceeded = BudgetExceededError::find(error)?;
+        let is_disclosed = error.members().iter().any(|(name, _)| *name == "budget");
+        let name = exceeded.policy_name().filter(|_| is_disclosed)?.into();
+        let window = exceeded.window.map(|_| MINUTE);
+        Some(Self { name, quota: exceeded.amount.unsigned_abs(), window })
     }
 }
 

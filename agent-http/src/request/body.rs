@@ -45,11 +45,11 @@ pub(crate) async fn read_body(
     if announced > limits.bytes {
         return Err(HttpError::too_large(limits.bytes));
     }
-    let end = Instant::now() + limits.total;
+    let deadline = Instant::now() + limits.total;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let frame = match time::timeout_at(end.min(Instant::now() + limits.idle), body.frame()).await {
+        let frame = match time::timeout_at(deadline.min(Instant::now() + limits.idle), body.frame()).await {
             Err(_) => return Err(HttpError::new(Code::RequestTimeout, "the body did not arrive in time")),
             Ok(None) => break,
             Ok(Some(Err(error))) => {
@@ -104,20 +104,26 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     }
 }
 
+/// Returns the value of `Content-Type`; `None` if the header is absent, repeated or not visible ASCII.
+pub(crate) fn content_type(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let value = values.next().filter(|_| values.next().is_none());
+    value.and_then(|value| value.to_str().ok())
+}
+
 /// Checks that the content type is `application/json` or any `+json`. A charset of UTF-8 or US-ASCII is accepted.
 fn check_json_type(headers: &HeaderMap) -> Result<(), HttpError> {
-    let refused = || HttpError::new(Code::UnsupportedMediaType, "the content type must be application/json");
-    let mut given = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
-    let given = given.to_str().map_err(|_| refused())?.to_ascii_lowercase();
-    let mut parts = given.split(';').map(str::trim);
+    let unsupported =
+        || HttpError::new(Code::UnsupportedMediaType, "the content type must be application/json");
+    let value = content_type(headers).ok_or_else(unsupported)?.to_ascii_lowercase();
+    let mut parts = value.split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
     let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
     let is_json = media_type == "application/json" || (subtype.len() > 5 && subtype.ends_with("+json"));
     let is_utf8 = parts
         .filter_map(|parameter| parameter.strip_prefix("charset="))
         .all(|charset| matches!(charset.trim_matches('"'), "utf-8" | "utf8" | "us-ascii"));
-    if is_json && is_utf8 { Ok(()) } else { Err(refused()) }
+    if is_json && is_utf8 { Ok(()) } else { Err(unsupported()) }
 }
 
 #[cfg(test)]

@@ -40,11 +40,11 @@ fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpErr
         return syntax_error(error.inner());
     }
     let path = error.path().to_string();
-    let fault = redact_serde_message(&error.inner().to_string());
+    let problem = redact_serde_message(&error.inner().to_string());
     if path == "." {
-        return HttpError::invalid("the body", fault);
+        return HttpError::invalid("the body", problem);
     }
-    HttpError::invalid(truncate_chars(&path, MAX_SHOWN_PATH_CHARS), fault)
+    HttpError::invalid(truncate_chars(&path, MAX_SHOWN_PATH_CHARS), problem)
 }
 
 /// Returns at most the first `count` characters.
@@ -53,11 +53,11 @@ pub(crate) fn truncate_chars(text: &str, count: usize) -> &str {
 }
 
 fn syntax_error(error: &serde_json::Error) -> HttpError {
-    let fault = match error.classify() {
+    let problem = match error.classify() {
         Category::Eof => "ends in the middle of its JSON".to_owned(),
         _ => format!("is not valid JSON at line {} column {}", error.line(), error.column()),
     };
-    HttpError::invalid("the body", fault)
+    HttpError::invalid("the body", problem)
 }
 
 /// Rewrites a serde error message without quoted input. The input that serde quotes precedes the last `, expected `,

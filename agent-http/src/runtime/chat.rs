@@ -62,8 +62,8 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
             Err(AgentError::new(AgentErrorKind::ProviderNotImplemented, message).into())
         }
         _ => {
-            let known: Vec<&str> = PROVIDERS.iter().chain(PLANNED_PROVIDERS).copied().collect();
-            let message = format!("provider is unknown; expected one of {}", known.join(", "));
+            let names: Vec<&str> = PROVIDERS.iter().chain(PLANNED_PROVIDERS).copied().collect();
+            let message = format!("provider is unknown; expected one of {}", names.join(", "));
             Err(AgentError::new(AgentErrorKind::UnknownProvider, message).into())
         }
     }

@@ -55,7 +55,7 @@ struct CodingCall<'a> {
     body: Option<&'a RawValue>,
 }
 
-/// Members of the body for the API that are looked at.
+/// Members of the API's request body that are checked.
 #[derive(Deserialize)]
 struct ForwardedBody<'a> {
     #[serde(borrow)]
@@ -148,7 +148,7 @@ impl CodingApi {
     async fn pass_error(&self, upstream: OutboundResponse) -> HandlerResult {
         let (status, passed) = (upstream.status, headers::passed_on(&upstream.headers));
         if !is_json(&upstream.media_type()) {
-            let message = format!("the response is no JSON (HTTP {})", status.as_u16());
+            let message = format!("the response is not JSON (HTTP {})", status.as_u16());
             return Err(AgentError::new(AgentErrorKind::Failed, message).into());
         }
         let body = upstream.read_limited(MAX_ERROR_BYTES, self.answer_timeout).await.map_err(as_failed)?;

@@ -26,11 +26,11 @@ pub(super) fn check_secret<'s>(
     max_bytes: usize,
 ) -> Result<(&'s Secret, HeaderValue), HttpError> {
     let secret = secret.ok_or_else(|| HttpError::invalid(field, "is missing"))?;
-    let fault = || {
-        let fault = format_args!("must be 1 to {max_bytes} printable characters without blanks");
-        HttpError::invalid(field, fault)
+    let invalid = || {
+        let problem = format_args!("must be 1 to {max_bytes} printable characters without blanks");
+        HttpError::invalid(field, problem)
     };
-    Ok((secret, printable_value(secret, max_bytes).ok_or_else(fault)?))
+    Ok((secret, printable_value(secret, max_bytes).ok_or_else(invalid)?))
 }
 
 /// Marks a response whose content type and body come from another server: it is not stored, and a browser must not

@@ -73,7 +73,7 @@ impl HandleSealer {
             expires_at: (now + code.expires_in).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
         };
         let text = Secret::new(serde_json::to_string(&content).map_err(HttpError::internal)?);
-        let sealed = self.sealer.seal(&self.place(), &text).map_err(HttpError::internal)?;
+        let sealed = self.sealer.seal(&self.seal_context(), &text).map_err(HttpError::internal)?;
         let handle = format!("{PREFIX}{sealed}");
         match handle.len() <= MAX_HANDLE_BYTES {
             true => Ok(Secret::new(handle)),
@@ -85,7 +85,7 @@ impl HandleSealer {
     pub(super) fn open(&self, handle: &Secret, now: SystemTime) -> Option<PollCodes> {
         let handle = handle.expose();
         let sealed = handle.strip_prefix(PREFIX).filter(|_| handle.len() <= MAX_HANDLE_BYTES)?;
-        let text = self.sealer.open(&self.place(), sealed).ok()?;
+        let text = self.sealer.open(&self.seal_context(), sealed).ok()?;
         let content: HandleContent<'_> = serde_json::from_str(text.expose()).ok()?;
         let expiry = UNIX_EPOCH.checked_add(Duration::from_secs(content.expires_at))?;
         let code = match self.dialect {
@@ -96,7 +96,8 @@ impl HandleSealer {
         (now < expiry).then_some(codes)
     }
 
-    fn place(&self) -> [&str; 4] {
+    /// Returns the context under which handles are sealed, so that those of another issuer cannot be opened.
+    fn seal_context(&self) -> [&str; 4] {
         ["coding", "device", &self.origin, self.dialect.name()]
     }
 }

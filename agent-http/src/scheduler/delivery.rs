@@ -118,9 +118,10 @@ impl CallbackClient {
 /// Replaces a secret, and a prefix of it (at least four bytes) at the end of a truncated text.
 fn redact(text: &str, secret: &str) -> String {
     let mut text = text.replace(secret, Secret::MASK);
-    let cut = (4..secret.len()).rev().find(|end| secret.get(..*end).is_some_and(|part| text.ends_with(part)));
-    if let Some(cut) = cut {
-        text.truncate(text.len() - cut);
+    let prefix_bytes =
+        (4..secret.len()).rev().find(|end| secret.get(..*end).is_some_and(|part| text.ends_with(part)));
+    if let Some(prefix_bytes) = prefix_bytes {
+        text.truncate(text.len() - prefix_bytes);
         text.push_str(Secret::MASK);
     }
     text
@@ -128,22 +129,22 @@ fn redact(text: &str, secret: &str) -> String {
 
 /// Reads the beginning of a body, and drains the rest within limits so that the connection can be reused.
 async fn read_error_body(mut body: BodyStream) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let mut read = 0;
+    let mut prefix = Vec::new();
+    let mut total_bytes = 0;
     let reading = async {
         while let Some(Ok(chunk)) = body.next().await {
-            read += chunk.len();
+            total_bytes += chunk.len();
             // The JSON of problem details may be longer than the error text that is kept of it.
-            let room = (4 * MAX_REASON_BYTES).saturating_sub(kept.len());
-            kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if read > MAX_DRAINED_BYTES {
+            let remaining = (4 * MAX_REASON_BYTES).saturating_sub(prefix.len());
+            prefix.extend_from_slice(&chunk[..chunk.len().min(remaining)]);
+            if total_bytes > MAX_DRAINED_BYTES {
                 return;
             }
         }
     };
     // The status decides the outcome, so a body that does not end in time is abandoned.
     let _ = time::timeout(BODY_DRAIN_TIMEOUT, reading).await;
-    kept
+    prefix
 }
 
 fn outcome_of_status(

@@ -37,13 +37,13 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
     let RequestContext { state: scheduler, head, body, .. } = context;
     let bytes = body.read_json_bytes(&head.headers).await?;
     // Parsed twice, so that an error in either half is reported with its position.
-    let asked: CreateJobRequest = parse_json(&bytes, scheduler.base.json_depth)?;
+    let request: CreateJobRequest = parse_json(&bytes, scheduler.base.json_depth)?;
     let spec: ScheduleSpec = parse_json(&bytes, scheduler.base.json_depth)?;
-    let job = asked.job(&spec, scheduler.worker.now())?;
-    let (id, made) = (job.id.clone(), ScheduledJob::from_job(&job));
+    let job = request.job(&spec, scheduler.worker.now())?;
+    let (id, scheduled) = (job.id.clone(), ScheduledJob::from_job(&job));
     match scheduler.worker.insert(job).await.map_err(store_error)? {
         InsertOutcome::New => {
-            let mut response = json(StatusCode::CREATED, &made)?;
+            let mut response = json(StatusCode::CREATED, &scheduled)?;
             let location = HeaderValue::try_from(format!("/jobs/{id}")).map_err(HttpError::internal)?;
             response.headers_mut().insert(LOCATION, location);
             Ok(response)
@@ -82,9 +82,9 @@ pub(super) async fn count(context: RequestContext<Scheduler>, (): ()) -> Handler
 
 pub(super) async fn get(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
     let scope = scope(&Query::from_uri(&context.head.uri))?;
-    let found = context.state.worker.jobs().get(&scope, &context.params.get("id")?.into()).await;
-    let found: Option<Job> = found.map_err(store_error)?;
-    json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
+    let job = context.state.worker.jobs().get(&scope, &context.params.get("id")?.into()).await;
+    let job: Option<Job> = job.map_err(store_error)?;
+    json(StatusCode::OK, &JobDetails::from(&job.ok_or_else(HttpError::not_found)?))
 }
 
 /// Cancels all jobs of one tool or assignment of one user, or of one agent. A filter that is less specific is rejected,
@@ -199,10 +199,10 @@ fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError>
     }
 }
 
-fn step_error_response(refusal: StepError) -> HttpError {
-    match refusal {
-        StepError::NeverFires => HttpError::new(Code::InvalidRequest, refusal.to_string()),
-        refusal => HttpError::conflict(refusal.to_string()),
+fn step_error_response(error: StepError) -> HttpError {
+    match error {
+        StepError::NeverFires => HttpError::new(Code::InvalidRequest, error.to_string()),
+        error => HttpError::conflict(error.to_string()),
     }
 }
 

@@ -41,19 +41,19 @@ impl CreateJobRequest {
         let schedule = resolve(spec, now)?;
         let max_attempts = self.max_attempts;
         if max_attempts.is_some_and(|attempts| !(1..=MAX_ATTEMPTS_LIMIT).contains(&attempts)) {
-            let fault = format_args!("must be a whole number from 1 to {MAX_ATTEMPTS_LIMIT}").to_string();
-            return Err(HttpError::invalid("maxAttempts", fault));
+            let detail = format!("must be a whole number from 1 to {MAX_ATTEMPTS_LIMIT}");
+            return Err(HttpError::invalid("maxAttempts", detail));
         }
         let idempotency = self.idempotency(spec)?;
-        let usual = NewJob::new(self.payload, schedule);
-        let new = NewJob {
-            misfire: self.misfire.unwrap_or(usual.misfire),
-            overlap: self.overlap.unwrap_or(usual.overlap),
-            max_attempts: max_attempts.unwrap_or(usual.max_attempts),
+        let defaults = NewJob::new(self.payload, schedule);
+        let new_job = NewJob {
+            misfire: self.misfire.unwrap_or(defaults.misfire),
+            overlap: self.overlap.unwrap_or(defaults.overlap),
+            max_attempts: max_attempts.unwrap_or(defaults.max_attempts),
             idempotency,
-            ..usual
+            ..defaults
         };
-        Ok(Job::new(new, now))
+        Ok(Job::new(new_job, now))
     }
 
     fn check_ids(&self) -> Result<(), HttpError> {
@@ -74,21 +74,21 @@ impl CreateJobRequest {
 
     fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<IdempotencyKey>, HttpError> {
         let Some(key) = self.idempotency_key.clone() else { return Ok(None) };
-        let is_key =
+        let is_valid =
             (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
-        if !is_key {
-            let fault = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
-            return Err(HttpError::invalid("idempotencyKey", fault));
+        if !is_valid {
+            let detail = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
+            return Err(HttpError::invalid("idempotencyKey", detail));
         }
         // The fingerprint covers the parsed values, so whitespace and member order do not matter, and no trace: a repeated
         // request may have another one.
-        let mut meant = json!({
+        let mut fingerprinted = json!({
             "payload": self.payload.without_trace(), "schedule": spec, "maxAttempts": self.max_attempts,
             "misfire": self.misfire, "overlap": self.overlap,
         });
-        meant.sort_all_objects();
+        fingerprinted.sort_all_objects();
         let fingerprint =
-            Sha256::digest(meant.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
+            Sha256::digest(fingerprinted.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Some(IdempotencyKey { key, fingerprint }))
     }
 }

@@ -129,26 +129,24 @@ impl Worker {
         callback: CallbackClient,
         clock: Arc<dyn Clock>,
         limits: WorkerLimits,
-        meters: SchedulerMetrics,
+        metrics: SchedulerMetrics,
     ) -> Self {
         let claimed_jobs = ClaimedJobs::new(
             limits.max_deliveries,
             limits.max_deliveries_per_company,
             limits.max_claimed_ahead,
         );
-        let (stopping, giving_up) = (CancellationToken::new(), CancellationToken::new());
-        let (claiming, inserted) = (RwLock::new(()), Notify::new());
         Self {
             jobs,
             callback,
             clock,
             limits,
             claimed_jobs,
-            metrics: meters,
-            claim_lock: claiming,
-            inserted,
-            stopping,
-            aborting: giving_up,
+            metrics,
+            claim_lock: RwLock::new(()),
+            inserted: Notify::new(),
+            stopping: CancellationToken::new(),
+            aborting: CancellationToken::new(),
         }
     }
 
@@ -157,13 +155,13 @@ impl Worker {
     /// [`Shutdown::end`] is called. Call it once per worker.
     pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
         // Dropping this future aborts the deliveries, which run in tasks of their own.
-        let _end = self.aborting.clone().drop_guard();
+        let _abort_guard = self.aborting.clone().drop_guard();
         // The capacity is one outcome per delivery slot, so a send never waits.
-        let (outcomes, ended) = mpsc::channel(self.limits.max_deliveries.max(1));
-        let supply = async {
+        let (outcome_sender, outcome_receiver) = mpsc::channel(self.limits.max_deliveries.max(1));
+        let claim_and_start = async {
             tokio::join!(
                 self.run_claim_loop(),
-                self.clone().run_start_loop(outcomes),
+                self.clone().run_start_loop(outcome_sender),
                 self.run_retention_loop()
             );
         };
@@ -172,18 +170,18 @@ impl Worker {
             self.stopping.cancel();
         };
         let main = async {
-            tokio::join!(supply, signal);
+            tokio::join!(claim_and_start, signal);
             self.drain(&shutdown).await;
         };
         tokio::select! {
             () = main => {}
-            () = async { tokio::join!(self.run_outcome_loop(ended), self.run_heartbeat_loop()); } => {}
+            () = async { tokio::join!(self.run_outcome_loop(outcome_receiver), self.run_heartbeat_loop()); } => {}
         }
     }
 
     async fn drain(&self, shutdown: &Shutdown) {
-        let left = self.claimed_jobs.release_all();
-        self.release(left).await;
+        let unstarted = self.claimed_jobs.release_all();
+        self.release(unstarted).await;
         let is_idle = tokio::select! {
             biased;
             () = self.claimed_jobs.wait_idle() => true,
@@ -275,18 +273,18 @@ impl Worker {
         id: JobId,
         step: Step,
     ) -> Result<StepOutcome, StoreError> {
-        let _no_claims = self.claim_lock.read().await;
+        let _claim_guard = self.claim_lock.read().await;
         if self.jobs.get(scope, &id).await?.is_none() {
             return Ok(StepOutcome::NotFound);
         }
         // Resuming does not release the claim, which would delay the job.
-        let held = if step == Step::Resume { None } else { self.claimed_jobs.release(&id) };
-        let release = held.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence }));
+        let released = if step == Step::Resume { None } else { self.claimed_jobs.release(&id) };
+        let release = released.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence }));
         let steps = release.chain([(id, step)]).collect();
         match self.jobs.apply_steps(steps, self.now()).await {
             Ok(mut outcomes) => Ok(outcomes.pop().unwrap_or(StepOutcome::NotFound)),
             Err(error) => {
-                self.claimed_jobs.add(held.into_iter().collect());
+                self.claimed_jobs.add(released.into_iter().collect());
                 Err(error)
             }
         }
@@ -302,14 +300,14 @@ impl Worker {
     }
 
     async fn cancel_all_now(&self, filter: &JobFilter) -> Result<u64, StoreError> {
-        let _no_claims = self.claim_lock.read().await;
-        // A claim hides the state of a job whose delivery has not begun. All such jobs are therefore released in the
-        // store, so that the filter sees their own state, and those that it does not mean can be claimed again.
-        let held = self.claimed_jobs.release_matching(&JobFilter { state: None, ..filter.clone() });
-        let ids: Vec<JobId> = held.iter().map(|job| job.id.clone()).collect();
-        let steps = held.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence })).collect();
+        let _claim_guard = self.claim_lock.read().await;
+        // A claimed job has the state `running` in the store, even if its delivery has not begun. All such jobs are
+        // released first, so that the filter sees their own state; those that do not match can be claimed again.
+        let released = self.claimed_jobs.release_matching(&JobFilter { state: None, ..filter.clone() });
+        let ids: Vec<JobId> = released.iter().map(|job| job.id.clone()).collect();
+        let steps = released.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence })).collect();
         if let Err(error) = self.jobs.apply_steps(steps, self.now()).await {
-            self.claimed_jobs.add(held);
+            self.claimed_jobs.add(released);
             return Err(error);
         }
         let mut cancelled = self.jobs.cancel_all(filter, self.now()).await?;

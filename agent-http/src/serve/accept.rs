@@ -54,17 +54,17 @@ pub(super) async fn run<S: HttpService>(
     shutdown: Shutdown,
 ) {
     let (lame_duck, drain) = (limits.lame_duck, limits.drain);
-    let places = limits.connections.max(1);
-    let slots = Arc::new(Semaphore::new(places as usize));
+    let max_connections = limits.connections.max(1);
+    let slots = Arc::new(Semaphore::new(max_connections as usize));
     // A message starts the drain. Closing the channel, also by dropping this future, ends all connections at once.
     let (drain_all, draining) = watch::channel(());
     let connections = ConnectionSpawner::new(service, limits, draining, shutdown.clone(), workers);
 
-    let closing = async {
+    let lame_duck_over = async {
         shutdown.wait_for(ShutdownStage::LameDuck).await;
         let _ = time::timeout(lame_duck, shutdown.wait_for(ShutdownStage::Draining)).await;
     };
-    accept_until(closing, &source, &slots, &connections).await;
+    accept_until(lame_duck_over, &source, &slots, &connections).await;
     drop(source);
 
     shutdown.advance(ShutdownStage::Draining);
@@ -72,19 +72,19 @@ pub(super) async fn run<S: HttpService>(
     let graceful = drain - FINAL_EVENT_TIMEOUT.min(drain / 2);
     tokio::select! {
         biased;
-        _ = slots.acquire_many(places) => return,
+        _ = slots.acquire_many(max_connections) => return,
         () = shutdown.wait_for(ShutdownStage::Ending) => {}
         () = time::sleep(graceful) => {}
     }
-    let running = places as usize - slots.available_permits();
-    tracing::warn!(connections = running, "ending what outlives the drain");
+    let running = max_connections as usize - slots.available_permits();
+    tracing::warn!(connections = running, "ending exchanges that exceeded the drain timeout");
     shutdown.end();
-    if time::timeout(FINAL_EVENT_TIMEOUT, slots.acquire_many(places)).await.is_err() {
-        let cut = places as usize - slots.available_permits();
-        tracing::warn!(connections = cut, "closing connections that exceeded the drain timeout");
+    if time::timeout(FINAL_EVENT_TIMEOUT, slots.acquire_many(max_connections)).await.is_err() {
+        let remaining = max_connections as usize - slots.available_permits();
+        tracing::warn!(connections = remaining, "closing connections that exceeded the drain timeout");
         drop(drain_all);
         // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
-        let _ = time::timeout(ABORT_TIMEOUT, slots.acquire_many(places)).await;
+        let _ = time::timeout(ABORT_TIMEOUT, slots.acquire_many(max_connections)).await;
     }
 }
 
@@ -95,13 +95,14 @@ async fn accept_until<S: HttpService>(
     connections: &ConnectionSpawner<S>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let mut pause = INITIAL_ACCEPT_BACKOFF;
-    let mut warned = None;
+    let mut backoff = INITIAL_ACCEPT_BACKOFF;
+    let mut last_warning = None;
     loop {
-        if slots.available_permits() == 0 && warned.is_none_or(|at: Instant| at.elapsed() >= WARNING_INTERVAL)
+        if slots.available_permits() == 0
+            && last_warning.is_none_or(|at: Instant| at.elapsed() >= WARNING_INTERVAL)
         {
             tracing::warn!("connection limit reached; further clients wait");
-            warned = Some(Instant::now());
+            last_warning = Some(Instant::now());
         }
         let slot = tokio::select! {
             biased;
@@ -115,20 +116,20 @@ async fn accept_until<S: HttpService>(
         };
         match accepted {
             Ok((stream, peer)) => {
-                pause = INITIAL_ACCEPT_BACKOFF;
+                backoff = INITIAL_ACCEPT_BACKOFF;
                 connections.spawn(stream, peer, slot);
             }
             Err(error) if is_connection_error(&error) => {
                 tracing::debug!(%error, "a connection was closed before it was accepted");
             }
             Err(error) => {
-                tracing::error!(%error, pause_ms = pause.as_millis() as u64, "accept failed");
+                tracing::error!(%error, pause_ms = backoff.as_millis() as u64, "accept failed");
                 tokio::select! {
                     biased;
                     () = &mut shutdown => return,
-                    () = time::sleep(pause) => {}
+                    () = time::sleep(backoff) => {}
                 }
-                pause = (pause * 2).min(MAX_ACCEPT_BACKOFF);
+                backoff = (backoff * 2).min(MAX_ACCEPT_BACKOFF);
             }
         }
     }

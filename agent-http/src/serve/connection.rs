@@ -120,11 +120,11 @@ async fn drive<S: HttpService>(
     mut draining: watch::Receiver<()>,
     drain: Arc<DrainState>,
 ) {
-    let news = draining.clone();
+    let drain_signal = draining.clone();
     let mut is_drain_begun = false;
     loop {
         let mut change = pin!(draining.changed());
-        let mut waits = false;
+        let mut is_registered = false;
         let step = poll_fn(|cx| {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Step::Ended(ended));
@@ -135,10 +135,10 @@ async fn drive<S: HttpService>(
             }
             // All connections wait on the same channel; registering again on each poll would contend for its lock. A
             // task keeps the same waker for its lifetime, so one registration is enough.
-            if waits && matches!(news.has_changed(), Ok(false)) {
+            if is_registered && matches!(drain_signal.has_changed(), Ok(false)) {
                 return Poll::Pending;
             }
-            waits = true;
+            is_registered = true;
             change.as_mut().poll(cx).map(Step::Changed)
         });
         match step.await {

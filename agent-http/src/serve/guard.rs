@@ -104,10 +104,10 @@ impl Guard {
 
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.linger.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + LINGER_TIMEOUT)));
-        let mut scrap = [0; 4096];
+        let mut discarded = [0; 4096];
         // The deadline is compared with the clock, because the timer is not polled as long as there is input.
         while Instant::now() < timer.deadline() {
-            let mut buffer = ReadBuf::new(&mut scrap);
+            let mut buffer = ReadBuf::new(&mut discarded);
             match Pin::new(self.stream.inner_mut()).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
                 Poll::Ready(_) => return Poll::Ready(()),
@@ -145,8 +145,8 @@ impl Write for Guard {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut room = [0; MAX_JOINED_WRITE_BYTES];
-        let joined = if self.joins_writes { join_slices(bufs, &mut room) } else { None };
+        let mut buffer = [0; MAX_JOINED_WRITE_BYTES];
+        let joined = if self.joins_writes { join_slices(bufs, &mut buffer) } else { None };
         let stream = Pin::new(&mut self.stream);
         let written = match joined {
             Some(small) => stream.poll_write(cx, small),
@@ -203,7 +203,7 @@ impl WriteStallTimer {
             if timer.deadline() >= deadline {
                 return Poll::Ready(Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "the client does not read the response the response",
+                    "the client does not read the response",
                 )));
             }
             timer.as_mut().reset(deadline);

@@ -37,11 +37,11 @@ pub(super) fn check_target<B>(request: &Request<B>) -> Result<(), HttpError> {
 /// Returns true for a host with an optional numeric port. `Authority` also parses user names and any port.
 fn is_plain(authority: &Authority) -> bool {
     let port = authority.as_str().strip_prefix(authority.host());
-    let has_good_port = port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some());
-    !authority.host().is_empty() && has_good_port
+    let has_valid_port = port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some());
+    !authority.host().is_empty() && has_valid_port
 }
 
-fn same_authority(one: &Authority, other: &Authority) -> bool {
+fn same_authority(left: &Authority, right: &Authority) -> bool {
     let port = |authority: &Authority| authority.port_u16().unwrap_or(80);
-    one.host().eq_ignore_ascii_case(other.host()) && port(one) == port(other)
+    left.host().eq_ignore_ascii_case(right.host()) && port(left) == port(right)
 }

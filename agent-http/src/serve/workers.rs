@@ -80,7 +80,7 @@ impl Workers {
         F: Future<Output = ()> + Send + 'static,
     {
         let stream = stream.into_std()?;
-        let turn = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.runtimes.len();
+        let index = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.runtimes.len();
         // An `async` block would store its captured arguments beside the connection for the connection's lifetime.
         let connection = future::lazy(move |_| {
             // Registered here, so that network events wake this thread.
@@ -92,7 +92,7 @@ impl Workers {
                 }
             }
         });
-        self.0.runtimes[turn].spawn(connection.flatten());
+        self.0.runtimes[index].spawn(connection.flatten());
         Ok(())
     }
 }

@@ -60,18 +60,18 @@ impl Body for StreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Self { run: under_way, buffer, span } = &mut *self;
-        if under_way.as_ref().is_some_and(|run| run.waker.is_asleep(cx.waker())) {
+        let Self { run: active, buffer, span } = &mut *self;
+        if active.as_ref().is_some_and(|run| run.waker.is_asleep(cx.waker())) {
             return Poll::Pending;
         }
         let _entered = span.enter();
-        while let Some(Run { events, encoder, batch, waker }) = under_way {
+        while let Some(Run { events, encoder, batch, waker }) = active {
             if batch.is_full(buffer.len()) {
                 break;
             }
             waker.begin_poll();
-            let mut own = Context::from_waker(waker.waker(cx.waker()));
-            match events.poll_event(&mut own) {
+            let mut relay_cx = Context::from_waker(waker.waker(cx.waker()));
+            match events.poll_event(&mut relay_cx) {
                 Poll::Ready(Some(event)) => {
                     if buffer.capacity() == 0 {
                         buffer.reserve_exact(batch.buffer_capacity());
@@ -88,14 +88,14 @@ impl Body for StreamBody {
                 }
                 Poll::Ready(None) => {
                     encoder.finish(buffer);
-                    *under_way = None;
+                    *active = None;
                 }
                 Poll::Pending => {
                     batch.after_pending();
-                    if events.poll_limits(&mut own).is_ready() {
+                    if events.poll_limits(&mut relay_cx).is_ready() {
                         continue;
                     }
-                    if events.poll_keep_alive(&mut own).is_ready() {
+                    if events.poll_keep_alive(&mut relay_cx).is_ready() {
                         encoder.keep_alive(events.is_queued(), buffer);
                     }
                     let asleep = waker.register(cx.waker());

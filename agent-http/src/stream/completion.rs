@@ -153,8 +153,8 @@ impl ChatCompletion {
             return Err(HttpError::conflict(CANCELLED_MESSAGE));
         }
         let calls = run.tool_calls.iter().map(|call| &call.call);
-        let waiting = calls.filter(|call| run.pending_tool_call_ids.iter().any(|id| **id == *call.id));
-        let tool_calls: Vec<_> = waiting
+        let pending = calls.filter(|call| run.pending_tool_call_ids.iter().any(|id| **id == *call.id));
+        let tool_calls: Vec<_> = pending
             .map(|call| CallObject::new(None, &call.id, &call.function.name, &call.function.arguments))
             .collect();
         let mut content = run.output.clone();
@@ -311,10 +311,8 @@ impl<'a> CallObject<'a> {
 impl CompletionUsage {
     /// Sums up the usage of a run's models; `None` if no model has reported any.
     fn of(usage: &[Usage]) -> Option<Self> {
-        let sum = |field: fn(&Usage) -> Option<u64>| {
-            let known = usage.iter().filter_map(field);
-            known.fold(0, u64::saturating_add)
-        };
+        let sum =
+            |field: fn(&Usage) -> Option<u64>| usage.iter().filter_map(field).fold(0, u64::saturating_add);
         let is_known = usage.iter().any(|usage| usage.input_tokens.or(usage.output_tokens).is_some());
         let prompt_tokens = sum(|usage| usage.input_tokens);
         let completion_tokens = sum(|usage| usage.output_tokens);

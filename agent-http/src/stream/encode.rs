@@ -11,7 +11,7 @@ use super::json::write_json;
 use super::n8n;
 use super::ui_message::UiMessageEncoder;
 
-/// Time without an event between two signs of life to a client.
+/// Time without an event after which a keep-alive is sent to the client.
 pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Encoder of one run's events in one format.
@@ -72,7 +72,7 @@ impl Encoder {
         }
     }
 
-    /// Appends what tells a client that the connection is alive: a comment, or an empty line.
+    /// Appends a keep-alive: a comment, or an empty line.
     pub(super) fn keep_alive(&self, is_queued: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match self {
             Self::Ndjson(_) | Self::N8n => b"\n",

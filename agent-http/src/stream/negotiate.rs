@@ -86,16 +86,16 @@ pub fn negotiate(headers: &HeaderMap, format: Option<&str>) -> Result<Framing, N
     if let Some(format) = format {
         return Framing::from_format(format).ok_or(NegotiationError::UnknownFormat);
     }
-    let mut asked = false;
+    let mut has_accept = false;
     let mut preferences = Preferences::default();
     for header in headers.get_all(ACCEPT) {
-        asked |= !header.as_bytes().trim_ascii().is_empty();
+        has_accept |= !header.as_bytes().trim_ascii().is_empty();
         let ranges = header.to_str().unwrap_or_default();
         for range in MediaTypeList::new(ranges).flatten() {
             preferences.add(&range);
         }
     }
-    if asked { preferences.best().ok_or(NegotiationError::NotAcceptable) } else { Ok(Framing::Ndjson) }
+    if has_accept { preferences.best().ok_or(NegotiationError::NotAcceptable) } else { Ok(Framing::Ndjson) }
 }
 
 /// Formats that `Accept` can select, in the order of preference at equal weight.

@@ -38,7 +38,7 @@ pub(crate) trait RunRecorder: Send {
     /// Decides about a run whose client has left, which is called once.
     fn leave(&mut self) -> Departure;
 
-    /// Returns where a run without a client goes on; `None` if its end is being stored already.
+    /// Returns the spawner of the task in which a run continues without a client; `None` if its end is being stored.
     fn spawner(&self) -> Option<Arc<dyn Spawner>>;
 }
 

@@ -28,9 +28,9 @@ impl Framing {
     }
 }
 
-/// Creates the response with the events of the log of a run of a turn, which are read from [`Framing::first_read`] of `first` on. An error of
-/// the log cuts the stream. While no event comes, the client has signs of life, as those of a queued run until the log of
-/// one that `is_queued` begins.
+/// Creates the response with the events of a run's log from number `first` on; `log` begins at [`Framing::first_read`] of
+/// it. An error of the log cuts the stream. While no event arrives, keep-alives are sent: those of a queued run, if
+/// `is_queued`, until its first event.
 ///
 /// # Errors
 /// For [`Framing::Json`] those of the run and of the log.
@@ -58,7 +58,7 @@ pub(crate) async fn replay_response(
         loop {
             let frame = match timeout_at(silent_until, log.next()).await {
                 Ok(Some(Ok(events))) => replay.encode(&events),
-                // The response has begun, so that the client is told of a log without its end by the end of the response.
+                // The response has begun, so a log without its end can only end the response.
                 Ok(None) => return None,
                 Ok(Some(Err(error))) => return Some((Err(error.into()), (log, replay))),
                 Err(_) => replay.keep_alive(),
@@ -118,17 +118,17 @@ async fn collected_response(
     log: impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static,
     limits: &StreamLimits,
 ) -> HandlerResult {
-    let failure = Arc::new(Mutex::new(None));
-    let noted = failure.clone();
+    let log_error = Arc::new(Mutex::new(None));
+    let error_slot = log_error.clone();
     let events = log.flat_map(move |events| {
         stream::iter(events.unwrap_or_else(|error| {
             // The log ends with its error.
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *error_slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             Vec::new()
         }))
     });
     let collected = collect(Box::pin(events), limits.max_collected_bytes).await;
-    if let Some(error) = failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(error) = log_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(error);
     }
     let body = StreamBody::complete(collected?.to_json());

@@ -52,7 +52,7 @@ impl RunSource {
         self.queued.is_some()
     }
 
-    /// Returns where a queued run leaves its refusal.
+    /// Returns the slot for the error of a queued run that cannot begin.
     pub(super) fn refusal(&self) -> RunRefusal {
         self.queued.as_ref().map(|queued| queued.refusal.clone()).unwrap_or_default()
     }

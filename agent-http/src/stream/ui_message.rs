@@ -323,8 +323,8 @@ impl UiMessageEncoder {
     }
 
     fn end_call(&mut self, id: &Id, out: &mut Vec<u8>) {
-        let Some(place) = self.calls.iter().position(|call| call.id == *id) else { return };
-        let PendingToolCall { id, name, arguments } = self.calls.swap_remove(place);
+        let Some(index) = self.calls.iter().position(|call| call.id == *id) else { return };
+        let PendingToolCall { id, name, arguments } = self.calls.swap_remove(index);
         let failed = |input, error_text| UiMessageChunk::ToolInputError {
             tool_call_id: &id,
             tool_name: &name,
@@ -349,7 +349,7 @@ impl UiMessageEncoder {
 impl<'a> UiMessageChunk<'a> {
     /// Creates the part of a source of the event `agent.sources`.
     fn source_document(source: &'a Value) -> Self {
-        let place = SourcePlace {
+        let position = SourcePlace {
             document_id: source["documentId"].as_str(),
             start: source["start"].as_u64(),
             end: source["end"].as_u64(),
@@ -359,7 +359,7 @@ impl<'a> UiMessageChunk<'a> {
             source_id: source["id"].as_str().unwrap_or_default(),
             media_type: source["mediaType"].as_str().unwrap_or("text/plain"),
             title: source["title"].as_str().unwrap_or_default(),
-            provider_metadata: SourceMetadata { agentd: place },
+            provider_metadata: SourceMetadata { agentd: position },
         }
     }
 }
@@ -378,8 +378,8 @@ impl<'a> Output<'a> {
 impl<'a> DataChunk<'a> {
     /// Creates a chunk; `agent.prompt` becomes `data-agent-prompt`.
     fn new(name: &str, data: &'a Value) -> Self {
-        let dashed = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let kind = "data-".chars().chain(name.chars().map(dashed)).collect();
+        let to_type_character = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let kind = "data-".chars().chain(name.chars().map(to_type_character)).collect();
         Self { kind, data, transient: true }
     }
 }

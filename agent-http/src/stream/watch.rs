@@ -86,11 +86,11 @@ impl TimeoutStream {
 
     /// Fails the run at a timeout.
     fn expire(&mut self, timeout: Poll<StreamTimeout>) -> Poll<()> {
-        let (what, limit) = match ready!(timeout) {
+        let (reason, limit) = match ready!(timeout) {
             StreamTimeout::Idle(limit) => ("the backend sent no event for", limit),
             StreamTimeout::Total(limit) => ("the run exceeded the time limit of", limit),
         };
-        let message = format!("{what} {} seconds", limit.as_secs_f64());
+        let message = format!("{reason} {} seconds", limit.as_secs_f64());
         self.events.fail(AgentError::new(AgentErrorKind::Timeout, message));
         Poll::Ready(())
     }
@@ -165,8 +165,8 @@ impl TimeoutStream {
         self.waiting.is_some()
     }
 
-    /// Polls for the next sign of life to the client of a run that is queued, or that has had only events which the client does
-    /// not see; to be called when the source is pending, after the limits.
+    /// Polls for the next keep-alive to the client of a run that is queued, or that has had only events which the client
+    /// does not see; to be called when the source is pending, after the limits.
     pub(super) fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.waiting {
             Some(waiting) => waiting.poll_keep_alive(cx),
@@ -180,8 +180,8 @@ impl Stream for TimeoutStream {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        if let Poll::Ready(given) = self.poll_event(cx) {
-            return Poll::Ready(given);
+        if let Poll::Ready(event) = self.poll_event(cx) {
+            return Poll::Ready(event);
         }
         ready!(self.poll_limits(cx));
         self.poll_event(cx)

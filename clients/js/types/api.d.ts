@@ -3606,7 +3606,7 @@ export interface components {
         } | {
             /** @constant */
             type: "header";
-            /** @description The module's name. */
+            /** @description The header's name. */
             name: string;
             /** @description The header's value. */
             value?: components["schemas"]["Secret"] | null;

@@ -129,6 +129,6 @@ pub(crate) struct SessionArgs {
 
 /// Parses an origin and normalizes it to the form that browsers send.
 fn origin(text: &str) -> Result<String, String> {
-    let wrong = "must be an origin, such as https://shop.example or http://localhost:5173";
-    normalize_origin(text).ok_or_else(|| wrong.to_owned())
+    let problem = "must be an origin, such as https://shop.example or http://localhost:5173";
+    normalize_origin(text).ok_or_else(|| problem.to_owned())
 }

@@ -83,7 +83,7 @@ pub fn replay(
 fn select_provider(config: &mut AppConfig, recorded: Option<&str>) {
     let (server, anthropic) = (&mut config.server, &mut config.anthropic);
     // Requests are built where the key is not at hand, too.
-    let (of_hosted, of_anthropic) = match recorded {
+    let (hosted_key, anthropic_key) = match recorded {
         Some("local") => (None, None),
         Some("ollama") => {
             server.ollama.preferred = true;
@@ -92,8 +92,8 @@ fn select_provider(config: &mut AppConfig, recorded: Option<&str>) {
         Some("anthropic") => (None, Some(Secret::mask())),
         _ => (Some(Secret::mask()), None),
     };
-    server.hosted.api_key = of_hosted.map(|mask| server.hosted.api_key.take().unwrap_or(mask));
-    anthropic.api_key = of_anthropic.map(|mask| anthropic.api_key.take().unwrap_or(mask));
+    server.hosted.api_key = hosted_key.map(|mask| server.hosted.api_key.take().unwrap_or(mask));
+    anthropic.api_key = anthropic_key.map(|mask| anthropic.api_key.take().unwrap_or(mask));
 }
 
 #[cfg(test)]

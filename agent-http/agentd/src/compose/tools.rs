@@ -45,7 +45,7 @@ pub(super) fn agent_tools(
 ) -> AgentTools {
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
-    let door = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
+    let host_guard = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
     let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone(), stores.records.clone()));
     let limits = McpServerLimits {
         json_depth: server.json_depth,
@@ -56,7 +56,7 @@ pub(super) fn agent_tools(
     let (roles, records) = (stores.roles.clone(), stores.records.clone());
     let authority = McpAuthenticator::new(tokens, legacy);
     let server = McpServer::for_agents(
-        door,
+        host_guard,
         authority,
         roles.clone(),
         records,
@@ -87,11 +87,11 @@ pub(super) fn builtin_tools(
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
     let http = Arc::new(OutboundHttpTools { outbound: outbound.clone() });
     let servers = OutboundToolServers { outbound: outbound.clone(), discoveries: DiscoveryCache::default() };
-    let own = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(TokioClock))
+    let registry = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(TokioClock))
         .with_tool_servers(Arc::new(servers), stores.records.clone());
-    let own = Arc::new(own);
-    let tools = Arc::new(MeteredTools::new(own.clone(), usage.clone()));
-    (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), own)
+    let registry = Arc::new(registry);
+    let tools = Arc::new(MeteredTools::new(registry.clone(), usage.clone()));
+    (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), registry)
 }
 
 /// Returns the tools with calls that wait for approval by the rules of roles.

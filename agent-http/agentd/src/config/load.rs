@@ -133,9 +133,9 @@ fn limit(values: &SettingValues, name: &str) -> Option<NonZeroU32> {
 
 pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, ConfigError> {
     let (values, mut faults) = SettingValues::parse(resolved);
-    let named = |fault: &SettingError| fault.name.starts_with("RUNTIME_SECRET");
-    let exposed = values.host("HOST").is_some_and(|host| !host.is_loopback());
-    if exposed && values.secret("RUNTIME_SECRET").is_none() && !faults.iter().any(named) {
+    let is_secret_fault = |fault: &SettingError| fault.name.starts_with("RUNTIME_SECRET");
+    let is_exposed = values.host("HOST").is_some_and(|host| !host.is_loopback());
+    if is_exposed && values.secret("RUNTIME_SECRET").is_none() && !faults.iter().any(is_secret_fault) {
         faults.push(SettingError {
             name: "RUNTIME_SECRET".to_owned(),
             source: None,
@@ -156,16 +156,17 @@ pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, Conf
 
 pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, ConfigError> {
     let (values, mut faults) = SettingValues::parse(resolved);
-    for (name, what) in [
+    for (name, purpose) in [
         ("PULSE_SECRET", "callers and the receiver know the scheduler by it"),
         ("CALLBACK_URL", "jobs are delivered there"),
     ] {
-        let said = faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
-        if resolved.get(name).is_none() && !said {
+        let is_reported =
+            faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
+        if resolved.get(name).is_none() && !is_reported {
             faults.push(SettingError {
                 name: name.to_owned(),
                 source: None,
-                message: format!("is missing: {what}"),
+                message: format!("is missing: {purpose}"),
             });
         }
     }

@@ -82,8 +82,10 @@ fn parse_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
 fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     let (min, max) = (Duration::from_secs(min), Duration::from_secs(max));
     let duration = humantime::parse_duration(text).ok().filter(|duration| (min..=max).contains(duration));
-    let shown = humantime::format_duration;
-    duration.ok_or_else(|| format!("must be a duration from {} to {}, such as 30m", shown(min), shown(max)))
+    duration.ok_or_else(|| {
+        let [min, max] = [min, max].map(humantime::format_duration);
+        format!("must be a duration from {min} to {max}, such as 30m")
+    })
 }
 
 /// Parses an HTTP base URL. Errors omit the value, since an invalid URL may contain a password.
@@ -130,8 +132,8 @@ fn parse_origins(text: &str) -> Result<Origins, String> {
 fn parse_allow(text: &str) -> Result<AllowList, String> {
     AllowList::parse(text).map_err(|error| {
         // An entry with `@` may contain a password, which must not be logged.
-        let shown = if error.entry.contains('@') { "…" } else { &error.entry };
-        format!("has the entry `{shown}`, which is not a host, host:port or CIDR: {}", error.reason)
+        let entry = if error.entry.contains('@') { "…" } else { &error.entry };
+        format!("has the entry `{entry}`, which is not a host, host:port or CIDR: {}", error.reason)
     })
 }
 

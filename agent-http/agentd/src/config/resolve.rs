@@ -102,7 +102,7 @@ impl ResolvedSettings {
         if let Some(value) = flags.values.get(setting.name) {
             return Some((value.clone(), SettingSource::Flag));
         }
-        let of_env = |name: &str| match env.var(name) {
+        let read_env = |name: &str| match env.var(name) {
             Ok(value) => Ok(value),
             Err(error) => Err(SettingError {
                 name: name.to_owned(),
@@ -110,13 +110,13 @@ impl ResolvedSettings {
                 message: format!("cannot be read: {error}"),
             }),
         };
-        let of_file = |name: &str| Ok(file.get(name).cloned());
-        let found = self
-            .resolve_from_source(setting, &SettingSource::Environment, &of_env)
-            .or_else(|| self.resolve_from_source(setting, &SettingSource::File, &of_file));
+        let read_file = |name: &str| Ok(file.get(name).cloned());
+        let configured = self
+            .resolve_from_source(setting, &SettingSource::Environment, &read_env)
+            .or_else(|| self.resolve_from_source(setting, &SettingSource::File, &read_file));
         let default =
             || setting.default_for(self.service).map(|value| (value.to_owned(), SettingSource::Default));
-        found.or_else(default)
+        configured.or_else(default)
     }
 
     /// Returns the value from one source. A blank value counts as unset, since many tools that pass on environment
@@ -200,8 +200,8 @@ fn read_toml(path: &Path, faults: &mut Vec<SettingError>) -> Result<BTreeMap<Str
 
 /// Returns an error message without the parser's excerpt of the file, which may contain a secret.
 fn toml_problem(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
+    let preceding = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = preceding.matches('\n').count() + 1;
     format!("is not valid TOML at line {line}")
 }
 

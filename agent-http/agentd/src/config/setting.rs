@@ -21,8 +21,8 @@ pub(crate) struct Setting {
 impl Setting {
     /// Returns the default for `service`.
     pub(crate) fn default_for(&self, service: Service) -> Option<&'static str> {
-        let place = self.services.iter().position(|other| *other == service)?;
-        self.default.get(place).or(self.default.first()).copied()
+        let index = self.services.iter().position(|other| *other == service)?;
+        self.default.get(index).or(self.default.first()).copied()
     }
 }
 

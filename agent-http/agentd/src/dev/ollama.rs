@@ -24,27 +24,27 @@ const MODEL_LIST_TIMEOUT: Duration = Duration::from_millis(500);
 pub async fn detect_ollama(config: &mut AppConfig) -> Result<Option<String>, StartError> {
     let outbound = OutboundClient::new(config.server.outbound.clone())?;
     let ollama = &mut config.server.ollama;
-    let usual = || Url::parse(DEFAULT_OLLAMA_URL).expect("a constant address");
-    let base = ollama.base_url.clone().unwrap_or_else(usual);
+    let default = || Url::parse(DEFAULT_OLLAMA_URL).expect("a constant address");
+    let base = ollama.base_url.clone().unwrap_or_else(default);
     ollama.preferred = false;
-    let shown = base.as_str().trim_end_matches('/').to_owned();
+    let address = base.as_str().trim_end_matches('/').to_owned();
     let Ok(models) = list_models(&outbound, &base, UrlTrust::Operator, MODEL_LIST_TIMEOUT).await else {
-        let expected = ollama.base_url.is_some();
-        return Ok(expected.then(|| format!("Ollama is not reachable at {shown} (OLLAMA_BASE_URL).")));
+        let is_configured = ollama.base_url.is_some();
+        return Ok(is_configured.then(|| format!("Ollama is not reachable at {address} (OLLAMA_BASE_URL).")));
     };
     ollama.base_url = Some(base);
     let chosen = ollama.model.clone().or_else(|| choose_chat_model(&models).map(|model| model.name.clone()));
     let Some(chosen) = chosen else {
         return Ok(Some(format!(
-            "The Ollama server at {shown} has no local chat model; run `ollama pull llama3.2`."
+            "The Ollama server at {address} has no local chat model; run `ollama pull llama3.2`."
         )));
     };
     ollama.preferred = true;
     ollama.model = Some(chosen.clone());
-    let mut words = format!("Agents use {chosen} of the Ollama server at {shown}.");
+    let mut message = format!("Agents use {chosen} of the Ollama server at {address}.");
     let latest = format!("{chosen}:latest");
     if !models.iter().any(|model| model.name == chosen || model.name == latest) {
-        words += &format!(" The server does not have that model: run `ollama pull {chosen}`.");
+        message += &format!(" The server does not have that model: run `ollama pull {chosen}`.");
     }
-    Ok(Some(words))
+    Ok(Some(message))
 }

@@ -31,10 +31,10 @@ pub(super) async fn update(
     if previous.trim() == current {
         return Ok(());
     }
-    if let Some(found) = roles.masked_role(&company.into(), &REMOTE_AGENT_ID.into()).await? {
-        let mut role = found.value;
+    if let Some(record) = roles.masked_role(&company.into(), &REMOTE_AGENT_ID.into()).await? {
+        let mut role = record.value;
         if replace(&mut role, previous.trim(), current) {
-            roles.put_role(role, Precondition::Version(found.version)).await?;
+            roles.put_role(role, Precondition::Version(record.version)).await?;
         }
     }
     std::fs::write(file, current)

@@ -43,9 +43,10 @@ pub struct ProcessExtractor {
 impl ProcessExtractor {
     /// Creates an extractor that starts the program of this process.
     pub fn new(config: ExtractionConfig) -> Self {
-        let own = Path::new(OWN_PROGRAM);
-        let program = if own.exists() { Some(own.to_owned()) } else { std::env::current_exe().ok() };
-        Self::with_program(program.unwrap_or_else(|| own.to_owned()), config)
+        let own_program = Path::new(OWN_PROGRAM);
+        let program =
+            if own_program.exists() { Some(own_program.to_owned()) } else { std::env::current_exe().ok() };
+        Self::with_program(program.unwrap_or_else(|| own_program.to_owned()), config)
     }
 
     /// Creates an extractor that starts another program.
@@ -120,10 +121,10 @@ async fn exchange(child: &mut Child, document: &[u8]) -> Result<Extraction, Extr
         std::future::pending::<Infallible>().await
     };
     let errors = async {
-        let (mut kept, mut rest) = (Vec::new(), stderr);
-        let _ = (&mut rest).take(MAX_ERROR_BYTES as u64).read_to_end(&mut kept).await;
-        let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
-        kept
+        let (mut beginning, mut stderr) = (Vec::new(), stderr);
+        let _ = (&mut stderr).take(MAX_ERROR_BYTES as u64).read_to_end(&mut beginning).await;
+        let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+        beginning
     };
     let receive = async {
         let (output, errors) = tokio::try_join!(read_output(stdout), async { Ok(errors.await) })?;
@@ -156,12 +157,12 @@ async fn read_output(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, ExtractE
 /// Returns the error for a process that was ended because of its document, by its status and its error output.
 fn cause_of_end(status: ExitStatus, errors: &[u8]) -> Option<ExtractError> {
     let signal = status.signal()?;
-    let says = |text: &str| errors.windows(text.len()).any(|window| window == text.as_bytes());
+    let contains = |text: &str| errors.windows(text.len()).any(|window| window == text.as_bytes());
     Some(if signal == Signal::XCPU.as_raw() {
         ExtractError::LimitExceeded("the processor time".to_owned())
-    } else if says("memory allocation of") {
+    } else if contains("memory allocation of") {
         ExtractError::LimitExceeded("the memory".to_owned())
-    } else if says("has overflowed its stack") {
+    } else if contains("has overflowed its stack") {
         ExtractError::LimitExceeded("the nesting".to_owned())
     } else if signal == Signal::KILL.as_raw() {
         return None;

@@ -91,11 +91,11 @@ pub(super) fn write(out: &mut impl Write, result: Result<Extraction, ExtractErro
         TextFormat::Markdown => Format::Markdown,
     };
     write_line(out, &Line::Head(Head { version: VERSION, title, format, pages, page_starts, needs_ocr }))?;
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(MAX_PIECE_BYTES));
+    let mut remaining = text.as_str();
+    while !remaining.is_empty() {
+        let (piece, after) = remaining.split_at(remaining.floor_char_boundary(MAX_PIECE_BYTES));
         write_line(out, &Line::Text { text: piece.to_owned() })?;
-        rest = after;
+        remaining = after;
     }
     write_line(out, &Line::End { end: End { text_bytes: text.len() } })?;
     out.flush()

@@ -56,18 +56,18 @@ pub(super) fn write(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> 
 pub(super) fn selection(report: &SelectionReport, styles: &Styles, out: &mut dyn Write) -> io::Result<()> {
     let chosen = report.chosen.map_or("none".to_owned(), |kind| kind.to_string());
     writeln!(out, "{} {chosen}", styled(styles.heading, "Backend:"))?;
-    let mut decided = false;
+    let mut is_decided = false;
     for outcome in &report.rules {
         let name = wire_name(&outcome.rule);
         let field = outcome.field.map(|field| format!(" ({field})")).unwrap_or_default();
         let line = format!("{name:<24} {}{field}", wire_name(&outcome.reason));
-        let (mark, style) = match (outcome.matched, decided) {
+        let (symbol, style) = match (outcome.matched, is_decided) {
             (true, false) => ("*", styles.good),
             (true, true) => ("+", styles.faint),
             (false, _) => ("-", styles.faint),
         };
-        decided |= outcome.matched;
-        writeln!(out, "  {}", styled(style, format_args!("{mark} {line}")))?;
+        is_decided |= outcome.matched;
+        writeln!(out, "  {}", styled(style, format_args!("{symbol} {line}")))?;
     }
     writeln!(out)
 }
@@ -93,12 +93,12 @@ fn parts(title: &str, parts: &[PreviewPart], styles: &Styles, out: &mut dyn Writ
     );
     writeln!(out, "  {}", styled(styles.faint, head))?;
     for (part, id) in parts.iter().zip(ids) {
-        let about = &part.manifest;
-        let stability = wire_name(&about.stability);
+        let manifest = &part.manifest;
+        let stability = wire_name(&manifest.stability);
         let style = if matches!(stability.as_str(), "role" | "agent") { styles.good } else { styles.warning };
         let stability = styled(style, format_args!("{stability:<9}"));
-        let hash = styled(styles.faint, about.sha256.get(..12).unwrap_or(&about.sha256));
-        let (source, tokens, bytes) = (about.source, about.tokens, about.bytes);
+        let hash = styled(styles.faint, manifest.sha256.get(..12).unwrap_or(&manifest.sha256));
+        let (source, tokens, bytes) = (manifest.source, manifest.tokens, manifest.bytes);
         writeln!(out, "  {id:<width$}  {source:<14} {stability} {tokens:>7} {bytes:>8}  {hash}")?;
     }
     writeln!(out)
@@ -143,12 +143,12 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
 /// Escapes control characters except newlines as in JSON, because text from untrusted sources must not
 /// control the terminal.
 fn escape_control(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n';
-    if !text.contains(steers) {
+    let is_escaped = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_escaped) {
         return text.into();
     }
     text.chars()
-        .map(|c| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
+        .map(|c| if is_escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
         .collect::<String>()
         .into()
 }

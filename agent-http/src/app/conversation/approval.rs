@@ -39,16 +39,20 @@ impl App {
         approval: &Approval,
         decision: &Decision,
     ) {
-        let audited = match &decision.verdict {
+        let audit_decision = match &decision.verdict {
             Verdict::Approve { arguments: None } => AuditDecision::Approved,
             Verdict::Approve { arguments: Some(_) } => AuditDecision::Edited,
             Verdict::Deny { .. } => AuditDecision::Denied,
             Verdict::Cancel => AuditDecision::Withdrawn,
         };
-        self.tools.server.audit().record_decision(decided_call(owner, approval), &decision.by, audited);
+        self.tools.server.audit().record_decision(
+            decided_call(owner, approval),
+            &decision.by,
+            audit_decision,
+        );
     }
 
-    /// Writes to the audit log that nobody has decided in time about the open questions of a run.
+    /// Writes the expiry of a run's open approvals to the audit log.
     pub(super) fn record_expiry(&self, owner: &ThreadOwner, run: &Run) {
         for approval in run.approvals.iter().filter(|approval| approval.state == ApprovalState::Open) {
             let call = decided_call(owner, approval);
@@ -94,9 +98,9 @@ fn check_arguments(schema: &Value, arguments: &Map<String, Value>) -> Result<(),
     let validator =
         jsonschema::validator_for(schema).map_err(|error| HttpError::internal(error.to_string()))?;
     let arguments = Value::Object(arguments.clone());
-    let first = validator.iter_errors(&arguments).next();
-    first.map_or(Ok(()), |fault| {
-        let path = format!("arguments{}", fault.instance_path().as_str().replace('/', "."));
+    let first_error = validator.iter_errors(&arguments).next();
+    first_error.map_or(Ok(()), |error| {
+        let path = format!("arguments{}", error.instance_path().as_str().replace('/', "."));
         Err(HttpError::invalid(&path, "does not conform to the schema of the tool"))
     })
 }

@@ -19,10 +19,10 @@ pub(super) struct ContextSlot {
 impl ContextSlot {
     /// Creates an empty slot for the latest user message of a merged request.
     pub(super) fn new(merged: &Merged, links: &[NodeLink]) -> Self {
-        let added = merged.nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
+        let new = merged.nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
         let path = || merged.path.iter().rev().filter_map(|seq| NodeLink::find(links, *seq));
-        let on_path = || path().find(|link| link.role == NodeRole::User).map(|link| &link.id);
-        let node = added.map(|node| &node.id).or_else(on_path);
+        let stored = || path().find(|link| link.role == NodeRole::User).map(|link| &link.id);
+        let node = new.map(|node| &node.id).or_else(stored);
         Self { node: node.cloned(), text: Arc::default() }
     }
 
@@ -56,9 +56,9 @@ pub(super) fn attach_to_client_messages(
     messages: &mut [Message],
 ) {
     contexts.attach_to_messages(messages);
-    let goes_on = matches!(trigger, RunTriggerKind::Resume | RunTriggerKind::Tools);
+    let is_continuation = matches!(trigger, RunTriggerKind::Resume | RunTriggerKind::Tools);
     let latest = messages.iter_mut().rev().find(|message| message.role == Role::User);
-    if let Some(latest) = latest.filter(|_| !goes_on) {
+    if let Some(latest) = latest.filter(|_| !is_continuation) {
         latest.sent_context = None;
     }
 }

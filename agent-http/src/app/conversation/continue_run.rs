@@ -14,8 +14,8 @@ use super::starting_client::StartingClient;
 use crate::error::HttpError;
 use crate::stream;
 
-/// Continues a run in the background, whose calls have all been decided by the routes of approvals. The new run belongs to
-/// `trace`.
+/// Continues, in the background, a run whose calls have all been decided by the routes of approvals. The new run belongs
+/// to `trace`.
 ///
 /// # Errors
 /// Those of a chat in the thread; the run is then continued by the thread's next message.
@@ -29,7 +29,7 @@ pub(in super::super) async fn continue_run(
         return Ok(());
     }
     let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
-    // What a visitor has asked is answered as to a visitor, whoever has decided.
+    // A visitor's run continues with a visitor's permissions, even if a session has decided.
     let caller = if owner.is_visitor() { Caller::Widget } else { Caller::Session };
     let agent_id = owner.is_visitor().then(|| run.agent_id.clone());
     let principal = Principal::new(owner.owner.clone(), owner.company.clone(), caller);
@@ -48,7 +48,7 @@ pub(in super::super) async fn continue_run(
     // The turn refuses an agent that does not exist.
     let role = app.roles.role(&owner.company, &run.agent_id).await?;
     let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
-    let turn_kept = KeptTurn {
+    let kept_turn = KeptTurn {
         store,
         fields,
         trigger: Some(RunTriggerKind::Approval.into()),
@@ -56,7 +56,7 @@ pub(in super::super) async fn continue_run(
         max_wait: None,
         client: StartingClient::default(),
     };
-    let (events, recorder) = turn_kept.start(app, &principal, turn, true).await?;
+    let (events, recorder) = kept_turn.start(app, &principal, turn, true).await?;
     stream::run_detached(events, recorder, &app.stream);
     Ok(())
 }

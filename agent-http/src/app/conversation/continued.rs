@@ -71,10 +71,10 @@ impl ContinuedTurn {
     }
 
     async fn make_call(&self, approval: &Approval) -> DecidedCall {
-        let refused =
+        let error_result =
             |content: String| DecidedCall { id: approval.tool_call_id.clone(), content, is_error: true };
         if approval.state != ApprovalState::Approved {
-            return refused(approval.refusal());
+            return error_result(approval.refusal());
         }
         // The call is made at most once: that it begins is stored before.
         let service = &self.app.conversations;
@@ -86,7 +86,7 @@ impl ContinuedTurn {
         let key = RunKey { owner: self.owner.clone(), id: self.run.id.clone() };
         if let Err(error) = self.store.change_run(ChangeRun { run: key, change, now: service.now() }).await {
             tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not begun");
-            return refused("the call was not made: its begin could not be stored".to_owned());
+            return error_result("the call was not made: its begin could not be stored".to_owned());
         }
         let output = self.call(approval).await;
         DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }

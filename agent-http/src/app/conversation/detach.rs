@@ -67,7 +67,7 @@ impl Drop for StartingRun {
         self.presence = None;
         let app = self.app.clone();
         let task = async move {
-            // A refused run has nobody to tell of it.
+            // The client has left, so the error of a run that cannot begin is dropped.
             if let Ok((events, recorder)) = start.await {
                 stream::run_detached(events, recorder, &app.stream);
             }

@@ -1,4 +1,4 @@
-//! Runs that wait for decisions whose time is over, and those that were decided and not continued.
+//! Runs whose approvals have expired, and decided runs that were not continued.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use jiff::Timestamp;
 use super::super::App;
 use super::continue_run::continue_run;
 
-/// Ends runs whose questions nobody has answered in time, so that their threads are free. Runs until the future is dropped.
+/// Ends runs whose approvals have expired, so that their threads are free. Runs until the future is dropped.
 pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {
     let Some(store) = app.conversations.store().cloned() else { return };
     loop {
         match sweep(app, &*store).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "runs whose questions have expired were ended"),
-            Err(error) => tracing::warn!(%error, "expired questions were not looked for"),
+            Ok(count) => tracing::info!(count, "ended runs with expired approvals"),
+            Err(error) => tracing::warn!(%error, "failed to search for expired approvals"),
         }
         tokio::time::sleep(app.conversations.times.lease / 2).await;
     }
 }
 
-/// Ends the runs whose questions have expired, and returns their number.
+/// Ends the runs whose approvals have expired, and returns their number.
 async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, ConversationError> {
     let (mut ended, mut cursor) = (0, None);
     let now = app.conversations.now();
@@ -44,8 +44,8 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
     }
 }
 
-/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call
-/// has ended its wait for decisions.
+/// Ends a run if all its open approvals have expired; one with an approved call continues. Returns true if this call has
+/// ended its wait for decisions.
 async fn expire(
     app: &Arc<App>,
     store: &dyn Conversations,
@@ -54,7 +54,7 @@ async fn expire(
     now: Timestamp,
 ) -> Result<bool, ConversationError> {
     let is_decided = !run.is_undecided();
-    if is_decided && !is_left(app, run, now) {
+    if is_decided && !is_abandoned(app, run, now) {
         return Ok(false);
     }
     if is_decided || !run.has_expired(now) {
@@ -83,9 +83,9 @@ async fn expire(
     Ok(ended.is_changed)
 }
 
-/// Returns true if a run whose calls were all decided is left by its process, which may have ended between the decision
-/// and the beginning of the next run.
-fn is_left(app: &App, run: &Run, now: Timestamp) -> bool {
+/// Returns true if a run whose calls were all decided was abandoned by its process, which may have ended between the
+/// decision and the beginning of the next run.
+fn is_abandoned(app: &App, run: &Run, now: Timestamp) -> bool {
     let decided = run.approvals.iter().filter_map(|approval| approval.decided_at).max();
     decided.is_some_and(|at| now.duration_since(at).unsigned_abs() >= app.conversations.times.lease)
 }

@@ -27,8 +27,8 @@ pub(in super::super) struct StartedTurn {
     pub(in super::super) recorder: Box<dyn RunRecorder>,
 }
 
-/// Starts the turn of an occurrence in a thread; `None` if the agent's runs are not kept. `begin` is told the id of the
-/// run before the run begins: the first attempt has that of `turn`, and each later one its own.
+/// Starts the turn of an occurrence in a thread; `None` if the agent's runs are not kept. `begin` receives the id of
+/// the run before the run begins: the first attempt has that of `turn`, and each later one its own.
 ///
 /// # Errors
 /// 429 with `Retry-After` while too many runs wait for the thread, 409 with it while the thread waits for decisions, and as
@@ -54,16 +54,16 @@ pub(in super::super) async fn start_job_turn(
     let kept = KeptTurn { trigger: Some(trigger), max_wait, ..kept };
     let run_id = unused_run_id(&kept, principal, &turn.run_id).await?;
     begin(&run_id);
-    let (thread, spare) = threads(delivery);
+    let (thread, overflow) = threads(delivery);
     let begin = async |thread_id: ThreadId| {
         let turn = TurnRequest { thread_id, run_id: run_id.clone(), ..turn.clone() };
         begin_turn(app, &kept, principal, turn).await
     };
-    let begun = match (begin(thread).await, spare) {
-        (Err(BeginError::Store(ConversationError::ThreadFull(_))), Some(spare)) => begin(spare).await,
-        (begun, _) => begun,
+    let started = match (begin(thread).await, overflow) {
+        (Err(BeginError::Store(ConversationError::ThreadFull(_))), Some(overflow)) => begin(overflow).await,
+        (started, _) => started,
     };
-    begun.map(Some).map_err(scheduler_error)
+    started.map(Some).map_err(scheduler_error)
 }
 
 /// Begins the turn, after earlier attempts at the same occurrence have ended: their claims are lost.
@@ -75,9 +75,9 @@ async fn begin_turn(
 ) -> Result<StartedTurn, BeginError> {
     let owner = owner(principal);
     let thread = kept.store.thread(&owner.thread(turn.thread_id.clone())).await?;
-    let live =
+    let unfinished =
         thread.into_iter().flat_map(|thread| thread.queued_run_ids.into_iter().chain(thread.active_run_id));
-    for id in live {
+    for id in unfinished {
         let run = kept.store.run(&owner, &id).await?;
         if run.is_some_and(|run| Some(&run.trigger) == kept.trigger.as_ref()) {
             app.conversations.displace(&*kept.store, &RunKey { owner: owner.clone(), id }).await?;
@@ -91,23 +91,23 @@ fn owner(principal: &Principal) -> ThreadOwner {
     ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone())
 }
 
-/// Returns the thread of the turn, and the one to use if it is full.
+/// Returns the thread of the turn, and the overflow thread to use if it is full.
 fn threads(delivery: &Delivery) -> (ThreadId, Option<ThreadId>) {
     let payload = &delivery.payload;
     if let Some(thread) = &payload.thread_id {
         return (thread.clone(), None);
     }
-    let own = match &payload.assignment_id {
+    let base = match &payload.assignment_id {
         Some(assignment) => format!("assignment:{assignment}"),
         None => format!("job:{}", delivery.job_id),
     };
     let occurrence = delivery.occurrence;
     let thread = match occurrence.saturating_sub(1) / OCCURRENCES_PER_THREAD {
-        0 => own,
-        number => format!("{own}:{}", number + 1),
+        0 => base,
+        number => format!("{base}:{}", number + 1),
     };
-    let spare = format!("{thread}.{occurrence}");
-    (thread.into(), Some(spare.into()))
+    let overflow = format!("{thread}.{occurrence}");
+    (thread.into(), Some(overflow.into()))
 }
 
 /// Returns the id for the run of an attempt, since an earlier attempt's run may be stored.

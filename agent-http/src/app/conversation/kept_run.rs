@@ -36,8 +36,9 @@ use crate::stream::{Departure, RunRecorder};
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
-/// Pauses between attempts to store the end of a run: the first, and the longest.
-const END_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Initial pause between attempts to store the end of a run; it doubles up to [`MAX_END_RETRY_PAUSE`].
+const MIN_END_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const MAX_END_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The run as it was stored; `None` for one that need not be queued.
 type Stored = Result<Option<Run>, ConversationError>;
@@ -63,7 +64,7 @@ pub(super) struct KeptRun {
 }
 
 impl KeptRun {
-    /// Begins a run in the background; [`begun`](Self::begun) has the result.
+    /// Begins a run in the background; [`wait_until_stored`](Self::wait_until_stored) has the result.
     pub(super) fn begin(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
@@ -83,7 +84,7 @@ impl KeptRun {
         kept
     }
 
-    /// Queues a run in the background; [`begun`](Self::begun) has the result.
+    /// Queues a run in the background; [`wait_until_stored`](Self::wait_until_stored) has the result.
     pub(super) fn queue(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
@@ -137,7 +138,7 @@ impl KeptRun {
     /// # Errors
     /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
     /// unavailable.
-    pub(super) async fn begun(&mut self) -> Stored {
+    pub(super) async fn wait_until_stored(&mut self) -> Stored {
         let Some(receiver) = &mut self.stored else { return Err(ConversationError::RunNotFound) };
         let stored = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
         self.stored = None;
@@ -183,7 +184,7 @@ impl KeptRun {
         async move {
             let Some((service, run)) = live else { return std::future::pending().await };
             let unattended = async {
-                client.left().await;
+                client.wait_until_left().await;
                 run.detach_own_client();
                 match UnattendedRun::new(&service.runs, &run, on_disconnect, grace) {
                     Some(mut unattended) => {
@@ -229,12 +230,12 @@ impl KeptRun {
         let (sender, receiver) = oneshot::channel();
         let Some((fold, live)) = self.open.take() else { return receiver };
         let (service, run) = (live.service.clone(), live.run.clone());
-        let cut = match run.stopped() {
+        let cut_end = match run.stop_reason() {
             Some(RunStop::Cancelled(reason)) => RunEndKind::Cancelled(reason),
             _ => RunEndKind::Completed,
         };
         let place = self.place.get();
-        let mut folded = fold.finish(place.and_then(|place| place.parent.clone()), cut);
+        let mut folded = fold.finish(place.and_then(|place| place.parent.clone()), cut_end);
         if is_shutdown(&folded.ending.kind) {
             folded.ending.kind = RunEndKind::Interrupted;
         }
@@ -256,7 +257,7 @@ impl KeptRun {
             now: clock.now,
         };
         let (store, stored) = (self.store.clone(), self.stored.take());
-        let ending = service.clone();
+        let waking_service = service.clone();
         let task = async move {
             let is_stored = match stored {
                 Some(stored) => {
@@ -280,7 +281,7 @@ impl KeptRun {
                 // The client may have left.
                 let _ = sender.send(ended.map(drop));
                 if let Some(thread) = thread {
-                    ending.wake_next(&*store, &run.key().owner, &thread).await;
+                    waking_service.wake_next(&*store, &run.key().owner, &thread).await;
                 }
             }
             drop(live);
@@ -399,7 +400,7 @@ fn is_shutdown(kind: &RunEndKind) -> bool {
 
 /// Stores the end of a run; repeats it while the store is unavailable.
 async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, ConversationError> {
-    let (mut pause, longest) = END_RETRY_PAUSES;
+    let mut pause = MIN_END_RETRY_PAUSE;
     let started = tokio::time::Instant::now();
     let mut end = end;
     loop {
@@ -423,7 +424,7 @@ async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, C
             (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
         }
         tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(longest);
+        pause = (2 * pause).min(MAX_END_RETRY_PAUSE);
     }
 }
 
@@ -576,7 +577,7 @@ mod tests {
         store: &Arc<MemoryConversations>,
     ) -> KeptRun {
         let mut kept = begin_with_grace(service, store, "r", Some(GRACE_MS));
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         let started = kept.run_started();
         kept.record(&started);
         assert!(matches!(kept.leave(), Departure::GoOn));
@@ -615,7 +616,7 @@ mod tests {
         assert_eq!(first.reason, Some(CancelReason::Disconnected));
         // In the middle.
         let mut kept = begin(&service, &store, "r2");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         kept.record(&Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant });
         kept.record(&Event::TextMessageContent { message_id: "m".into(), delta: "Partly".into() });
         drop(kept);
@@ -624,7 +625,7 @@ mod tests {
         assert_eq!((second.state, second.node_ids.len()), (RunState::Cancelled, 2));
         // While its end is being stored.
         let mut kept = begin(&service, &store, "r3");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         kept.record(&finished());
         drop(kept.finish(finished()));
         drop(kept);
@@ -636,9 +637,9 @@ mod tests {
     async fn a_run_that_cannot_begin_has_no_end() {
         let (service, store) = service(&Shutdown::default());
         let mut kept = begin(&service, &store, "r1");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         let mut other = begin(&service, &store, "r2");
-        assert!(matches!(other.begun().await, Err(ConversationError::ThreadBusy { .. })));
+        assert!(matches!(other.wait_until_stored().await, Err(ConversationError::ThreadBusy { .. })));
         drop(other);
         assert!(run(&store, "r2").await.is_none());
         assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Running);
@@ -659,7 +660,7 @@ mod tests {
         let own = service_over(&store, clock.clone(), &shutdown);
         let other = service_over(&store, clock.clone(), &shutdown);
         let mut kept = begin(&own, &store, "r");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         clock.advance(2 * own.times.lease);
         for (service, expected) in
             [(&own, RunState::Running), (&other, RunState::Interrupted), (&own, RunState::Interrupted)]
@@ -675,19 +676,20 @@ mod tests {
     async fn the_end_of_a_run_wakes_the_first_of_the_queue_at_once() {
         let (service, store) = service(&Shutdown::default());
         let mut running = begin(&service, &store, "r1");
-        running.begun().await.expect("it begins");
+        running.wait_until_stored().await.expect("it begins");
         let mut waiting = Vec::new();
         for id in ["r2", "r3", "r4"] {
             let mut kept = queue(&service, &store, id);
-            assert!(kept.begun().await.expect("it is queued").is_some(), "{id}");
+            assert!(kept.wait_until_stored().await.expect("it is queued").is_some(), "{id}");
             waiting.push(kept);
         }
         let live: Vec<_> =
             waiting.iter().map(|kept| kept.queued_begin().expect("it waits").run.clone()).collect();
         // No time passes, so that neither a look at the store nor a signal can have woken it.
         let started = tokio::time::Instant::now();
-        let is_woken =
-            async |run: &LiveRun| tokio::time::timeout(Duration::from_millis(1), run.woken()).await.is_ok();
+        let is_woken = async |run: &LiveRun| {
+            tokio::time::timeout(Duration::from_millis(1), run.wait_for_wake()).await.is_ok()
+        };
         running.record(&finished());
         running.finish(finished()).await;
         assert!(is_woken(&live[0]).await, "the run before it has ended");
@@ -749,7 +751,7 @@ mod tests {
         for is_attached in [true, false] {
             let (service, store) = service(&Shutdown::default());
             let mut kept = begin_with_grace(&service, &store, "r", Some(GRACE_MS));
-            kept.begun().await.expect("it begins");
+            kept.wait_until_stored().await.expect("it begins");
             let (presence, client) = watch::channel(());
             let mut stopped = Box::pin(kept.stopped_at_start(&StartingClient::new(client)));
             advance(100 * GRACE).await;
@@ -761,7 +763,7 @@ mod tests {
             let reader = is_attached.then(|| attach(&service, &store));
             advance(2 * MILLISECOND).await;
             assert_eq!(stopped.as_mut().now_or_never().is_none(), is_attached);
-            let stop = service.runs.get(&key()).expect("it is live").stopped();
+            let stop = service.runs.get(&key()).expect("it is live").stop_reason();
             let cancelled = RunStop::Cancelled(CancelReason::Disconnected);
             assert_eq!(stop, (!is_attached).then_some(cancelled));
             drop((reader, kept));
@@ -787,7 +789,7 @@ mod tests {
         let shutdown = Shutdown::default();
         let (service, store) = service(&shutdown);
         let mut kept = begin(&service, &store, "r1");
-        kept.begun().await.expect("it begins");
+        kept.wait_until_stored().await.expect("it begins");
         shutdown.end();
         drop(kept);
         drained(&service).await;

@@ -10,16 +10,18 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use crate::app::services::ConversationService;
-use crate::app::services::live::{AttachedReader, ReaderPlace};
+use crate::app::services::live::{AttachedReader, ReaderPermit};
 use crate::app::services::tail::{LogCursor, TailRead};
 use crate::shutdown::ShutdownStage;
 
 /// Maximum number of readers of a run in a process.
 pub(crate) const MAX_RUN_READERS: usize = 32;
-/// Time between two looks at the log of another process's run.
+/// Time between two polls of the log of a run in another process.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Time for which a signal tells a run's process of a reader, and time after which it is renewed.
-const WATCH_TIMES: (SignedDuration, Duration) = (SignedDuration::from_secs(10), Duration::from_secs(5));
+/// Time for which a signal marks a run of another process as watched.
+const WATCH_SIGNAL_TTL: SignedDuration = SignedDuration::from_secs(10);
+/// Time after which the signal is renewed.
+const WATCH_SIGNAL_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of times that a part of a log is read that does not continue what was read before.
 const MAX_GAP_READS: u32 = 3;
 
@@ -30,12 +32,12 @@ pub(crate) struct LogReader {
     key: RunKey,
     cursor: LogCursor,
     /// Waits for further events of a live run.
-    waits: bool,
+    follows: bool,
     live: Option<AttachedReader>,
     /// Time of the last signal to the run's process.
-    signalled: Option<Instant>,
+    last_signal: Option<Instant>,
     gap_reads: u32,
-    _place: ReaderPlace,
+    _permit: ReaderPermit,
 }
 
 impl LogReader {
@@ -45,20 +47,20 @@ impl LogReader {
         store: &Arc<dyn Conversations>,
         key: RunKey,
         from: u64,
-        waits: bool,
+        follows: bool,
     ) -> Option<Self> {
-        let place = service.runs.count_reader(&key, MAX_RUN_READERS)?;
+        let permit = service.runs.acquire_reader(&key, MAX_RUN_READERS)?;
         let live = service.runs.get(&key).map(|run| run.attach());
         Some(Self {
             service: service.clone(),
             store: store.clone(),
             key,
             cursor: LogCursor::at(from),
-            waits,
+            follows,
             live,
-            signalled: None,
+            last_signal: None,
             gap_reads: 0,
-            _place: place,
+            _permit: permit,
         })
     }
 
@@ -71,7 +73,7 @@ impl LogReader {
         let ending = self.service.shutdown.wait_for(ShutdownStage::Ending);
         tokio::select! {
             biased;
-            found = self.next_events() => found,
+            events = self.next_events() => events,
             () = ending => Ok(None),
         }
     }
@@ -80,16 +82,16 @@ impl LogReader {
         loop {
             if let Some(live) = &self.live {
                 let run = live.run();
-                let mut grown = std::pin::pin!(run.grown());
+                let mut growth = std::pin::pin!(run.wait_for_growth());
                 // From here on no wake-up is missed.
-                grown.as_mut().enable();
-                let read = run.tail().read(&mut self.cursor);
-                match read {
+                growth.as_mut().enable();
+                let result = run.tail().read(&mut self.cursor);
+                match result {
                     TailRead::Events(events) => return Ok(Some(events)),
                     TailRead::Over => return Ok(None),
-                    TailRead::Pending if !self.waits => return Ok(None),
+                    TailRead::Pending if !self.follows => return Ok(None),
                     TailRead::Pending => {
-                        grown.await;
+                        growth.await;
                         continue;
                     }
                     TailRead::Stored => {}
@@ -103,10 +105,10 @@ impl LogReader {
             if !events.is_empty() {
                 return Ok(Some(events));
             }
-            if is_over || !self.waits {
+            if is_over || !self.follows {
                 return Ok(None);
             }
-            self.wait_elsewhere().await?;
+            self.wait_for_remote_run().await?;
         }
     }
 
@@ -122,20 +124,20 @@ impl LogReader {
                     false => Ok(events),
                 };
             }
-            let known = usize::try_from(self.cursor.next - chunk.first).unwrap_or(usize::MAX);
+            let already_read = usize::try_from(self.cursor.next - chunk.first).unwrap_or(usize::MAX);
             let unpacked = chunk.events().map_err(|_| damaged(&page.run))?;
-            events.extend(unpacked.into_iter().skip(known));
+            events.extend(unpacked.into_iter().skip(already_read));
             self.cursor.next = chunk.last + 1;
         }
         Ok(events)
     }
 
-    /// Waits before the next look at the log of another process's run, which it tells of this reader.
-    async fn wait_elsewhere(&mut self) -> Result<(), ConversationError> {
-        if self.signalled.is_none_or(|signalled| signalled.elapsed() >= WATCH_TIMES.1) {
-            let until = self.service.now().saturating_add(WATCH_TIMES.0).unwrap_or_default();
+    /// Waits before the next poll of the log of a run in another process, and signals this reader to that process.
+    async fn wait_for_remote_run(&mut self) -> Result<(), ConversationError> {
+        if self.last_signal.is_none_or(|signal| signal.elapsed() >= WATCH_SIGNAL_INTERVAL) {
+            let until = self.service.now().saturating_add(WATCH_SIGNAL_TTL).unwrap_or_default();
             self.store.signal(&self.key, RunSignal::Watch, until).await?;
-            self.signalled = Some(Instant::now());
+            self.last_signal = Some(Instant::now());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
         Ok(())

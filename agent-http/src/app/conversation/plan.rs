@@ -44,11 +44,11 @@ impl RunCourse {
 
 /// Returns the context of a run: the request's, or else that of the run that it continues.
 pub(super) fn run_context(turn: &TurnRequest, continues: Option<&Run>) -> RunContext {
-    let before = continues.map(|run| run.context.clone()).unwrap_or_default();
+    let continued = continues.map(|run| run.context.clone()).unwrap_or_default();
     RunContext {
-        todo_list_id: turn.todo_list_id.clone().or(before.todo_list_id),
-        timezone: turn.timezone.clone().or(before.timezone),
-        response_format: turn.response_format.clone().or(before.response_format),
+        todo_list_id: turn.todo_list_id.clone().or(continued.todo_list_id),
+        timezone: turn.timezone.clone().or(continued.timezone),
+        response_format: turn.response_format.clone().or(continued.response_format),
     }
 }
 
@@ -95,7 +95,7 @@ impl RunPlan {
         let mut kept = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
         let observer = kept.observer().clone();
         let stopped = kept.stopped_at_start(&kept_turn.client);
-        let begun = async { kept.begun().await.map(drop) };
+        let begun = async { kept.wait_until_stored().await.map(drop) };
         let started = tokio::select! {
             biased;
             () = stopped => None,

@@ -49,7 +49,7 @@ impl KeptTurn {
             Some(merged) => merged,
             None => self.place(turn, links, thread, open_run.as_ref(), &key)?,
         };
-        check_room(links, &merged)?;
+        check_capacity(links, &merged)?;
         let version = thread.map_or(0, |thread| thread.version);
         let sent_context = ContextSlot::new(&merged, links);
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
@@ -59,8 +59,8 @@ impl KeptTurn {
         let messages = if is_waiting { messages } else { repair(messages) };
         // A run that waits gets the results of its calls before the model is asked.
         if !is_waiting && !expects_answer(&messages) {
-            let fault = HttpError::invalid("messages", "must end with a user message or a tool result");
-            return Err(BeginError::Request(fault));
+            let error = HttpError::invalid("messages", "must end with a user message or a tool result");
+            return Err(BeginError::Request(error));
         }
         let trigger = self.trigger(principal, turn, merged.trigger);
         let course = RunCourse::of(&self.fields);
@@ -187,7 +187,7 @@ impl KeptTurn {
     /// to the cache.
     ///
     /// # Errors
-    /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is asked in vain.
+    /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is called for it.
     pub(super) async fn load(
         &self,
         app: &App,
@@ -202,12 +202,12 @@ impl KeptTurn {
             // One that brings decisions goes on before the queue.
             let is_waiting = thread.status == ThreadStatus::Waiting;
             let order = if is_waiting { order.continuing() } else { order };
-            let Some(before) = order.blocking_run(thread, run).cloned() else { return Ok(loaded) };
+            let Some(blocking_id) = order.blocking_run(thread, run).cloned() else { return Ok(loaded) };
             threads.keep(key, loaded);
-            let blocking = RunKey { owner: key.thread_owner(), id: before.clone() };
+            let blocking = RunKey { owner: key.thread_owner(), id: blocking_id.clone() };
             match app.conversations.interrupt_abandoned(&*self.store, &blocking).await? {
                 Some(run) if !run.state.is_final() => {
-                    return Err(ConversationError::ThreadBusy { active_run: before }.into());
+                    return Err(ConversationError::ThreadBusy { active_run: blocking_id }.into());
                 }
                 _ => {}
             }
@@ -226,8 +226,8 @@ fn restore_client_ids(path: &mut [NodeContent], links: &[NodeLink]) {
     }
 }
 
-/// Returns an error if the thread has no room for the new nodes, so that no backend is asked in vain.
-fn check_room(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
+/// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.
+fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
     let parent = match &first.parent_id {

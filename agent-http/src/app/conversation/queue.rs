@@ -1,8 +1,8 @@
 //! Runs that wait for their thread: their places in its queue, and their beginning when it is their turn.
 //!
 //! A queued run is a row with a place in the thread's list. Each waits in the process that has its client, which the end of
-//! the run before wakes: in the same process at once, in another one by a signal. A look every [`POLL_INTERVAL`] finds what
-//! no signal tells, such as the interruption of a run whose process has ended.
+//! the run before wakes: in the same process at once, in another one by a signal. A poll every [`POLL_INTERVAL`] finds
+//! changes without a signal, such as the interruption of a run whose process has ended.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,41 +28,43 @@ use crate::error::HttpError;
 use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::RunSource;
 
-/// Time between two looks of a queued run at its thread.
+/// Time between two polls of its thread by a queued run.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of attempts to begin a queued run in a thread that is changed meanwhile.
 const MAX_CONFLICTS: usize = 100;
 
-/// State of a thread for a queued run.
-enum Turn {
-    /// It is the run's turn.
-    Now,
-    /// Others are before it.
-    Later,
-    /// The run is not queued any more: as returned.
-    Over(RunStop),
+/// Position of a run in the queue of its thread.
+enum QueuePosition {
+    /// It is the next run to begin.
+    Next,
+    /// Another run is before it.
+    Behind,
+    /// It is not queued any more, for this reason.
+    Removed(RunStop),
 }
 
 impl QueuedBegin {
-    /// Looks whether it is the run's turn. Interrupts the run before it if its process has ended.
-    async fn look(&self, key: &ThreadKey) -> Result<Turn, ConversationError> {
+    /// Returns the run's position in the queue. Interrupts the run before it if its process has ended.
+    async fn position(&self, key: &ThreadKey) -> Result<QueuePosition, ConversationError> {
         let id = &self.run.key().id;
-        // Each look removes one run at most from before this one.
+        // Each iteration interrupts at most one run before this one.
         for _ in 0..=MAX_QUEUED_RUNS {
             let Some(thread) = self.store.thread(key).await? else {
-                return Ok(Turn::Over(RunStop::Cancelled(CancelReason::Deleted)));
+                return Ok(QueuePosition::Removed(RunStop::Cancelled(CancelReason::Deleted)));
             };
             if !thread.queued_run_ids.contains(id) {
-                return Ok(Turn::Over(RunStop::Lost));
+                return Ok(QueuePosition::Removed(RunStop::Lost));
             }
-            let Some(before) = BeginOrder::FromQueue.blocking_run(&thread, id) else { return Ok(Turn::Now) };
-            let before = RunKey { owner: self.run.key().owner.clone(), id: before.clone() };
-            let run = self.service.interrupt_abandoned(&*self.store, &before).await?;
+            let Some(blocking_id) = BeginOrder::FromQueue.blocking_run(&thread, id) else {
+                return Ok(QueuePosition::Next);
+            };
+            let blocking = RunKey { owner: self.run.key().owner.clone(), id: blocking_id.clone() };
+            let run = self.service.interrupt_abandoned(&*self.store, &blocking).await?;
             if run.is_some_and(|run| !run.state.is_final()) {
-                return Ok(Turn::Later);
+                return Ok(QueuePosition::Behind);
             }
         }
-        Ok(Turn::Later)
+        Ok(QueuePosition::Behind)
     }
 }
 
@@ -94,7 +96,9 @@ impl KeptTurn {
             now,
         };
         let mut kept = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);
-        let (Some(run), Some(queued)) = (kept.begun().await?, kept.queued_begin()) else { return Ok(None) };
+        let (Some(run), Some(queued)) = (kept.wait_until_stored().await?, kept.queued_begin()) else {
+            return Ok(None);
+        };
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
         let wait = WaitingTurn {
             kept: self.clone(),
@@ -165,10 +169,10 @@ impl WaitingTurn {
         let key = thread_key(&self.principal, &self.turn);
         let mut conflicts = 0;
         loop {
-            let mut woken = pin!(self.queued.run.woken());
-            woken.as_mut().enable();
-            match self.queued.look(&key).await {
-                Ok(Turn::Now) => match self.try_begin().await {
+            let mut wake = pin!(self.queued.run.wait_for_wake());
+            wake.as_mut().enable();
+            match self.queued.position(&key).await {
+                Ok(QueuePosition::Next) => match self.try_begin().await {
                     Err(BeginError::Store(ConversationError::ThreadBusy { .. })) => {}
                     Err(BeginError::Store(ConversationError::VersionConflict { .. }))
                         if conflicts < MAX_CONFLICTS =>
@@ -176,20 +180,22 @@ impl WaitingTurn {
                         conflicts += 1;
                         continue;
                     }
-                    // The next look tells the reason.
+                    // The next poll returns the reason.
                     Err(BeginError::Store(
                         ConversationError::RunEnded { .. } | ConversationError::RunNotFound,
                     )) => continue,
                     begun => return Ok(begun?),
                 },
-                Ok(Turn::Later) => {}
-                Ok(Turn::Over(stop)) => {
+                Ok(QueuePosition::Behind) => {}
+                Ok(QueuePosition::Removed(stop)) => {
                     self.queued.run.stop(stop);
                     return std::future::pending().await;
                 }
-                Err(error) => tracing::warn!(run_id = %self.turn.run_id, %error, "a queued run waits on"),
+                Err(error) => {
+                    tracing::warn!(run_id = %self.turn.run_id, %error, "the queue of a thread could not be read; its run keeps waiting")
+                }
             }
-            let _ = tokio::time::timeout(POLL_INTERVAL, woken).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, wake).await;
         }
     }
 

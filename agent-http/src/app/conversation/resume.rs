@@ -26,8 +26,8 @@ impl KeptTurn {
         let mut run = run.clone();
         let mut decisions = Vec::new();
         for entry in &self.fields.resume {
-            let found = run.approvals.iter_mut().find(|approval| approval.id == entry.interrupt_id);
-            let Some(approval) = found else {
+            let approval = run.approvals.iter_mut().find(|approval| approval.id == entry.interrupt_id);
+            let Some(approval) = approval else {
                 tracing::warn!(run_id = %run.id, "a decision about an unknown interrupt is ignored");
                 continue;
             };
@@ -62,11 +62,11 @@ pub(super) fn new_messages(run: &Run, messages: &[Message]) -> Vec<Message> {
     };
     let mut results: Vec<Message> = Vec::new();
     for result in messages.iter().filter(is_result) {
-        if results.iter().all(|found| found.tool_call_id != result.tool_call_id) {
+        if results.iter().all(|known| known.tool_call_id != result.tool_call_id) {
             results.push(result.clone());
         }
     }
-    let said = messages.iter().rev().take_while(|message| message.role == Role::User).count();
-    results.extend_from_slice(&messages[messages.len() - said..]);
+    let user_count = messages.iter().rev().take_while(|message| message.role == Role::User).count();
+    results.extend_from_slice(&messages[messages.len() - user_count..]);
     results
 }

@@ -37,10 +37,10 @@ async fn sweep(app: &App, store: &dyn Conversations) -> Result<usize, Conversati
     let (mut deleted, mut cursor) = (0, None);
     let now = app.conversations.now();
     let shortest = SignedDuration::try_from(app.conversations.times.thread_retention.shortest());
-    let latest = earlier(now, shortest.unwrap_or(SignedDuration::MAX));
+    let cutoff = sub_saturating(now, shortest.unwrap_or(SignedDuration::MAX));
     loop {
         let page = store.scan_threads(cursor.as_deref()).await?;
-        let inactive = page.threads.into_iter().filter(|thread| thread.last_activity_at < latest);
+        let inactive = page.threads.into_iter().filter(|thread| thread.last_activity_at < cutoff);
         // Threads of the same owner and agent are deleted together.
         let groups: HashSet<(ThreadOwner, AgentId)> =
             inactive.map(|ActiveThread { owner, agent_id, .. }| (owner, agent_id)).collect();
@@ -65,8 +65,8 @@ async fn sweep_owner(
     // The threads of a deleted agent have the server's retention.
     let role = app.roles.role(&owner.company, &agent).await?;
     let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
-    let Some(time) = app.conversations.retention(owner, &settings) else { return Ok(0) };
-    let filter = DeleteFilter { agent: Some(agent), before: Some(earlier(now, time)) };
+    let Some(retention) = app.conversations.retention(owner, &settings) else { return Ok(0) };
+    let filter = DeleteFilter { agent: Some(agent), before: Some(sub_saturating(now, retention)) };
     let mut count = 0;
     loop {
         let batch = store.delete_many(owner, &filter).await;
@@ -84,6 +84,6 @@ async fn sweep_owner(
     }
 }
 
-fn earlier(now: Timestamp, time: SignedDuration) -> Timestamp {
-    now.saturating_sub(time).unwrap_or(Timestamp::MIN)
+fn sub_saturating(now: Timestamp, duration: SignedDuration) -> Timestamp {
+    now.saturating_sub(duration).unwrap_or(Timestamp::MIN)
 }

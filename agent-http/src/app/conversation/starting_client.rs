@@ -13,7 +13,7 @@ impl StartingClient {
     }
 
     /// Waits until the client has left.
-    pub(super) async fn left(&self) {
+    pub(super) async fn wait_until_left(&self) {
         let Some(mut presence) = self.0.clone() else { return std::future::pending().await };
         while presence.changed().await.is_ok() {}
     }

@@ -1,4 +1,4 @@
-//! Cancelling of runs, in whichever process they are.
+//! Cancellation of runs, in this process or another.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use agent_platform::conversation::{
 };
 
 use crate::app::services::live::RunStop;
-use crate::app::services::{ConversationService, later};
+use crate::app::services::{ConversationService, add_saturating};
 
-/// Time for which a request to cancel a run waits for the run's process.
-const CANCEL_TIME: Duration = Duration::from_secs(60);
-/// Time for which the next run of a queue is told that it is its turn.
-const START_TIME: Duration = Duration::from_secs(10);
-/// Maximum time for which a request waits until a cancelled run is over.
-const END_WAIT: Duration = Duration::from_secs(10);
-/// Time between two looks at a run that ends.
-const END_POLL: Duration = Duration::from_millis(50);
+/// Time for which the signal to cancel a run is kept for the run's process.
+const CANCEL_SIGNAL_TTL: Duration = Duration::from_secs(60);
+/// Time for which the signal to begin is kept for the process of a queued run.
+const START_SIGNAL_TTL: Duration = Duration::from_secs(10);
+/// Maximum time for which a request waits for the end of a cancelled run.
+const DISPLACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two polls of a run that ends.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Maximum time for which the run of a thread goes on while the thread's cancelled queue ends.
-const QUEUE_WAIT: Duration = Duration::from_secs(1);
+/// Maximum time to wait for the end of a thread's cancelled queue before its run is cancelled.
+const QUEUE_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum time for which a deletion waits until the thread's run is over.
-const DELETION_WAIT: Duration = Duration::from_secs(2);
+/// Maximum time for which a deletion waits for the end of the thread's runs.
+const DELETION_END_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ConversationService {
-    /// Cancels a run. Returns it as it is then, since it ends soon after; `None` if there is none. A run that is over
-    /// stays as it is, and one whose process has ended is interrupted.
+    /// Cancels a run, and returns its state at that time, which may be before its end; `None` if it does not exist. A run
+    /// that has ended is not changed, and one whose process has ended is interrupted.
     pub(in super::super) async fn cancel(
         &self,
         store: &dyn Conversations,
@@ -47,7 +47,7 @@ impl ConversationService {
         match self.runs.get(key) {
             Some(live) => live.stop(RunStop::Cancelled(reason)),
             None => {
-                let until = later(self.now(), CANCEL_TIME);
+                let until = add_saturating(self.now(), CANCEL_SIGNAL_TTL);
                 store.signal(key, RunSignal::Cancel(reason), until).await?;
             }
         }
@@ -66,20 +66,22 @@ impl ConversationService {
         for id in &thread.queued_run_ids {
             self.cancel(store, &key(id), reason).await?;
         }
-        let queue_over = async {
+        let queue_ended = async {
             for id in &thread.queued_run_ids {
-                until_over(store, &key(id)).await?;
+                wait_until_ended(store, &key(id)).await?;
             }
             Ok(())
         };
-        tokio::time::timeout(QUEUE_WAIT, queue_over).await.unwrap_or(Ok::<_, ConversationError>(()))?;
+        tokio::time::timeout(QUEUE_END_TIMEOUT, queue_ended)
+            .await
+            .unwrap_or(Ok::<_, ConversationError>(()))?;
         if let Some(id) = &thread.active_run_id {
             self.cancel(store, &key(id), reason).await?;
         }
         Ok(())
     }
 
-    /// Tells the first of a thread's queued runs, in whichever process it is, that it may be its turn.
+    /// Wakes the first of a thread's queued runs, in this process or by a signal to another.
     pub(super) async fn wake_next(&self, store: &dyn Conversations, owner: &ThreadOwner, thread: &Thread) {
         let Some(id) = thread.queued_run_ids.first().filter(|_| thread.active_run_id.is_none()) else {
             return;
@@ -88,9 +90,11 @@ impl ConversationService {
         if let Some(run) = self.runs.get(&key) {
             return run.wake_queued();
         }
-        // Without the signal, the run finds it by itself, later.
-        if let Err(error) = store.signal(&key, RunSignal::Start, later(self.now(), START_TIME)).await {
-            tracing::warn!(run_id = %key.id, %error, "the process of the next run was not told");
+        // Without the signal, the run finds its turn by its next poll.
+        if let Err(error) =
+            store.signal(&key, RunSignal::Start, add_saturating(self.now(), START_SIGNAL_TTL)).await
+        {
+            tracing::warn!(run_id = %key.id, %error, "failed to signal the process of the next queued run; it polls for its turn");
         }
     }
 
@@ -123,7 +127,9 @@ impl ConversationService {
     ) -> Result<(), ConversationError> {
         self.cancel(store, key, CancelReason::Displaced).await?;
         let busy = || ConversationError::ThreadBusy { active_run: key.id.clone() };
-        tokio::time::timeout(END_WAIT, until_over(store, key)).await.unwrap_or_else(|_| Err(busy()))
+        tokio::time::timeout(DISPLACE_TIMEOUT, wait_until_ended(store, key))
+            .await
+            .unwrap_or_else(|_| Err(busy()))
     }
 
     /// Cancels the runs of a thread that is to be deleted, and waits for a short time until they are over: their clients in
@@ -136,14 +142,14 @@ impl ConversationService {
         let Some(thread) = store.thread(key).await? else { return Ok(()) };
         let owner = key.thread_owner();
         self.cancel_thread(store, &owner, &thread, CancelReason::Deleted).await?;
-        let all_over = async {
+        let all_ended = async {
             for id in thread.active_run_id.into_iter().chain(thread.queued_run_ids) {
-                until_over(store, &RunKey { owner: owner.clone(), id }).await?;
+                wait_until_ended(store, &RunKey { owner: owner.clone(), id }).await?;
             }
             Ok(())
         };
-        // The thread is deleted all the same.
-        tokio::time::timeout(DELETION_WAIT, all_over).await.unwrap_or(Ok(()))
+        // The thread is deleted even after a timeout.
+        tokio::time::timeout(DELETION_END_TIMEOUT, all_ended).await.unwrap_or(Ok(()))
     }
 
     /// Stops runs of this process whose threads were deleted. Other processes learn of it when they store events.
@@ -154,15 +160,15 @@ impl ConversationService {
     }
 
     /// Returns the number of clients that are attached to a run in this process.
-    pub(in super::super) fn attached(&self, key: &RunKey) -> u32 {
-        self.runs.get(key).map_or(0, |run| run.attached())
+    pub(in super::super) fn attached_clients(&self, key: &RunKey) -> u32 {
+        self.runs.get(key).map_or(0, |run| run.attached_clients())
     }
 }
 
 /// Waits until a run is over or deleted.
-async fn until_over(store: &dyn Conversations, key: &RunKey) -> Result<(), ConversationError> {
+async fn wait_until_ended(store: &dyn Conversations, key: &RunKey) -> Result<(), ConversationError> {
     while store.run(&key.owner, &key.id).await?.is_some_and(|run| !run.state.is_final()) {
-        tokio::time::sleep(END_POLL).await;
+        tokio::time::sleep(END_POLL_INTERVAL).await;
     }
     Ok(())
 }

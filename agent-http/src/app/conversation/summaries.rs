@@ -23,8 +23,8 @@ pub(in super::super) async fn sweep_summaries(app: &App) {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         match app.compaction.summaries().sweep(&*app.pulse.inventory).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "summaries that nothing needs were deleted"),
-            Err(error) => tracing::warn!(%error, "summaries that nothing needs were not deleted"),
+            Ok(count) => tracing::info!(count, "deleted unused summaries"),
+            Err(error) => tracing::warn!(%error, "failed to delete unused summaries"),
         }
     }
 }

@@ -107,7 +107,7 @@ impl KeptTurn {
         request: ThreadRequest,
     ) -> Result<Option<Self>, HttpError> {
         let ThreadRequest { mut fields, missing_message } = request;
-        if fields.is_background && app.conversations.runs.count_detached(&principal.company_id).is_none() {
+        if fields.is_background && app.conversations.runs.acquire_detached(&principal.company_id).is_none() {
             let detail = "too many runs of the company go on without a client";
             return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
         }

@@ -1,5 +1,5 @@
-//! Upkeep of conversations: the lease of this process, the logs of its runs, signals of other processes, and the runs and
-//! logs that nobody else looks after.
+//! Upkeep of conversations: the lease of this process, the logs of its runs, signals of other processes, and the runs
+//! and logs of ended processes.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use agent_platform::conversation::{
 use crate::app::services::ConversationService;
 use crate::app::services::live::RunStop;
 
-/// Time between two looks at what is to be stored.
+/// Time between two passes over the events that wait to be stored.
 const FLUSH_TICK: Duration = Duration::from_millis(100);
-/// Number of ticks between two looks for signals.
+/// Number of ticks between two queries for signals.
 const TICKS_PER_SIGNAL: u32 = 2;
 /// Maximum size of the chunks of a commit, in bytes, unless a single one is larger.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
@@ -49,13 +49,13 @@ impl ConversationService {
         let mut tick = 0_u32;
         while live.wait_for(|count| *count > 0).await.is_ok() {
             tick = tick.wrapping_add(1);
-            let done = async {
+            let pass = async {
                 if tick.is_multiple_of(TICKS_PER_SIGNAL) {
                     self.take_signals(store).await?;
                 }
                 self.flush_logs(store).await
             };
-            if let Err(error) = done.await {
+            if let Err(error) = pass.await {
                 tracing::warn!(%error, "the logs of runs were not stored");
                 self.runs.all().iter().for_each(|run| run.store_failed());
                 tokio::time::sleep(RETRY_PAUSE).await;
@@ -94,16 +94,16 @@ impl ConversationService {
         chunks: Vec<RunChunk>,
     ) -> Result<(), ConversationError> {
         let runs: Vec<_> = chunks.iter().map(|chunk| chunk.run.clone()).collect();
-        let lost = store.append_events(&self.process, chunks).await?;
+        let rejected = store.append_events(&self.process, chunks).await?;
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
-            match lost.contains(run.key()) {
+            match rejected.contains(run.key()) {
                 // The end of a run may have been stored meanwhile, which nothing stops any more.
                 true => {
-                    let found = store.run(&run.key().owner, &run.key().id).await?;
+                    let stored_run = store.run(&run.key().owner, &run.key().id).await?;
                     let deleted = RunStop::Cancelled(CancelReason::Deleted);
-                    run.stop(found.map_or(deleted, |_| RunStop::Lost));
+                    run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));
                 }
-                false => run.stored(),
+                false => run.mark_stored(),
             }
         }
         Ok(())
@@ -121,7 +121,7 @@ impl ConversationService {
         Ok(())
     }
 
-    /// Interrupts a run if its process has ended, and returns it as it is then; `None` if there is none. A run that is live in
+    /// Interrupts a run if its process has ended, and returns its state after that; `None` if it does not exist. A run that is live in
     /// this process goes on, even if the lease could not be renewed in time.
     pub(super) async fn interrupt_abandoned(
         &self,
@@ -153,7 +153,7 @@ impl ConversationService {
                         continue;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "runs of ended processes were not looked for"),
+                Err(error) => tracing::warn!(%error, "failed to search for runs of ended processes"),
             }
             tokio::time::sleep(self.times.lease / 2).await;
         }

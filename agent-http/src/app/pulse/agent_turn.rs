@@ -92,15 +92,15 @@ fn notification_text(answer: &str, interrupts: &[Interrupt]) -> Option<String> {
 }
 
 /// Truncates a text to `bytes`, with an ellipsis.
-fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
-    const MARK: char = '…';
+fn truncate_with_ellipsis(text: &str, max_bytes: usize) -> String {
+    const ELLIPSIS: char = '…';
     let text = text.trim();
-    if text.len() <= bytes {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    let mut cut = text[..text.floor_char_boundary(bytes - MARK.len_utf8())].to_owned();
-    cut.push(MARK);
-    cut
+    let mut truncated = text[..text.floor_char_boundary(max_bytes - ELLIPSIS.len_utf8())].to_owned();
+    truncated.push(ELLIPSIS);
+    truncated
 }
 
 #[cfg(test)]

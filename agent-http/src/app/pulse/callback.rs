@@ -48,8 +48,8 @@ pub(in crate::app) const MAX_BODY_BYTES: usize = 128 * 1024;
 const LEASE_MARGIN: Duration = Duration::from_secs(30);
 /// Maximum `Retry-After` while an occurrence is being run, so that its end is noticed soon.
 const MAX_BUSY_RETRY_AFTER: Duration = Duration::from_secs(15);
-/// Pause between two looks at the lease of this process while an occurrence runs.
-const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two extensions of the lease of this process while an occurrence runs.
+const LEASE_EXTENSION_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum delay of a follow-up, the same as that of an interval schedule.
 const MIN_FOLLOW_UP_DELAY_MS: u64 = 1_000;
 
@@ -64,9 +64,9 @@ pub(in crate::app) enum Completion {
 
 pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> HandlerResult {
     let RequestContext { state: app, head, body, .. } = context;
-    let side = &app.pulse;
+    let link = &app.pulse;
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let id = webhook::verify(&side.secrets, &head.headers, &bytes, side.clock.now()).map_err(|error| {
+    let id = webhook::verify(&link.secrets, &head.headers, &bytes, link.clock.now()).map_err(|error| {
         tracing::warn!(%error, "a callback's signature is invalid");
         AuthError::Unauthenticated
     })?;
@@ -76,9 +76,9 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     }
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
     continue_trace(&head, &mut delivery);
-    let worked = run_occurrence(&app, delivery, true).await?;
+    let completion = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
-    body["status"] = if worked == Completion::Completed { "done" } else { "doneBefore" }.into();
+    body["status"] = if completion == Completion::Completed { "done" } else { "doneBefore" }.into();
     answer::json(StatusCode::OK, &body)
 }
 
@@ -104,8 +104,8 @@ pub(in crate::app) async fn run_occurrence(
 ) -> Result<Completion, HttpError> {
     delivery.payload.validate().map_err(|error| HttpError::invalid("the payload:", error))?;
     let app = app.clone();
-    let working = async move { claim_and_run(&app, &delivery, by_scheduler).await }.in_current_span();
-    tokio::spawn(working).await.map_err(HttpError::internal)?
+    let execution = async move { claim_and_run(&app, &delivery, by_scheduler).await }.in_current_span();
+    tokio::spawn(execution).await.map_err(HttpError::internal)?
 }
 
 async fn claim_and_run(
@@ -113,35 +113,36 @@ async fn claim_and_run(
     delivery: &Delivery,
     by_scheduler: bool,
 ) -> Result<Completion, HttpError> {
-    let side = &app.pulse;
-    let Ok(_permit) = side.running.try_acquire() else {
+    let link = &app.pulse;
+    let Ok(_permit) = link.running.try_acquire() else {
         return Err(HttpError::rate_limited(Some(MAX_BUSY_RETRY_AFTER)));
     };
     let payload = &delivery.payload;
-    let which = (&delivery.job_id, delivery.occurrence);
-    let lease = side.deadline + LEASE_MARGIN;
-    let (run, work) = match side.journals.claim(which, payload, lease).await? {
+    let occurrence = (&delivery.job_id, delivery.occurrence);
+    let lease = link.deadline + LEASE_MARGIN;
+    let (run, work) = match link.journals.claim(occurrence, payload, lease).await? {
         ClaimOutcome::Done => return Ok(Completion::AlreadyCompleted),
-        ClaimOutcome::Busy(left) => {
-            let wait = left.clamp(Duration::from_secs(1), MAX_BUSY_RETRY_AFTER);
+        ClaimOutcome::Busy(remaining) => {
+            let wait = remaining.clamp(Duration::from_secs(1), MAX_BUSY_RETRY_AFTER);
             return Err(HttpError::conflict("this occurrence is already in progress").with_retry_after(wait));
         }
         ClaimOutcome::Claimed(run, work) => (run, work),
     };
-    let worked = async {
+    let result = async {
         match work {
             OccurrenceWork::FollowUp(request) => schedule_follow_up(app, &run, *request).await,
             OccurrenceWork::Run => run_effect(app, &run, delivery).await,
         }
     };
     tokio::select! {
-        worked = worked => worked?,
-        () = keep_lease(side) => {}
+        result = result => result?,
+        () = keep_lease(link) => {}
     }
     if let Some(id) = &payload.assignment_id {
-        let whose = (&payload.company_id, &**id);
-        let noted = assignment::record_run(&*app.records, whose, which, by_scheduler, side.now()).await;
-        if let Err(error) = noted {
+        let assignment_key = (&payload.company_id, &**id);
+        let recorded =
+            assignment::record_run(&*app.records, assignment_key, occurrence, by_scheduler, link.now()).await;
+        if let Err(error) = recorded {
             tracing::warn!(%error, "the state of the job's occurrences cannot be stored");
         }
     }
@@ -149,21 +150,21 @@ async fn claim_and_run(
 }
 
 /// Extends the lease of this process; does not return.
-async fn keep_lease(side: &SchedulerLink) {
+async fn keep_lease(link: &SchedulerLink) {
     loop {
-        time::sleep(LEASE_CHECK_INTERVAL).await;
-        if let Err(error) = side.journals.extend_lease().await {
+        time::sleep(LEASE_EXTENSION_INTERVAL).await;
+        if let Err(error) = link.journals.extend_lease().await {
             tracing::warn!(%error, "the lease of this process cannot be extended");
         }
     }
 }
 
 async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Result<(), HttpError> {
-    let side = &app.pulse;
-    let effect = match time::timeout(side.deadline, run::run_job(app, run, delivery)).await {
+    let link = &app.pulse;
+    let effect = match time::timeout(link.deadline, run::run_job(app, run, delivery)).await {
         Ok(effect) => effect,
         Err(_) => {
-            let detail = format!("the run timed out after {} ms", side.deadline.as_millis());
+            let detail = format!("the run timed out after {} ms", link.deadline.as_millis());
             Err(HttpError::new(Code::BackendTimeout, detail))
         }
     };
@@ -172,7 +173,7 @@ async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Res
         Ok(JobEffect::ToolCalled(output)) => match requested_follow_up(app, delivery, &output) {
             None => commit_done(run, Vec::new()).await,
             Some(request) => {
-                run.record_state(&follow_up_state(app, &request, until(app))).await?;
+                run.record_state(&follow_up_state(app, &request, follow_up_deadline(app))).await?;
                 schedule_follow_up(app, run, request).await
             }
         },
@@ -183,15 +184,16 @@ async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Res
         }
         Err(error) => {
             // If the failure cannot be recorded, this process or the next one takes the claim over.
-            if let Err(fault) = run.record_state(&OccurrenceState::Failed { at: side.now() }).await {
-                tracing::warn!(error = %fault, "the failure of an occurrence cannot be stored");
+            if let Err(store_error) = run.record_state(&OccurrenceState::Failed { at: link.now() }).await {
+                tracing::warn!(error = %store_error, "the failure of an occurrence cannot be stored");
             }
             Err(error)
         }
     }
 }
 
-fn until(app: &App) -> jiff::Timestamp {
+/// Returns the time until which this attempt keeps the occurrence to schedule its follow-up.
+fn follow_up_deadline(app: &App) -> jiff::Timestamp {
     app.pulse.now().saturating_add(LEASE_MARGIN).unwrap_or(jiff::Timestamp::MAX)
 }
 
@@ -205,8 +207,8 @@ async fn commit_done(run: &ActiveRun, writes: Vec<Write>) -> Result<(), HttpErro
     match run.complete(writes).await {
         Ok(()) => Ok(()),
         Err(error @ StoreError::Conflict { .. }) => {
-            let taken = "the claim of the occurrence ended and another attempt took it over";
-            Err(HttpError::conflict(taken).with_retry_after(MAX_BUSY_RETRY_AFTER).with_source(error))
+            let detail = "the claim of the occurrence ended and another attempt took it over";
+            Err(HttpError::conflict(detail).with_retry_after(MAX_BUSY_RETRY_AFTER).with_source(error))
         }
         Err(error) => Err(error.into()),
     }
@@ -215,8 +217,8 @@ async fn commit_done(run: &ActiveRun, writes: Vec<Write>) -> Result<(), HttpErro
 /// Returns the follow-up job that a tool's result requests, if it is valid.
 fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
     // The typed request, or else that in the result of a tool of another program, which is ignored if it is invalid.
-    let in_result = || serde_json::from_value(output.structured.as_ref()?.get("followUp")?.clone()).ok();
-    let FollowUp { delay_ms, execute_at, arguments } = output.follow_up.clone().or_else(in_result)?;
+    let untyped = || serde_json::from_value(output.structured.as_ref()?.get("followUp")?.clone()).ok();
+    let FollowUp { delay_ms, execute_at, arguments } = output.follow_up.clone().or_else(untyped)?;
     let mut payload = JobPayload::clone(&delivery.payload);
     payload.arguments = arguments.or(payload.arguments);
     let schedule = ScheduleSpec {

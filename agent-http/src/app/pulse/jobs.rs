@@ -58,21 +58,21 @@ pub(in crate::app) async fn post(context: RequestContext<App>, principal: Princi
     let pulse = app.pulse.scheduler()?;
     let bytes = body.read_json_bytes(&head.headers).await?;
     // Parsed twice, so that an error in either half is reported with its position.
-    let asked: OwnJobRequest = parse_json(&bytes, app.base.json_depth)?;
+    let request: OwnJobRequest = parse_json(&bytes, app.base.json_depth)?;
     let schedule: ScheduleSpec = parse_json(&bytes, app.base.json_depth)?;
     schedule
         .resolve(app.pulse.now())
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
-    let payload = own_payload(&app, &principal, asked.payload).await?;
-    let idempotency_key = asked.idempotency_key.map(|key| own_key(&principal.user_id, &key)).transpose()?;
+    let payload = own_payload(&app, &principal, request.payload).await?;
+    let idempotency_key = request.idempotency_key.map(|key| own_key(&principal.user_id, &key)).transpose()?;
     if has_too_many_open_jobs(pulse, &scope(&principal)).await? {
         return Err(HttpError::conflict(format!("you have reached the limit of {MAX_OPEN_JOBS} open jobs")));
     }
     let job = JobRequest {
         idempotency_key,
-        max_attempts: asked.max_attempts,
-        misfire: asked.misfire,
-        overlap: asked.overlap,
+        max_attempts: request.max_attempts,
+        misfire: request.misfire,
+        overlap: request.overlap,
         ..JobRequest::new(payload, schedule)
     };
     answer::json(StatusCode::CREATED, &pulse.schedule_job(&job).await?)
@@ -106,29 +106,29 @@ async fn own_payload(
     Ok(payload)
 }
 
-/// Returns the scheduler's idempotency key for one of the caller. Keys are unique within a company, so that it has the
-/// user's id, whose length separates the two parts.
+/// Returns the scheduler's idempotency key for a key of the caller. Keys are unique within a company, so it includes the
+/// user's id, prefixed with its length so that no two pairs of id and key are equal.
 fn own_key(user: &UserId, key: &str) -> Result<String, HttpError> {
-    let is_key = (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
-    if is_key {
+    let is_valid = (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
+    if is_valid {
         return Ok(format!("user:{}:{user}:{key}", user.len()));
     }
-    let fault = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
-    Err(HttpError::invalid("idempotencyKey", fault))
+    let detail = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
+    Err(HttpError::invalid("idempotencyKey", detail))
 }
 
 pub(in crate::app) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let pulse = context.state.pulse.scheduler()?;
     let query = &Query::from_uri(&context.head.uri);
     let (filter, order) = (filter(query, &principal)?, order(query)?);
-    let page = resource::page_params(query)?;
-    let mut found = pulse.list_jobs(&filter, order, page.cursor.as_deref(), page.page_size()).await?;
-    found.jobs.retain(|job| is_own(job, &principal));
-    for job in &mut found.jobs {
+    let params = resource::page_params(query)?;
+    let mut page = pulse.list_jobs(&filter, order, params.cursor.as_deref(), params.page_size()).await?;
+    page.jobs.retain(|job| is_own(job, &principal));
+    for job in &mut page.jobs {
         // A job's own route has them.
         job.attempts.clear();
     }
-    answer::json(StatusCode::OK, &found)
+    answer::json(StatusCode::OK, &page)
 }
 
 pub(in crate::app) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -140,8 +140,8 @@ pub(in crate::app) async fn get(context: RequestContext<App>, principal: Princip
     answer::json(StatusCode::OK, &job)
 }
 
-/// Returns true if a job is the caller's. Jobs are checked although the scheduler was asked for the caller's own: the server at
-/// its URL may return those of other users.
+/// Returns true if a job is the caller's. The scheduler was asked for the caller's own jobs, but the server at its URL is
+/// not trusted to return no others.
 fn is_own(job: &JobView, principal: &Principal) -> bool {
     job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
 }
@@ -183,8 +183,8 @@ pub(in crate::app) async fn reschedule(context: RequestContext<App>, principal: 
     schedule
         .resolve(app.pulse.now())
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
-    let moved = pulse.reschedule_job(&scope(&principal), &id, &schedule).await?;
-    answer::json(StatusCode::OK, &moved)
+    let rescheduled = pulse.reschedule_job(&scope(&principal), &id, &schedule).await?;
+    answer::json(StatusCode::OK, &rescheduled)
 }
 
 pub(in crate::app) async fn pause(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -48,15 +48,15 @@ struct OccurrenceTime(
 /// Handles `POST /api/pulse/next`.
 pub(in crate::app) async fn post(context: RequestContext<App>, _: Principal) -> HandlerResult {
     let RequestContext { state: app, head, body, .. } = context;
-    let asked: NextRequest = body.read_json(&head.headers).await?;
-    let count = asked.count.unwrap_or(DEFAULT_COUNT);
+    let request: NextRequest = body.read_json(&head.headers).await?;
+    let count = request.count.unwrap_or(DEFAULT_COUNT);
     if !(1..=MAX_COUNT).contains(&count) {
         return Err(HttpError::invalid("count", format!("must be a whole number from 1 to {MAX_COUNT}")));
     }
     let now = app.pulse.now();
-    let schedule = asked.schedule.resolve(now);
+    let schedule = request.schedule.resolve(now);
     let schedule = schedule.map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
-    let first = match asked.after.map(|after| after.parse::<Timestamp>()) {
+    let first = match request.after.map(|after| after.parse::<Timestamp>()) {
         None => schedule.first(now),
         Some(Ok(after)) => schedule.next_after(after),
         Some(Err(_)) => return Err(HttpError::invalid("after", "must be a time in RFC 3339")),

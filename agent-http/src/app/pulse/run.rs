@@ -60,11 +60,13 @@ async fn role(app: &App, payload: &JobPayload) -> Result<Arc<RoleBlock>, HttpErr
 async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpError> {
     let Some(id) = &payload.assignment_id else { return Ok(()) };
     let key = assignment_key(&payload.company_id, id)?;
-    let found = app.records.get_as::<Assignment>(&key).await?.map(|record| record.value);
-    let stands = found.is_some_and(|found| {
-        found.schedule.enabled && found.user_id == payload.user_id && found.agent_id == payload.agent_id
+    let assignment = app.records.get_as::<Assignment>(&key).await?.map(|record| record.value);
+    let is_active = assignment.is_some_and(|assignment| {
+        assignment.schedule.enabled
+            && assignment.user_id == payload.user_id
+            && assignment.agent_id == payload.agent_id
     });
-    if stands { Ok(()) } else { Err(HttpError::gone("the assignment no longer exists or is disabled")) }
+    if is_active { Ok(()) } else { Err(HttpError::gone("the assignment no longer exists or is disabled")) }
 }
 
 async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<ExecutionContext, HttpError> {

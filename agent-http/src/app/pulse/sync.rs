@@ -69,7 +69,7 @@ impl SyncTargets {
         };
         let key = (saved.value.company_id.clone(), saved.value.agent_id.clone());
         if !self.0.contains_key(&key) {
-            let role = app.roles.masked_role(&key.0, &key.1).await?.map(|found| found.value);
+            let role = app.roles.masked_role(&key.0, &key.1).await?.map(|record| record.value);
             self.0.insert(key.clone(), role);
         }
         Ok(target(app, self.0.get(&key).and_then(Option::as_ref), &saved.value))
@@ -115,22 +115,22 @@ async fn cancel_withdrawn(
     role: Option<&RoleBlock>,
 ) -> Result<(), PulseError> {
     let scope = JobScope { company: Some(company_id.clone()), user: None };
-    let of_agent = JobFilter { scope, agent: Some(agent.clone()), open: true, ..JobFilter::default() };
-    let Some(role) = role else { return pulse.cancel_jobs(&of_agent).await.map(drop) };
+    let agent_filter = JobFilter { scope, agent: Some(agent.clone()), open: true, ..JobFilter::default() };
+    let Some(role) = role else { return pulse.cancel_jobs(&agent_filter).await.map(drop) };
     let allowed = allowed_tools_in_run(role, Caller::Proactive);
-    let (mut lost, mut cursor) = (BTreeSet::new(), None::<String>);
+    let (mut withdrawn, mut cursor) = (BTreeSet::new(), None::<String>);
     loop {
         let order = JobOrder::NewestFirst;
-        let page = pulse.list_jobs(&of_agent, order, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
+        let page = pulse.list_jobs(&agent_filter, order, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
         let tools = page.jobs.iter().filter_map(|job| job.payload.tool_id.clone());
-        lost.extend(tools.filter(|tool| !allowed.contains(tool)));
+        withdrawn.extend(tools.filter(|tool| !allowed.contains(tool)));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
         }
     }
-    for tool in lost {
-        pulse.cancel_jobs(&JobFilter { tool: Some(tool), ..of_agent.clone() }).await?;
+    for tool in withdrawn {
+        pulse.cancel_jobs(&JobFilter { tool: Some(tool), ..agent_filter.clone() }).await?;
     }
     Ok(())
 }

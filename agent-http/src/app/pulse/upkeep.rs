@@ -34,9 +34,9 @@ const MAX_PAGES_PER_PASS: usize = 50;
 
 /// Synchronizes assignments and deletes what has expired, starting at once, then after each pause. Runs until the future is dropped.
 pub(in super::super) async fn run_maintenance(app: Arc<App>) {
-    let mut walk = MaintenanceCursor::default();
+    let mut position = MaintenanceCursor::default();
     loop {
-        if let Err(error) = run_pass(&app, &mut walk).await {
+        if let Err(error) = run_pass(&app, &mut position).await {
             tracing::warn!(%error, "maintenance of jobs failed");
         }
         tokio::time::sleep(MAINTENANCE_INTERVAL).await;
@@ -68,7 +68,7 @@ struct MaintenanceCursor {
     cursor: Option<String>,
 }
 
-async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreError> {
+async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
     if let Err(error) = hand_over_local_jobs(app).await {
         tracing::warn!(%error, "local jobs could not be handed over to the scheduler");
     }
@@ -76,33 +76,33 @@ async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreEr
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
     app.tokens.delete_expired_ended_run_tokens().await?;
     for _ in 0..MAX_PAGES_PER_PASS {
-        if !walk.rates.delete_page(&*app.pulse.inventory, app.pulse.now().into()).await? {
+        if !position.rates.delete_page(&*app.pulse.inventory, app.pulse.now().into()).await? {
             break;
         }
     }
     for _ in 0..MAX_PAGES_PER_PASS {
-        if walk.companies.is_empty() {
-            walk.companies = app.pulse.inventory.companies(walk.after.as_deref()).await?;
-            walk.after = walk.companies.last().cloned();
-            walk.companies.reverse();
+        if position.companies.is_empty() {
+            position.companies = app.pulse.inventory.companies(position.after.as_deref()).await?;
+            position.after = position.companies.last().cloned();
+            position.companies.reverse();
         }
         // Records without a company belong to the platform itself.
-        let Some(company) = walk.companies.last().cloned() else { return Ok(()) };
+        let Some(company) = position.companies.last().cloned() else { return Ok(()) };
         let next = match company.as_str() {
             "" => None,
             company => {
-                let records = Collection::new(company, STAGES[walk.stage])?;
-                process_page(app, &records, walk.cursor.take(), &mut reachable).await?
+                let records = Collection::new(company, STAGES[position.stage])?;
+                process_page(app, &records, position.cursor.take(), &mut reachable).await?
             }
         };
-        walk.cursor = next;
-        if walk.cursor.is_some() {
+        position.cursor = next;
+        if position.cursor.is_some() {
             continue;
         }
-        walk.stage += 1;
-        if company.is_empty() || walk.stage == STAGES.len() {
-            walk.stage = 0;
-            walk.companies.pop();
+        position.stage += 1;
+        if company.is_empty() || position.stage == STAGES.len() {
+            position.stage = 0;
+            position.companies.pop();
         }
     }
     Ok(())
@@ -181,25 +181,25 @@ async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Res
     for id in &ids {
         keys.extend([assignment_key(company, id)?, assignment::sync_key(company, id)?]);
     }
-    let mut found = app.records.get_many(&keys).await?.into_iter().zip(&keys);
-    let (mut out, mut targets) = (Vec::new(), sync::SyncTargets::default());
+    let mut records = app.records.get_many(&keys).await?.into_iter().zip(&keys);
+    let (mut outdated, mut targets) = (Vec::new(), sync::SyncTargets::default());
     for id in ids {
         let saved =
-            found.next().and_then(|(record, key)| Some(record?.parse::<Assignment>(key.collection())));
+            records.next().and_then(|(record, key)| Some(record?.parse::<Assignment>(key.collection())));
         let link =
-            found.next().and_then(|(record, key)| Some(record?.parse::<AssignmentSync>(key.collection())));
+            records.next().and_then(|(record, key)| Some(record?.parse::<AssignmentSync>(key.collection())));
         match (saved.transpose(), link.transpose()) {
             (Ok(saved), Ok(link)) => {
                 let target = targets.of(app, saved.as_ref()).await?;
                 if !assignment::is_in_sync(saved.as_ref(), link.as_ref(), target) {
-                    out.push(id);
+                    outdated.push(id);
                 }
             }
             // An assignment in a format of an older version is left to its owner.
             (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "invalid assignment record"),
         }
     }
-    Ok(out)
+    Ok(outdated)
 }
 
 /// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.

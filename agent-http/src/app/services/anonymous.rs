@@ -27,7 +27,7 @@ const MAX_IDLE: Duration = Duration::from_secs(3);
 /// Maximum time for an anonymous body, if `BODY_TOTAL_MS` is not shorter.
 const MAX_TOTAL: Duration = Duration::from_secs(15);
 
-/// `Retry-After` of a refused request: the time after which a stalled body has made room.
+/// `Retry-After` of a refused request: the time after which a stalled body is aborted.
 const RETRY_AFTER: Duration = MAX_IDLE;
 
 /// Counts the anonymous bodies that are being read, in total and per client address.
@@ -67,14 +67,14 @@ impl AnonymousBodies {
     ) -> Result<(LimitedBody, AnonymousBodyPermit<'_>), HttpError> {
         let address = head.extensions.get().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), network);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_address = counts.by_address.get(&address).copied().unwrap_or_default();
-        if counts.total >= self.max_total || of_address >= self.max_per_address {
+        let address_count = counts.by_address.get(&address).copied().unwrap_or_default();
+        if counts.total >= self.max_total || address_count >= self.max_per_address {
             return Err(HttpError::rate_limited(Some(RETRY_AFTER)).with_detail(
                 "too many requests without a credential in the head are in progress; send the widget token in X-Widget-Token",
             ));
         }
         counts.total += 1;
-        counts.by_address.insert(address, of_address + 1);
+        counts.by_address.insert(address, address_count + 1);
         Ok((body.with_timeouts(MAX_IDLE, MAX_TOTAL), AnonymousBodyPermit { bodies: self, address }))
     }
 }
@@ -101,9 +101,9 @@ impl Drop for AnonymousBodyPermit<'_> {
     fn drop(&mut self) {
         let mut counts = self.bodies.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.total -= 1;
-        let of_address = counts.by_address.remove(&self.address).unwrap_or_default();
-        if of_address > 1 {
-            counts.by_address.insert(self.address, of_address - 1);
+        let address_count = counts.by_address.remove(&self.address).unwrap_or_default();
+        if address_count > 1 {
+            counts.by_address.insert(self.address, address_count - 1);
         }
     }
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::live::LiveRuns;
 use crate::shutdown::{Shutdown, ShutdownStage};
 
-/// Settings of what is kept.
+/// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
 pub struct RunSettings {
     /// Time for which events wait in memory before they are stored; 500 ms.
@@ -100,7 +100,7 @@ impl ConversationService {
         })
     }
 
-    /// Returns the observers of the runs that are kept, of which their models must know.
+    /// Returns the observers of the stored runs. The models report their calls to them.
     pub fn observers(&self) -> &Arc<RunObservers> {
         &self.observers
     }
@@ -121,11 +121,11 @@ impl ConversationService {
 
     pub(in crate::app) fn clock(&self) -> RunClock {
         let now = self.now();
-        RunClock { now, log_until: later(now, self.times.log_retention) }
+        RunClock { now, log_until: add_saturating(now, self.times.log_retention) }
     }
 
     pub(in crate::app) fn lease(&self) -> RunLease {
-        RunLease { process: self.process.clone(), until: later(self.now(), self.times.lease) }
+        RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
     }
 
     /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.
@@ -165,8 +165,8 @@ impl ConversationService {
     }
 }
 
-/// Returns the time after `now`, or the last one that can be written.
-pub(in crate::app) fn later(now: Timestamp, time: Duration) -> Timestamp {
+/// Adds a duration to a time; the result is at most [`Timestamp::MAX`].
+pub(in crate::app) fn add_saturating(now: Timestamp, time: Duration) -> Timestamp {
     let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }

@@ -45,13 +45,13 @@ impl DocumentUploads {
     /// 429 if too many uploads are in progress, of the company or in total.
     pub(in crate::app) fn admit(&self, company_id: &CompanyId) -> Result<UploadPermit<'_>, HttpError> {
         let mut running = self.running();
-        let of_company = running.by_company.get(company_id).copied().unwrap_or_default();
-        if running.total >= MAX_UPLOADS || of_company >= MAX_UPLOADS_PER_COMPANY {
+        let company_count = running.by_company.get(company_id).copied().unwrap_or_default();
+        if running.total >= MAX_UPLOADS || company_count >= MAX_UPLOADS_PER_COMPANY {
             let error = HttpError::rate_limited(Some(RETRY_AFTER));
             return Err(error.with_detail("too many uploads are in progress"));
         }
         running.total += 1;
-        running.by_company.insert(company_id.clone(), of_company + 1);
+        running.by_company.insert(company_id.clone(), company_count + 1);
         Ok(UploadPermit { uploads: self, company_id: company_id.clone() })
     }
 

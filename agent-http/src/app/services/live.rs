@@ -70,7 +70,7 @@ pub(in crate::app) struct LiveRun {
     /// True while the run waits until events are stored. Written under the lock on the tail.
     is_lagging: AtomicBool,
     /// True after events could not be stored: the run does not wait for the store then.
-    is_store_away: AtomicBool,
+    is_store_unavailable: AtomicBool,
     stored_waker: AtomicWaker,
 }
 
@@ -88,7 +88,7 @@ impl LiveRun {
             stop: Mutex::default(),
             stop_waker: AtomicWaker::new(),
             is_lagging: AtomicBool::new(false),
-            is_store_away: AtomicBool::new(false),
+            is_store_unavailable: AtomicBool::new(false),
             stored_waker: AtomicWaker::new(),
         }
     }
@@ -117,22 +117,22 @@ impl LiveRun {
     }
 
     /// Records that the waiting chunk was stored.
-    pub(in crate::app) fn stored(&self) {
+    pub(in crate::app) fn mark_stored(&self) {
         let mut tail = self.tail();
-        tail.stored();
-        self.is_store_away.store(false, Ordering::SeqCst);
+        tail.mark_stored();
+        self.is_store_unavailable.store(false, Ordering::SeqCst);
         self.update_lagging(&tail);
     }
 
     /// Records that events could not be stored: the run goes on without waiting for the store.
     pub(in crate::app) fn store_failed(&self) {
         let tail = self.tail();
-        self.is_store_away.store(true, Ordering::SeqCst);
+        self.is_store_unavailable.store(true, Ordering::SeqCst);
         self.update_lagging(&tail);
     }
 
     fn update_lagging(&self, tail: &Tail) {
-        let is_lagging = tail.is_lagging() && !self.is_store_away.load(Ordering::SeqCst);
+        let is_lagging = tail.is_lagging() && !self.is_store_unavailable.load(Ordering::SeqCst);
         if self.is_lagging.swap(is_lagging, Ordering::SeqCst) && !is_lagging {
             self.stored_waker.wake();
         }
@@ -155,7 +155,7 @@ impl LiveRun {
     }
 
     /// Returns a future that is ready when the tail has grown after this call.
-    pub(in crate::app) fn grown(&self) -> Notified<'_> {
+    pub(in crate::app) fn wait_for_growth(&self) -> Notified<'_> {
         self.grown.notified()
     }
 
@@ -165,7 +165,7 @@ impl LiveRun {
     }
 
     /// Waits for a call of [`wake_queued`](Self::wake_queued), or for one since the last wait.
-    pub(in crate::app) fn woken(&self) -> Notified<'_> {
+    pub(in crate::app) fn wait_for_wake(&self) -> Notified<'_> {
         self.next.notified()
     }
 
@@ -175,7 +175,7 @@ impl LiveRun {
     }
 
     /// Number of attached clients.
-    pub(in crate::app) fn attached(&self) -> u32 {
+    pub(in crate::app) fn attached_clients(&self) -> u32 {
         self.attendance.borrow().count
     }
 
@@ -214,34 +214,34 @@ impl LiveRun {
     }
 
     /// Returns the reason for which the run is stopped.
-    pub(in crate::app) fn stopped(&self) -> Option<RunStop> {
+    pub(in crate::app) fn stop_reason(&self) -> Option<RunStop> {
         *lock(&self.stop)
     }
 
     /// Polls for a stop.
     pub(in crate::app) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<RunStop> {
-        if let Some(stop) = self.stopped() {
+        if let Some(stop) = self.stop_reason() {
             return Poll::Ready(stop);
         }
         self.stop_waker.register(cx.waker());
-        self.stopped().map_or(Poll::Pending, Poll::Ready)
+        self.stop_reason().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Returns true if the run is cancelled as soon as its own client leaves.
     fn ends_without_client(&self, on_disconnect: OnDisconnect, grace: Duration) -> bool {
-        let is_alone = self.attached() == 0 && !self.is_watched();
+        let is_alone = self.attached_clients() == 0 && !self.is_watched();
         on_disconnect == OnDisconnect::Cancel && grace.is_zero() && is_alone
     }
 
     /// Waits until no client has been attached for `grace`. The time before this call counts.
-    fn abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
+    fn wait_until_abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         let run = self.clone();
         async move {
             let mut attendance = run.attendance.subscribe();
             loop {
                 // The sender is the run's own.
-                let left = attendance.wait_for(|attendance| attendance.count == 0).await;
-                let Ok(last_left) = left.map(|attendance| attendance.last_left) else { return };
+                let empty = attendance.wait_for(|attendance| attendance.count == 0).await;
+                let Ok(last_left) = empty.map(|attendance| attendance.last_left) else { return };
                 let mut deadline = last_left + grace;
                 if run.is_watched() {
                     deadline = deadline.max(Instant::now() + WATCH_TIME);
@@ -308,14 +308,14 @@ pub(in crate::app) struct LiveRuns {
 }
 
 impl LiveRuns {
-    /// Counts a run of the company that goes on without its own client; `None` if there are as many as there may be.
-    pub(in crate::app) fn count_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPlace> {
+    /// Acquires a permit for a run of the company that goes on without its own client; `None` at the limit.
+    pub(in crate::app) fn acquire_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPermit> {
         let mut detached = lock(&self.detached);
         let total: usize = detached.values().sum();
-        let of_company = detached.get(company).copied().unwrap_or_default();
-        (total < MAX_DETACHED_RUNS && of_company < MAX_COMPANY_DETACHED_RUNS).then(|| {
-            detached.insert(company.clone(), of_company + 1);
-            DetachedPlace { runs: self.clone(), company: company.clone() }
+        let company_count = detached.get(company).copied().unwrap_or_default();
+        (total < MAX_DETACHED_RUNS && company_count < MAX_COMPANY_DETACHED_RUNS).then(|| {
+            detached.insert(company.clone(), company_count + 1);
+            DetachedPermit { runs: self.clone(), company: company.clone() }
         })
     }
 
@@ -338,13 +338,13 @@ impl LiveRuns {
         lock(&self.runs).values().cloned().collect()
     }
 
-    /// Counts a reader of a run; `None` if there are `max` already.
-    pub(in crate::app) fn count_reader(self: &Arc<Self>, key: &RunKey, max: usize) -> Option<ReaderPlace> {
+    /// Acquires a permit for a reader of a run; `None` if there are `max` already.
+    pub(in crate::app) fn acquire_reader(self: &Arc<Self>, key: &RunKey, max: usize) -> Option<ReaderPermit> {
         let mut readers = lock(&self.readers);
         let count = readers.entry(key.clone()).or_default();
         (*count < max).then(|| {
             *count += 1;
-            ReaderPlace { runs: self.clone(), key: key.clone() }
+            ReaderPermit { runs: self.clone(), key: key.clone() }
         })
     }
 }
@@ -354,7 +354,7 @@ pub(in crate::app) struct UnattendedRun {
     run: Arc<LiveRun>,
     /// Ready once the run has had no client for too long; absent for one that needs none.
     abandoned: Option<BoxFuture<'static, ()>>,
-    _place: DetachedPlace,
+    _permit: DetachedPermit,
 }
 
 impl UnattendedRun {
@@ -368,9 +368,9 @@ impl UnattendedRun {
         if run.ends_without_client(on_disconnect, grace) {
             return None;
         }
-        let place = runs.count_detached(&run.key().owner.company)?;
-        let abandoned = (on_disconnect == OnDisconnect::Cancel).then(|| run.abandoned(grace));
-        Some(Self { run: run.clone(), abandoned, _place: place })
+        let permit = runs.acquire_detached(&run.key().owner.company)?;
+        let abandoned = (on_disconnect == OnDisconnect::Cancel).then(|| run.wait_until_abandoned(grace));
+        Some(Self { run: run.clone(), abandoned, _permit: permit })
     }
 
     /// Polls until no client has been attached for the run's grace, and then stops the run.
@@ -383,25 +383,25 @@ impl UnattendedRun {
     }
 }
 
-/// Place of a run among those that go on without their own clients.
-pub(in crate::app) struct DetachedPlace {
+/// Permit of a run that goes on without its own client; released on drop.
+pub(in crate::app) struct DetachedPermit {
     runs: Arc<LiveRuns>,
     company: CompanyId,
 }
 
-impl Drop for DetachedPlace {
+impl Drop for DetachedPermit {
     fn drop(&mut self) {
         subtract_one(&mut lock(&self.runs.detached), &self.company);
     }
 }
 
-/// Place of a reader among those of its run.
-pub(in crate::app) struct ReaderPlace {
+/// Permit of a reader of a run; released on drop.
+pub(in crate::app) struct ReaderPermit {
     runs: Arc<LiveRuns>,
     key: RunKey,
 }
 
-impl Drop for ReaderPlace {
+impl Drop for ReaderPermit {
     fn drop(&mut self) {
         subtract_one(&mut lock(&self.runs.readers), &self.key);
     }
@@ -429,18 +429,18 @@ mod tests {
     #[test]
     fn a_company_has_a_share_of_the_runs_without_clients() {
         let runs = Arc::new(LiveRuns::default());
-        let count = |company: &str| runs.count_detached(&company.into());
-        let mut places: Vec<_> = std::iter::from_fn(|| count("one")).collect();
+        let acquire = |company: &str| runs.acquire_detached(&company.into());
+        let mut places: Vec<_> = std::iter::from_fn(|| acquire("one")).collect();
         assert_eq!(places.len(), MAX_COMPANY_DETACHED_RUNS);
         places.extend(
             ["two", "three", "four"]
                 .into_iter()
-                .flat_map(|company| std::iter::from_fn(move || count(company))),
+                .flat_map(|company| std::iter::from_fn(move || acquire(company))),
         );
         assert_eq!(places.len(), MAX_DETACHED_RUNS);
-        assert!(count("five").is_none());
+        assert!(acquire("five").is_none());
         places.truncate(MAX_COMPANY_DETACHED_RUNS - 1);
-        assert!(count("one").is_some() && count("five").is_some());
+        assert!(acquire("one").is_some() && acquire("five").is_some());
         places.clear();
         assert!(lock(&runs.detached).is_empty());
     }

@@ -78,26 +78,26 @@ pub struct SchedulerLinkConfig {
 
 impl SchedulerLink {
     /// Creates the application's side of the scheduler.
-    pub fn new(parts: SchedulerLinkConfig) -> Self {
-        let settings = [("PULSE_URL", parts.url.is_some()), ("PULSE_SECRET", parts.secret.is_some())];
+    pub fn new(config: SchedulerLinkConfig) -> Self {
+        let settings = [("PULSE_URL", config.url.is_some()), ("PULSE_SECRET", config.secret.is_some())];
         let missing: Vec<_> = settings.into_iter().filter(|(_, set)| !set).map(|(name, _)| name).collect();
-        let mut callback_url = parts.public_url;
+        let mut callback_url = config.public_url;
         if let Ok(mut segments) = callback_url.path_segments_mut() {
             segments.pop_if_empty().extend(CALLBACK_PATH.split('/').skip(1));
         }
         Self {
-            remote: parts.client.filter(|_| missing.is_empty()),
-            local: parts.local,
+            remote: config.client.filter(|_| missing.is_empty()),
+            local: config.local,
             cron_rotation: CompanyRotation::default(),
             missing,
-            secrets: parts.secret.into_iter().chain(parts.secret_previous).collect(),
+            secrets: config.secret.into_iter().chain(config.secret_previous).collect(),
             callback_url,
-            cron: parts.cron_secret.map(|secret| BearerAuth::new(Some(secret))),
-            deadline: parts.deadline,
-            tools: parts.tools,
-            inventory: parts.inventory,
-            journals: parts.journals,
-            clock: parts.clock,
+            cron: config.cron_secret.map(|secret| BearerAuth::new(Some(secret))),
+            deadline: config.deadline,
+            tools: config.tools,
+            inventory: config.inventory,
+            journals: config.journals,
+            clock: config.clock,
             running: Semaphore::new(MAX_CONCURRENT_CALLBACKS),
         }
     }

@@ -134,21 +134,21 @@ impl Tail {
         if !matches!(self.state, TailState::Live) {
             return false;
         }
-        let before = self.open.body().len();
-        let is_full = self.logged_bytes >= MAX_LOG_BYTES || before >= MAX_WAITING_BYTES;
+        let old_len = self.open.body().len();
+        let is_full = self.logged_bytes >= MAX_LOG_BYTES || old_len >= MAX_WAITING_BYTES;
         if is_full {
             self.gap.get_or_insert_default();
         }
         if self.gap.as_mut().is_some_and(|gap| !gap.closes_logged(event)) {
             return false;
         }
-        if before == 0 {
+        if old_len == 0 {
             self.since = Some(Instant::now());
         }
         self.open.push(event);
-        let after = self.open.body().len();
-        self.logged_bytes += after - before;
-        before < LARGE_TAIL_BYTES && after >= LARGE_TAIL_BYTES
+        let new_len = self.open.body().len();
+        self.logged_bytes += new_len - old_len;
+        old_len < LARGE_TAIL_BYTES && new_len >= LARGE_TAIL_BYTES
     }
 
     /// Returns true if events have waited since `limit` or are many.
@@ -175,7 +175,7 @@ impl Tail {
     }
 
     /// Records that the chunk was stored.
-    pub(in crate::app) fn stored(&mut self) {
+    pub(in crate::app) fn mark_stored(&mut self) {
         self.storing = None;
     }
 
@@ -216,19 +216,19 @@ impl Tail {
         if cursor.next < first {
             return TailRead::Stored;
         }
-        let (mut at, offset, mut reader) = match cursor.place.take() {
+        let (mut index, offset, mut reader) = match cursor.place.take() {
             Some((chunk, offset, reader)) if chunk == first => (cursor.next, offset, reader),
             _ => (first, 0, ChunkReader::default()),
         };
         let mut events = Vec::new();
         // The tail's own records are whole.
         let _ = reader.read(&body[offset..], |event| {
-            if at >= cursor.next {
+            if index >= cursor.next {
                 events.push(event);
             }
-            at += 1;
+            index += 1;
         });
-        cursor.next = at;
+        cursor.next = index;
         cursor.place = Some((first, body.len(), reader));
         TailRead::Events(events)
     }
@@ -301,7 +301,7 @@ mod tests {
                     2 => {
                         if let Some(chunk) = tail.storing.clone() {
                             append(&mut store, chunk);
-                            tail.stored();
+                            tail.mark_stored();
                         }
                     }
                     _ => {}

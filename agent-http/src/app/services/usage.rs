@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Code, HttpError};
 
-/// Time between two searches for what lost processes have reserved.
+/// Time between two passes that settle the reservations of ended processes.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for which a reader waits for the calls that have just ended.
 const MAX_READER_WAIT: Duration = Duration::from_secs(1);
@@ -47,11 +47,11 @@ impl UsageService {
     /// # Errors
     /// 503 if the recorder has none.
     pub(in crate::app) fn budgets(&self) -> Result<&Budgets, HttpError> {
-        let missing = || HttpError::new(Code::NotConfigured, "there are no budgets here");
-        self.recorder.budgets().ok_or_else(missing)
+        let not_configured = || HttpError::new(Code::NotConfigured, "this server has no budgets");
+        self.recorder.budgets().ok_or_else(not_configured)
     }
 
-    /// Settles what processes that were lost have reserved, and deletes old meters. Runs until the future is dropped.
+    /// Settles the reservations of ended processes, and deletes old meters. Runs until the future is dropped.
     pub(in crate::app) async fn settle_lost_calls(&self, inventory: &dyn Inventory) {
         let Some(budgets) = self.recorder.budgets() else { return };
         loop {
@@ -62,7 +62,7 @@ impl UsageService {
                 Ok::<_, StoreError>(())
             };
             if let Err(error) = pass.await {
-                tracing::warn!(%error, "what lost processes have reserved was not settled");
+                tracing::warn!(%error, "failed to settle the reservations of ended processes");
             }
             tokio::time::sleep(SETTLE_INTERVAL).await;
         }

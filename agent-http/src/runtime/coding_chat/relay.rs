@@ -76,14 +76,14 @@ impl<S: Stream<Item = Result<Bytes, AgentError>> + Unpin> Body for RelayBody<S> 
                 break;
             }
             waker.begin_poll();
-            let mut own = Context::from_waker(waker.waker(cx.waker()));
+            let mut relay_cx = Context::from_waker(waker.waker(cx.waker()));
             if timer.is_check_due()
-                && let Poll::Ready(timeout) = timer.poll_busy(&mut own)
+                && let Poll::Ready(timeout) = timer.poll_busy(&mut relay_cx)
             {
                 (*open, *failure) = (None, Some(timeout_error(timeout)));
                 break;
             }
-            match source.poll_next_unpin(&mut own) {
+            match source.poll_next_unpin(&mut relay_cx) {
                 Poll::Ready(Some(Ok(chunk))) => {
                     timer.record_item();
                     frame.push(chunk);
@@ -91,7 +91,7 @@ impl<S: Stream<Item = Result<Bytes, AgentError>> + Unpin> Body for RelayBody<S> 
                 Poll::Ready(Some(Err(error))) => (*open, *failure) = (None, Some(error)),
                 Poll::Ready(None) => *open = None,
                 Poll::Pending => {
-                    if let Poll::Ready(timeout) = timer.poll_pending(&mut own) {
+                    if let Poll::Ready(timeout) = timer.poll_pending(&mut relay_cx) {
                         (*open, *failure) = (None, Some(timeout_error(timeout)));
                         break;
                     }
@@ -124,11 +124,11 @@ impl<S: Stream<Item = Result<Bytes, AgentError>> + Unpin> Body for RelayBody<S> 
 }
 
 fn timeout_error(timeout: StreamTimeout) -> AgentError {
-    let (what, limit) = match timeout {
+    let (reason, limit) = match timeout {
         StreamTimeout::Idle(limit) => ("the upstream service sent nothing for", limit),
         StreamTimeout::Total(limit) => ("the response exceeded the time limit of", limit),
     };
-    AgentError::new(AgentErrorKind::Timeout, format!("{what} {} seconds", limit.as_secs_f64()))
+    AgentError::new(AgentErrorKind::Timeout, format!("{reason} {} seconds", limit.as_secs_f64()))
 }
 
 /// Bytes of the next frame. The first chunk is copied only if another one follows.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::{MAX_POLL_INTERVAL, Worker, add_saturating, duration_until};
 
 /// Initial backoff after a poll that found due jobs and could claim none: other workers hold them, or their companies
-/// have no delivery slot left. It doubles, up to half of [`WorkerLimits::ahead`](super::WorkerLimits::ahead), so that
+/// have no delivery slot left. It doubles, up to half of [`WorkerLimits::claim_ahead`](super::WorkerLimits::claim_ahead), so that
 /// jobs behind them are not late.
 const MIN_CLAIM_BACKOFF: Duration = Duration::from_millis(10);
 
@@ -34,69 +34,73 @@ enum PollOutcome {
 impl Worker {
     /// Claims jobs until the worker stops.
     pub(super) async fn run_claim_loop(&self) {
-        let mut wakes = self.jobs.notifications().fuse();
-        let mut pause = MIN_CLAIM_BACKOFF;
-        let mut share = self.limits.max_deliveries_per_company;
+        let mut notifications = self.jobs.notifications().fuse();
+        let mut backoff = MIN_CLAIM_BACKOFF;
+        let mut company_limit = self.limits.max_deliveries_per_company;
         while !self.stopping.is_cancelled() {
-            let look = self.poll_store(&mut share).await.unwrap_or_else(|error| {
+            let poll = self.poll_store(&mut company_limit).await.unwrap_or_else(|error| {
                 self.metrics.record_store_error();
                 tracing::warn!(%error, "failed to claim jobs");
                 PollOutcome::StoreFailed
             });
-            let wait = match look {
+            let wait = match poll {
                 PollOutcome::Claimed => {
-                    pause = MIN_CLAIM_BACKOFF;
+                    backoff = MIN_CLAIM_BACKOFF;
                     continue;
                 }
                 PollOutcome::Wait(wait) => {
-                    pause = MIN_CLAIM_BACKOFF;
+                    backoff = MIN_CLAIM_BACKOFF;
                     wait
                 }
                 PollOutcome::Contended => {
-                    pause = (pause * 2).min(self.limits.claim_ahead / 2).max(MIN_CLAIM_BACKOFF);
-                    pause
+                    backoff = (backoff * 2).min(self.limits.claim_ahead / 2).max(MIN_CLAIM_BACKOFF);
+                    backoff
                 }
                 PollOutcome::StoreFailed => {
-                    pause = (pause * 2).min(MAX_POLL_INTERVAL);
-                    pause
+                    backoff = (backoff * 2).min(MAX_POLL_INTERVAL);
+                    backoff
                 }
                 PollOutcome::NoFreeSlot => MAX_POLL_INTERVAL,
             };
             tokio::select! {
                 () = self.stopping.cancelled() => {}
-                () = self.wait_for_change(look, &mut wakes) => {}
+                () = self.wait_for_change(poll, &mut notifications) => {}
                 () = self.clock.sleep(wait.min(MAX_POLL_INTERVAL)) => {}
             }
         }
     }
 
     /// Waits for a change after which another poll of the store may claim jobs: a new job, or a free slot.
-    async fn wait_for_change(&self, look: PollOutcome, wakes: &mut (impl FusedStream<Item = ()> + Unpin)) {
-        let woken = async {
+    async fn wait_for_change(
+        &self,
+        poll: PollOutcome,
+        notifications: &mut (impl FusedStream<Item = ()> + Unpin),
+    ) {
+        let notified = async {
             // A new job cannot be claimed while all slots are taken.
-            let wake = match look {
+            let notification = match poll {
                 PollOutcome::NoFreeSlot | PollOutcome::StoreFailed => None,
-                _ => wakes.next().await,
+                _ => notifications.next().await,
             };
-            if wake.is_none() {
+            if notification.is_none() {
                 pending::<()>().await;
             }
         };
         let freed = async {
-            match look {
+            match poll {
                 PollOutcome::NoFreeSlot | PollOutcome::Contended => self.claimed_jobs.wait_slot_freed().await,
                 PollOutcome::Claimed | PollOutcome::Wait(_) | PollOutcome::StoreFailed => pending().await,
             }
         };
         let inserted = async {
-            match look {
+            match poll {
                 // The store notifies only of a job that is due before all others, and those cannot be claimed.
                 PollOutcome::Contended => self.inserted.notified().await,
                 _ => pending().await,
             }
         };
         tokio::select! {
-            () = woken => {}
+            () = notified => {}
             () = freed => {}
             () = inserted => {}
         }
@@ -104,40 +108,40 @@ impl Worker {
 
     /// Polls the store once and claims the jobs that there is capacity for.
     ///
-    /// `share` is the current limit of deliveries per company. It is below the configured one while more companies
+    /// `company_limit` is the current limit of deliveries per company. It is below the configured one while more companies
     /// have due jobs than there are slots, since the companies that the store returns first would take all of them.
-    async fn poll_store(&self, share: &mut usize) -> Result<PollOutcome, StoreError> {
+    async fn poll_store(&self, company_limit: &mut usize) -> Result<PollOutcome, StoreError> {
         let Some(earliest) = self.jobs.next_run_at().await? else {
             return Ok(PollOutcome::Wait(MAX_POLL_INTERVAL));
         };
         let now = self.now();
         // Polls half of the claim-ahead time before the due time, so that one claim covers all jobs due in the other
         // half.
-        let soon = duration_until(earliest, now).saturating_sub(self.limits.claim_ahead / 2);
-        if !soon.is_zero() {
-            return Ok(PollOutcome::Wait(soon));
+        let delay = duration_until(earliest, now).saturating_sub(self.limits.claim_ahead / 2);
+        if !delay.is_zero() {
+            return Ok(PollOutcome::Wait(delay));
         }
-        let room = self.claimed_jobs.capacity(now);
-        if room.due == 0 {
+        let capacity = self.claimed_jobs.capacity(now);
+        if capacity.due == 0 {
             return Ok(PollOutcome::NoFreeSlot);
         }
-        let _nobody_acts = self.claim_lock.write().await;
+        let _claim_guard = self.claim_lock.write().await;
         let mut claimed = 0;
         if earliest <= now {
-            claimed += self.claim(now, room.due, room.due_quota.with_limit(*share)).await?;
-            if claimed == room.due {
-                *share = (*share / 2).max(1);
+            claimed += self.claim(now, capacity.due, capacity.due_quota.with_limit(*company_limit)).await?;
+            if claimed == capacity.due {
+                *company_limit = (*company_limit / 2).max(1);
                 return Ok(PollOutcome::Claimed);
             }
-            if *share < self.limits.max_deliveries_per_company {
-                *share = (*share * 2).min(self.limits.max_deliveries_per_company);
+            if *company_limit < self.limits.max_deliveries_per_company {
+                *company_limit = (*company_limit * 2).min(self.limits.max_deliveries_per_company);
                 return Ok(PollOutcome::Claimed);
             }
         }
-        let room = self.claimed_jobs.capacity(self.now());
-        if room.ahead > 0 {
-            let ahead = add_saturating(self.now(), self.limits.claim_ahead);
-            claimed += self.claim(ahead, room.ahead, room.ahead_quota).await?;
+        let capacity = self.claimed_jobs.capacity(self.now());
+        if capacity.ahead > 0 {
+            let ahead_until = add_saturating(self.now(), self.limits.claim_ahead);
+            claimed += self.claim(ahead_until, capacity.ahead, capacity.ahead_quota).await?;
         }
         let now = self.now();
         Ok(match claimed {

@@ -17,12 +17,12 @@ const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
 impl Worker {
     /// Extends leases forever. Losing a lease aborts its delivery.
     pub(super) async fn run_heartbeat_loop(&self) {
-        let pause = (self.limits.lease / 6).max(MIN_HEARTBEAT_INTERVAL);
+        let interval = (self.limits.lease / 6).max(MIN_HEARTBEAT_INTERVAL);
         loop {
-            self.clock.sleep(pause).await;
+            self.clock.sleep(interval).await;
             // A recent claim needs no extension yet, and most deliveries finish before they need one.
-            let soon = add_saturating(self.now(), self.limits.lease * 2 / 3);
-            for keys in self.claimed_jobs.expiring_before(soon).chunks(MAX_LEASES_PER_CALL) {
+            let extend_before = add_saturating(self.now(), self.limits.lease * 2 / 3);
+            for keys in self.claimed_jobs.expiring_before(extend_before).chunks(MAX_LEASES_PER_CALL) {
                 if let Err(error) = self.extend(keys).await {
                     self.metrics.record_store_error();
                     tracing::warn!(%error, leases = keys.len(), "failed to extend leases");
@@ -40,9 +40,9 @@ impl Worker {
         let now = self.now();
         let lease = add_saturating(now, self.limits.lease);
         let step = |key: &ClaimKey| (key.id.clone(), Step::Extend { fence: key.fence, lease });
-        let stepped = self.jobs.apply_steps(keys.iter().map(step).collect(), now).await?;
-        for (key, stepped) in keys.iter().zip(stepped) {
-            match stepped {
+        let outcomes = self.jobs.apply_steps(keys.iter().map(step).collect(), now).await?;
+        for (key, outcome) in keys.iter().zip(outcomes) {
+            match outcome {
                 StepOutcome::Applied(_) => self.claimed_jobs.record_extension(key, lease),
                 StepOutcome::NotFound | StepOutcome::Rejected(_) | StepOutcome::Unreadable => {
                     self.claimed_jobs.expire_lease(key)

@@ -34,9 +34,9 @@ impl Worker {
         loop {
             let steps = batch.iter().map(|delivery| (delivery.key.id.clone(), step(delivery))).collect();
             match self.jobs.apply_steps(steps, self.now()).await {
-                Ok(stepped) => {
-                    for (delivery, stepped) in batch.iter().zip(stepped) {
-                        let outcome = match stepped {
+                Ok(results) => {
+                    for (delivery, result) in batch.iter().zip(results) {
+                        let outcome = match result {
                             StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound => "stale",
                             StepOutcome::Unreadable => "unreadable",
                             StepOutcome::Applied(_) | StepOutcome::Rejected(_) => continue,

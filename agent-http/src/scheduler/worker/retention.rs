@@ -30,8 +30,8 @@ impl Worker {
     }
 
     async fn purge(&self) -> u64 {
-        let kept = SignedDuration::try_from(self.limits.retention).unwrap_or(SignedDuration::MAX);
-        let before = self.now().checked_sub(kept).unwrap_or(Timestamp::MIN);
+        let retention = SignedDuration::try_from(self.limits.retention).unwrap_or(SignedDuration::MAX);
+        let before = self.now().checked_sub(retention).unwrap_or(Timestamp::MIN);
         self.jobs.purge(before, MAX_PURGED_PER_CALL).await.unwrap_or_else(|error| {
             self.metrics.record_store_error();
             tracing::warn!(%error, "failed to delete expired jobs");

@@ -137,8 +137,8 @@ impl ServerAccount {
         if !geteuid().is_root() {
             return Ok(None);
         }
-        let owner = fs::metadata(cluster).ok().filter(|found| found.uid() != 0);
-        let owner = owner.map(|found| Self { user: found.uid(), group: found.gid() });
+        let owner = fs::metadata(cluster).ok().filter(|metadata| metadata.uid() != 0);
+        let owner = owner.map(|metadata| Self { user: metadata.uid(), group: metadata.gid() });
         match owner.or_else(|| ACCOUNTS.into_iter().find_map(Self::named)) {
             Some(account) => Ok(Some(account)),
             None => Err(StartError::Other(

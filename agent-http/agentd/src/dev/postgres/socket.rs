@@ -59,8 +59,8 @@ impl SocketFolder {
     /// # Errors
     /// It is not a folder that only `user` may enter.
     pub(super) fn exists(&self, user: u32) -> Result<bool, StartError> {
-        let Ok(found) = fs::symlink_metadata(&self.path) else { return Ok(false) };
-        if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        let Ok(metadata) = fs::symlink_metadata(&self.path) else { return Ok(false) };
+        if metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o077 == 0 {
             return Ok(true);
         }
         Err(StartError::Other(format!(
