@@ -257,7 +257,7 @@ impl KeptRun {
             now: clock.now,
         };
         let (store, stored) = (self.store.clone(), self.stored.take());
-        let waking_service = service.clone();
+        let ending_service = service.clone();
         let task = async move {
             let is_stored = match stored {
                 Some(stored) => {
@@ -273,7 +273,7 @@ impl KeptRun {
                 let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
                 if let Ok(EndedRun { thread, links, .. }) = &ended {
-                    ending.threads.apply(&run.key().owner.thread(thread.id.clone()), thread, links);
+                    ending_service.threads.apply(&run.key().owner.thread(thread.id.clone()), thread, links);
                 }
                 run.tail().close(ended.is_ok());
                 run.wake_readers();
@@ -281,7 +281,7 @@ impl KeptRun {
                 // The client may have left.
                 let _ = sender.send(ended.map(drop));
                 if let Some(thread) = thread {
-                    waking_service.wake_next(&*store, &run.key().owner, &thread).await;
+                    ending_service.wake_next(&*store, &run.key().owner, &thread).await;
                 }
             }
             drop(live);
