@@ -9,7 +9,7 @@ mod deletions;
 mod departures;
 // The limit on the size of files is set by a program of Linux.
 #[cfg(target_os = "linux")]
-mod disk;
+mod failing_stores;
 mod files;
 mod hostile;
 mod identity;

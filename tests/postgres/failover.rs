@@ -43,9 +43,12 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
 
     fixture.cluster.fail_over();
     for process in &processes {
-        let ready =
-            async || process.request("GET", "/readyz").send().await.expect("it answers").status().as_u16();
-        poll_until(ready, |status| *status == 200).await;
+        // A process that has no failed write behind it is ready without a look at the server, and a pooler still refuses it.
+        let statuses = async || {
+            let ready = process.request("GET", "/readyz").send().await.expect("it answers").status();
+            [ready, send(process, "GET", "/api/documents/kept", None).await.status()]
+        };
+        poll_until(statuses, |statuses| statuses.iter().all(|status| status.is_success())).await;
     }
     // Repeated reads, which the cache answers, are of the new server, too.
     for process in processes.iter().cycle().take(20) {

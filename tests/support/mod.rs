@@ -34,6 +34,7 @@ pub mod pooler;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod read_only;
 pub mod responses_vendor;
 pub mod schemathesis;
 pub mod server;

@@ -1,11 +1,11 @@
 //! PostgreSQL outages: restarts, read-only mode and a full disk.
 
 use serde_json::Value;
-use tokio_postgres::NoTls;
 
 use super::load::JobLoad;
 use super::{TestDatabase, due_job};
 use crate::support::process::SchedulerProcess;
+use crate::support::read_only::set_read_only;
 use crate::support::sink::WebhookReceiver;
 use crate::support::{TEST_TIMEOUT, expect_problem};
 
@@ -46,7 +46,7 @@ async fn a_read_only_database_keeps_its_jobs(
     // On a machine that is not loaded, the first falls due while nothing can be written.
     let (soon, waits) = (later(700).await, later(3_600_000).await);
     let before = scheduled_job_ids(scheduler).await;
-    set_read_only(place, true).await;
+    set_read_only(&place.url(), true).await;
     let refusal = async || {
         let refused = expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
         refused["detail"].as_str().expect("text").to_owned()
@@ -60,7 +60,7 @@ async fn a_read_only_database_keeps_its_jobs(
     let listed = scheduled_job_ids(scheduler).await;
     assert!(listed.iter().any(|id| *id == waits), "it can be read: {listed:?}");
     assert!(listed.iter().all(|id| before.contains(id)), "it has nothing that was refused: {listed:?}");
-    set_read_only(place, false).await;
+    set_read_only(&place.url(), false).await;
     scheduler.wait_for_state(&soon, "completed").await;
     assert_eq!(sink.effects()[&soon].len(), 1);
     // The cancellation that was refused has had no effect.
@@ -69,19 +69,6 @@ async fn a_read_only_database_keeps_its_jobs(
     assert_eq!(cancelled.status(), 200);
     let more = scheduler.create_job(&due_job("a1")).await;
     scheduler.wait_for_state(&more, "completed").await;
-}
-
-/// Sets or clears the database's read-only mode. It applies to new connections, so existing ones are terminated.
-async fn set_read_only(place: &TestDatabase, frozen: bool) {
-    let (client, connection) = tokio_postgres::connect(&place.url(), NoTls).await.expect("a connection");
-    tokio::spawn(async move { drop(connection.await) });
-    client.batch_execute("SET default_transaction_read_only = off").await.expect("set");
-    let sql = format!(
-        "ALTER DATABASE postgres SET default_transaction_read_only = {frozen};
-         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-         WHERE datname = 'postgres' AND pid <> pg_backend_pid()"
-    );
-    client.batch_execute(&sql).await.expect("set");
 }
 
 /// Returns the ids of the latest scheduled jobs.

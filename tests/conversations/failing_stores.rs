@@ -1,4 +1,5 @@
-//! Runs whose SQLite file is on a disk that is full, or that fails: at the beginning, at a flush and at the end.
+//! Runs whose database cannot be written, at the beginning, at a flush and at the end: a SQLite file on a disk that is full
+//! or that fails, and PostgreSQL in read-only mode, as after a failover that made it a standby.
 
 use std::sync::Arc;
 
@@ -13,11 +14,13 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::logs::read_until;
-use super::stores::config;
+use super::stores::{config, start};
 use super::{dialogue, everyone, role_and_text};
 use crate::processes::Place;
+use crate::support::cluster::Cluster;
 use crate::support::log::LogBuffer;
 use crate::support::process::AppProcess;
+use crate::support::read_only::set_read_only;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{client, expect_problem, parse_run, poll_until, text_of};
@@ -42,11 +45,11 @@ const SETTINGS: [(&str, &str); 6] = [
     ("CONCURRENT_RUNS_COMPANY", "0"),
 ];
 
-/// The application over a SQLite file whose writes can be made to fail.
-struct FailingDisk {
+/// The application over a database whose writes can be made to fail.
+struct FailingStore {
     vendor: Vendor,
     application: Application,
-    _place: Place,
+    place: Place,
 }
 
 enum Application {
@@ -54,6 +57,8 @@ enum Application {
     Limited { server: Server, store: Arc<SqliteStore>, filler: Arc<SqliteStore> },
     /// A process whose system rejects each write to a file (`SQLITE_IOERR`).
     Process(Box<AppProcess>),
+    /// In this process, over PostgreSQL, whose database can be made read-only.
+    ReadOnly(Server),
 }
 
 fn large_text() -> String {
@@ -75,18 +80,22 @@ fn body(thread: &str, run: Option<&str>, message: &str) -> Value {
     body
 }
 
-impl FailingDisk {
+impl FailingStore {
     /// Creates a database with an agent, and its vendor.
-    async fn create() -> (Vendor, Place) {
-        let (vendor, place) = (Vendor::start().await, Place::Sqlite(TempDir::new().expect("a folder")));
+    async fn create(place: Place) -> (Vendor, Place) {
+        let vendor = Vendor::start().await;
         let stores = Stores::open(&config(&place)).await.expect("it opens");
         stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
         (vendor, place)
     }
 
+    async fn create_file() -> (Vendor, Place) {
+        Self::create(Place::Sqlite(TempDir::new().expect("a folder"))).await
+    }
+
     /// Starts the application over a file that has a limit.
     async fn full() -> Self {
-        let (vendor, place) = Self::create().await;
+        let (vendor, place) = Self::create_file().await;
         let (config, url) = (config(&place), place.url());
         let path = url.strip_prefix("sqlite://").expect("a file");
         let limited = SqliteOptions { max_file_bytes: Some(MAX_FILE_BYTES), ..SqliteOptions::default() };
@@ -95,21 +104,29 @@ impl FailingDisk {
         let stores = Stores::from_records(store.clone(), &config);
         let server = server::app_with_config(config, stores).await;
         let application = Application::Limited { server, store, filler };
-        Self { vendor, application, _place: place }
+        Self { vendor, application, place }
     }
 
     /// Starts the application as a process.
     async fn broken() -> Self {
-        let (vendor, place) = Self::create().await;
+        let (vendor, place) = Self::create_file().await;
         let process = AppProcess::start(&place.url(), 0, &SETTINGS).await;
         let application = Application::Process(Box::new(process));
-        Self { vendor, application, _place: place }
+        Self { vendor, application, place }
+    }
+
+    /// Starts the application over PostgreSQL.
+    async fn read_only() -> Self {
+        let (vendor, place) = Self::create(Place::Postgres(Cluster::start())).await;
+        let application = Application::ReadOnly(start(&place).await);
+        Self { vendor, application, place }
     }
 
     /// Makes writes fail from now on.
     async fn fail(&self) {
         match &self.application {
             Application::Process(process) => process.limit_file_bytes(Some(0)).await,
+            Application::ReadOnly(_) => set_read_only(&self.place.url(), true).await,
             Application::Limited { store, filler, .. } => {
                 let records = (0..FILLER_RECORDS).map(|n| record(&n.to_string(), FILLER_BYTES));
                 filler.commit(records.collect()).await.expect("it has no limit");
@@ -125,6 +142,7 @@ impl FailingDisk {
     async fn heal(&self) {
         match &self.application {
             Application::Process(process) => process.limit_file_bytes(None).await,
+            Application::ReadOnly(_) => set_read_only(&self.place.url(), false).await,
             Application::Limited { filler, .. } => {
                 let records = (0..FILLER_RECORDS).map(|n| {
                     let key = Key::new("filler", "things", n.to_string()).expect("a key");
@@ -137,17 +155,20 @@ impl FailingDisk {
 
     /// Checks what an operator is told after a write has failed. A full file has room for a little.
     async fn check_readiness(&self) {
-        if let Application::Process(_) = &self.application {
-            let (status, ready) = self.get("/readyz").await;
-            assert_eq!(status, 503);
-            assert!(ready.contains("the store is unavailable: the database reported an error"), "{ready}");
-        }
+        let reason = match &self.application {
+            Application::Limited { .. } => return,
+            Application::Process(_) => "the database reported an error",
+            Application::ReadOnly(_) => "read-only",
+        };
+        let (status, ready) = self.get("/readyz").await;
+        assert_eq!(status, 503);
+        assert!(ready.contains("the store is unavailable: ") && ready.contains(reason), "{ready}");
     }
 
     fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let address = match &self.application {
             Application::Process(process) => process.address,
-            Application::Limited { server, .. } => server.address,
+            Application::Limited { server, .. } | Application::ReadOnly(server) => server.address,
         };
         let url = format!("http://{address}{path}");
         client().request(method.parse().expect("a method"), url).bearer_auth(session_token("u1", "c1"))
@@ -214,16 +235,18 @@ impl FailingDisk {
     }
 }
 
-/// Runs a test on a disk that is full and on one that fails.
-async fn on_both_disks(test: impl AsyncFn(FailingDisk)) {
-    tokio::join!(async { test(FailingDisk::full().await).await }, async {
-        test(FailingDisk::broken().await).await
-    });
+/// Runs a test on a disk that is full, on one that fails, and over a read-only server.
+async fn on_each_store(test: impl AsyncFn(FailingStore)) {
+    tokio::join!(
+        async { test(FailingStore::full().await).await },
+        async { test(FailingStore::broken().await).await },
+        async { test(FailingStore::read_only().await).await },
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_beginning_cannot_be_stored_is_refused_and_leaves_nothing() {
-    on_both_disks(async |test: FailingDisk| {
+    on_each_store(async |test: FailingStore| {
         test.vendor.on("m", [answer(&["Stored."])]);
         test.say("t", Some("r0"), "First").await;
         test.fail().await;
@@ -254,7 +277,7 @@ async fn a_run_whose_beginning_cannot_be_stored_is_refused_and_leaves_nothing() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_whose_events_cannot_be_stored_and_its_log_says_what_it_lacks() {
-    on_both_disks(async |test: FailingDisk| {
+    on_each_store(async |test: FailingStore| {
         let piece = "x".repeat(PIECE_BYTES);
         let pieces = vec![piece.as_str(); PIECES];
         let (mut response, mut shown, gates) = test.begin("r", &[&[], &pieces, &["The end: "]]).await;
@@ -284,7 +307,7 @@ async fn a_run_goes_on_whose_events_cannot_be_stored_and_its_log_says_what_it_la
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_has_no_gap_if_the_disk_has_room_again_in_time() {
     let log = LogBuffer::install();
-    let test = FailingDisk::full().await;
+    let test = FailingStore::full().await;
     let large = large_text();
     let (mut response, mut shown, gates) = test.begin("r", &[&[], &[&large], &[]]).await;
     test.fail().await;
@@ -305,7 +328,7 @@ async fn a_log_has_no_gap_if_the_disk_has_room_again_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_the_disk_has_no_room_for_is_an_error_and_is_stored_later() {
-    on_both_disks(async |test: FailingDisk| {
+    on_each_store(async |test: FailingStore| {
         let large = large_text();
         let (response, mut shown, gates) = test.begin("r", &[&[], &[&large]]).await;
         test.fail().await;
