@@ -95,13 +95,13 @@ inPage('the attempts of a run are listed with their outcomes and hashes', async 
   await page.getByRole('tab', { name: 'Events' }).click();
   await page.getByRole('textbox', { name: 'Message' }).fill('Go on');
   await page.keyboard.press('Enter');
-  const rows = page.getByRole('region', { name: 'Attempts' }).locator('tbody tr');
+  const rows = page.getByRole('list', { name: 'Attempts' }).getByRole('listitem');
   await rows.nth(2).waitFor();
   assert.equal(await rows.count(), attempts.length);
   const texts = (await rows.allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' '));
-  assert.match(texts[0], /^1 large openai MODEL_UNAVAILABLE \(503\) aaaaaaaa/);
-  assert.match(texts[1], /^1 medium anthropic · fallback 1 left out: MODEL_RATE_LIMITED/);
-  assert.match(texts[2], /^1 small ollama · fallback 2 answered after a pause of 1\.20 s bbbbbbbb/);
+  assert.match(texts[0], /^large round 1 · openai MODEL_UNAVAILABLE \(503\) aaaaaaaa/);
+  assert.match(texts[1], /^medium round 1 · anthropic · fallback 1 left out: MODEL_RATE_LIMITED/);
+  assert.match(texts[2], /^small round 1 · ollama · fallback 2 answered after a pause of 1\.20 s bbbbbbbb/);
   assert.equal(await rows.nth(1).locator('code').count(), 0, 'nothing was sent');
   assert.equal(await rows.nth(0).locator('code').getAttribute('title'), hash('a'));
   await picture(page, 'events-attempts');

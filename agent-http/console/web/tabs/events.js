@@ -141,15 +141,14 @@ function Waterfall({ bars, end }) {
 function Attempts({ attempts }) {
   if (attempts.length === 0) return null;
   return html`<h2 class="label" id="model-attempts">Attempts</h2>
-    <div class="table-scroll" tabindex="0" role="region" aria-labelledby="model-attempts"><table class="table">
-      <thead><tr><th scope="col" class="num">Round</th><th scope="col">Model</th><th scope="col">Outcome</th><th scope="col">Request</th></tr></thead>
-      <tbody>${attempts.map((attempt, place) => html`<tr key=${place}>
-        <td class="num">${attempt.round}</td>
-        <td>${attempt.model} <span class="meta">${attempt.provider}${attempt.entry > 0 ? ` · fallback ${attempt.entry}` : ''}</span></td>
-        <td>${outcome(attempt)}</td>
-        <td>${attempt.requestSha256 && html`<code class="meta" title=${attempt.requestSha256}>${attempt.requestSha256.slice(0, 8)}</code> <${Copy} text=${attempt.requestSha256} label="Copy hash" />`}</td>
-      </tr>`)}</tbody>
-    </table></div>`;
+    <ol class="attempts" aria-labelledby="model-attempts">${attempts.map((attempt, place) => {
+      const { round, entry, provider, model, requestSha256: hash } = attempt;
+      return html`<li key=${place}>
+        <div class="row between"><strong>${model}</strong><span class="meta">round ${round} · ${provider}${entry > 0 ? ` · fallback ${entry}` : ''}</span></div>
+        <div class="row between"><span>${outcome(attempt)}</span>
+          ${hash && html`<span class="row"><code class="meta" title=${hash}>${hash.slice(0, 8)}</code><${Copy} text=${hash} label="Copy hash" /></span>`}</div>
+      </li>`;
+    })}</ol>`;
 }
 
 /** The outcome of an attempt in words. */
