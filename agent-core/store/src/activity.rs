@@ -18,7 +18,7 @@ pub(crate) struct ActivityCounters {
     pub(crate) commits: AtomicU64,
     pub(crate) transactions: AtomicU64,
     pub(crate) reads: AtomicU64,
-    /// True from a failed operation until the next successful one.
+    /// True from a failed operation until the next successful write, or check that the store can be written.
     pub(crate) is_failing: AtomicBool,
 }
 

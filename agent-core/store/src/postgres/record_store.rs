@@ -92,7 +92,10 @@ impl PostgresRecords {
     ) -> Result<T, StoreError> {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
         let done = self.read_with_retry(company, read).await;
-        self.record_outcome(matches!(done, Err(OperationError::Failed(_))));
+        // A server that is read-only answers reads.
+        if matches!(done, Err(OperationError::Failed(_))) {
+            self.record_outcome(true);
+        }
         done.map_err(StoreError::from)
     }
 
@@ -210,11 +213,11 @@ impl Records for PostgresRecords {
             })
             .await?;
         match is_read_only {
-            false => Ok(()),
-            true => {
-                self.record_outcome(true);
-                Err(StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::ReadOnly)))
+            false => {
+                self.record_outcome(false);
+                Ok(())
             }
+            true => Err(StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::ReadOnly))),
         }
     }
 }
