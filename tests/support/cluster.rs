@@ -59,20 +59,31 @@ impl Cluster {
         Self::start_with(None, true)
     }
 
+    /// Starts a hot standby that replicates `primary`, for [`promote`](Self::promote).
+    #[allow(dead_code, reason = "the tests of the store use it")]
+    pub(crate) fn start_standby(primary: &Self) -> Self {
+        let mut standby = Self::create(None, false);
+        let (data, host) = (standby.data(), primary.folder().display());
+        let connection = format!("host={host} port={} user=postgres", primary.port);
+        standby.run("pg_basebackup", |command| {
+            command
+                .args(["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-d", &connection, "-D"])
+                .arg(data);
+        });
+        standby.restart();
+        standby
+    }
+
+    /// Makes a standby the primary.
+    #[allow(dead_code, reason = "the tests of the store use it")]
+    pub(crate) fn promote(&self) {
+        self.run("pg_ctl", |command| {
+            command.args(["promote", "-D"]).arg(self.data());
+        });
+    }
+
     fn start_with(file_bytes: Option<u64>, has_certificate: bool) -> Self {
-        let folder = tempfile::Builder::new().prefix("pg").tempdir().expect("a folder");
-        let is_root = fs::metadata(folder.path()).expect("metadata").uid() == 0;
-        let user = is_root.then(|| user_ids("postgres").or_else(|| user_ids("nobody")).expect("a user"));
-        if let Some((user, group)) = user {
-            chown(folder.path(), Some(user), Some(group)).expect("given away");
-        }
-        // The port is free at this moment, and unlikely to be taken before the server binds it.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let port = if has_certificate { port.expect("a port").port() } else { 5432 };
-        let programs = find_programs_dir();
-        let is_synced = false;
-        let mut cluster =
-            Self { folder, programs, user, file_bytes, port, has_certificate, is_synced, server: None };
+        let mut cluster = Self::create(file_bytes, has_certificate);
         let data = cluster.data();
         cluster.run("initdb", |command| {
             command
@@ -91,6 +102,22 @@ impl Cluster {
         }
         cluster.restart();
         cluster
+    }
+
+    /// Creates the folder of a server without data.
+    fn create(file_bytes: Option<u64>, has_certificate: bool) -> Self {
+        let folder = tempfile::Builder::new().prefix("pg").tempdir().expect("a folder");
+        let is_root = fs::metadata(folder.path()).expect("metadata").uid() == 0;
+        let user = is_root.then(|| user_ids("postgres").or_else(|| user_ids("nobody")).expect("a user"));
+        if let Some((user, group)) = user {
+            chown(folder.path(), Some(user), Some(group)).expect("given away");
+        }
+        // The port is free at this moment, and unlikely to be taken before the server binds it.
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let port = if has_certificate { port.expect("a port").port() } else { 5432 };
+        let programs = find_programs_dir();
+        let is_synced = false;
+        Self { folder, programs, user, file_bytes, port, has_certificate, is_synced, server: None }
     }
 
     /// Returns the folder of the server's socket, which the server's user owns.

@@ -1,6 +1,8 @@
 //! Counters of a store.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(feature = "sqlite")]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of a store since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub(crate) struct ActivityCounters {
     pub(crate) commits: AtomicU64,
     pub(crate) transactions: AtomicU64,
     pub(crate) reads: AtomicU64,
-    /// True from a failed operation until the next successful write, or check that the store can be written.
+    /// True from a failed write until the next successful one.
+    #[cfg(feature = "sqlite")]
     pub(crate) is_failing: AtomicBool,
 }
 

@@ -20,8 +20,9 @@ async fn a_database_server_that_restarts_under_load_loses_nothing() {
         load.wait_for_progress(&sink, 40 + 31 * round).await;
         let TestDatabase::Postgres(cluster) = &mut place else { unreachable!("it is PostgreSQL") };
         cluster.crash();
-        let health = scheduler.poll_until("/health", |health| health["status"] == "unavailable").await;
-        assert_eq!(health["store"]["reachable"], false);
+        // A check of the store notices it at once, the counts of jobs when they are read next.
+        let health = scheduler.poll_until("/health", |health| health["store"]["reachable"] == false).await;
+        assert_eq!(health["status"], "unavailable");
         expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
         cluster.restart();
         scheduler.wait_until_healthy().await;
@@ -54,7 +55,13 @@ async fn a_read_only_database_keeps_its_jobs(
     // The first requests fail because their connections were closed.
     let waiting = async { while refusal().await != "the store is unavailable: the database is read-only" {} };
     tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it says what is wrong");
-    scheduler.wait_until_healthy().await;
+    for path in ["/readyz", "/health"] {
+        let health = scheduler.poll_until(path, |health| health["status"] == "unavailable").await;
+        assert!(
+            health["reason"].as_str().is_some_and(|reason| reason.ends_with("the database is read-only")),
+            "{health}"
+        );
+    }
     let cancelled = scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("it answers");
     expect_problem(cancelled, 503, "STORE_UNAVAILABLE").await;
     let listed = scheduled_job_ids(scheduler).await;
@@ -62,6 +69,7 @@ async fn a_read_only_database_keeps_its_jobs(
     assert!(listed.iter().all(|id| before.contains(id)), "it has nothing that was refused: {listed:?}");
     set_read_only(&place.url(), false).await;
     scheduler.wait_for_state(&soon, "completed").await;
+    scheduler.poll_until("/readyz", |ready| ready["status"] == "ok").await;
     assert_eq!(sink.effects()[&soon].len(), 1);
     // The cancellation that was refused has had no effect.
     assert_eq!(scheduler.get(&format!("/jobs/{waits}")).await["state"], "scheduled");

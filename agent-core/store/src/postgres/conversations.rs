@@ -76,7 +76,6 @@ impl PostgresRecords {
                 session.release(committed.map(|_| done)).await
             }
         };
-        self.record_outcome(matches!(outcome, Err(OperationError::Failed(_))));
         outcome.map_err(rejected)
     }
 }

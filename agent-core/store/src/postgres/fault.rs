@@ -118,8 +118,9 @@ impl Error for ServerError {}
 
 impl From<&DbError> for PostgresError {
     fn from(error: &DbError) -> Self {
-        let said = ServerError { code: error.code().code().to_owned(), message: error.message().to_owned() };
-        Self { kind: classify_sqlstate(error.code().code()), source: Some(Arc::new(said)) }
+        let source =
+            ServerError { code: error.code().code().to_owned(), message: error.message().to_owned() };
+        Self { kind: classify_sqlstate(error.code().code()), source: Some(Arc::new(source)) }
     }
 }
 
@@ -193,8 +194,8 @@ impl From<PostgresError> for OperationError {
 }
 
 impl From<OperationError> for StoreError {
-    fn from(halt: OperationError) -> Self {
-        match halt {
+    fn from(error: OperationError) -> Self {
+        match error {
             OperationError::Rejected(error) => error,
             OperationError::Failed(fault) => Self::unavailable(fault),
         }
@@ -211,22 +212,20 @@ mod tests {
             Busy, Damaged, Denied, Failed, Full, Locked, ReadOnly, TimedOut, Unreachable,
         };
         let cases = [
-            ("53300", Busy),
-            ("53100", Full),
-            ("53200", Full),
-            ("57014", TimedOut),
-            ("40P01", Locked),
-            ("55P03", Locked),
-            ("25006", ReadOnly),
-            ("28P01", Denied),
-            ("42501", Denied),
-            ("57P01", Unreachable),
-            ("08006", Unreachable),
-            ("XX001", Damaged),
-            ("42P01", Failed),
+            (["53300"].as_slice(), Busy),
+            (&["53100", "53200"], Full),
+            (&["57014"], TimedOut),
+            (&["40001", "40P01", "55P03"], Locked),
+            (&["25006"], ReadOnly),
+            (&["28P01", "28000", "42501"], Denied),
+            (&["57P01", "57P02", "57P03", "57P05", "25P03", "08006"], Unreachable),
+            (&["XX001", "XX002"], Damaged),
+            (&["42P01", "XX000", "25P02", "23505"], Failed),
         ];
-        for (code, kind) in cases {
-            assert_eq!(classify_sqlstate(code), kind, "{code}");
+        for (codes, kind) in cases {
+            for code in codes {
+                assert_eq!(classify_sqlstate(code), kind, "{code}");
+            }
         }
     }
 }

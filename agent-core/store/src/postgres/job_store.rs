@@ -123,6 +123,10 @@ impl JobStore for PostgresJobs {
         self.signal_if_earliest(session.release(done).await)
     }
 
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        self.sessions.check_writable().await.map_err(StoreError::unavailable)
+    }
+
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         let session = self.sessions.get().await.map_err(OperationError::from)?;
         let done = jobs::get(&session, scope, id).await;

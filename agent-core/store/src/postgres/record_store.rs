@@ -17,7 +17,7 @@ use super::fault::{OperationError, PostgresErrorKind};
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
-use super::{PostgresError, PostgresOpenError, PostgresOptions};
+use super::{PostgresOpenError, PostgresOptions};
 use crate::activity::{Activity, ActivityCounters};
 use crate::read_cache::{PageKey, ReadCache};
 
@@ -91,12 +91,7 @@ impl PostgresRecords {
         read: impl Fn(Session) -> F,
     ) -> Result<T, StoreError> {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        let done = self.read_with_retry(company, read).await;
-        // A server that is read-only answers reads.
-        if matches!(done, Err(OperationError::Failed(_))) {
-            self.record_outcome(true);
-        }
-        done.map_err(StoreError::from)
+        Ok(self.read_with_retry(company, read).await?)
     }
 
     async fn read_with_retry<T, F: Future<Output = Result<T, OperationError>>>(
@@ -112,10 +107,6 @@ impl PostgresRecords {
             }
         }
         read(self.sessions.get().await?).await
-    }
-
-    pub(super) fn record_outcome(&self, is_failing: bool) {
-        self.counts.is_failing.store(is_failing, Ordering::Relaxed);
     }
 
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -196,29 +187,11 @@ impl Records for PostgresRecords {
         if writes.is_empty() {
             return Ok(Vec::new());
         }
-        let done = self.commits.commit(writes).await;
-        let is_failing = matches!(&done, Err(StoreError::Unavailable(_)));
-        self.record_outcome(is_failing);
-        done
+        self.commits.commit(writes).await
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {
-        if !self.counts.is_failing.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let is_read_only = self
-            .read("", |session| async move {
-                let done = rows::is_read_only(&session).await;
-                session.release(done).await
-            })
-            .await?;
-        match is_read_only {
-            false => {
-                self.record_outcome(false);
-                Ok(())
-            }
-            true => Err(StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::ReadOnly))),
-        }
+        self.sessions.check_writable().await.map_err(StoreError::unavailable)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connection pool and transactions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -71,7 +71,26 @@ pub(super) struct SessionPool {
     mode: PoolMode,
     /// Statements that begin a transaction.
     begin: Arc<str>,
+    failures: Arc<FailureCount>,
     response_timeout: Duration,
+}
+
+/// Count of failed statements and connections.
+#[derive(Default)]
+struct FailureCount {
+    failed: AtomicU64,
+    /// Count before the last check that found the server writable.
+    checked: AtomicU64,
+}
+
+impl FailureCount {
+    /// Counts a failure, and returns the outcome.
+    fn record<T>(&self, outcome: Result<T, PostgresError>) -> Result<T, PostgresError> {
+        if outcome.is_err() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
 }
 
 impl SessionPool {
@@ -109,7 +128,7 @@ impl SessionPool {
             .build()
             .map_err(|_| PostgresError::from(PoolError::NoRuntimeSpecified))?;
         let response_timeout = options.statement_timeout + RESPONSE_GRACE;
-        Ok(Self { pool, mode, begin: begin.into(), response_timeout })
+        Ok(Self { pool, mode, begin: begin.into(), failures: Arc::default(), response_timeout })
     }
 
     /// Returns an error if a pooler is seen to share the server's connections, and the URL does not say so: settings
@@ -134,11 +153,46 @@ impl SessionPool {
         self.pool.status().max_size
     }
 
+    /// Checks that the server accepts writes, if anything has failed since the last check. A standby, as a primary becomes
+    /// by a failover, answers reads.
+    ///
+    /// # Errors
+    /// The reason, [`PostgresErrorKind::ReadOnly`] among them.
+    pub(super) async fn check_writable(&self) -> Result<(), PostgresError> {
+        let failed = self.failures.failed.load(Ordering::Relaxed);
+        if self.failures.checked.load(Ordering::Relaxed) == failed {
+            return Ok(());
+        }
+        if self.check_session_writable().await.is_err() {
+            // Idle connections may have been lost, or be read-only from before the server was writable again.
+            self.pool.retain(|_, _| false);
+            self.check_session_writable().await?;
+        }
+        self.failures.checked.fetch_max(failed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn check_session_writable(&self) -> Result<(), PostgresError> {
+        let session = self.get().await?;
+        let sql = "SELECT current_setting('transaction_read_only') = 'on'";
+        let checked = match session.query(sql, &[]).await {
+            Ok(rows) if rows.iter().any(|row| row.get(0)) => {
+                Err(PostgresError::from_kind(PostgresErrorKind::ReadOnly))
+            }
+            Ok(_) => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        let released = session.release(checked.map_err(OperationError::from)).await;
+        released.map_err(OperationError::into_fault)
+    }
+
     pub(super) async fn get(&self) -> Result<Session, PostgresError> {
+        let client = self.failures.record(self.pool.get().await.map_err(PostgresError::from))?;
         Ok(Session {
-            client: Some(self.pool.get().await?),
+            client: Some(client),
             mode: self.mode,
             begin: self.begin.clone(),
+            failures: self.failures.clone(),
             is_in_transaction: AtomicBool::new(false),
             response_timeout: self.response_timeout,
         })
@@ -181,6 +235,7 @@ pub(super) struct Session {
     mode: PoolMode,
     begin: Arc<str>,
     is_in_transaction: AtomicBool,
+    failures: Arc<FailureCount>,
     response_timeout: Duration,
 }
 
@@ -245,6 +300,7 @@ impl Session {
     }
 
     /// Runs statements without parameters that begin a transaction.
+    #[cfg(feature = "sqlite")]
     pub(super) async fn begin_as(&self, sql: &str) -> Result<(), PostgresError> {
         self.is_in_transaction.store(true, Ordering::Relaxed);
         self.run(sql).await
@@ -294,10 +350,11 @@ impl Session {
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, PostgresError> {
-        timeout(self.response_timeout, answer)
-            .await
-            .map_err(|_| PostgresError::from_kind(PostgresErrorKind::TimedOut))?
-            .map_err(PostgresError::from)
+        let answered = match timeout(self.response_timeout, answer).await {
+            Ok(answered) => answered.map_err(PostgresError::from),
+            Err(_) => Err(PostgresError::from_kind(PostgresErrorKind::TimedOut)),
+        };
+        self.failures.record(answered)
     }
 
     /// Rolls back the open transaction and returns the connection to the pool.

@@ -79,6 +79,7 @@ pub(super) async fn insert_day_rows(session: &Session, rows: &[DayRow]) -> Resul
 }
 
 /// Reads a page of the ledger after a place.
+#[cfg(feature = "sqlite")]
 pub(super) async fn select_call_rows(
     session: &Session,
     after: i64,
@@ -98,6 +99,7 @@ pub(super) async fn select_call_rows(
 }
 
 /// Reads a page of the days' sums after a row.
+#[cfg(feature = "sqlite")]
 pub(super) async fn select_day_rows(
     session: &Session,
     after: Option<&DayRow>,
@@ -189,9 +191,7 @@ impl UsageStore for PostgresRecords {
             return Ok(0);
         }
         let rows = entries.iter().map(CallRow::new).collect::<Result<_, _>>()?;
-        let booked = self.book_batch(&UsageBatch { entries, rows }).await;
-        self.record_outcome(matches!(booked, Err(OperationError::Failed(_))));
-        booked.map_err(StoreError::from)
+        Ok(self.book_batch(&UsageBatch { entries, rows }).await?)
     }
 
     async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {

@@ -21,6 +21,8 @@ mod open;
 #[path = "../../../../tests/support/pooler.rs"]
 mod pgbouncer;
 mod pooler;
+#[path = "../../../../tests/support/read_only.rs"]
+mod read_only;
 mod record_faults;
 mod record_rows;
 mod records;

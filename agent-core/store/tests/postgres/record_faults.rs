@@ -1,11 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_jobs::job::JobStore;
 use agent_platform::records::{Key, Precondition, Records, StoreError, Write};
 use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
+use super::read_only::set_read_only;
 use super::{Cluster, database, fault, impatient, other, wait_until};
 
 fn key(company: &str, id: &str) -> Key {
@@ -70,28 +72,78 @@ async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {
 }
 
 async fn a_read_only_database_is_told(cluster: &Cluster) {
-    let store = open(&database(cluster, "frozen").await, hasty()).await;
+    let url = database(cluster, "frozen").await;
+    let (store, jobs) = (open(&url, hasty()).await, super::store(&url).await);
+    let (first, refused) = (super::job("acme", 0), super::job("acme", 1));
     store.commit(put(&key("acme", "a"), "1")).await.expect("put");
-    let admin = other(cluster, "postgres").await;
-    // The setting applies to new connections, so existing ones are terminated.
-    let set = async |value: &str| {
-        let sql = format!(
-            "ALTER DATABASE frozen SET default_transaction_read_only = {value};
-             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'frozen'"
-        );
-        admin.batch_execute(&sql).await.expect("set");
-    };
-    set("on").await;
+    jobs.insert(vec![first.clone()]).await.expect("insert");
+    set_read_only(&url, true).await;
     let is_told =
         async || fault(store.commit(put(&key("acme", "b"), "1")).await).kind() == PostgresErrorKind::ReadOnly;
     wait_until("it is told that the database is read-only", is_told).await;
-    assert!(is_there(&store, &key("acme", "a")).await, "it can be read");
-    assert_eq!(fault(store.commit(put(&key("acme", "b"), "1")).await).kind(), PostgresErrorKind::ReadOnly);
-    store.check_writable().await.expect_err("it cannot be written");
-    set("off").await;
-    let is_stored = async || store.commit(put(&key("acme", "b"), "1")).await.is_ok();
-    wait_until("it can be written again", is_stored).await;
+    let is_told =
+        async || fault(jobs.insert(vec![refused.clone()]).await).kind() == PostgresErrorKind::ReadOnly;
+    wait_until("it is told that jobs cannot be stored", is_told).await;
+    for _ in 0..2 {
+        // Neither a read nor a commit that is rejected before it writes makes the store writable.
+        assert!(is_there(&store, &key("acme", "a")).await, "it can be read");
+        assert!(super::is_there(&jobs, &first).await, "jobs can be read");
+        let (key, precondition) = (key("acme", "a"), Precondition::Absent);
+        let conflicting = store.commit(vec![Write::Check { key, precondition }]).await;
+        assert!(matches!(conflicting, Err(StoreError::Conflict { .. })), "{conflicting:?}");
+        assert_eq!(fault(store.check_writable().await).kind(), PostgresErrorKind::ReadOnly);
+        assert_eq!(fault(jobs.check_writable().await).kind(), PostgresErrorKind::ReadOnly);
+    }
+    // The connections stay open, and read-only.
+    let admin = other(cluster, "postgres").await;
+    let sql = "ALTER DATABASE frozen RESET default_transaction_read_only";
+    admin.batch_execute(sql).await.expect("reset");
     store.check_writable().await.expect("it can be written");
+    jobs.check_writable().await.expect("jobs can be written");
+    store.commit(put(&key("acme", "b"), "1")).await.expect("it is written");
+    jobs.insert(vec![refused]).await.expect("the job is stored");
+}
+
+/// Both the primary and its standby are hosts of the URL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_promoted_standby_is_written_in_place_of_the_primary() {
+    let mut primary = Cluster::start();
+    database(&primary, "app").await;
+    let standby = Cluster::start_standby(&primary);
+    let hosts = [&standby, &primary].map(|cluster| {
+        let folder = cluster.folder().display().to_string().replace('/', "%2F");
+        format!("{folder}:{}", cluster.port())
+    });
+    let url = format!("postgres://postgres@{}/app?target_session_attrs=read-write", hosts.join(","));
+    let (store, jobs) = (open(&url, hasty()).await, super::store(&url).await);
+    let (first, second) = (super::job("acme", 0), super::job("acme", 1));
+    store.commit(put(&key("acme", "a"), "1")).await.expect("the primary is written");
+    jobs.insert(vec![first.clone()]).await.expect("the primary is written");
+    let replica = other(&standby, "app").await;
+    let sql = "SELECT FROM scheduler.jobs";
+    wait_until("the standby has it", async || {
+        replica.query(sql, &[]).await.is_ok_and(|rows| rows.len() == 1)
+    })
+    .await;
+
+    primary.crash();
+    let is_told = async || {
+        fault(store.commit(put(&key("acme", "b"), "1")).await).kind() == PostgresErrorKind::Unreachable
+    };
+    wait_until("no host can be written", is_told).await;
+    fault(store.check_writable().await);
+    fault(jobs.insert(vec![second.clone()]).await);
+    fault(jobs.check_writable().await);
+
+    standby.promote();
+    store.check_writable().await.expect("the standby can be written");
+    jobs.check_writable().await.expect("the standby can be written");
+    assert!(is_there(&store, &key("acme", "a")).await, "what was replicated is there");
+    store.commit(put(&key("acme", "b"), "1")).await.expect("it goes on");
+    jobs.insert(vec![second.clone()]).await.expect("it goes on");
+    for job in [&first, &second] {
+        assert!(super::is_there(&jobs, job).await);
+    }
 }
 
 /// Another program holds the lock of a key, as a process that was suspended within a transaction does.

@@ -165,12 +165,6 @@ pub(in crate::postgres) async fn collections(
     Ok(rows.iter().map(collection).collect::<Result<_, StoreError>>()?)
 }
 
-/// Returns true if the server accepts no writes, as a standby does.
-pub(in crate::postgres) async fn is_read_only(session: &Session) -> Result<bool, OperationError> {
-    let rows = session.query("SELECT current_setting('transaction_read_only') = 'on'", &[]).await?;
-    Ok(rows.first().is_none_or(|row| row.get(0)))
-}
-
 /// Parses a record from a row that begins with `id, version, updated_ms, value`.
 fn parse_record(row: &Row, collection: &Collection) -> Result<Record, OperationError> {
     let id: String = row.get(0);
