@@ -29,6 +29,7 @@ mod records;
 mod rights;
 #[path = "../../../../tests/support/statement_log.rs"]
 mod statement_log;
+mod template;
 mod together;
 #[path = "../support/usage.rs"]
 mod usage;

@@ -2,21 +2,17 @@
 //! statement.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_platform::conformance::{self, BudgetStores};
-use agent_store::postgres::{PostgresJobs, PostgresRecords, migrate};
-use tokio_postgres::NoTls;
-use tokio_postgres::error::SqlState;
+use agent_store::postgres::{PostgresJobs, PostgresRecords};
 
 use super::grants::documented_grants;
 use super::statement_log::{self, Numbers, StatementCounts};
-use super::{Cluster, database, impatient, other};
+use super::template::DatabaseTemplate;
+use super::{Cluster, impatient, other};
 
 /// Role of the stores.
 const ROLE: &str = "writer";
-/// Database with empty tables, of which the others are copies.
-const TEMPLATE: &str = "prepared";
 /// Names what the role could change beyond rows.
 const SELECT_EXCESS_RIGHTS: &str = "
     SELECT oid::regclass::text FROM pg_class
@@ -27,10 +23,7 @@ const SELECT_EXCESS_RIGHTS: &str = "
     WHERE nspname IN ('app', 'app_jobs') AND has_schema_privilege('writer', oid, 'CREATE')";
 
 /// Factory of databases whose tables another role owns.
-struct RestrictedFactory {
-    cluster: Cluster,
-    made: AtomicUsize,
-}
+struct RestrictedFactory(DatabaseTemplate);
 
 impl RestrictedFactory {
     async fn start() -> Self {
@@ -40,34 +33,13 @@ impl RestrictedFactory {
         for sql in logged.into_iter().chain(statement_log::set_log_format()) {
             admin.batch_execute(&sql).await.expect("set");
         }
-        let url = database(&cluster, TEMPLATE).await;
-        migrate(&url, &impatient()).await.expect("migrated");
-        let (owner, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection");
-        let connection = tokio::spawn(connection);
-        for sql in [documented_grants("app", ROLE).as_str(), statement_log::NOTE_NUMBERS] {
-            owner.batch_execute(sql).await.expect("granted");
-        }
-        // A template must have no connection.
-        drop(owner);
-        connection.await.expect("it ends").expect("it is closed");
-        Self { cluster, made: AtomicUsize::new(0) }
-    }
-
-    fn name(number: usize) -> String {
-        format!("store_{number}")
+        let grants = documented_grants("app", ROLE);
+        Self(DatabaseTemplate::create(cluster, &[&grants, statement_log::NOTE_NUMBERS]).await)
     }
 
     /// Creates a database with empty tables, and returns its URL for the role.
     async fn make(&self) -> String {
-        let name = Self::name(self.made.fetch_add(1, Ordering::Relaxed));
-        let admin = other(&self.cluster, "postgres").await;
-        let sql = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
-        // The server may still end the connections that have made the template.
-        while let Err(error) = admin.batch_execute(&sql).await {
-            assert_eq!(error.code(), Some(&SqlState::OBJECT_IN_USE), "{error}");
-            tokio::task::yield_now().await;
-        }
-        self.cluster.url(&name).replace("postgres@", &format!("{ROLE}@"))
+        self.0.copy().await.replace("postgres@", &format!("{ROLE}@"))
     }
 
     async fn open(url: &str) -> Arc<PostgresRecords> {
@@ -77,14 +49,13 @@ impl RestrictedFactory {
     /// Counts the statements of all databases.
     async fn count(&self) -> StatementCounts {
         let mut numbers = Numbers::default();
-        for number in 0..self.made.load(Ordering::Relaxed) {
-            let name = Self::name(number);
-            let rows = other(&self.cluster, &name).await.query(statement_log::SELECT_NUMBERS, &[]).await;
+        for name in self.0.names() {
+            let rows = other(&self.0.cluster, &name).await.query(statement_log::SELECT_NUMBERS, &[]).await;
             for row in rows.expect("read") {
                 numbers.add(&name, row.get(0), row.get(1), row.get(2));
             }
         }
-        StatementCounts::of(&self.cluster.log_text(), &numbers)
+        StatementCounts::of(&self.0.cluster.log_text(), &numbers)
     }
 }
 
@@ -114,7 +85,7 @@ async fn documented_rights_are_enough_and_every_statement_binds_the_company() {
 
     let counts = maker.count().await;
     counts.check();
-    let owner = other(&maker.cluster, &RestrictedFactory::name(0)).await;
+    let owner = other(&maker.0.cluster, &maker.0.names()[0]).await;
     let tables = owner.query(statement_log::SELECT_TABLES, &[]).await.expect("read");
     let tables: Vec<String> = tables.iter().map(|row| row.get(0)).collect();
     statement_log::check_tables(&tables);
