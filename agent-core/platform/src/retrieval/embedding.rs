@@ -45,10 +45,10 @@ const LEASE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// State of a document after a slice.
 enum Progress {
-    /// There is nothing more to do.
+    /// All chunks have vectors now.
     Done,
-    /// The document has no index, or has changed meanwhile.
-    NoIndex,
+    /// The embedder was not called: all chunks have vectors already, or the document is gone or has no index.
+    Skipped,
     /// Some chunks have no vector yet.
     Unfinished,
     /// Another process embeds the company's documents.
@@ -156,7 +156,7 @@ impl DocumentRetriever {
                 Ok(Progress::Leased) => {
                     self.unembedded.defer(&company_id, &id, clock.monotonic() + LEASE_RETRY_INTERVAL);
                 }
-                Ok(Progress::NoIndex) => self.unembedded.abandon(&company_id, &id),
+                Ok(Progress::Skipped) => self.unembedded.abandon(&company_id, &id),
                 Err(failed) => self.record_failure(&company_id, &id, failed).await,
             }
         }
@@ -196,7 +196,7 @@ impl DocumentRetriever {
         company_id: &CompanyId,
         id: &str,
     ) -> Result<Progress, FailedSlice> {
-        let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Done) };
+        let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Skipped) };
         let progress = self.embed_slice_of(embedder, company_id, (id, version)).await;
         progress.map_err(|failed| FailedSlice { version, ..failed })
     }
@@ -210,14 +210,14 @@ impl DocumentRetriever {
     ) -> Result<Progress, FailedSlice> {
         let document_id = DocumentId::from(id);
         let Some(stored) = self.stored_index(company_id, id, version).await? else {
-            return Ok(Progress::NoIndex);
+            return Ok(Progress::Skipped);
         };
         let missing = stored.index.unembedded_chunks(embedder.id());
         if missing.is_empty() {
             // Perhaps another process has embedded it.
             let entry = self.cache.entry(company_id);
             self.load_vectors(company_id, &entry, &[(document_id, version)]).await?;
-            return Ok(Progress::Done);
+            return Ok(Progress::Skipped);
         }
         let read = self.texts.read_document(company_id, &document_id, version).await?;
         let read = read.filter(|read| read.version == version).map(|read| read.value);
@@ -225,7 +225,7 @@ impl DocumentRetriever {
             Some(document) => self.texts.read_text(company_id, document).await?,
             None => None,
         };
-        let Some(text) = text else { return Ok(Progress::NoIndex) };
+        let Some(text) = text else { return Ok(Progress::Skipped) };
         let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
         let records = &*self.config.records;
         let claim = workspace::claim_embedding(records, company_id, &self.owner, now, LEASE).await?;

@@ -49,7 +49,7 @@ impl EmbeddingQueue {
         self.lock().forget(company_id, id);
     }
 
-    /// Forgets the failures of a document that was taken and could not be tried, so that it can be added again.
+    /// Forgets the failures of a document that was taken, and for which the embedder was not called, so that it can be added again.
     pub(super) fn abandon(&self, company_id: &CompanyId, id: &str) {
         self.lock().abandon(company_id, id);
     }
@@ -70,7 +70,7 @@ impl EmbeddingQueue {
         }
     }
 
-    /// Records that chunks of a document were embedded, or that there is nothing to embed. An unfinished document waits again.
+    /// Records that chunks of a document were embedded. An unfinished document waits again.
     pub(super) fn record_success(&self, company_id: &CompanyId, id: &str, is_unfinished: bool) {
         self.lock().record_success(company_id, id);
         if is_unfinished {

@@ -130,7 +130,7 @@ impl EmbeddingFailures {
         FailedAttempt { failures, pause }
     }
 
-    /// Records that chunks of a document were embedded, or that there is nothing to embed.
+    /// Records that chunks of a document were embedded.
     pub(super) fn record_success(&mut self, company_id: &CompanyId, id: &str) {
         self.common = FailureStreak::default();
         if let Some(company) = self.companies.get_mut(company_id) {
@@ -147,7 +147,8 @@ impl EmbeddingFailures {
         }
     }
 
-    /// Forgets the failures of a document that was taken and could not be tried. One that is never tried again stays.
+    /// Forgets the failures of a document that was taken, and for which the embedder was not called. That of one that is never
+    /// tried again stays.
     pub(super) fn abandon(&mut self, company_id: &CompanyId, id: &str) {
         let document = self.companies.get(company_id).and_then(|company| company.documents.get(id));
         if document.is_some_and(|document| matches!(document.next, NextAttempt::Queued)) {
@@ -355,6 +356,9 @@ mod tests {
         }
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(failures.next_time(now), Some(now + seconds(60)));
+        failures.abandon(&"a".into(), "1");
+        failures.forget(&"b".into(), "1");
+        assert!(failures.common_pause(now).is_some(), "the embedder has not answered");
         failures.record_success(&"b".into(), "2");
         assert_eq!(failures.common_pause(now), None);
     }
