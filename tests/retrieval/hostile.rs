@@ -106,30 +106,43 @@ async fn ten_megabytes_of_one_word_are_a_document() {
     assert!(found(&retrieve(&app, "c1", &json!({"query": "gadget"})).await.1).is_empty());
 }
 
+/// The first 8 KiB of a message are searched for.
 #[tokio::test]
-async fn long_messages_are_searched_by_their_beginning_or_refused() {
+async fn long_messages_are_searched_by_their_beginning() {
     let vendor = Vendor::start().await;
-    let settings = [("BODY_LIMIT_BYTES", "4194304")];
-    let app = server::app(&workspace_with_documents(&vendor.base_url()), &settings).await;
-    for (megabyte, is_answered) in
-        [(format!("{QUESTION} {}", "x".repeat(1 << 18)), true), ("x ".repeat(1 << 19), false)]
-    {
-        let response = app.chat(&json!({"agentId": "a1", "message": megabyte})).await;
-        let (status, body) = (response.status().as_u16(), response.text().await.expect("a whole body"));
-        match is_answered {
-            true => {
-                parse_run(&body);
-                assert!(vendor.received_bodies("m")[0].to_string().contains("Receipts are kept"));
-            }
-            false => assert!(status == 200 || (400..500).contains(&status), "{status}: {body}"),
-        }
-        let (status, problem) = retrieve(&app, "c1", &json!({"query": megabyte})).await;
+    let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
+    let (before, after) =
+        (format!("{QUESTION} {}", "x".repeat(1 << 18)), format!("{}{QUESTION}", "x ".repeat(4 << 10)));
+    for (message, is_found) in [(before, true), (after, false)] {
+        let response = app.chat(&json!({"agentId": "a1", "message": message})).await;
+        parse_run(&response.text().await.expect("a whole body"));
+        let sent = vendor.received_bodies("m").pop().expect("a request");
+        let prompt = sent["messages"][0]["content"].as_str().expect("text");
+        assert_eq!(prompt.contains("Receipts are kept"), is_found, "{prompt}");
+        assert_eq!(prompt.contains("No document of the agent answers this."), !is_found, "{prompt}");
+    }
+}
+
+/// Where the operator allows bodies of this size, the message exceeds the model's context window by itself.
+#[tokio::test]
+async fn a_message_of_a_megabyte_is_refused_before_anything_is_sent() {
+    let vendor = Vendor::start().await;
+    let workspace = workspace_with_documents(&vendor.base_url());
+    let megabyte = "x ".repeat(1 << 19);
+    let app = server::app(&workspace, &[("BODY_LIMIT_BYTES", "4194304")]).await;
+    let message = json!({"agentId": "a1", "message": megabyte});
+    let problem = expect_problem(app.chat(&message).await, 400, "INVALID_REQUEST").await;
+    assert!(problem["detail"].as_str().expect("text").contains("context window"), "{problem}");
+    for query in [&megabyte, &"x".repeat((1 << 16) + 1)] {
+        let (status, problem) = retrieve(&app, "c1", &json!({"query": query})).await;
         assert_eq!((status, &problem["code"]), (400, &json!("INVALID_REQUEST")), "{problem}");
     }
+    let (status, shown) = retrieve(&app, "c1", &json!({"query": "x".repeat(1 << 16)})).await;
+    assert_eq!((status, &shown["fragments"]), (200, &json!([])), "{shown}");
     // By default a body of this size is not read at all.
-    let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
-    let refused = app.chat(&json!({"agentId": "a1", "message": "x".repeat(1 << 20)})).await;
-    expect_problem(refused, 413, "PAYLOAD_TOO_LARGE").await;
+    let app = server::app(&workspace, &[]).await;
+    expect_problem(app.chat(&message).await, 413, "PAYLOAD_TOO_LARGE").await;
+    assert!(vendor.received_bodies("m").is_empty());
 }
 
 /// Documents that do not exist, those of another company, and identifiers that name nothing are skipped.

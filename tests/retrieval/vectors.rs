@@ -260,6 +260,25 @@ async fn a_late_answer_of_the_embedding_server_is_ignored() {
     assert_eq!(found(&shown)[0], "travel", "{shown}");
 }
 
+/// The readers of a document see why it has no vectors, and when the next attempt is made.
+#[tokio::test]
+async fn documents_are_embedded_after_invalid_answers() {
+    let server = EmbeddingServer::start().await;
+    server.behave(Behaviour::TooFew);
+    let app = app_with(&server).await;
+    retrieve(&app, "c1", &json!({"query": "voucher"})).await;
+    let look = async || document(&app, "handbook").await["indexed"].clone();
+    let has_failed = |indexed: &Value| indexed["embeddingFailure"].is_object();
+    let shown = poll_until(async || look().await, has_failed).await;
+    let failure = &shown["embeddingFailure"];
+    assert_eq!((&failure["reason"], &shown["embedded"]), (&json!("invalidAnswer"), &json!(0)), "{shown}");
+    assert!(failure["failures"].as_u64() >= Some(1), "{failure}");
+    assert!(failure["retryAt"].as_str().is_some_and(|time| time.ends_with('Z')), "{failure}");
+    server.behave(Behaviour::Answers);
+    let shown = poll_until(look, |indexed| indexed["embedded"] == 1).await;
+    assert_eq!(shown["embeddingFailure"], Value::Null, "{shown}");
+}
+
 #[tokio::test]
 async fn admins_have_documents_embedded_again() {
     let server = EmbeddingServer::start().await;

@@ -13,6 +13,7 @@ mod cache;
 mod citations;
 mod document_retriever;
 mod embedding;
+mod embedding_queue;
 mod external;
 mod load;
 mod outdated;

@@ -47,11 +47,14 @@ pub use contents::{
 };
 pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
 pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
+pub use document_indexes::{
+    EmbeddingFailure, EmbeddingFailureReason, IndexStatus, document_index_status, drop_document_vectors,
+};
 pub(crate) use document_indexes::{
     IndexReplacement, IndexedDocument, StoredDocIndex, claim_embedding, index_key, load_document_indexes,
-    release_embedding, replace_document_index, store_document_index, vector_drops_key,
+    record_embedding_failure, release_embedding, replace_document_index, store_document_index,
+    vector_drops_key,
 };
-pub use document_indexes::{IndexStatus, document_index_status, drop_document_vectors};
 pub use document_versions::{
     DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,
     save_document,

@@ -4,6 +4,7 @@
 //! time, and maps failures to [`EmbedError`](agent_retrieval::embed::EmbedError). The vectors are checked and normalized by
 //! [`Embeddings`](agent_retrieval::embed::Embeddings). Neither texts nor keys reach an error or the log.
 
+mod dimensions;
 mod endpoint;
 mod ollama;
 mod openai;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use agent_retrieval::extract::{ExtractError, Extraction};
+use agent_retrieval::extract::ExtractError;
 use futures_util::future::{self, Either};
 
 use super::IngestionState;
 use super::claim::Claim;
+use super::finish::WrittenText;
 use crate::records::StoreError;
 use crate::workspace::read_original;
 
@@ -27,11 +28,11 @@ impl IngestionState {
     /// Works on a claimed task to the end of the attempt.
     pub(super) async fn work(&self, mut claim: Claim) {
         let ended = match self.extract(&mut claim).await {
-            Ok(extraction) => self.store_text(&claim, extraction).await,
+            Ok(text) => self.store_text(&claim, text).await,
             Err(AttemptError::Lost) => return,
             Err(AttemptError::Extract(error)) => self.end_attempt(&claim, error).await,
             Err(AttemptError::Store(error)) => {
-                tracing::warn!(%error, document = claim.document_id, "an original cannot be read");
+                tracing::warn!(%error, document = claim.document_id, "an original or its text is not stored");
                 self.end_attempt(&claim, ExtractError::Unavailable("the store failed".to_owned())).await
             }
         };
@@ -42,12 +43,14 @@ impl IngestionState {
         }
     }
 
-    /// Extracts the text of a claimed task and extends its lease meanwhile.
-    async fn extract(&self, claim: &mut Claim) -> Result<Extraction, AttemptError> {
+    /// Extracts the text of a claimed task, stores its pieces, and extends the lease meanwhile. A long text takes a slow store
+    /// longer than the lease.
+    async fn extract(&self, claim: &mut Claim) -> Result<WrittenText, AttemptError> {
         let Claim { company_id, document_id, content, .. } = claim.clone();
         let work = async {
             let bytes = read_original(&*self.services.records, &company_id, &document_id, &content).await?;
-            Ok::<_, AttemptError>(self.services.extractor.extract(&content.media_type, bytes).await?)
+            let extraction = self.services.extractor.extract(&content.media_type, bytes).await?;
+            Ok::<_, AttemptError>(self.write_text(&company_id, (&document_id, &content), extraction).await??)
         };
         let mut work = std::pin::pin!(work);
         let end = self.services.clock.monotonic() + self.limits.timeout;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
 
@@ -24,19 +25,23 @@ const MAX_ERROR_BYTES: usize = 1_000;
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 impl IngestionState {
-    /// Stores the text of an upload.
+    /// Stores the pieces of a text that was extracted from an upload, which no document names yet. The text may exceed a limit.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if the claim was lost or the document was deleted or replaced; errors of the store.
-    pub(super) async fn store_text(&self, claim: &Claim, extraction: Extraction) -> Result<(), StoreError> {
+    /// Errors of the store.
+    pub(super) async fn write_text(
+        &self,
+        company_id: &CompanyId,
+        (id, content): (&str, &DocumentContent),
+        extraction: Extraction,
+    ) -> Result<Result<WrittenText, ExtractError>, StoreError> {
         let text = without_control_characters(extraction.document.text);
         if text.len() > MAX_TEXT_BYTES {
             let fault = format!("its text has {} bytes; the limit is {MAX_TEXT_BYTES}", text.len());
-            return self.fail(claim, &ExtractError::LimitExceeded(fault).to_string()).await;
+            return Ok(Err(ExtractError::LimitExceeded(fault)));
         }
         let records = &*self.services.records;
         let is_short = text.len() <= MAX_DOCUMENT_BYTES;
-        let (company_id, id) = (&claim.company_id, &claim.document_id);
         let pieces = write_text_pieces(records, company_id, id, (&text, is_short), self.now()).await?;
         let extracted = ExtractedText {
             title: title_line(&extraction.document.title),
@@ -52,14 +57,23 @@ impl IngestionState {
                 }),
                 text_generation: Some(pieces.generation().to_owned()),
                 extractor: Some(self.services.extractor.id().to_owned()),
-                ..claim.content.clone()
+                ..content.clone()
             },
             text: if is_short { text } else { String::new() },
             page_starts: extraction.document.page_starts,
         };
+        Ok(Ok(WrittenText { pieces, extracted }))
+    }
+
+    /// Gives the text of an upload to its document.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if the claim was lost or the document was deleted or replaced; errors of the store.
+    pub(super) async fn store_text(&self, claim: &Claim, text: WrittenText) -> Result<(), StoreError> {
+        let WrittenText { pieces, extracted } = text;
         let stored = self.commit_end(claim, |found| extracted.writes(found, &pieces)).await;
         if stored.is_err() {
-            discard_pieces(records, &pieces).await;
+            discard_pieces(&*self.services.records, &pieces).await;
         }
         stored
     }
@@ -153,6 +167,12 @@ impl IngestionState {
 /// Returns the error of an extraction whose document was deleted or replaced.
 fn void() -> StoreError {
     StoreError::Conflict { expected: None, found: None }
+}
+
+/// An extracted text, the pieces of which are stored.
+pub(super) struct WrittenText {
+    pieces: PendingPieces,
+    extracted: ExtractedText,
 }
 
 /// Extracted text with what is stored beside it.

@@ -1,8 +1,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_core::clock::SystemClock;
+use agent_core::testing::ManualClock;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::memory::MemoryRecords;
@@ -167,4 +169,79 @@ async fn a_document_that_is_read_late_loses_nothing() {
     assert!(bench.ingestion.run_one().await.expect("the store works"), "the task is still there");
     let found = get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
     assert_eq!(found.value.text, "two");
+}
+
+/// Records in which pieces of contents are written once there are permits.
+struct SlowContentRecords {
+    records: Arc<MemoryRecords>,
+    permits: Semaphore,
+    is_writing: AtomicBool,
+}
+
+#[async_trait]
+impl Records for SlowContentRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let is_piece = |write: &Write| write.key().collection().path().starts_with("documentContents");
+        if writes.iter().any(is_piece) {
+            self.is_writing.store(true, Ordering::SeqCst);
+            self.permits.acquire().await.expect("it is open").forget();
+        }
+        self.records.commit(writes).await
+    }
+}
+
+#[async_trait]
+impl Inventory for SlowContentRecords {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        self.records.companies(after).await
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        self.records.collections(company, after).await
+    }
+}
+
+#[tokio::test]
+async fn the_lease_is_extended_while_a_long_text_is_stored() {
+    let (records, clock) = (Arc::new(MemoryRecords::default()), ManualClock::new());
+    let (permits, is_writing) = (Semaphore::new(0), AtomicBool::new(false));
+    let slow = Arc::new(SlowContentRecords { records: records.clone(), permits, is_writing });
+    let extractor = Arc::new(ScriptedExtractor::new("scripted/1"));
+    let process = |records: Arc<dyn Inventory>| {
+        let services = IngestionServices {
+            records,
+            extractor: extractor.clone(),
+            clock: Arc::new(clock.clone()),
+            spawner: Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task))),
+            on_end: Arc::new(|_, _| {}),
+        };
+        Ingestion::new(services, IngestionLimits::default())
+    };
+    let (first, second) = (process(slow.clone()), process(records.clone()));
+    let (extractor, ended) = (extractor.clone(), Arc::default());
+    let bench = Bench { records, extractor, ingestion: second, ended };
+    bench.put("a", "1", &"long ".repeat(100_000)).await;
+    let working = tokio::spawn(async move { first.run_one().await });
+    while !slow.is_writing.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..4 {
+        clock.wait_for_sleepers(1).await;
+        clock.advance(IngestionLimits::default().lease / 3);
+    }
+    clock.wait_for_sleepers(1).await;
+    assert!(!bench.ingestion.run_one().await.expect("the store works"), "the task is claimed");
+    slow.permits.add_permits(10);
+    assert!(working.await.expect("no panic").expect("the store works"));
+    let found = get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
+    assert_eq!(found.value.content.expect("an upload").status, ContentStatus::Ready);
+    assert_eq!(bench.extractor.calls(), 1);
 }

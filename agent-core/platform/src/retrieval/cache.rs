@@ -73,8 +73,8 @@ pub(super) struct Unembedded {
     pub(super) record_version: u64,
     /// True if other chunks have vectors.
     pub(super) is_partial: bool,
-    /// True if the embedder has rejected the document.
-    pub(super) is_rejected: bool,
+    /// True if memory has no room for its vectors.
+    pub(super) is_left_out: bool,
 }
 
 impl Unembedded {
@@ -82,7 +82,7 @@ impl Unembedded {
     pub(super) fn of(index: &DocIndex, record_version: u64, embedder: &EmbedderId) -> Option<Self> {
         let missing = index.unembedded_chunks(embedder).len();
         let is_partial = missing < index.chunk_count();
-        (missing > 0).then_some(Self { record_version, is_partial, is_rejected: false })
+        (missing > 0).then_some(Self { record_version, is_partial, is_left_out: false })
     }
 }
 
@@ -342,7 +342,7 @@ impl IndexState {
         let unembedded = match fits {
             true => unembedded,
             false => {
-                Some(Unembedded { is_rejected: true, is_partial: false, ..unembedded.unwrap_or_default() })
+                Some(Unembedded { is_left_out: true, is_partial: false, ..unembedded.unwrap_or_default() })
             }
         };
         match unembedded.filter(|_| self.versions.contains_key(id)) {
@@ -357,13 +357,6 @@ impl IndexState {
             && let Some(unembedded) = self.unembedded.get_mut(id)
         {
             unembedded.record_version = record_version;
-        }
-    }
-
-    /// Records that a document stays without vectors until it changes.
-    pub(super) fn mark_not_embeddable(&mut self, id: &DocumentId) {
-        if let Some(unembedded) = self.unembedded.get_mut(id) {
-            unembedded.is_rejected = true;
         }
     }
 

@@ -9,6 +9,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 
 use super::blocking::BlockingPool;
 use super::cache::IndexCache;
+use super::embedding_queue::EmbeddingQueue;
 use super::query_vector::{QueryEmbedder, RetrievalEmbedder};
 use super::queue::DocumentQueue;
 use super::texts::DocumentTexts;
@@ -42,7 +43,7 @@ pub struct DocumentRetriever {
     /// Documents to index in the background.
     pub(super) written: DocumentQueue,
     /// Documents to embed in the background.
-    pub(super) unembedded: DocumentQueue,
+    pub(super) unembedded: EmbeddingQueue,
     /// Identity of this process in leases.
     pub(super) owner: String,
 }
@@ -59,7 +60,7 @@ impl DocumentRetriever {
                 .clone()
                 .map(|embedder| QueryEmbedder::new(embedder, config.clock.clone())),
             written: DocumentQueue::default(),
-            unembedded: DocumentQueue::default(),
+            unembedded: EmbeddingQueue::default(),
             owner: agent_core::new_id(),
             config,
         }

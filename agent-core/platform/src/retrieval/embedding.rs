@@ -6,6 +6,10 @@
 //! most, and documents that were left without vectors are announced by the next search of them. That holds for vectors that
 //! an admin drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps
 //! several processes from embedding the same chunks.
+//!
+//! An attempt that failed is repeated after a pause: see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The last
+//! failure stands in the account of the document's index, for its readers. It decides nothing: a process that begins tries
+//! every document.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,15 +19,19 @@ use agent_core::ids::CompanyId;
 use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::document::DocumentId;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use jiff::Timestamp;
 
 use super::blocking::run_blocking;
 use super::cache::DocumentState;
 use super::document_retriever::DocumentRetriever;
+use super::embedding_queue::{FailureCause, Lane};
 use super::load::put_vectors;
 use crate::records::StoreError;
-use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
+use crate::workspace::{
+    self, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus, IndexedDocument,
+    StoredDocIndex,
+};
 
 /// Maximum duration of a slice before its last call of the embedder, and maximum number of its chunks.
 const MAX_SLICE_DURATION: Duration = Duration::from_secs(5);
@@ -34,14 +42,13 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(90);
 /// Pause before the next attempt to take the lease that another process has.
 const LEASE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Shortest and longest pause after a failure of the embedder or the store.
-const MIN_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// State of a document after a slice.
 enum Progress {
-    /// There is nothing more to do.
+    /// All chunks have vectors now.
     Done,
+    /// The embedder was not called: all chunks have vectors already, or the document is gone or has no index.
+    Skipped,
     /// Some chunks have no vector yet.
     Unfinished,
     /// Another process embeds the company's documents.
@@ -63,13 +70,45 @@ enum SliceError {
 }
 
 impl SliceError {
-    /// Returns true if a repetition fails too, until the document or the settings change.
-    fn is_permanent(&self) -> bool {
+    fn cause(&self) -> FailureCause {
         match self {
-            Self::Embed(error) => matches!(error, EmbedError::Rejected(_) | EmbedError::InvalidAnswer(_)),
-            Self::Store(error) => matches!(error, StoreError::Invalid(_) | StoreError::TooLarge { .. }),
-            Self::TooLarge => true,
+            Self::Embed(EmbedError::InvalidAnswer(_)) => FailureCause::InvalidAnswer,
+            Self::Embed(EmbedError::Unavailable { retry_after, .. }) => {
+                FailureCause::Unavailable(*retry_after)
+            }
+            Self::Store(StoreError::Invalid(_) | StoreError::TooLarge { .. })
+            | Self::Embed(EmbedError::Rejected(_))
+            | Self::TooLarge => FailureCause::Permanent,
+            Self::Embed(_) | Self::Store(_) => FailureCause::Unavailable(None),
         }
+    }
+
+    /// Returns the reason that the readers of the document see; `None` if the store failed, which cannot keep it.
+    fn reason(&self) -> Option<EmbeddingFailureReason> {
+        match self {
+            Self::Embed(EmbedError::Rejected(_)) => Some(EmbeddingFailureReason::Rejected),
+            Self::Embed(EmbedError::InvalidAnswer(_)) => Some(EmbeddingFailureReason::InvalidAnswer),
+            Self::Embed(_) => Some(EmbeddingFailureReason::Unavailable),
+            Self::TooLarge | Self::Store(StoreError::TooLarge { .. }) => {
+                Some(EmbeddingFailureReason::TooLarge)
+            }
+            Self::Store(_) => None,
+        }
+    }
+}
+
+/// A failed attempt at a slice.
+#[derive(Debug)]
+struct FailedSlice {
+    error: SliceError,
+    /// Versions of the document and of its index's record; 0 if they are not known.
+    version: u64,
+    record_version: u64,
+}
+
+impl From<StoreError> for FailedSlice {
+    fn from(error: StoreError) -> Self {
+        Self { error: error.into(), version: 0, record_version: 0 }
     }
 }
 
@@ -99,31 +138,54 @@ impl DocumentRetriever {
         let Some(embedder) = self.query_embedder.as_ref().map(|query| query.settings.embedder.clone()) else {
             return;
         };
-        let mut failures = 0_u32;
+        join(self.embed_lane(&*embedder, Lane::Main), self.embed_lane(&*embedder, Lane::Retries)).await;
+    }
+
+    /// Embeds the documents of a lane, one slice after the other.
+    async fn embed_lane(&self, embedder: &dyn Embedder, lane: Lane) {
+        let clock = &*self.config.clock;
         loop {
-            let (company_id, id) = self.unembedded.next().await;
-            let pause = match self.embed_slice(&*embedder, &company_id, &id).await {
-                Ok(Progress::Done) => None,
-                Ok(Progress::Unfinished) => Some(Duration::ZERO),
-                Ok(Progress::Leased) => Some(LEASE_RETRY_INTERVAL),
-                Err(error) if error.is_permanent() => {
-                    tracing::warn!(%error, document = id, "a document stays without vectors");
-                    self.mark_not_embeddable(&company_id, &id).await;
-                    None
+            let (company_id, id) = self.unembedded.next(lane, clock).await;
+            match self.embed_slice(embedder, &company_id, &id).await {
+                Ok(Progress::Done) => self.unembedded.record_success(&company_id, &id, false),
+                Ok(Progress::Unfinished) => {
+                    self.unembedded.record_success(&company_id, &id, true);
+                    // Lets other tasks run if the embedder answers at once.
+                    clock.sleep(Duration::ZERO).await;
                 }
-                Err(error) => {
-                    tracing::warn!(%error, document = id, "the embedding of a document is repeated");
-                    failures = failures.saturating_add(1);
-                    self.unembedded.push(&company_id, &id);
-                    self.config.clock.sleep(pause_after(&error, failures)).await;
-                    continue;
+                Ok(Progress::Leased) => {
+                    self.unembedded.defer(&company_id, &id, clock.monotonic() + LEASE_RETRY_INTERVAL);
                 }
-            };
-            failures = 0;
-            if let Some(pause) = pause {
-                self.unembedded.push(&company_id, &id);
-                self.config.clock.sleep(pause).await;
+                Ok(Progress::Skipped) => self.unembedded.abandon(&company_id, &id),
+                Err(failed) => self.record_failure(&company_id, &id, failed).await,
             }
+        }
+    }
+
+    /// Lets a document wait for the next attempt, and records the failure in the account of its index.
+    async fn record_failure(&self, company_id: &CompanyId, id: &str, failed: FailedSlice) {
+        let FailedSlice { error, version, record_version } = failed;
+        let now = self.config.clock.monotonic();
+        let attempt = self.unembedded.record_failure(company_id, (id, version), error.cause(), now);
+        match attempt.pause {
+            Some(pause) => {
+                tracing::warn!(%error, document = id, ?pause, "the embedding of a document is repeated");
+            }
+            None => tracing::warn!(%error, document = id, "a document stays without vectors"),
+        }
+        let Some(reason) = error.reason().filter(|_| record_version > 0) else { return };
+        let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
+        let retry_at = attempt.pause.map(|pause| now.saturating_add(pause).unwrap_or(Timestamp::MAX));
+        let failure = EmbeddingFailure { reason, failures: attempt.failures, retry_at };
+        let records = &*self.config.records;
+        match workspace::record_embedding_failure(records, company_id, id, (record_version, failure)).await {
+            Ok(Some(record_version)) => {
+                let entry = self.cache.entry(company_id);
+                let _guard = entry.loading.lock().await;
+                entry.write().set_record_version(&DocumentId::from(id), version, record_version);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, document = id, "the failure of a document was not recorded"),
         }
     }
 
@@ -133,18 +195,29 @@ impl DocumentRetriever {
         embedder: &dyn Embedder,
         company_id: &CompanyId,
         id: &str,
-    ) -> Result<Progress, SliceError> {
+    ) -> Result<Progress, FailedSlice> {
+        let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Skipped) };
+        let progress = self.embed_slice_of(embedder, company_id, (id, version)).await;
+        progress.map_err(|failed| FailedSlice { version, ..failed })
+    }
+
+    /// Embeds some chunks of a document at a version and stores their vectors.
+    async fn embed_slice_of(
+        &self,
+        embedder: &dyn Embedder,
+        company_id: &CompanyId,
+        (id, version): (&str, u64),
+    ) -> Result<Progress, FailedSlice> {
         let document_id = DocumentId::from(id);
-        let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Done) };
         let Some(stored) = self.stored_index(company_id, id, version).await? else {
-            return Ok(Progress::Done);
+            return Ok(Progress::Skipped);
         };
         let missing = stored.index.unembedded_chunks(embedder.id());
         if missing.is_empty() {
             // Perhaps another process has embedded it.
             let entry = self.cache.entry(company_id);
             self.load_vectors(company_id, &entry, &[(document_id, version)]).await?;
-            return Ok(Progress::Done);
+            return Ok(Progress::Skipped);
         }
         let read = self.texts.read_document(company_id, &document_id, version).await?;
         let read = read.filter(|read| read.version == version).map(|read| read.value);
@@ -152,31 +225,36 @@ impl DocumentRetriever {
             Some(document) => self.texts.read_text(company_id, document).await?,
             None => None,
         };
-        let Some(text) = text else { return Ok(Progress::Done) };
+        let Some(text) = text else { return Ok(Progress::Skipped) };
         let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
         let records = &*self.config.records;
         let claim = workspace::claim_embedding(records, company_id, &self.owner, now, LEASE).await?;
         let Some(claim) = claim else { return Ok(Progress::Leased) };
         let slice = self.embed_chunks(embedder, &stored.index, &text, &missing).await;
         let is_complete = slice.chunks.len() == missing.len();
-        let replacement = match slice.chunks.is_empty() {
+        let Slice { chunks, embeddings, failure } = slice;
+        let mut record_version = stored.record_version;
+        let replacement = match chunks.is_empty() {
             true => Ok(None),
-            false => {
-                let (chunks, embeddings) = (slice.chunks, slice.embeddings);
-                self.store_slice(company_id, embedder.id(), id, (stored, text), (chunks, embeddings))
-                    .await
-                    .map(Some)
-            }
+            false => self
+                .store_slice(company_id, embedder.id(), id, (stored, text), (chunks, embeddings))
+                .await
+                .map(Some),
         };
         workspace::release_embedding(records, claim).await?;
-        let replacement = replacement?;
-        if replacement == Some(IndexReplacement::TooLarge) {
-            return Err(SliceError::TooLarge);
-        }
-        let is_changed = replacement == Some(IndexReplacement::Changed);
-        match slice.failure {
-            Some(failure) => Err(failure.into()),
-            None if is_complete && !is_changed => Ok(Progress::Done),
+        let error = match replacement {
+            Err(error) => Some(error),
+            Ok(Some(IndexReplacement::TooLarge)) => Some(SliceError::TooLarge),
+            Ok(Some(IndexReplacement::Changed)) if failure.is_none() => return Ok(Progress::Unfinished),
+            Ok(Some(IndexReplacement::Stored(stored_version))) => {
+                record_version = stored_version;
+                failure.map(SliceError::from)
+            }
+            Ok(_) => failure.map(SliceError::from),
+        };
+        match error {
+            Some(error) => Err(FailedSlice { error, version, record_version }),
+            None if is_complete => Ok(Progress::Done),
             None => Ok(Progress::Unfinished),
         }
     }
@@ -303,23 +381,6 @@ impl DocumentRetriever {
         self.cache.update_size(company_id, &entry);
         Ok(stored)
     }
-
-    /// Keeps a document from being announced again until it changes or the process starts anew.
-    pub(super) async fn mark_not_embeddable(&self, company_id: &CompanyId, id: &str) {
-        let entry = self.cache.entry(company_id);
-        let _guard = entry.loading.lock().await;
-        entry.write().mark_not_embeddable(&DocumentId::from(id));
-    }
-}
-
-/// Returns the pause after a failure, which grows with the number of failures in a row.
-fn pause_after(error: &SliceError, failures: u32) -> Duration {
-    let asked = match error {
-        SliceError::Embed(EmbedError::Unavailable { retry_after, .. }) => *retry_after,
-        _ => None,
-    };
-    let exponential = MIN_PAUSE * 2_u32.saturating_pow(failures.saturating_sub(1).min(6));
-    asked.unwrap_or(exponential).clamp(MIN_PAUSE, MAX_PAUSE)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use agent_retrieval::embed::EmbedderId;
 use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::document_retriever::DocumentRetriever;
+use super::embedding_queue::FailureCause;
 use super::search_result::SkipReason;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
@@ -256,7 +257,11 @@ impl DocumentRetriever {
                     entry.write().set_record_version(&id, analyzed.document.version, record_version);
                 }
                 Ok(IndexReplacement::Changed) => self.mark_unverified(entry, &analyzed).await,
-                Ok(IndexReplacement::TooLarge) => self.mark_not_embeddable(company_id, id.as_str()).await,
+                Ok(IndexReplacement::TooLarge) => {
+                    let document = (id.as_str(), analyzed.document.version);
+                    let now = self.config.clock.monotonic();
+                    self.unembedded.record_failure(company_id, document, FailureCause::Permanent, now);
+                }
                 // The embedding in the background stores it again: the document lacks vectors, or they are not verified.
                 Err(error) => {
                     tracing::warn!(document = %id, ?error, "the index of a document was not stored");

@@ -1,10 +1,12 @@
 //! Vectors of queries, within a time limit. A search goes without them if the embedder fails.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
+use agent_core::ids::CompanyId;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId};
 use agent_retrieval::search::Query;
 use futures_util::future::{Either, select};
@@ -54,7 +56,7 @@ pub enum EmbedderSkip {
     Rejected,
     /// The model's answer is no vector, or none that can be compared.
     InvalidAnswer,
-    /// The model failed less than five seconds ago and was not called.
+    /// The model failed less than five seconds ago, in a search of the company or in those of two others, and was not called.
     Paused,
 }
 
@@ -62,22 +64,56 @@ pub enum EmbedderSkip {
 pub(super) struct QueryEmbedder {
     pub(super) settings: RetrievalEmbedder,
     clock: Arc<dyn Clock>,
-    paused_until: Mutex<Option<Instant>>,
+    pauses: Mutex<QueryPauses>,
+}
+
+/// Times until which the embedder is not called. A question may be the cause of a failure, so that it pauses the searches of
+/// its company; only failures of two companies pause all.
+#[derive(Default)]
+struct QueryPauses {
+    by_company: HashMap<CompanyId, Instant>,
+    all_until: Option<Instant>,
+}
+
+impl QueryPauses {
+    fn is_paused(&self, company_id: &CompanyId, now: Instant) -> bool {
+        let company_until = self.by_company.get(company_id).copied();
+        company_until.into_iter().chain(self.all_until).any(|until| now < until)
+    }
+
+    fn record(&mut self, company_id: &CompanyId, skip: Option<EmbedderSkip>, now: Instant) {
+        let Some(skip) = skip else {
+            self.by_company.remove(company_id);
+            self.all_until = None;
+            return;
+        };
+        self.by_company.retain(|_, until| now < *until);
+        // A rejection and an invalid answer are the embedder's answers to one question.
+        let is_unavailable = matches!(skip, EmbedderSkip::Timeout | EmbedderSkip::Unavailable);
+        let until = now + FAILURE_PAUSE;
+        if is_unavailable && self.by_company.keys().any(|other| other != company_id) {
+            self.all_until = Some(until);
+        }
+        self.by_company.insert(company_id.clone(), until);
+    }
 }
 
 impl QueryEmbedder {
     pub(super) fn new(settings: RetrievalEmbedder, clock: Arc<dyn Clock>) -> Self {
-        Self { settings, clock, paused_until: Mutex::default() }
+        Self { settings, clock, pauses: Mutex::default() }
     }
 
     pub(super) fn id(&self) -> &EmbedderId {
         self.settings.embedder.id()
     }
 
-    /// Returns the vector of a query: that of its text, and with less weight that of the text before.
-    pub(super) async fn embed(&self, query: &Query<'_>) -> Result<Vec<f32>, EmbedderSkip> {
-        let now = self.clock.monotonic();
-        if self.paused_until().is_some_and(|until| now < until) {
+    /// Returns the vector of a query of a company: that of its text, and with less weight that of the text before.
+    pub(super) async fn embed(
+        &self,
+        company_id: &CompanyId,
+        query: &Query<'_>,
+    ) -> Result<Vec<f32>, EmbedderSkip> {
+        if self.pauses().is_paused(company_id, self.clock.monotonic()) {
             return Err(EmbedderSkip::Paused);
         }
         let texts: Vec<&str> = [Some(query.text), query.previous].into_iter().flatten().collect();
@@ -92,7 +128,8 @@ impl QueryEmbedder {
                 Err(EmbedderSkip::Timeout)
             }
         };
-        *self.paused_until() = answered.is_err().then(|| self.clock.monotonic() + FAILURE_PAUSE);
+        let skip = answered.as_ref().err().copied();
+        self.pauses().record(company_id, skip, self.clock.monotonic());
         let embeddings = answered?;
         let mut vectors = embeddings.iter();
         let mut vector = vectors.next().ok_or(EmbedderSkip::InvalidAnswer)?.to_vec();
@@ -102,8 +139,8 @@ impl QueryEmbedder {
         Ok(vector)
     }
 
-    fn paused_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pauses(&self) -> MutexGuard<'_, QueryPauses> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,5 +159,37 @@ impl fmt::Debug for RetrievalEmbedder {
             .field("weight", &self.weight)
             .field("min_similarity", &self.min_similarity)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_pauses_its_company_and_the_failures_of_two_pause_all() {
+        let (mut pauses, now) = (QueryPauses::default(), Instant::now());
+        let [first, second, third] = ["a", "b", "c"].map(CompanyId::from);
+        for skip in [EmbedderSkip::Rejected, EmbedderSkip::InvalidAnswer] {
+            pauses.record(&first, Some(skip), now);
+            pauses.record(&second, Some(skip), now);
+            assert!(pauses.is_paused(&first, now) && pauses.is_paused(&second, now));
+            assert!(!pauses.is_paused(&third, now), "it is the question: {skip:?}");
+        }
+        pauses.record(&first, None, now);
+        pauses.record(&second, None, now);
+        pauses.record(&first, Some(EmbedderSkip::Timeout), now);
+        pauses.record(&first, Some(EmbedderSkip::Timeout), now);
+        assert!(pauses.is_paused(&first, now) && !pauses.is_paused(&third, now));
+        pauses.record(&second, Some(EmbedderSkip::Unavailable), now);
+        assert!(pauses.is_paused(&third, now), "it is the server");
+        let later = now + FAILURE_PAUSE;
+        assert!(!pauses.is_paused(&first, later) && !pauses.is_paused(&third, later));
+        pauses.record(&second, Some(EmbedderSkip::Timeout), later);
+        assert!(!pauses.is_paused(&third, later), "the other failure is long ago");
+        assert_eq!(pauses.by_company.len(), 1, "ended pauses are forgotten");
+        pauses.record(&first, Some(EmbedderSkip::Timeout), later);
+        pauses.record(&second, None, later);
+        assert!(!pauses.is_paused(&third, later), "it works again");
     }
 }

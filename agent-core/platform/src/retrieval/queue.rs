@@ -9,14 +9,20 @@ use futures_util::StreamExt as _;
 use futures_util::lock::Mutex as AsyncMutex;
 
 /// Maximum number of waiting documents, of one company and of all.
-const MAX_OF_COMPANY: usize = 10_000;
-const MAX_DOCUMENTS: usize = 100_000;
+pub(super) const MAX_OF_COMPANY: usize = 10_000;
+pub(super) const MAX_DOCUMENTS: usize = 100_000;
 
-/// Queue of documents, each at most once. Documents beyond a limit are dropped: a search announces them again.
-pub(super) struct DocumentQueue {
-    waiting: Mutex<Waiting>,
+/// Wakes the task that waits for work. A wake-up while no task waits is kept for the next one.
+pub(super) struct WakeSignal {
     wake: Mutex<mpsc::Sender<()>>,
     woken: AsyncMutex<mpsc::Receiver<()>>,
+}
+
+/// Queue of documents, each at most once. Documents beyond a limit are dropped: a search announces them again.
+#[derive(Default)]
+pub(super) struct DocumentQueue {
+    waiting: Mutex<Waiting>,
+    signal: WakeSignal,
 }
 
 #[derive(Default)]
@@ -33,11 +39,26 @@ struct CompanyQueue {
     ids: HashSet<String>,
 }
 
-impl Default for DocumentQueue {
+impl Default for WakeSignal {
     fn default() -> Self {
         // One waiting wake-up is as good as many.
         let (wake, woken) = mpsc::channel(0);
-        Self { waiting: Mutex::default(), wake: Mutex::new(wake), woken: AsyncMutex::new(woken) }
+        Self { wake: Mutex::new(wake), woken: AsyncMutex::new(woken) }
+    }
+}
+
+impl WakeSignal {
+    /// Wakes the waiting task.
+    pub(super) fn notify(&self) {
+        // A full channel has a wake-up that is still to be seen.
+        let _ = self.wake.lock().unwrap_or_else(PoisonError::into_inner).try_send(());
+    }
+
+    /// Waits for a wake-up.
+    pub(super) async fn notified(&self) {
+        let mut woken = self.woken.lock().await;
+        // The signal has the other end of the channel, so it is open.
+        woken.next().await;
     }
 }
 
@@ -58,25 +79,27 @@ impl DocumentQueue {
             *total += 1;
         }
         drop(waiting);
-        // A full channel has a wake-up that is still to be seen.
-        let _ = self.wake.lock().unwrap_or_else(PoisonError::into_inner).try_send(());
+        self.signal.notify();
     }
 
     /// Waits for a document and takes it: the first one of the next company.
     pub(super) async fn next(&self) -> (CompanyId, String) {
-        let mut woken = self.woken.lock().await;
         loop {
-            if let Some(next) = self.take() {
-                return next;
+            match self.take_of(|_| true) {
+                Some(next) => return next,
+                None => self.signal.notified().await,
             }
-            // The queue has the other end of the channel, so it is open.
-            woken.next().await;
         }
     }
 
-    fn take(&self) -> Option<(CompanyId, String)> {
+    /// Takes the first document of the next company that is allowed; `None` if no such company has one.
+    pub(super) fn take_of(
+        &self,
+        mut is_allowed: impl FnMut(&CompanyId) -> bool,
+    ) -> Option<(CompanyId, String)> {
         let mut waiting = self.lock();
-        let company_id = waiting.companies.pop_front()?;
+        let position = waiting.companies.iter().position(&mut is_allowed)?;
+        let company_id = waiting.companies.remove(position)?;
         let queue = waiting.by_company.get_mut(&company_id)?;
         let id = queue.order.pop_front()?;
         queue.ids.remove(&id);
@@ -113,6 +136,20 @@ mod tests {
         assert_eq!(taken, ["a1", "b1", "a2", "a3"]);
         // A document that was taken may wait again.
         queue.push(&"a".into(), "1");
+        assert_eq!(queue.next().await, ("a".into(), "1".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_company_that_is_not_allowed_is_passed_over() {
+        let queue = DocumentQueue::default();
+        for (company, id) in [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")] {
+            queue.push(&company.into(), id);
+        }
+        let is_allowed = |company_id: &CompanyId| company_id.as_str() != "a";
+        let taken: Vec<String> = std::iter::from_fn(|| queue.take_of(is_allowed))
+            .map(|(company, id)| format!("{company}{id}"))
+            .collect();
+        assert_eq!(taken, ["b1", "c1", "b2"]);
         assert_eq!(queue.next().await, ("a".into(), "1".to_owned()));
     }
 

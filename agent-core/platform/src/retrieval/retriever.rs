@@ -35,7 +35,7 @@ pub trait Retriever: Send + Sync + 'static {
         None
     }
 
-    /// Lets [`run`](Self::run) embed what a document lacks, also if the embedding model has rejected it before.
+    /// Lets [`run`](Self::run) embed what a document lacks, at once, also if it has failed before.
     fn embed_again(&self, company_id: &CompanyId, id: &str) {
         self.announce(company_id, id);
     }
@@ -48,6 +48,7 @@ impl Retriever for DocumentRetriever {
     }
 
     fn announce(&self, company_id: &CompanyId, id: &str) {
+        self.unembedded.forget(company_id, id);
         self.written.push(company_id, id);
     }
 
@@ -60,6 +61,6 @@ impl Retriever for DocumentRetriever {
     }
 
     fn embed_again(&self, company_id: &CompanyId, id: &str) {
-        self.unembedded.push(company_id, id);
+        self.unembedded.push_again(company_id, id);
     }
 }

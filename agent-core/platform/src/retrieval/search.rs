@@ -66,7 +66,7 @@ impl DocumentRetriever {
             }
         }
         self.announce_unembedded(company_id, &entry, &wanted);
-        let (vector, embedder) = self.query_vector(&entry, &wanted, &query).await;
+        let (vector, embedder) = self.query_vector(company_id, &entry, &wanted, &query).await;
         let (ranking, versions, scope, mut skipped) = loop {
             let found = entry.try_read(|state| rank(state, &wanted, (&query, vector.as_ref()), &options));
             match found {
@@ -100,16 +100,19 @@ impl DocumentRetriever {
         if self.query_embedder.is_none() {
             return;
         }
-        let ids = wanted.present.iter().map(|(id, _)| id);
         entry.try_read(|state| {
-            let waiting = state.unembedded(ids).filter(|(_, unembedded)| !unembedded.is_rejected);
-            waiting.for_each(|(id, _)| self.unembedded.push(company_id, id.as_str()));
+            for (id, version) in &wanted.present {
+                if state.unembedded([id]).any(|(_, unembedded)| !unembedded.is_left_out) {
+                    self.unembedded.push(company_id, id.as_str(), *version);
+                }
+            }
         });
     }
 
     /// Returns the vector of a query, if the documents of the search have some to compare it with that mean something.
     async fn query_vector(
         &self,
+        company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
         wanted: &WantedDocuments,
         query: &Query<'_>,
@@ -123,7 +126,7 @@ impl DocumentRetriever {
         } else if !self.vectors_have_meaning(entry, wanted, &embedder).await {
             Err(EmbedderSkip::MeaninglessVectors)
         } else {
-            query_embedder.embed(query).await
+            query_embedder.embed(company_id, query).await
         };
         match embedded {
             Ok(vector) => {

@@ -58,6 +58,39 @@ pub struct IndexStatus {
     pub embedder: Option<String>,
     /// Number of chunks with a vector.
     pub embedded: usize,
+    /// Last failure to embed the chunks that have no vector; absent once some of them have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_failure: Option<EmbeddingFailure>,
+}
+
+/// Failure to embed chunks of a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EmbeddingFailure {
+    /// Cause of the failure.
+    pub reason: EmbeddingFailureReason,
+    /// Number of attempts in a row that have failed in the process that made the last one.
+    pub failures: u32,
+    /// Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
+    /// is embedded again on demand, or until the process starts anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub retry_at: Option<Timestamp>,
+}
+
+/// Cause of a failure to embed chunks of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum EmbeddingFailureReason {
+    /// The embedding model cannot be reached, is overloaded, or has not answered in time.
+    Unavailable,
+    /// The embedding model has answered other than one vector for each chunk, all of one length and finite.
+    InvalidAnswer,
+    /// The embedding model has rejected the chunks.
+    Rejected,
+    /// The index is too large with its vectors.
+    TooLarge,
 }
 
 impl IndexStatus {
@@ -67,6 +100,7 @@ impl IndexStatus {
             language: index.language().iso_code().to_owned(),
             embedder: index.vectors().map(|vectors| vectors.embedder().to_owned()),
             embedded: index.vectors().map_or(0, Vectors::present),
+            embedding_failure: None,
         }
     }
 }
@@ -288,6 +322,26 @@ pub(crate) async fn replace_document_index(
         return Ok(IndexReplacement::Changed);
     };
     commit_replacement(records, company_id, document, (status, encoded), Some(&head)).await
+}
+
+/// Records a failure in the account of the index whose record has the version `replaced`. Returns the record's new version;
+/// `None` if the index has changed, or has no account.
+pub(crate) async fn record_embedding_failure(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    id: &str,
+    (replaced, failure): (u64, EmbeddingFailure),
+) -> Result<Option<u64>, StoreError> {
+    let Some(head) = get_index_head(records, company_id, id, replaced).await? else { return Ok(None) };
+    let mut index = head.value;
+    let Some(status) = &mut index.status else { return Ok(None) };
+    status.embedding_failure = Some(failure);
+    let (key, value) = (index_key(company_id, id)?, to_json(&index)?);
+    match records.put(&key, value, Precondition::Version(replaced)).await {
+        Ok(version) => Ok(Some(version)),
+        Err(StoreError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Commits an index in place of the one that was found, if both it and the document are still at their versions.

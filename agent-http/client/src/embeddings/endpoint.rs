@@ -1,7 +1,6 @@
 //! The part of a call that all embedding APIs share: requests, limits and failures.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::EmbeddingServer;
+use super::dimensions::Dimensions;
 use crate::models::vendor_error::{VendorError, read_body};
 use crate::outbound::{LazyTarget, OutboundResponse, UrlTrust, join_path, status_failure};
 
@@ -39,8 +39,7 @@ pub(super) struct Endpoint {
     prefixes: Prefixes,
     max_batch: usize,
     timeout: Duration,
-    /// Number of components of the vectors: the one that was asked for, or that of the first answer.
-    dimensions: OnceLock<usize>,
+    dimensions: Dimensions,
 }
 
 impl Endpoint {
@@ -60,7 +59,7 @@ impl Endpoint {
             prefixes,
             max_batch,
             timeout: server.timeout,
-            dimensions: server.dimensions.map_or_else(OnceLock::new, OnceLock::from),
+            dimensions: Dimensions::new(server.dimensions),
         })
     }
 
@@ -107,11 +106,16 @@ impl Endpoint {
             let found = if response.is_page() { "a web page" } else { "compressed data" };
             return Err(EmbedError::InvalidAnswer(format!("{found} in place of JSON")));
         }
-        let dimensions = self.dimensions.get().copied().unwrap_or(MAX_DIMENSIONS);
+        let dimensions = self.dimensions.known().unwrap_or(MAX_DIMENSIONS);
         let max_bytes = ANSWER_OVERHEAD_BYTES + texts.len() * dimensions * COMPONENT_BYTES;
-        let answer = response.read_limited(max_bytes, self.timeout).await.map_err(transport_error)?;
+        let answer = response.read_limited(max_bytes, self.timeout).await.map_err(|failure| {
+            if failure.kind() == AgentErrorKind::OutputTooLarge {
+                self.dimensions.forget();
+            }
+            transport_error(failure)
+        })?;
         let embeddings = protocol.parse(&answer, texts.len())?;
-        embeddings.check_dimensions(*self.dimensions.get_or_init(|| embeddings.dimensions()))?;
+        self.dimensions.check(&embeddings)?;
         Ok(embeddings)
     }
 }

@@ -356,7 +356,7 @@ async fn a_server_that_never_answers_is_unavailable_in_time() {
 }
 
 #[tokio::test]
-async fn a_model_keeps_the_dimensions_of_its_first_answer() {
+async fn a_model_keeps_the_dimensions_of_its_first_answer_until_answers_agree_on_others() {
     for api in APIS {
         let server = answering(move |request| {
             let texts = texts_of(request);
@@ -370,6 +370,11 @@ async fn a_model_keeps_the_dimensions_of_its_first_answer() {
         let expected = EmbedError::InvalidAnswer("a vector of 8 components in place of 16".into());
         assert_eq!(embed("other").await, Err(expected.clone()));
         assert!(embed("again").await.is_ok());
+        // The server has another model.
+        for _ in 0..2 {
+            assert_eq!(embed("other").await, Err(expected.clone()));
+        }
+        assert_eq!(embed("other").await.map(|embeddings| embeddings.dimensions()), Ok(8));
         let asked = api.client(EmbeddingServer { dimensions: Some(DIMENSIONS), ..settings(&server.url) });
         assert_eq!(asked.embed(&["other"], EmbedRole::Document).await, Err(expected));
     }

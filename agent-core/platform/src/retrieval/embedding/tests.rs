@@ -21,6 +21,8 @@ use crate::retrieval::{
 };
 use crate::workspace::{Document, document_index_status, drop_document_vectors, get_document, save_document};
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Words of the same meaning.
 const MEANINGS: [&[&str]; 3] = [&["car", "automobile"], &["invoice", "bill"], &["holiday", "vacation"]];
 
@@ -34,6 +36,10 @@ enum Behaviour {
     },
     Fails(EmbedError),
     Hangs,
+    /// Fails for texts with a word.
+    FailsFor(&'static str, EmbedError),
+    /// Hangs for texts with a word.
+    HangsFor(&'static str),
 }
 
 /// An embedder whose vectors are the meanings of the words.
@@ -64,6 +70,11 @@ impl MeaningEmbedder {
     fn inputs(&self) -> Vec<String> {
         std::mem::take(&mut self.inputs.lock().expect("no panic"))
     }
+
+    /// Returns the number of documents' inputs so far.
+    fn input_count(&self) -> usize {
+        self.inputs.lock().expect("no panic").len()
+    }
 }
 
 #[async_trait]
@@ -93,6 +104,16 @@ impl Embedder for MeaningEmbedder {
             }
             Behaviour::Fails(error) => return Err(error),
             Behaviour::Hangs => std::future::pending().await,
+            Behaviour::FailsFor(word, error) => {
+                if texts.iter().any(|text| text.contains(word)) {
+                    return Err(error);
+                }
+            }
+            Behaviour::HangsFor(word) => {
+                if texts.iter().any(|text| text.contains(word)) {
+                    std::future::pending().await
+                }
+            }
         }
         let vector = |text: &&str| {
             let has = |words: &[&str]| words.iter().any(|word| text.to_lowercase().contains(word));
@@ -190,15 +211,40 @@ fn retriever_with_failures(
     DocumentRetriever::new(config)
 }
 
+/// Returns a retriever with a clock of its own.
+fn retriever_with_clock(
+    records: &Arc<MemoryRecords>,
+    embedder: &Arc<MeaningEmbedder>,
+    clock: &ManualClock,
+) -> DocumentRetriever {
+    let config = RetrieverConfig { clock: Arc::new(clock.clone()), ..retriever(records, embedder).config };
+    DocumentRetriever::new(config)
+}
+
 async fn save(records: &MemoryRecords, id: &str, text: &str) {
-    let document =
-        Document { id: id.into(), company_id: "c".into(), text: text.into(), ..Document::default() };
+    save_of("c", records, id, text).await;
+}
+
+/// Saves a document of a company.
+async fn save_of(company_id: &str, records: &MemoryRecords, id: &str, text: &str) {
+    let company_id = company_id.into();
+    let document = Document { id: id.into(), company_id, text: text.into(), ..Document::default() };
     save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
 }
 
 async fn search(retriever: &DocumentRetriever, ids: &[&str], text: &str) -> SearchResult {
+    search_of("c", retriever, ids, text).await
+}
+
+/// Searches documents of a company.
+async fn search_of(
+    company_id: &str,
+    retriever: &DocumentRetriever,
+    ids: &[&str],
+    text: &str,
+) -> SearchResult {
     let ids: Vec<String> = ids.iter().copied().map(str::to_owned).collect();
-    let company_id = CompanyId::from("c");
+    let company_id = CompanyId::from(company_id);
     let query = Query { text, previous: None };
     let search =
         DocumentSearch { company_id: &company_id, documents: &ids, query, options: SearchOptions::default() };
@@ -216,9 +262,41 @@ fn skipped(result: &SearchResult) -> Option<EmbedderSkip> {
 
 /// Returns the numbers of embedded chunks and of all chunks of a document.
 async fn embedded(records: &MemoryRecords, id: &str) -> (usize, usize) {
-    let document = get_document(records, &"c".into(), id).await.expect("read").expect("it exists");
-    let status = document_index_status(records, &"c".into(), id, document.version).await.expect("read");
+    embedded_of("c", records, id).await
+}
+
+/// Returns the numbers of embedded chunks and of all chunks of a company's document.
+async fn embedded_of(company_id: &str, records: &MemoryRecords, id: &str) -> (usize, usize) {
+    let status = index_status(company_id, records, id).await;
     status.map_or((0, 0), |status| (status.embedded, status.chunks))
+}
+
+async fn index_status(company_id: &str, records: &MemoryRecords, id: &str) -> Option<IndexStatus> {
+    let company_id = CompanyId::from(company_id);
+    let document = get_document(records, &company_id, id).await.expect("read").expect("it exists");
+    document_index_status(records, &company_id, id, document.version).await.expect("read")
+}
+
+/// Waits until an attempt to embed a document has failed a number of times in a row.
+async fn wait_for_failures(
+    company_id: &str,
+    records: &MemoryRecords,
+    (id, failures): (&str, u32),
+) -> EmbeddingFailure {
+    loop {
+        let failure = index_status(company_id, records, id).await.and_then(|status| status.embedding_failure);
+        match failure.filter(|failure| failure.failures == failures) {
+            Some(failure) => return failure,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// Waits until the only chunk of a company's document is embedded.
+async fn wait_until_embedded(company_id: &str, records: &MemoryRecords, id: &str) {
+    while embedded_of(company_id, records, id).await != (1, 1) {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Runs the background work until `done` is.
@@ -634,8 +712,193 @@ async fn a_rejected_document_waits_for_a_change_or_a_command() {
     while_running(&retriever, rejected).await;
     assert_eq!(embedder.inputs().len(), 2, "the rejected document was not sent again");
     assert_eq!(embedded(&records, "fleet").await, (0, 1));
+    let failure = wait_for_failures("c", &records, ("fleet", 1)).await;
+    assert_eq!((failure.reason, failure.retry_at), (EmbeddingFailureReason::Rejected, None));
     retriever.embed_again(&"c".into(), "fleet");
     run_until_embedded(&retriever, &records, "fleet").await;
+}
+
+#[tokio::test]
+async fn an_invalid_answer_is_requested_again_after_pauses_that_grow() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::Fails(EmbedError::InvalidAnswer("a vector is missing".into())));
+    let clock = ManualClock::new();
+    let retriever = retriever_with_clock(&records, &embedder, &clock);
+    retriever.announce(&"c".into(), "fleet");
+    let done = async {
+        for (number, seconds) in [(1, 1), (2, 2), (3, 4)] {
+            let failure = wait_for_failures("c", &records, ("fleet", number)).await;
+            let now = Timestamp::try_from(clock.now()).expect("a time");
+            let expected = EmbeddingFailure {
+                reason: EmbeddingFailureReason::InvalidAnswer,
+                failures: number,
+                retry_at: Some(now + SECOND * seconds),
+            };
+            assert_eq!(failure, expected);
+            // A search finds the document by its words, and leaves the pause as it is.
+            let result = search(&retriever, &["fleet"], "automobile").await;
+            assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::NoVectors)));
+            clock.wait_for_sleepers(2).await;
+            assert_eq!(embedder.input_count(), number as usize);
+            if number == 3 {
+                embedder.behave(Behaviour::Answers);
+            }
+            assert_eq!(clock.advance_to_next(), Some(SECOND * seconds));
+        }
+        wait_until_embedded("c", &records, "fleet").await;
+    };
+    while_running(&retriever, done).await;
+    let status = index_status("c", &records, "fleet").await.expect("it is indexed");
+    assert_eq!(status.embedding_failure, None, "it is over");
+    assert_eq!(found(&search(&retriever, &["fleet"], "car").await), ["fleet"]);
+}
+
+#[tokio::test]
+async fn a_process_that_begins_tries_a_failed_document_at_once() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let failures = [
+        (EmbedError::InvalidAnswer("no vectors".into()), EmbeddingFailureReason::InvalidAnswer),
+        (EmbedError::Rejected("no model".into()), EmbeddingFailureReason::Rejected),
+    ];
+    for (error, reason) in failures {
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::Fails(error));
+        let failing = retriever_with_clock(&records, &embedder, &ManualClock::new());
+        failing.announce(&"c".into(), "fleet");
+        let done = async {
+            while wait_for_failures("c", &records, ("fleet", 1)).await.reason != reason {
+                tokio::task::yield_now().await;
+            }
+        };
+        while_running(&failing, done).await;
+    }
+    let embedder = MeaningEmbedder::new("e:1");
+    let next = retriever_with_clock(&records, &embedder, &ManualClock::new());
+    search(&next, &["fleet"], "car").await;
+    run_until_embedded(&next, &records, "fleet").await;
+}
+
+#[tokio::test]
+async fn a_document_that_fails_stops_neither_its_company_nor_others() {
+    let errors = [EmbedError::unavailable("overloaded"), EmbedError::InvalidAnswer("no vectors".into())];
+    for error in errors {
+        let records = Arc::new(MemoryRecords::default());
+        let documents = [("c", "good", "A car."), ("d", "good", "A bill."), ("d", "other", "A holiday.")];
+        save(&records, "poison", "A silent car.").await;
+        for (company, id, text) in documents {
+            save_of(company, &records, id, text).await;
+        }
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::FailsFor("silent", error));
+        // Nothing advances the time, so that no pause ends.
+        let retriever = retriever_with_clock(&records, &embedder, &ManualClock::new());
+        retriever.announce(&"c".into(), "poison");
+        let done = async {
+            wait_for_failures("c", &records, ("poison", 1)).await;
+            for (company, id, _) in documents {
+                retriever.announce(&company.into(), id);
+                wait_until_embedded(company, &records, id).await;
+            }
+        };
+        while_running(&retriever, done).await;
+        assert_eq!(embedded(&records, "poison").await, (0, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_document_with_which_the_embedder_hangs_stops_no_other_company() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "poison", "A silent car.").await;
+    save_of("d", &records, "good", "A car.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::HangsFor("silent"));
+    let clock = ManualClock::new();
+    let retriever = retriever_with_clock(&records, &embedder, &clock);
+    retriever.announce(&"c".into(), "poison");
+    let called = async |count: usize| {
+        while embedder.input_count() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    let done = async {
+        called(1).await;
+        clock.advance(CALL_TIMEOUT);
+        let failure = wait_for_failures("c", &records, ("poison", 1)).await;
+        assert_eq!(failure.reason, EmbeddingFailureReason::Unavailable);
+        clock.advance(SECOND);
+        called(2).await;
+        // The second call hangs while the other company's document is embedded.
+        retriever.announce(&"d".into(), "good");
+        wait_until_embedded("d", &records, "good").await;
+    };
+    while_running(&retriever, done).await;
+    assert_eq!(embedder.inputs(), ["A silent car.", "A silent car.", "A car."]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_called_about_once_in_a_minute() {
+    let records = Arc::new(MemoryRecords::default());
+    let companies = ["c", "d", "e", "f"];
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::Fails(EmbedError::unavailable("it is down")));
+    let clock = ManualClock::new();
+    let retriever = retriever_with_clock(&records, &embedder, &clock);
+    for company in companies {
+        for id in ["1", "2", "3"] {
+            save_of(company, &records, id, "A car.").await;
+            retriever.announce(&company.into(), id);
+        }
+    }
+    let began = clock.monotonic();
+    let done = async {
+        // Calls in the first and in the second half of an hour.
+        let mut calls = [0, 0];
+        loop {
+            clock.wait_for_sleepers(2).await;
+            let minutes = (clock.monotonic() - began).as_secs() / 60;
+            let Some(calls) = calls.get_mut(minutes as usize / 30) else { break };
+            *calls += embedder.inputs().len();
+            clock.advance_to_next();
+        }
+        assert!((25..=45).contains(&calls[0]) && (25..=35).contains(&calls[1]), "{calls:?}");
+        // All are embedded once it is up again.
+        embedder.behave(Behaviour::Answers);
+        for company in companies {
+            for id in ["1", "2", "3"] {
+                while embedded_of(company, &records, id).await != (1, 1) {
+                    clock.advance_to_next();
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    };
+    while_running(&retriever, done).await;
+}
+
+#[tokio::test]
+async fn a_question_that_the_embedder_rejects_pauses_no_other_company() {
+    let records = Arc::new(MemoryRecords::default());
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever_with_clock(&records, &embedder, &ManualClock::new());
+    for company in ["c", "d"] {
+        save_of(company, &records, "fleet", "Each automobile is washed on Mondays.").await;
+        retriever.announce(&company.into(), "fleet");
+    }
+    let done = async {
+        for company in ["c", "d"] {
+            wait_until_embedded(company, &records, "fleet").await;
+        }
+    };
+    while_running(&retriever, done).await;
+    embedder.behave(Behaviour::FailsFor("long", EmbedError::Rejected("the text is too long".into())));
+    let asked =
+        async |company: &str, text: &str| skipped(&search_of(company, &retriever, &["fleet"], text).await);
+    assert_eq!(asked("c", "A long question about the car.").await, Some(EmbedderSkip::Rejected));
+    assert_eq!(asked("c", "car").await, Some(EmbedderSkip::Paused));
+    assert_eq!(asked("d", "car").await, None);
 }
 
 #[tokio::test]
