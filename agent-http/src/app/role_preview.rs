@@ -41,7 +41,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     }
     let mut fields: Map<String, Value> = body.read_json(&head.headers).await?;
     let mut role = match fields.remove("role") {
-        Some(Value::Object(role)) => agents.validate(id, role).await?,
+        Some(Value::Object(role)) => agents.read_role(id, role).await?,
         Some(_) => return Err(HttpError::invalid("role", "must be an object")),
         None => return Err(HttpError::invalid("role", "is missing")),
     };

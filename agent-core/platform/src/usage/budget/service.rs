@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::ids::CompanyId;
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -239,6 +239,23 @@ impl Budgets {
         let given = found.map(|found| found.value.limits).unwrap_or_default();
         let given: Vec<_> = given.into_iter().map(|limit| (BudgetKind::Company, limit)).collect();
         defaults.status(company, &given, self.state.now()).await
+    }
+
+    /// Returns true if the budget of a company, of one of its agents or of that agent's runs limits the cost, so that the
+    /// prices of the agent's models must be known.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn limits_cost(&self, company: &CompanyId, agent: &AgentId) -> Result<bool, StoreError> {
+        let subjects = [
+            (BudgetKind::Company, company.as_str()),
+            (BudgetKind::Agent, agent.as_str()),
+            (BudgetKind::Run, agent.as_str()),
+        ];
+        // A subject whose id cannot be a key has no budget.
+        let keys = subjects.into_iter().filter_map(|(kind, subject)| budget_key(company, kind, subject).ok());
+        let found = self.state.records.get_many_as::<Budget>(&keys.collect::<Vec<_>>()).await?;
+        Ok(found.iter().flatten().any(|found| found.value.limits_cost()))
     }
 
     /// Waits until all settlements are in the store.
