@@ -58,17 +58,10 @@ pub(super) fn compile<'d>(
     if let Some(definitions) = schemas.into_definitions()? {
         schema["$defs"] = definitions;
     }
-    let (is_read, is_delete) = (operation.method == "get", operation.method == "delete");
     let tool = json!({
         "name": name,
         "description": description(operation),
         "inputSchema": schema,
-        "annotations": {
-            "readOnlyHint": is_read,
-            // A document does not tell which of the others only add data; the protocol's default is the cautious one.
-            "destructiveHint": !is_read,
-            "idempotentHint": is_read || is_delete || operation.method == "put",
-        },
         "request": request,
     });
     match tool {
