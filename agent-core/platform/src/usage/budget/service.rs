@@ -268,26 +268,24 @@ impl Budgets {
         let company = &scope.company_id;
         let user = scope.user_id.as_str();
         let of_user = match user.strip_prefix(WIDGET_USER_PREFIX) {
-            Some(token) => (BudgetKind::Token, token, token),
-            None => (BudgetKind::User, user, user),
+            Some(token) => (BudgetKind::Token, token),
+            None => (BudgetKind::User, user),
         };
-        let of_token = scope.token_id.as_deref().map(|token| (BudgetKind::Token, token, token));
+        let of_token = scope.token_id.as_deref().map(|token| (BudgetKind::Token, token));
         let agent = scope.agent_id.as_str();
         let subjects = [
-            Some((BudgetKind::Company, company.as_str(), company.as_str())),
-            Some((BudgetKind::Agent, agent, agent)),
+            Some((BudgetKind::Company, company.as_str())),
+            Some((BudgetKind::Agent, agent)),
             Some(of_user),
             of_token,
-            Some((BudgetKind::Run, agent, scope.run_id.as_str())),
+            // Calls outside of runs, as those of MCP clients are, have no limits of a run.
+            Some((BudgetKind::Run, agent)).filter(|_| !scope.run_id.is_empty()),
         ];
         // A subject whose id cannot be a key has no budget.
         let (subjects, keys): (Vec<_>, Vec<Key>) = subjects
             .into_iter()
             .flatten()
-            .filter_map(|(kind, id, metered)| {
-                let key = budget_key(company, kind, id).ok()?;
-                Some(((kind, metered), key))
-            })
+            .filter_map(|(kind, id)| Some(((kind, id), budget_key(company, kind, id).ok()?)))
             .unzip();
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -300,7 +298,10 @@ impl Budgets {
         let mut applied = Vec::new();
         for ((kind, subject), budget) in subjects.into_iter().zip(budgets) {
             let limits = budget.limits.into_iter().filter(|limit| units.contains(&limit.unit));
-            applied.extend(limits.map(|limit| AppliedLimit::new(kind, subject, limit, &zone)));
+            applied.extend(limits.map(|limit| match kind {
+                BudgetKind::Run => AppliedLimit::of_run(scope, limit, &zone),
+                kind => AppliedLimit::new(kind, subject, limit, &zone),
+            }));
         }
         Ok(applied)
     }
