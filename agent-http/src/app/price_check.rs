@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent_core::role::RoleBlock;
 use agent_platform::fallback::{UnpricedCalls, unpriced_calls};
+use agent_platform::roles::merge_secrets;
 
 use super::App;
 use crate::error::{Code, HttpError};
@@ -14,10 +15,14 @@ use crate::error::{Code, HttpError};
 /// 422 `PRICE_UNKNOWN`, and errors of the store.
 pub(super) async fn check_saved_role(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
     let Some(budgets) = app.usage.recorder.budgets() else { return Ok(()) };
-    if budgets.limits_cost(&role.company_id, &role.id).await? {
-        check_prices(app, role.clone()).await?;
+    if !budgets.limits_cost(&role.company_id, &role.id).await? {
+        return Ok(());
     }
-    Ok(())
+    let stored = app.roles.masked_role(&role.company_id, &role.id).await?;
+    let mut role = role.clone();
+    // The provider `auto` depends on the key, which is kept if it is left out.
+    merge_secrets(&mut role, stored.map(|stored| stored.value));
+    check_prices(app, role).await
 }
 
 /// Checks that the prices of a role's calls are known.
