@@ -91,6 +91,28 @@ async fn call(
     (result, sent)
 }
 
+#[test]
+fn a_tool_that_changes_something_is_destructive_unless_it_says_otherwise() {
+    for (method, annotations, expected) in [
+        ("GET", Value::Null, false),
+        ("GET", json!({"destructiveHint": true}), true),
+        ("POST", Value::Null, true),
+        ("POST", json!({}), true),
+        ("PATCH", json!({"idempotentHint": true}), true),
+        ("POST", json!({"destructiveHint": false}), false),
+        ("POST", json!({"readOnlyHint": true}), false),
+    ] {
+        let mut tool = get_order();
+        tool["request"]["method"] = method.into();
+        tool["annotations"] = annotations.clone();
+        let Value::Object(settings) = tool else { panic!("an object") };
+        let tool = OwnTool { auth: None, settings };
+        let parsed = definition::HttpTool::parse(&tool).map_err(|fault| fault.message).expect("a tool");
+        let hints = parsed.spec.annotations.expect("hints");
+        assert_eq!(hints.destructive_hint, expected, "{method} {annotations}");
+    }
+}
+
 #[tokio::test]
 async fn a_previewed_role_is_that_of_its_own_run_alone() {
     let role = |company: &str, tools: &[Value]| RoleBlock {
