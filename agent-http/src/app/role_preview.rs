@@ -1,5 +1,5 @@
-//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as a `PUT` validates it, its
-//! masked secrets are those of the saved role, and nothing is stored or sent.
+//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as a `PUT` validates it, but
+//! for prices, which it shows; its masked secrets are those of the saved role, and nothing is stored or sent.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     let own = json!({"type": "object", "required": ["role"], "properties": {"role": role}});
     Operation::new("previewRole", AGENTS_TAG, "Previews a turn of an agent with a role that is not saved.")
         .describe(
-            "For those who may save the role. It is validated as a `PUT` of the agent validates it; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.",
+            "For those who may save the role. It is validated as a `PUT` of the agent validates it, but for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.",
         )
         .body(json!({"allOf": [chat::body_schema(), own]}))
         .json_response(
