@@ -437,12 +437,20 @@ async fn the_role_precedes_the_provider_and_the_provider_the_catalogue() {
     let limit = poll_until(used, |limit| limit["reserved"] == "0.000000000").await;
     assert_eq!(limit["used"], "0.000110000", "both runs");
 
-    // A model that nobody prices is refused while the cost is limited.
-    assert_eq!(test.save_agent(&json!({"provider": "acme", "model": "unheard-of"})).await.status(), 200);
-    let problem = expect_problem(ask(&test.app, "a1").await, 422, "PRICE_UNKNOWN").await;
-    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("\"acme\"")), "{problem}");
+    // A model that nobody prices is refused while the cost is limited, when it is saved and when it is called.
+    let unheard = json!({"provider": "acme", "model": "unheard-of"});
+    let price_unknown = async |refused: Response| {
+        let problem = expect_problem(refused, 422, "PRICE_UNKNOWN").await;
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("\"acme\"")), "{problem}");
+    };
+    price_unknown(test.save_agent(&unheard).await).await;
     let priced = json!({"model": "unheard-of", "prices": {"input": "2", "output": "10"}});
-    put(&test.app, "acme", &test.provider(json!({"models": [priced]}))).await;
+    let priced = test.provider(json!({"models": [priced]}));
+    put(&test.app, "acme", &priced).await;
+    assert_eq!(test.save_agent(&unheard).await.status(), 200);
+    put(&test.app, "acme", &test.provider(json!({}))).await;
+    price_unknown(ask(&test.app, "a1").await).await;
+    put(&test.app, "acme", &priced).await;
     assert_eq!(ask(&test.app, "a1").await.status(), 200);
 }
 

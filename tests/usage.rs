@@ -277,6 +277,28 @@ async fn users_see_the_usage_that_they_have_a_right_to() {
     assert_eq!(test.get("boss", "/api/usage/runs/none").await.0, 404);
 }
 
+/// Identifiers of runs are the clients' choice, and unique among those of a user only.
+#[tokio::test]
+async fn runs_of_two_users_with_the_same_id_are_two() {
+    let test = UsageApp::start().await;
+    for (user, booked) in [("ada", 1), ("u1", 2)] {
+        let body = json!({"agentId": "a1", "message": "Hello", "runId": "1", "store": false});
+        let response = test.app.chat_as(&session_token(user, "c1"), "", &body).await;
+        let events = parse_events(&response.text().await.expect("a whole body"));
+        assert_eq!(events[0]["runId"], "1", "{user}: {events:?}");
+        let count = async || {
+            test.stores.usage.run_usage(&"c1".into(), &"1".into()).await.expect("the run is read").len()
+        };
+        poll_until(count, |count| *count == booked).await;
+    }
+    for (user, shown) in [("ada", "ada"), ("u1", "u1"), ("boss", "ada")] {
+        let (status, usage) = test.get(user, "/api/usage/runs/1").await;
+        let shown = (200, &json!(shown), &json!(1));
+        assert_eq!((status, &usage["userId"], &usage["calls"]), shown, "{user}: {usage}");
+        assert_eq!(usage["entries"].as_array().map(Vec::len), Some(1), "{user}: {usage}");
+    }
+}
+
 #[tokio::test]
 async fn rows_are_paged_and_wrong_queries_refused() {
     let test = UsageApp::start().await;

@@ -30,6 +30,7 @@ mod memories;
 mod openai;
 mod openai_docs;
 mod ownership;
+mod price_check;
 mod providers;
 mod pulse;
 mod reader_access;

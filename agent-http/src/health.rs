@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agent_platform::records::StoreError;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::body::full;
+use crate::answer;
 use crate::error::{HttpError, unavailable_reason};
 use crate::metrics::Metrics;
 use crate::service::HandlerResult;
@@ -81,11 +80,7 @@ impl HealthState {
             _ => {}
         }
         let is_ok = body["status"] == "ok";
-        let mut response = Response::new(full(body.to_string()));
-        *response.status_mut() = if is_ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
+        answer::json(if is_ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
     }
 }
 

@@ -22,6 +22,7 @@
 //! - [`service`]: handler functions as services.
 //! - [`serve`]: the HTTP server. The only module that uses hyper's server, so that its limits and its graceful
 //!   shutdown are in one place.
+//! - `answer`: JSON responses.
 //! - `endpoint`: endpoints of a service: one table from which routing, authentication and the OpenAPI document are
 //!   made.
 //! - [`request`]: bounded request bodies, JSON and query parameters, each with an error that names the invalid field.
@@ -44,6 +45,7 @@
 //! - [`usage_metrics`]: Prometheus metrics of runs and of their calls of models and tools.
 //! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
 
+mod answer;
 pub mod app;
 pub mod auth;
 pub mod body;
@@ -65,6 +67,7 @@ pub mod service;
 pub mod shutdown;
 pub mod state;
 pub mod stream;
+mod timestamps;
 pub mod tool_servers;
 pub mod usage_metrics;
 pub mod webhook;

@@ -258,6 +258,7 @@ mod tests {
                 user_id: "secret-user".into(),
                 caller: Caller::Session,
                 token_id: None,
+                visitor: None,
             },
             round: 1,
             attempt: 1,

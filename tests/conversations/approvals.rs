@@ -1,5 +1,6 @@
 //! Tool calls that wait for people: by AG-UI's interrupts, the AI SDK's parts and the routes of approvals.
 
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, everyone};
@@ -263,6 +264,31 @@ async fn approvals_are_seen_and_decided_by_those_who_may() {
         }
         assert_eq!(test.titles().await.len(), 1);
     }
+}
+
+/// The runs of a company that wait are read in pages of 200.
+#[tokio::test]
+async fn the_waiting_calls_of_others_hide_none() {
+    const OTHERS: usize = 201;
+    let test = start_with(json!({"by": "user"}), &[("RUNS_PER_MINUTE", "1000000")]).await;
+    test.vendor.on_all(call("c1", "Milk"));
+    let body = json!({"agentId": "a1", "threadId": "mine", "message": "Buy milk"});
+    let response = test.app.chat_as(&session_token("u2", "c1"), "", &body).await;
+    let events = parse_events(&response.text().await.expect("a whole body"));
+    assert_eq!(events.last().expect("an end")["outcome"]["type"], "interrupt", "{events:?}");
+    let asking = &test;
+    stream::iter(0..OTHERS)
+        .for_each_concurrent(16, |number| async move {
+            asking.ask(&format!("t{number}")).await;
+        })
+        .await;
+    let open = async |user: &str| {
+        let session = session_token(user, "c1");
+        let listed = call_as(&test.app, &session, "GET", "/api/approvals?state=open", None).await.1;
+        listed["approvals"].as_array().expect("a list").len()
+    };
+    assert_eq!(open("u2").await, 1);
+    assert!(open("u1").await >= OTHERS - 1);
 }
 
 #[tokio::test]

@@ -135,6 +135,7 @@ async fn invalid_settings_are_refused_with_their_place() {
         (json!({"mode": "on"}), "content.compaction.mode"),
         (json!({"at": 0.7}), "content.compaction.to"),
         (json!({"model": {"apiKey": "sk-1"}}), "content.compaction.model.apiKey"),
+        (json!({"model": {"provider": "opnai", "model": "m"}}), "content.compaction.model.provider"),
     ] {
         let mut changed = agent.clone();
         changed["content"]["compaction"] = compaction;

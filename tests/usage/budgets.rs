@@ -1,9 +1,10 @@
 //! Budgets: who sets them, and runs that they shorten and refuse, in one process and in several.
 
+use agent_platform::usage::BudgetKind;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use super::{PRICE_OF_ANSWER, UsageApp};
+use super::{PRICE_OF_ANSWER, UsageApp, put_budget};
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::{answer, tool_calls};
 use crate::support::{expect_problem, parse_events, poll_until};
@@ -152,10 +153,43 @@ async fn an_unpriced_model_is_refused_where_the_cost_is_limited() {
         agent["children"][0]["content"]["model"] = "unheard-of".into();
     })
     .await;
-    test.put("/api/budgets/agent/a1", json!([{"unit": "cost", "amount": "5", "window": "day"}])).await;
+    test.vendor.on_all(answer(&["Hi."]));
+    let limits = json!([{"unit": "cost", "amount": "5", "window": "day"}]);
+    let is_told =
+        |problem: &Value| problem["detail"].as_str().is_some_and(|detail| detail.contains("unheard-of"));
+    // At the save of a budget that no run of the agent could keep.
+    let of_runs = json!([{"unit": "cost", "amount": "5", "window": "run"}]);
+    for (path, limits) in [("/api/budgets/agent/a1", &limits), ("/api/budgets/run/a1", &of_runs)] {
+        let refused = test.send("boss", "PUT", path, &json!({ "limits": limits })).await;
+        let problem = expect_problem(refused, 422, "PRICE_UNKNOWN").await;
+        assert!(is_told(&problem), "{problem}");
+    }
+    test.put("/api/budgets/agent/a1", json!([{"unit": "tokens", "amount": 100_000, "window": "day"}])).await;
+    assert_eq!(test.ask(&test.app, "ada", "").await.status(), 200, "the cost is not limited");
+    // At a run, where the budget is not of an agent.
+    test.put("/api/budgets/user/ada", limits.clone()).await;
     let problem = expect_problem(test.ask(&test.app, "ada", "").await, 422, "PRICE_UNKNOWN").await;
-    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("unheard-of")), "{problem}");
-    // The preview has said so before.
+    assert!(is_told(&problem), "{problem}");
+    // At the save of an agent, if the company limits the cost.
+    put_budget(&test.stores, (BudgetKind::Company, "c1"), limits).await;
+    let (_, mut agent) = test.get("u1", "/api/agents/a1").await;
+    let refused = test.send("u1", "PUT", "/api/agents/a1", &agent).await;
+    let problem = expect_problem(refused, 422, "PRICE_UNKNOWN").await;
+    assert!(is_told(&problem), "{problem}");
+    let previewed = json!({"agentId": "a1", "message": "Hello", "role": agent});
+    let preview = test.send("u1", "POST", "/api/agents/a1/preview", &previewed).await;
+    let preview: Value = preview.json().await.expect("JSON");
+    assert_eq!(preview["attempts"][0]["priced"], false, "{preview}");
+    agent["children"][0]["content"]["prices"] = json!({"input": "1", "output": "1"});
+    assert_eq!(test.send("u1", "PUT", "/api/agents/a1", &agent).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_preview_shows_a_model_without_a_price() {
+    let test = UsageApp::start_with(&[], |agent, _| {
+        agent["children"][0]["content"]["model"] = "unheard-of".into();
+    })
+    .await;
     let body = json!({"agentId": "a1", "message": "Hello"});
     let preview = test.send("u1", "POST", "/api/svcchat/previewPrompt", &body).await;
     let preview: Value = preview.json().await.expect("JSON");

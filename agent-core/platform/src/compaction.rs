@@ -36,6 +36,7 @@ use agent_core::clock::Clock;
 
 pub use store::{MAX_USER_SUMMARIES, SUMMARY_RETENTION, Summaries, Summary, SummaryOwner};
 
+use crate::providers::Providers;
 use crate::spawner::Spawner;
 use tasks::SummaryTasks;
 
@@ -46,14 +47,16 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Creates the step over a store of summaries. `models` has the models that summarize, and `spawner` runs their calls.
+    /// Creates the step over a store of summaries. `models` has the models that summarize, `providers` those of companies, and
+    /// `spawner` runs the calls.
     pub fn new(
         summaries: Summaries,
         models: Arc<dyn ModelSource>,
+        providers: Option<Arc<Providers>>,
         clock: Arc<dyn Clock>,
         spawner: Arc<dyn Spawner>,
     ) -> Self {
-        Self { tasks: Arc::new(SummaryTasks::new(summaries, models, clock, spawner)) }
+        Self { tasks: Arc::new(SummaryTasks::new(summaries, (models, providers), clock, spawner)) }
     }
 
     /// Returns the store of summaries.

@@ -79,7 +79,7 @@ pub use run::{
     RunStepError, RunTrigger, RunTriggerKind,
 };
 pub use run_failure::{RUN_INTERRUPTED, RunFailure};
-pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, parse_number_cursor};
+pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, WaitingRuns, parse_number_cursor};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };

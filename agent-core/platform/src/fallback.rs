@@ -27,6 +27,7 @@ mod stream;
 mod target;
 #[cfg(test)]
 mod tests;
+mod unpriced;
 
 pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
 pub use class::{FailureClass, UpstreamError};
@@ -37,3 +38,4 @@ pub use report::AttemptReport;
 pub use servers::FallbackServers;
 pub use silence::SilenceLimitedModels;
 pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS, fallback_settings, prepared_entry};
+pub use unpriced::{UnpricedCalls, unpriced_calls};

@@ -28,6 +28,7 @@ pub mod json;
 pub mod jwt;
 pub mod layers;
 pub mod local_pulse;
+pub mod media_type;
 pub mod memory;
 pub mod message_files;
 pub mod messenger;

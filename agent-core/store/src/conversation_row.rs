@@ -195,6 +195,9 @@ pub(crate) type DuePosition = (i64, i64);
 /// A run that is due, with its owner and its position.
 pub(crate) type DueRun = (DuePosition, ThreadOwner, Run);
 
+/// A run with its owner and its number among all runs.
+pub(crate) type NumberedRun = (i64, ThreadOwner, Run);
+
 /// The position before those of all runs.
 pub(crate) const FIRST_DUE: DuePosition = (i64::MIN, i64::MIN);
 

@@ -110,6 +110,7 @@ mod tests {
                 user_id: "ada".into(),
                 caller: Caller::Session,
                 token_id: None,
+                visitor: None,
             },
             round: 1,
             attempt: 1,

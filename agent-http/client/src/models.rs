@@ -293,7 +293,7 @@ impl EmbeddedModels {
             _ => "",
         };
         match (provider, settings.model.as_deref().and_then(non_blank).unwrap_or(default)) {
-            (AUTO | LOCAL_PROVIDER, "") | (LOCAL_PROVIDER, _) => (LOCAL_PROVIDER, ""),
+            (AUTO | LOCAL_PROVIDER, _) => (LOCAL_PROVIDER, ""),
             names => names,
         }
     }

@@ -20,6 +20,7 @@ use super::ownership::{
     AGENTS_TAG, check_admin, check_creator, check_owner, load_in_company, load_owned, new_owner,
     new_owner_schema,
 };
+use super::price_check::check_saved_role;
 use super::pulse::sync::withdraw_jobs;
 use super::resource::{
     self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
@@ -111,26 +112,10 @@ impl Resource for Agents {
         self.version_for_put(id).await.map(drop)
     }
 
-    async fn validate(&self, id: &str, mut role: Map<String, Value>) -> Result<RoleBlock, HttpError> {
-        let Principal { company_id, user_id, .. } = &self.principal;
-        set_or_check_id(&mut role, "id", id, IdOrigin::Path)?;
-        set_or_check_id(&mut role, "companyId", company_id, IdOrigin::Session)?;
-        // An admin replaces another user's agent, which keeps its owner.
-        let existing = self.app.roles.masked_role(company_id, &id.into()).await?;
-        let owner_id = existing.map_or_else(|| user_id.clone(), |existing| existing.value.owner_id);
-        set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
-        // A part of the answer to a `PUT`, which a client may send back with the rest.
-        role.remove("warnings");
-        self.compile_open_api(&mut role).await?;
-        let file = resource::validate_as_import("agents", role, &self.app.own_tools)?;
-        let references = file.check_references("", &*self.app.records).await;
-        references.map_err(|error| match error {
-            ReferenceError::Missing(error) => resource::import_problem("agents", &error),
-            ReferenceError::Store(error) => error.into(),
-            error => HttpError::internal(error),
-        })?;
-        let role = file.agents.into_iter().next();
-        role.ok_or_else(|| HttpError::internal("the validated import has no agent"))
+    async fn validate(&self, id: &str, role: Map<String, Value>) -> Result<RoleBlock, HttpError> {
+        let role = self.read_role(id, role).await?;
+        check_saved_role(&self.app, &role).await?;
+        Ok(role)
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
@@ -185,6 +170,33 @@ impl Resource for Agents {
 }
 
 impl Agents {
+    /// Reads the role in a body, and checks it as an import does.
+    pub(super) async fn read_role(
+        &self,
+        id: &str,
+        mut role: Map<String, Value>,
+    ) -> Result<RoleBlock, HttpError> {
+        let Principal { company_id, user_id, .. } = &self.principal;
+        set_or_check_id(&mut role, "id", id, IdOrigin::Path)?;
+        set_or_check_id(&mut role, "companyId", company_id, IdOrigin::Session)?;
+        // An admin replaces another user's agent, which keeps its owner.
+        let existing = self.app.roles.masked_role(company_id, &id.into()).await?;
+        let owner_id = existing.map_or_else(|| user_id.clone(), |existing| existing.value.owner_id);
+        set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
+        // A part of the answer to a `PUT`, which a client may send back with the rest.
+        role.remove("warnings");
+        self.compile_open_api(&mut role).await?;
+        let file = resource::validate_as_import("agents", role, &self.app.own_tools)?;
+        let references = file.check_references("", &*self.app.records).await;
+        references.map_err(|error| match error {
+            ReferenceError::Missing(error) => resource::import_problem("agents", &error),
+            ReferenceError::Store(error) => error.into(),
+            error => HttpError::internal(error),
+        })?;
+        let role = file.agents.into_iter().next();
+        role.ok_or_else(|| HttpError::internal("the validated import has no agent"))
+    }
+
     /// Compiles the operations of the role's OpenAPI documents to tools. A document that is stored is read now, and not
     /// again before the role is saved again.
     async fn compile_open_api(&self, role: &mut Map<String, Value>) -> Result<(), HttpError> {
@@ -298,7 +310,7 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
         .body(schemas.without_required::<RoleBlock>(&["id", "companyId"]))
         .versioned_response(200, "The agent was replaced.", view.clone())
         .versioned_response(201, "The agent was created.", view)
-        .problems(&[Code::NotFound])
+        .problems(&[Code::NotFound, Code::PriceUnknown])
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {

@@ -5,7 +5,7 @@ use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, ChangedRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run,
-    RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, parse_approval_id,
+    RunChange, RunFilter, RunKey, RunState, ThreadOwner, Verdict, WaitingRuns, parse_approval_id,
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -20,8 +20,10 @@ use crate::request::{Query, parse_json};
 use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
-/// Number of the caller's latest runs that are searched for decided approvals.
+/// Number of the caller's latest runs that are searched for decided approvals, and of open approvals with which a list ends.
 const MAX_LISTED_RUNS: usize = 200;
+/// Maximum number of pages of the company's waiting runs that are searched for open approvals: 10,000 runs.
+const MAX_SEARCHED_PAGES: usize = 50;
 
 /// Handles `GET /api/approvals`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -35,13 +37,21 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
             && state.is_none_or(|state| state == approval.state)
     };
     let mut approvals = Vec::new();
-    for (owner, run) in waiting_runs(&conversations, &principal).await? {
-        for approval in run.at(now).approvals {
-            let is_visible = owner == conversations.owner
-                || conversations.app.may_decide(&principal, &owner, &approval).await?;
-            if is_visible && is_wanted(&approval) {
-                approvals.push(approval);
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_SEARCHED_PAGES {
+        let page = waiting_runs(&conversations, &principal, cursor.as_deref()).await?;
+        for (owner, run) in page.runs {
+            for approval in run.at(now).approvals {
+                let is_visible = owner == conversations.owner
+                    || conversations.app.may_decide(&principal, &owner, &approval).await?;
+                if is_visible && is_wanted(&approval) {
+                    approvals.push(approval);
+                }
             }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() || approvals.len() >= MAX_LISTED_RUNS {
+            break;
         }
     }
     if state != Some(ApprovalState::Open) {
@@ -57,18 +67,20 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
 }
 
-/// Returns the runs that wait for decisions and that the caller may see. A visitor sees only the visitor's own
-/// runs, so those of the company are not read.
+/// Returns a page of the runs that wait for decisions. A visitor sees only the visitor's own runs, so those of the company are
+/// not read.
 async fn waiting_runs(
     conversations: &OwnConversations,
     principal: &Principal,
-) -> Result<Vec<(ThreadOwner, Run)>, HttpError> {
+    cursor: Option<&str>,
+) -> Result<WaitingRuns, HttpError> {
     if principal.caller != Caller::Widget {
-        return Ok(conversations.store.waiting_runs(&principal.company_id).await?);
+        return Ok(conversations.store.waiting_runs(&principal.company_id, cursor).await?);
     }
     let filter = RunFilter { state: Some(RunState::Waiting), ..RunFilter::default() };
     let page = conversations.store.runs(&conversations.owner, &filter, None, MAX_LISTED_RUNS).await?;
-    Ok(page.runs.into_iter().map(|run| (conversations.owner.clone(), run)).collect())
+    let runs = page.runs.into_iter().map(|run| (conversations.owner.clone(), run));
+    Ok(WaitingRuns { runs: runs.collect(), next_cursor: None })
 }
 
 /// Handles `GET /api/approvals/{id}`.

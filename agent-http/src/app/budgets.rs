@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::App;
 use super::ownership::{check_admin, is_admin};
+use super::price_check::check_prices;
 use super::resource::{IdOrigin, Listing, Resource, Versioned, check_quota, set_or_check_id};
 use super::thread_docs::object;
 use crate::endpoint::{Operation, Params, Schemas, string_schema};
@@ -26,6 +27,7 @@ const MAX_BUDGETS: u64 = 10_000;
 
 /// Budgets of a company: those of one kind for operations on one, and all of them for the list.
 pub(super) struct CompanyBudgets {
+    app: Arc<App>,
     budgets: Budgets,
     company: CompanyId,
     kind: Option<BudgetKind>,
@@ -40,7 +42,7 @@ impl Listing for CompanyBudgets {
         let kind = params.get("kind").ok().map(str::parse).transpose();
         let kind = kind.map_err(|error| HttpError::invalid("kind", error))?;
         let budgets = app.usage.budgets()?.clone();
-        Ok(Self { budgets, company: principal.company_id, kind })
+        Ok(Self { app, budgets, company: principal.company_id, kind })
     }
 
     async fn page(&self, list: ListQuery) -> Result<Value, HttpError> {
@@ -79,7 +81,15 @@ impl Resource for CompanyBudgets {
             set_or_check_id(&mut body, name, own, IdOrigin::Path)?;
             body.remove(name);
         }
-        Budget::read(kind, &body).map_err(|error| HttpError::invalid(&error.path, error.message))
+        let budget = Budget::read(kind, &body);
+        let budget = budget.map_err(|error| HttpError::invalid(&error.path, error.message))?;
+        if matches!(kind, BudgetKind::Agent | BudgetKind::Run) && budget.limits_cost() {
+            let role = self.app.roles.masked_role(&self.company, &id.into()).await?;
+            if let Some(role) = role {
+                check_prices(&self.app, role.value).await?;
+            }
+        }
+        Ok(budget)
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
@@ -273,7 +283,7 @@ pub(super) fn describe_put(_: &mut Schemas) -> Operation {
         .body(body)
         .versioned_response(200, "The budget was replaced.", budget_schema())
         .versioned_response(201, "The budget was created.", budget_schema())
-        .problems(&[Code::Conflict])
+        .problems(&[Code::Conflict, Code::PriceUnknown])
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::conversation::ThreadKey;
+use agent_platform::media_type::essence;
 use agent_platform::records::{ListQuery, Record, StoreError};
 use agent_platform::workspace::{
     MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, UserFile, delete_expired_file, delete_user_file,
@@ -142,7 +143,7 @@ fn detect(app: &App, declared: &str, bytes: &[u8]) -> Option<String> {
 fn declared_type(headers: &HeaderMap) -> Result<String, HttpError> {
     let missing = || HttpError::new(Code::UnsupportedMediaType, "the request needs one Content-Type header");
     let value = content_type(headers).ok_or_else(missing)?;
-    Ok(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    Ok(essence(value))
 }
 
 /// Returns the caller's file in the path.

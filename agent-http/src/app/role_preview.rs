@@ -1,5 +1,5 @@
-//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as a `PUT` validates it, its
-//! masked secrets are those of the saved role, and nothing is stored or sent.
+//! `POST /api/agents/{id}/preview`: the preview of a role that is not saved. It is validated as a `PUT` validates it, but
+//! for prices, which it shows; its masked secrets are those of the saved role, and nothing is stored or sent.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     }
     let mut fields: Map<String, Value> = body.read_json(&head.headers).await?;
     let mut role = match fields.remove("role") {
-        Some(Value::Object(role)) => agents.validate(id, role).await?,
+        Some(Value::Object(role)) => agents.read_role(id, role).await?,
         Some(_) => return Err(HttpError::invalid("role", "must be an object")),
         None => return Err(HttpError::invalid("role", "is missing")),
     };
@@ -58,7 +58,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     turn.role = Some(role.clone());
     chat::assign_ids(&mut turn);
     // The tools of the role are those that it defines, not those of the stored one.
-    let _previewed = app.own_tool_registry.preview_role(turn.run_id.clone(), role);
+    let _previewed = app.own_tool_registry.preview_role(principal.user_id.clone(), turn.run_id.clone(), role);
     load_preview_messages(&app, &principal, &mut turn, thread).await?;
     let preview = app.preview_turn(&principal, turn).await?;
     answer::json(StatusCode::OK, &RolePreview { preview, warnings })
@@ -69,7 +69,7 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     let own = json!({"type": "object", "required": ["role"], "properties": {"role": role}});
     Operation::new("previewRole", AGENTS_TAG, "Previews a turn of an agent with a role that is not saved.")
         .describe(
-            "For those who may save the role. It is validated as a `PUT` of the agent validates it; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.",
+            "For those who may save the role. It is validated as a `PUT` of the agent validates it, but for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.",
         )
         .body(json!({"allOf": [chat::body_schema(), own]}))
         .json_response(

@@ -19,7 +19,6 @@ pub use anonymous::AnonymousBodies;
 pub use approved_calls::ApprovedCalls;
 pub use coding::{CodingLink, CodingLinkConfig};
 pub use console::{ConsoleService, console_link};
-pub(super) use conversation::add_saturating;
 pub use conversation::{ConversationService, RunSettings};
 pub use document_uploads::DocumentUploads;
 pub(super) use document_uploads::UploadPermit;

@@ -1,5 +1,7 @@
 //! `/api/usage`, the usage and cost of model calls, and `/api/limits`.
 
+use std::collections::BTreeSet;
+
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
 use agent_platform::usage::{
@@ -60,14 +62,8 @@ pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) 
     let RequestContext { state: app, params, .. } = context;
     let run: RunId = params.get("runId")?.into();
     let entries = app.usage.read().await.run_usage(&principal.company_id, &run).await?;
+    let entries = visible_run(&app, &principal, entries).await?;
     let Some(first) = entries.first() else { return Err(HttpError::not_found()) };
-    let is_own = first.scope.user_id == principal.user_id;
-    if !is_own
-        && !is_admin(&app, &principal).await?
-        && !owns_agent(&app, &principal, &first.scope.agent_id).await?
-    {
-        return Err(HttpError::not_found());
-    }
     let mut body = sums_json(&sums_of(&entries));
     body.remove("runs");
     body.insert("currency".to_owned(), CURRENCY.into());
@@ -168,6 +164,33 @@ async fn restrict_to_caller(
             Ok(filter)
         }
     }
+}
+
+/// Returns the entries of one run that the caller may see, among those of all runs with its id, which is unique among those of
+/// a user only: the caller's own, or else the first of another user.
+async fn visible_run(
+    app: &App,
+    principal: &Principal,
+    mut entries: Vec<UsageEntry>,
+) -> Result<Vec<UsageEntry>, HttpError> {
+    let user = if entries.iter().any(|entry| entry.scope.user_id == principal.user_id) {
+        Some(principal.user_id.clone())
+    } else {
+        if !is_admin(app, principal).await? {
+            let agents: BTreeSet<AgentId> =
+                entries.iter().map(|entry| entry.scope.agent_id.clone()).collect();
+            let mut owned = BTreeSet::new();
+            for agent in agents {
+                if owns_agent(app, principal, &agent).await? {
+                    owned.insert(agent);
+                }
+            }
+            entries.retain(|entry| owned.contains(&entry.scope.agent_id));
+        }
+        entries.first().map(|entry| entry.scope.user_id.clone())
+    };
+    entries.retain(|entry| user.as_ref() == Some(&entry.scope.user_id));
+    Ok(entries)
 }
 
 async fn owns_agent(app: &App, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent_platform::media_type::is_json;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -116,14 +117,13 @@ fn check_json_type(headers: &HeaderMap) -> Result<(), HttpError> {
     let unsupported =
         || HttpError::new(Code::UnsupportedMediaType, "the content type must be application/json");
     let value = content_type(headers).ok_or_else(unsupported)?.to_ascii_lowercase();
-    let mut parts = value.split(';').map(str::trim);
-    let media_type = parts.next().unwrap_or_default();
-    let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
-    let is_json = media_type == "application/json" || (subtype.len() > 5 && subtype.ends_with("+json"));
-    let is_utf8 = parts
+    let is_utf8 = value
+        .split(';')
+        .skip(1)
+        .map(str::trim)
         .filter_map(|parameter| parameter.strip_prefix("charset="))
         .all(|charset| matches!(charset.trim_matches('"'), "utf-8" | "utf8" | "us-ascii"));
-    if is_json && is_utf8 { Ok(()) } else { Err(unsupported()) }
+    if is_json(&value) && is_utf8 { Ok(()) } else { Err(unsupported()) }
 }
 
 #[cfg(test)]

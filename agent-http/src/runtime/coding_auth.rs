@@ -10,14 +10,13 @@ use std::time::Duration;
 use agent_client::device_auth::{DeviceAuthError, DeviceCode, MAX_TOKEN_BYTES, OauthErrorCode, TokenSet};
 use agent_core::secret::Secret;
 use agent_platform::coding::TokenHint;
-use http::Response;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::proxy::check_secret;
 use super::state::RuntimeState;
-use crate::body::full;
+use crate::answer;
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
@@ -80,7 +79,7 @@ async fn start(context: RequestContext<RuntimeState>) -> HandlerResult {
     }
     let code = record("device", auth.client.start(scope).await)?;
     let handle = auth.handles.seal(&code, runtime.clock.now())?;
-    json_response(&device_answer(&code, &handle))
+    answer::json(StatusCode::OK, &device_answer(&code, &handle))
 }
 
 async fn poll(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -91,7 +90,7 @@ async fn poll(context: RequestContext<RuntimeState>) -> HandlerResult {
     let opened = auth.handles.open(&handle, runtime.clock.now());
     let Some(codes) = opened else { return Err(oauth_error(OauthErrorCode::ExpiredToken)) };
     let polled = auth.client.poll(&codes.device_code, &codes.user_code).await;
-    json_response(&token_answer(&record("token", polled)?))
+    answer::json(StatusCode::OK, &token_answer(&record("token", polled)?))
 }
 
 async fn exchange_refresh_token(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -100,7 +99,7 @@ async fn exchange_refresh_token(context: RequestContext<RuntimeState>) -> Handle
     let request: RefreshRequest = body.read_json(&head.headers).await?;
     let (token, _) = check_secret("refresh_token", request.refresh_token.as_ref(), MAX_TOKEN_BYTES)?;
     let refreshed = auth.client.refresh(token).await;
-    json_response(&token_answer(&record("refresh", refreshed)?))
+    answer::json(StatusCode::OK, &token_answer(&record("refresh", refreshed)?))
 }
 
 async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -115,7 +114,7 @@ async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {
         })?),
     };
     let revoked = record("revoke", auth.client.revoke(token, hint).await)?;
-    json_response(&json!({"revoked": revoked}))
+    answer::json(StatusCode::OK, &json!({"revoked": revoked}))
 }
 
 /// Logs the outcome of a call and converts its error.
@@ -201,12 +200,4 @@ fn token_answer(tokens: &TokenSet) -> Value {
 
 fn seconds(duration: Duration) -> u64 {
     duration.as_secs()
-}
-
-fn json_response(answer: &Value) -> HandlerResult {
-    let mut response = Response::new(full(answer.to_string()));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
 }

@@ -13,6 +13,7 @@ use agent_client::outbound::{OutboundRequest, OutboundResponse, UrlTrust};
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
+use agent_platform::media_type::is_json;
 use bytes::Bytes;
 use http::Response;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -186,11 +187,6 @@ fn foreign_content_type(upstream: &OutboundResponse) -> Option<HeaderValue> {
         return Some(HeaderValue::from_static("application/json"));
     }
     upstream.headers.get(CONTENT_TYPE).filter(|value| headers::is_plain_value(value)).cloned()
-}
-
-fn is_json(media_type: &str) -> bool {
-    media_type == "application/json"
-        || media_type.starts_with("application/") && media_type.ends_with("+json")
 }
 
 fn failed(message: &'static str) -> AgentError {

@@ -8,15 +8,14 @@ use agent_jobs::job::{
 };
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
-use http::{Response, StatusCode, request};
-use serde::Serialize;
+use http::header::{HeaderValue, LOCATION};
+use http::{StatusCode, request};
 
 use super::state::Scheduler;
 use super::wire::{
     CancelledJobs, CreateJobRequest, JobCount, JobDetails, JobList, JobStatus, ScheduledJob, resolve,
 };
-use crate::body::full;
+use crate::answer::json;
 use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError, unavailable_reason};
 use crate::request::{Query, parse_json};
@@ -204,12 +203,4 @@ fn step_error_response(error: StepError) -> HttpError {
         StepError::NeverFires => HttpError::new(Code::InvalidRequest, error.to_string()),
         error => HttpError::conflict(error.to_string()),
     }
-}
-
-fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
-    let mut response = Response::new(full(serde_json::to_vec(value).map_err(HttpError::internal)?));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
 }

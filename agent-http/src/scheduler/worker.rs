@@ -27,7 +27,7 @@ use agent_jobs::job::{
     AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobState, JobStore, Step, StepOutcome,
 };
 use agent_platform::records::StoreError;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -111,10 +111,6 @@ pub(super) fn now(clock: &dyn Clock) -> Timestamp {
 fn timestamp(time: SystemTime) -> Timestamp {
     // Times after the year 9999 are out of [`Timestamp`]'s range.
     Timestamp::try_from(time).unwrap_or(Timestamp::MAX)
-}
-
-fn add_saturating(time: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Returns the duration from `now` until `time`; zero if `time` has passed.

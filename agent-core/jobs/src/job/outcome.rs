@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::retry::{MAX_DEFERRAL, MAX_POSTPONEMENT, deferral, postponement};
 use super::{Job, Phase, backoff};
@@ -98,7 +98,7 @@ impl Job {
             _ if self.is_rescheduled() => self.advance(now),
             AttemptOutcome::Failed { retry_after, .. } if self.attempt < self.max_attempts => {
                 self.phase = Phase::Retryable;
-                self.due = add_saturating(now, backoff(self.attempt, jitter, retry_after));
+                self.set_due_in(backoff(self.attempt, jitter, retry_after), now);
             }
             AttemptOutcome::Failed { error, .. }
             | AttemptOutcome::Rejected { error }
@@ -137,7 +137,11 @@ impl Job {
             begun.again = true;
         }
         self.phase = Phase::Retryable;
-        self.due = add_saturating(now, delay);
+        self.set_due_in(delay, now);
+    }
+
+    fn set_due_in(&mut self, delay: Duration, now: Timestamp) {
+        self.due = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
     }
 }
 
@@ -145,8 +149,4 @@ impl Job {
 fn is_within(since: Option<Timestamp>, limit: Duration, now: Timestamp) -> bool {
     let passed = now.duration_since(since.unwrap_or(now));
     Duration::try_from(passed).unwrap_or_default() < limit
-}
-
-fn add_saturating(now: Timestamp, wait: Duration) -> Timestamp {
-    SignedDuration::try_from(wait).ok().and_then(|wait| now.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
 }

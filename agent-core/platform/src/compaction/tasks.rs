@@ -16,6 +16,7 @@ use futures_util::future::{BoxFuture, Either, Shared, select};
 use super::store::{Summaries, Summary, SummaryOwner, summary_key};
 use super::summarizer::{SummaryError, SummaryInput, summarize};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
+use crate::providers::Providers;
 use crate::records::{Key, StoreError};
 use crate::spawner::Spawner;
 
@@ -58,6 +59,7 @@ pub(super) struct SummaryJob {
 pub(super) struct SummaryTasks {
     pub(super) summaries: Summaries,
     models: Arc<dyn ModelSource>,
+    providers: Option<Arc<Providers>>,
     clock: Arc<dyn Clock>,
     spawner: Arc<dyn Spawner>,
     state: Mutex<TaskState>,
@@ -72,12 +74,12 @@ struct TaskState {
 impl SummaryTasks {
     pub(super) fn new(
         summaries: Summaries,
-        models: Arc<dyn ModelSource>,
+        (models, providers): (Arc<dyn ModelSource>, Option<Arc<Providers>>),
         clock: Arc<dyn Clock>,
         spawner: Arc<dyn Spawner>,
     ) -> Self {
         let state = TaskState { running: HashMap::new(), failures: CompanyTable::new(FAILURES) };
-        Self { summaries, models, clock, spawner, state: Mutex::new(state) }
+        Self { summaries, models, providers, clock, spawner, state: Mutex::new(state) }
     }
 
     /// Makes a summary for a turn that needs it now; `None` if there is none in time, or an earlier attempt has failed.
@@ -149,7 +151,7 @@ impl SummaryTasks {
             }
             None => None,
         };
-        let settings = self.model_settings(job)?;
+        let settings = self.model_settings(job).await?;
         let model = self.models.model_for_run(&settings, &job.context)?;
         let input = SummaryInput {
             messages: &job.messages,
@@ -171,8 +173,16 @@ impl SummaryTasks {
 
     /// Returns the settings of the model with a limit on the answer that leaves room for reasoning, within that of the model,
     /// and without the models that answer in its place.
-    fn model_settings(&self, job: &SummaryJob) -> Result<EmbeddedAi, SummaryError> {
+    async fn model_settings(&self, job: &SummaryJob) -> Result<EmbeddedAi, SummaryError> {
         let mut settings = job.model.clone();
+        // The entry of a company's provider that the container has is that of the agent's own model.
+        let entry = job.model.company_model.as_ref();
+        let id = entry.and_then(|entry| entry.get("provider")?.as_str());
+        if let Some((providers, id)) = self.providers.as_ref().zip(id)
+            && let Some(provider) = providers.open(&job.owner.company_id, id).await?
+        {
+            provider.complete(&mut settings);
+        }
         settings.fallbacks.clear();
         settings.parameters.remove("maxOutputTokens");
         settings.parameters.remove("stopSequences");

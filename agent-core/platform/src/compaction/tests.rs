@@ -1,5 +1,6 @@
 //! Tests of compaction in whole turns, with models that answer and summarize by a script.
 
+mod company;
 mod course;
 mod hostile;
 mod step;
@@ -126,7 +127,7 @@ impl Process {
         let summaries = Summaries::new(records, conversations, Arc::new(SystemClock));
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
         let models = Arc::new(summarizer.clone());
-        let compaction = Compaction::new(summaries, models, Arc::new(SystemClock), spawner);
+        let compaction = Compaction::new(summaries, models, None, Arc::new(SystemClock), spawner);
         let platform = Platform::new(Arc::new(StaticRoles::new().with_role(role(settings))))
             .with_layer(agent_core::context::RoleLayer::new(Arc::default()))
             .with_backend(EmbeddedBackend::new(model.clone()))

@@ -56,6 +56,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::questions_expire_and_are_withdrawn(&*make().await).await;
     approvals::questions_that_expire_free_their_thread(&*make().await).await;
     approvals::due_runs_are_read_in_pages(&*make().await).await;
+    approvals::waiting_runs_are_read_in_pages(&*make().await).await;
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
     decision_races::of_many_decisions_at_once_one_counts(make().await).await;
     decision_races::a_decision_and_the_expiry_exclude_each_other(make().await).await;

@@ -46,6 +46,7 @@ fn entry(id: &str, run: &str) -> UsageEntry {
             user_id: "ada \"ü\"".into(),
             caller: Caller::Session,
             token_id: None,
+            visitor: None,
         },
         round: 1,
         attempt: 1,

@@ -15,9 +15,9 @@ use super::{
     Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
     FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
     MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery,
-    NodeRole, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState,
-    StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
-    ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
+    NodeRole, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode,
+    Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
+    ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -274,16 +274,12 @@ impl Conversations for MemoryConversations {
         self.lock().change_run(&change)
     }
 
-    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
-        let state = self.lock();
-        let owners = state.owners.iter().filter(|(owner, _)| owner.company == *company);
-        let runs = owners.flat_map(|(owner, found)| found.runs.values().map(move |run| (owner, run)));
-        let waiting = runs.filter(|(_, run)| run.stored.run.state == RunState::Waiting);
-        let mut runs: Vec<(ThreadOwner, Run)> =
-            waiting.map(|(owner, run)| (owner.clone(), run.run())).collect();
-        runs.sort_by_key(|(_, run)| std::cmp::Reverse(run.created_at));
-        runs.truncate(MAX_PAGE_THREADS);
-        Ok(runs)
+    async fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        cursor: Option<&str>,
+    ) -> Result<WaitingRuns, ConversationError> {
+        Ok(self.lock().waiting_runs(company, WaitingRuns::position(cursor)?))
     }
 
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {

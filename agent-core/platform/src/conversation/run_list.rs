@@ -4,7 +4,7 @@ use agent_core::ids::{AgentId, ThreadId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ConversationError, Run, RunState, RunTriggerKind, ThreadOwner};
+use super::{ConversationError, MAX_PAGE_THREADS, Run, RunState, RunTriggerKind, ThreadOwner};
 
 /// Maximum number of runs that one call interrupts.
 pub const MAX_REAPED_RUNS: usize = 100;
@@ -66,12 +66,9 @@ pub struct DueRuns {
 impl DueRuns {
     /// Builds a page from runs with their positions, in order, of which the one beyond [`MAX_REAPED_RUNS`] tells that there
     /// are more.
-    pub fn from_overfetch<P: Serialize>(mut found: Vec<(P, ThreadOwner, Run)>) -> Self {
-        let has_more = found.len() > MAX_REAPED_RUNS;
-        found.truncate(MAX_REAPED_RUNS);
-        let last = found.last().filter(|_| has_more);
-        let next_cursor = last.and_then(|(position, ..)| serde_json::to_string(position).ok());
-        Self { runs: found.into_iter().map(|(_, owner, run)| (owner, run)).collect(), next_cursor }
+    pub fn from_overfetch<P: Serialize>(found: Vec<(P, ThreadOwner, Run)>) -> Self {
+        let (runs, next_cursor) = owned_page(found, MAX_REAPED_RUNS);
+        Self { runs, next_cursor }
     }
 
     /// Parses the position in a cursor.
@@ -82,6 +79,44 @@ impl DueRuns {
         let position = cursor.map(serde_json::from_str).transpose();
         position.map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))
     }
+}
+
+/// A page of a company's runs that wait for decisions, newest first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WaitingRuns {
+    /// The runs with their owners.
+    pub runs: Vec<(ThreadOwner, Run)>,
+    /// Cursor of the next page; `None` on the last page.
+    pub next_cursor: Option<String>,
+}
+
+impl WaitingRuns {
+    /// Builds a page from runs with their positions, in order, of which the one beyond
+    /// [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS) tells that there are more.
+    pub fn from_overfetch<P: Serialize>(found: Vec<(P, ThreadOwner, Run)>) -> Self {
+        let (runs, next_cursor) = owned_page(found, MAX_PAGE_THREADS);
+        Self { runs, next_cursor }
+    }
+
+    /// Parses the position in a cursor.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] if no page has given it.
+    pub fn position<P: DeserializeOwned>(cursor: Option<&str>) -> Result<Option<P>, ConversationError> {
+        DueRuns::position(cursor)
+    }
+}
+
+/// Runs with their owners, and the cursor of the next page.
+type OwnedPage = (Vec<(ThreadOwner, Run)>, Option<String>);
+
+/// Splits off what is beyond a page of `limit` runs with their positions.
+fn owned_page<P: Serialize>(mut found: Vec<(P, ThreadOwner, Run)>, limit: usize) -> OwnedPage {
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| has_more);
+    let next_cursor = last.and_then(|(position, ..)| serde_json::to_string(position).ok());
+    (found.into_iter().map(|(_, owner, run)| (owner, run)).collect(), next_cursor)
 }
 
 /// Parses the number in a cursor of nodes or runs.

@@ -8,7 +8,7 @@ use super::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DueRuns, EndRun, EndedRun, Feedback,
     FeedbackPage, LogPage, NewNode, NewThread, Node, NodeContent, NodeId, NodeLink, QueueRun, Run, RunChunk,
     RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext, WaitingRuns,
 };
 
 /// Default number of nodes on a page.
@@ -172,9 +172,16 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::RunNotFound`]; those of [`RunChange`](super::RunChange).
     async fn change_run(&self, change: ChangeRun) -> Result<ChangedRun, ConversationError>;
 
-    /// Returns the runs of a company that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
+    /// Returns a page of a company's runs that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
     /// newest first.
-    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError>;
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        cursor: Option<&str>,
+    ) -> Result<WaitingRuns, ConversationError>;
 
     /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), in the
     /// order of the times at which they became due, and the cursor of the next page. Runs that wait for somebody cost nothing.

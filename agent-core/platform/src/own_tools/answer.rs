@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::HttpToolResponse;
 use super::definition::ResultSettings;
 use super::redact::Redactor;
+use crate::media_type::is_json;
 
 /// Maximum length of a failed response's body in the result, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 1024;
@@ -20,8 +21,8 @@ pub(super) fn output(
     if !(200..300).contains(&status) {
         return error_output(settings, status, &body, redactor);
     }
-    let is_json = media_type == "application/json" || media_type.ends_with("+json");
-    let value = match (is_json || settings.pick.is_some()).then(|| serde_json::from_slice::<Value>(&body)) {
+    let reads_json = is_json(&media_type) || settings.pick.is_some();
+    let value = match reads_json.then(|| serde_json::from_slice::<Value>(&body)) {
         Some(Ok(value)) => value,
         Some(Err(_)) if !body.is_empty() => return ToolOutput::error("the service's answer is not JSON"),
         Some(Err(_)) | None => return text_output(settings, &media_type, body, redactor),

@@ -47,7 +47,7 @@ struct HttpToolSettings {
     #[serde(default = "schema_without_arguments")]
     input_schema: Value,
     #[serde(default)]
-    annotations: Option<ToolAnnotations>,
+    annotations: Option<HintSettings>,
     #[serde(default)]
     identity: IdentitySetting,
     #[serde(default)]
@@ -55,6 +55,26 @@ struct HttpToolSettings {
     request: RequestSettings,
     #[serde(default)]
     result: ResultSettings,
+}
+
+/// Hints about the effects of a tool.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct HintSettings {
+    read_only_hint: bool,
+    destructive_hint: Option<bool>,
+    idempotent_hint: bool,
+    open_world_hint: bool,
+}
+
+impl HintSettings {
+    /// Returns the hints of a tool with this method. As in the protocol, a tool that is not read-only is destructive unless it
+    /// says otherwise; `GET` changes nothing.
+    fn resolve(self, method: &str) -> ToolAnnotations {
+        let Self { read_only_hint, destructive_hint, idempotent_hint, open_world_hint } = self;
+        let destructive_hint = destructive_hint.unwrap_or(!read_only_hint && method != "GET");
+        ToolAnnotations { read_only_hint, destructive_hint, idempotent_hint, open_world_hint }
+    }
 }
 
 /// Setting of the header with the user's identity.
@@ -155,7 +175,7 @@ impl HttpTool {
             description: settings.description,
             input_schema: raw_json(&settings.input_schema)?,
             output_schema: None,
-            annotations: settings.annotations,
+            annotations: Some(settings.annotations.unwrap_or_default().resolve(request.method)),
             is_client_side: false,
         };
         let timeout = Duration::from_millis(timeout_ms);

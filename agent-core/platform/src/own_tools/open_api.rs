@@ -165,17 +165,32 @@ fn parse_tool(
     settings: &OpenApiSettings,
     compiled: &Map<String, Value>,
 ) -> Result<HttpTool, String> {
-    let url = compiled.get("request").and_then(|request| request.get("url")?.as_str()).unwrap_or_default();
+    let request = |name: &str| compiled.get("request")?.get(name)?.as_str();
+    let (method, url) = (request("method").unwrap_or_default(), request("url").unwrap_or_default());
     // The credential is bound to the server's address.
     if url.strip_prefix(settings.server.trim_end_matches('/')).is_none_or(|path| !path.starts_with('/')) {
         return Err("is not compiled for this server; give the document or documentId again".to_owned());
     }
+    let annotations = annotations(method);
     let mut compiled = compiled.clone();
+    compiled.insert("annotations".to_owned(), annotations);
     if let Some(identity) = &settings.identity {
         compiled.insert("identity".to_owned(), identity.clone());
     }
     let tool = OwnTool { auth: entry.auth.clone(), settings: compiled };
     HttpTool::parse(&tool).map_err(|SettingsFault { path, message }| format!("has a fault: {path} {message}"))
+}
+
+/// Returns the hints of a tool by the method of its request. They are not a part of the compiled tool, so that the rules of
+/// approvals hold alike for all roles, whenever their tools were compiled.
+fn annotations(method: &str) -> Value {
+    let is_read = method == "GET";
+    json!({
+        "readOnlyHint": is_read,
+        // A document does not tell which of the others only add data; the protocol's default is the cautious one.
+        "destructiveHint": !is_read,
+        "idempotentHint": is_read || matches!(method, "DELETE" | "PUT"),
+    })
 }
 
 #[cfg(test)]

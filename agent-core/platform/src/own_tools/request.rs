@@ -8,6 +8,7 @@ use url::Url;
 
 use super::SettingsFault;
 use super::template::{ArgumentError, BodyTemplate, Template, is_given, value_text};
+use crate::media_type::is_json;
 
 /// Request of a tool, with placeholders.
 #[derive(Deserialize)]
@@ -254,23 +255,9 @@ fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str
     match &settings.content_type {
         None => Ok(DEFAULT_CONTENT_TYPE.to_owned()),
         Some(_) if settings.body.is_none() => Err("is not allowed without request.body"),
-        Some(text) if is_header_value(text) && is_json_media_type(text) => Ok(text.clone()),
+        Some(text) if is_header_value(text) && is_json(text) => Ok(text.clone()),
         Some(_) => Err("must be application/json or a media type that ends with +json"),
     }
-}
-
-/// Returns true for `application/json` and for types with the suffix `+json` (RFC 6839), with parameters or without.
-pub(super) fn is_json_media_type(text: &str) -> bool {
-    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    // Characters of a restricted name (RFC 6838, section 4.2).
-    let is_name = |part: &str| {
-        !part.is_empty()
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
-    };
-    essence == DEFAULT_CONTENT_TYPE
-        || essence
-            .split_once('/')
-            .is_some_and(|(kind, subtype)| is_name(kind) && is_name(subtype) && subtype.ends_with("+json"))
 }
 
 fn parse_query(name: &str, value: &Value) -> Result<QueryValue, SettingsFault> {

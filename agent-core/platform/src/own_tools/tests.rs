@@ -91,6 +91,67 @@ async fn call(
     (result, sent)
 }
 
+#[test]
+fn a_tool_that_changes_something_is_destructive_unless_it_says_otherwise() {
+    for (method, annotations, expected) in [
+        ("GET", Value::Null, false),
+        ("GET", json!({"destructiveHint": true}), true),
+        ("POST", Value::Null, true),
+        ("POST", json!({}), true),
+        ("PATCH", json!({"idempotentHint": true}), true),
+        ("POST", json!({"destructiveHint": false}), false),
+        ("POST", json!({"readOnlyHint": true}), false),
+    ] {
+        let mut tool = get_order();
+        tool["request"]["method"] = method.into();
+        tool["annotations"] = annotations.clone();
+        let Value::Object(settings) = tool else { panic!("an object") };
+        let tool = OwnTool { auth: None, settings };
+        let parsed = definition::HttpTool::parse(&tool).map_err(|fault| fault.message).expect("a tool");
+        let hints = parsed.spec.annotations.expect("hints");
+        assert_eq!(hints.destructive_hint, expected, "{method} {annotations}");
+    }
+}
+
+#[tokio::test]
+async fn a_previewed_role_is_that_of_its_own_run_alone() {
+    let role = |company: &str, tools: &[Value]| RoleBlock {
+        id: "a".into(),
+        company_id: company.into(),
+        content: content(tools),
+        ..RoleBlock::default()
+    };
+    let tools = OwnToolRegistry::new(
+        Arc::new(FakeTools::new()),
+        Arc::new(StaticRoles::new().with_role(role("c", &[])).with_role(role("d", &[]))),
+        Arc::new(ScriptedClient { sent: Mutex::default(), answers: Mutex::default() }),
+        Arc::new(SystemClock),
+    );
+    let offers = async |context: ExecutionContext| {
+        let listed = tools.list(&context).await.expect("a list");
+        listed.iter().any(|spec| spec.name == "getOrder")
+    };
+    let preview = |company: &str, user: &str| {
+        tools.preview_role(user.into(), "1".into(), Arc::new(role(company, &[get_order()])))
+    };
+    let first = preview("c", "ada");
+    assert!(offers(context("1", "ada")).await);
+    let others = [
+        context("2", "ada"),
+        context("1", "bob"),
+        ExecutionContext { agent_id: "b".into(), ..context("1", "ada") },
+        ExecutionContext { company_id: "d".into(), ..context("1", "ada") },
+    ];
+    for other in others {
+        assert!(!offers(other.clone()).await, "{other:?}");
+    }
+    let (second, elsewhere) = (preview("c", "ada"), preview("d", "ada"));
+    drop(first);
+    assert!(offers(context("1", "ada")).await, "the later preview is still made");
+    drop((second, elsewhere));
+    assert!(!offers(context("1", "ada")).await);
+}
+
 #[tokio::test]
 async fn arguments_fill_the_placeholders() {
     let arguments = json!({"orderId": "ä 1?#&%", "lang": "de&x=1", "tags": ["a b", "c"]});

@@ -78,7 +78,7 @@ impl OpenedProvider {
     }
 
     /// Completes a container that names the provider, or has named it before it was completed.
-    pub(super) fn complete(&self, settings: &mut EmbeddedAi) {
+    pub(crate) fn complete(&self, settings: &mut EmbeddedAi) {
         let EmbeddedAi { provider, model, base_url, api_key, company_model, .. } = settings;
         self.fill(model.as_deref(), (provider, base_url, api_key), company_model);
     }

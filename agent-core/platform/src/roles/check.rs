@@ -19,7 +19,7 @@ pub(crate) use provider::company_provider_faults;
 
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
 use prices::{check_model_prices, check_server_prices};
-use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, is_blank};
+use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, check_summary_provider, is_blank};
 
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
 use crate::own_tools::{self, SettingsFault};
@@ -200,10 +200,17 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
 
 /// Checks the settings of the compaction.
 fn compaction_faults(members: &Map<String, Value>) -> Vec<RoleFinding> {
-    let faults = CompactionSettings::read(members).err().unwrap_or_default();
     let finding =
         |CompactionFault { path, message }| RoleFinding::new(format!("content.compaction.{path}"), message);
-    faults.into_iter().map(finding).collect()
+    let settings = match CompactionSettings::read(members) {
+        Ok(settings) => settings,
+        Err(faults) => return faults.into_iter().map(finding).collect(),
+    };
+    let mut found = Vec::new();
+    if let Some(model) = &settings.model {
+        check_summary_provider(&mut found, &model.provider);
+    }
+    found
 }
 
 /// Checks the parameters of a container's model and of its fallbacks, which are given with their paths.

@@ -4,6 +4,7 @@ use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::tool::{Caller, ExecutionContext};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::NanoUsd;
 
@@ -88,6 +89,22 @@ pub struct RunScope {
     /// Id of the API token with which the run was requested. The ledger's tables do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
+    /// Hash of the visitor's key, by which visitors of a token are told apart. It is not stored.
+    #[serde(skip)]
+    pub visitor: Option<String>,
+}
+
+impl RunScope {
+    /// Returns a hash of the run and of those among whose runs its id is unique: the user, or the visitor.
+    pub(super) fn run_key(&self) -> String {
+        let mut hasher = Sha256::new();
+        let visitor = self.visitor.as_deref().unwrap_or_default();
+        for part in [self.user_id.as_str(), visitor, self.run_id.as_str()] {
+            hasher.update(part);
+            hasher.update(b"\0");
+        }
+        hex::encode(hasher.finalize())
+    }
 }
 
 impl From<&ExecutionContext> for RunScope {
@@ -102,6 +119,7 @@ impl From<&ExecutionContext> for RunScope {
             user_id: ledger_user(&context.user_id),
             caller: context.caller,
             token_id: context.token_id.clone(),
+            visitor: visitor_key(&context.user_id).map(str::to_owned),
         }
     }
 }
@@ -110,6 +128,11 @@ impl From<&ExecutionContext> for RunScope {
 pub fn ledger_user(user: &UserId) -> UserId {
     let token = user.strip_prefix(WIDGET_USER_PREFIX).and_then(|rest| rest.split(':').next());
     token.map_or_else(|| user.clone(), |token| format!("{WIDGET_USER_PREFIX}{token}").into())
+}
+
+/// Returns the hash of a visitor's key.
+fn visitor_key(user: &UserId) -> Option<&str> {
+    Some(user.strip_prefix(WIDGET_USER_PREFIX)?.split_once(':')?.1)
 }
 
 /// Entry of the ledger: one call of a model, or the tool calls of a run.
@@ -181,6 +204,19 @@ mod tests {
         {
             assert_eq!(ledger_user(&user.into()).as_str(), expected);
         }
+    }
+
+    #[test]
+    fn a_run_is_that_of_its_user_or_visitor() {
+        let key = |user: &str, run: &str| {
+            let context =
+                ExecutionContext { user_id: user.into(), run_id: run.into(), ..ExecutionContext::default() };
+            RunScope::from(&context).run_key()
+        };
+        let users = ["ada", "bob", "widget:t", "widget:t:00", "widget:t:ff", "widget:u:00"];
+        let runs = users.map(|user| key(user, "1")).into_iter().chain([key("ada", "2"), key("ada1", "")]);
+        assert_eq!(runs.collect::<std::collections::HashSet<_>>().len(), 8);
+        assert_eq!(key("widget:t:00", "1"), key("widget:t:00", "1"));
     }
 
     #[test]

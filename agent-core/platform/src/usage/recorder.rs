@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{CompanyId, RunId, TraceContext};
+use agent_core::ids::{CompanyId, TraceContext};
 use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
@@ -61,7 +61,8 @@ struct EntryQueue {
     gathering: Option<oneshot::Sender<()>>,
     /// Callers that wait until the queue is empty.
     flushing: Vec<oneshot::Sender<()>>,
-    runs: HashMap<(CompanyId, RunId), RunTotals>,
+    /// The runs in progress, by their companies and [keys](RunScope::run_key).
+    runs: HashMap<(CompanyId, String), RunTotals>,
 }
 
 /// Entry that waits for the store, with the reservation that is settled once the entry is stored.
@@ -281,8 +282,8 @@ fn set_price(entry: &mut UsageEntry, price: Option<&ModelPrice>) {
     }
 }
 
-fn run_key(scope: &RunScope) -> (CompanyId, RunId) {
-    (scope.company_id.clone(), scope.run_id.clone())
+fn run_key(scope: &RunScope) -> (CompanyId, String) {
+    (scope.company_id.clone(), scope.run_key())
 }
 
 /// Returns the entry of a number of tool calls.
@@ -320,7 +321,7 @@ impl RunTotals {
 
     /// Writes the run's line in the log.
     fn log(&self, scope: &RunScope, outcome: &str) {
-        let RunScope { company_id, run_id, agent_id, user_id, caller, token_id: _ } = scope;
+        let RunScope { company_id, run_id, agent_id, user_id, caller, .. } = scope;
         let UsageSums { calls, tokens, tool_calls, cost, unpriced_calls, .. } = &self.sums;
         tracing::info!(
             company = %company_id,

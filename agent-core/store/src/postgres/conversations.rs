@@ -12,7 +12,7 @@ use agent_platform::conversation::{
     MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
     RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey,
     ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
-    parse_number_cursor,
+    WaitingRuns, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -324,9 +324,15 @@ impl Conversations for PostgresRecords {
         write!(self, &change.run.owner, |tables| runs::change_run(&tables, &change))
     }
 
-    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
-        let limit = i64::try_from(MAX_PAGE_THREADS).unwrap_or(i64::MAX);
-        read!(self, company, |tables| tables.waiting_runs(company, limit))
+    async fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        cursor: Option<&str>,
+    ) -> Result<WaitingRuns, ConversationError> {
+        let before = WaitingRuns::position(cursor)?.unwrap_or(i64::MAX);
+        let limit = i64::try_from(MAX_PAGE_THREADS + 1).unwrap_or(i64::MAX);
+        let runs = read!(self, company, |tables| tables.waiting_runs(company, before, limit))?;
+        Ok(WaitingRuns::from_overfetch(runs))
     }
 
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {

@@ -11,7 +11,7 @@ use agent_platform::conversation::{
     MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
     RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
     ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
-    VisitorThreadCursor, parse_number_cursor,
+    VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -302,9 +302,15 @@ impl Conversations for SqliteStore {
         self.write_conversations(0, move |tables| runs::change_run(tables, &change)).await
     }
 
-    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
-        let company = company.clone();
-        self.read_conversations(move |tables| tables.waiting_runs(&company, MAX_PAGE_THREADS)).await
+    async fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        cursor: Option<&str>,
+    ) -> Result<WaitingRuns, ConversationError> {
+        let (company, before) = (company.clone(), WaitingRuns::position(cursor)?.unwrap_or(i64::MAX));
+        let limit = MAX_PAGE_THREADS + 1;
+        let read = self.read_conversations(move |tables| tables.waiting_runs(&company, before, limit));
+        Ok(WaitingRuns::from_overfetch(read.await?))
     }
 
     async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {

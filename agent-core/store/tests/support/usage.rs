@@ -18,6 +18,7 @@ fn entry(id: &str, ms: i64) -> UsageEntry {
             user_id: "ada \"ü\"".into(),
             caller: Caller::Session,
             token_id: None,
+            visitor: None,
         },
         round: 1,
         attempt: 1,

@@ -33,5 +33,5 @@ pub(super) fn compaction(
     let models = models.with_operator_addresses(operator).for_operation(UsageOperation::Compact);
     let conversations = config.conversations.then(|| stores.conversations.clone());
     let summaries = Summaries::new(stores.records.clone(), conversations, clock.clone());
-    Compaction::new(summaries, Arc::new(models), clock, background_spawner())
+    Compaction::new(summaries, Arc::new(models), Some(providers.clone()), clock, background_spawner())
 }

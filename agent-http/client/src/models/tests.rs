@@ -270,6 +270,10 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
             let case =
                 format!("{settings:?}, keys {operators} {anthropics}, Ollama {there}, model here {here}");
             assert_eq!(found, expected.map(str::to_owned), "{case}");
+            if let Ok(expected) = expected {
+                let expected = if expected == "scripted" { "local" } else { expected };
+                assert_eq!(models.names(&settings).0, expected, "{case}");
+            }
         }
     }
 }

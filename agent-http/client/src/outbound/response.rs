@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_platform::media_type::essence;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -176,7 +177,7 @@ impl Drop for BodyStream {
 /// Returns the media type of `Content-Type` in lower case and without parameters; empty if there is none.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    essence(value)
 }
 
 fn too_large(max_bytes: usize) -> AgentError {

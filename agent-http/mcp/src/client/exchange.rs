@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::AgentError;
+use agent_platform::media_type::essence;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
@@ -119,5 +120,5 @@ pub(super) fn rejects_credentials(status: StatusCode) -> bool {
 /// Returns the media type in lower case, without parameters; empty if there is none.
 fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    essence(value)
 }

@@ -8,8 +8,9 @@ use agent_platform::conversation::{
     Thread, ThreadKey, ThreadOwner,
 };
 
+use crate::app::services::ConversationService;
 use crate::app::services::live::RunStop;
-use crate::app::services::{ConversationService, add_saturating};
+use crate::timestamps::add_saturating;
 
 /// Time for which the signal to cancel a run is kept for the run's process.
 const CANCEL_SIGNAL_TTL: Duration = Duration::from_secs(60);

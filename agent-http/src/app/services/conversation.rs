@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::live::LiveRuns;
 use crate::shutdown::{Shutdown, ShutdownStage};
+use crate::timestamps::add_saturating;
 
 /// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
@@ -163,10 +164,4 @@ impl ConversationService {
         // The sender is this service's own.
         let _ = live.wait_for(|count| *count == 0).await;
     }
-}
-
-/// Adds a duration to a time; the result is at most [`Timestamp::MAX`].
-pub(in crate::app) fn add_saturating(now: Timestamp, time: Duration) -> Timestamp {
-    let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-    now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }

@@ -9,7 +9,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FusedStream;
 use jiff::Timestamp;
 
-use super::{MAX_POLL_INTERVAL, Worker, add_saturating, duration_until};
+use super::{MAX_POLL_INTERVAL, Worker, duration_until};
+use crate::timestamps::add_saturating;
 
 /// Initial backoff after a poll that found due jobs and could claim none: other workers hold them, or their companies
 /// have no delivery slot left. It doubles, up to half of [`WorkerLimits::claim_ahead`](super::WorkerLimits::claim_ahead), so that

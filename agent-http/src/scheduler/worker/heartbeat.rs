@@ -6,8 +6,8 @@ use agent_jobs::job::{Step, StepOutcome};
 use agent_platform::records::StoreError;
 
 use super::Worker;
-use super::add_saturating;
 use super::claimed::ClaimKey;
+use crate::timestamps::add_saturating;
 
 /// Maximum number of leases that are extended in one call.
 const MAX_LEASES_PER_CALL: usize = 500;

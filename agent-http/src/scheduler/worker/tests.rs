@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::metrics::Metrics;
+use crate::timestamps::add_saturating;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 const DONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";

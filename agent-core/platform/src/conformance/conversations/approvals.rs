@@ -7,8 +7,8 @@ use serde_json::json;
 use super::support::*;
 use crate::conversation::{
     ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ConversationError,
-    Conversations, Decision, DecisionRoute, EndRun, MAX_REAPED_RUNS, NewNode, NodeOrigin, Run, RunChange,
-    RunEndKind, RunEnding, RunKey, RunState, ThreadStatus, Verdict,
+    Conversations, Decision, DecisionRoute, EndRun, MAX_PAGE_THREADS, MAX_REAPED_RUNS, NewNode, NodeOrigin,
+    Run, RunChange, RunEndKind, RunEnding, RunKey, RunState, ThreadStatus, Verdict,
 };
 
 pub(super) const CALLS: [&str; 2] = ["call-1", "call-2"];
@@ -72,9 +72,9 @@ pub(super) async fn a_run_waits_until_all_calls_are_decided(store: &dyn Conversa
     assert_eq!(run.approvals[0].arguments, json!({"to": "bob"}));
     let thread = thread(store, &key("t")).await;
     assert_eq!((thread.status, thread.open_run_id), (ThreadStatus::Waiting, Some("r1".into())));
-    let listed = done("a list", store.waiting_runs(&"acme".into()).await);
-    assert_eq!(listed, [(ada(), run.clone())]);
-    assert!(done("a list", store.waiting_runs(&"other".into()).await).is_empty());
+    let listed = done("a list", store.waiting_runs(&"acme".into(), None).await);
+    assert_eq!((&listed.runs[..], listed.next_cursor), (&[(ada(), run.clone())][..], None));
+    assert!(done("a list", store.waiting_runs(&"other".into(), None).await).runs.is_empty());
 
     let refused = store.begin_run(continuing("r2", &run, Vec::new(), 10)).await;
     assert!(
@@ -100,7 +100,7 @@ pub(super) async fn a_run_waits_until_all_calls_are_decided(store: &dyn Conversa
     assert_eq!(first.approvals[1].state, ApprovalState::Denied);
     let again = store.begin_run(continuing("r3", &run, Vec::new(), 20)).await;
     assert!(again.is_err(), "a run is continued once");
-    assert!(done("a list", store.waiting_runs(&"acme".into()).await).is_empty());
+    assert!(done("a list", store.waiting_runs(&"acme".into(), None).await).runs.is_empty());
 }
 
 pub(super) async fn an_approved_call_begins_once_in_its_process(store: &dyn Conversations) {
@@ -236,6 +236,22 @@ pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
     wanted.sort();
     found.sort();
     assert_eq!(found, wanted, "each is in one page");
+}
+
+pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
+    let ids: Vec<String> = (0..MAX_PAGE_THREADS + 2).map(|number| format!("r{number:03}")).collect();
+    for id in &ids {
+        waiting_run_in(store, &format!("thread of {id}"), id).await;
+    }
+    let company = "acme".into();
+    let first = done("a page", store.waiting_runs(&company, None).await);
+    let second = done("a page", store.waiting_runs(&company, first.next_cursor.as_deref()).await);
+    assert_eq!((first.runs.len(), second.runs.len()), (MAX_PAGE_THREADS, 2));
+    assert_eq!(second.next_cursor, None);
+    let found: Vec<&str> = first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.as_str()).collect();
+    assert!(found.iter().eq(ids.iter().rev()), "the newest first, each in one page: {found:?}");
+    let wrong = store.waiting_runs(&company, Some("x")).await;
+    assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }
 
 pub(super) async fn erased_messages_leave_no_arguments(store: &dyn Conversations) {

@@ -11,8 +11,8 @@ use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, Sto
 use super::super::{
     ActiveThread, ChangeRun, ChangedRun, ConversationError, DeletedThreads, DueRuns, EndRun, EndedRun,
     LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink,
-    NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, SentContext, StoredNode,
-    Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, interrupt_run,
+    NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, RunState, SentContext,
+    StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -145,6 +145,26 @@ impl ConversationState {
         }
         due.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         DueRuns::from_overfetch(due)
+    }
+
+    /// Returns a page of a company's runs that wait for decisions, the newest first, after the position of one of them.
+    pub(super) fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        after: Option<(Timestamp, UserId, RunId)>,
+    ) -> WaitingRuns {
+        let mut waiting = Vec::new();
+        for (owner, found) in self.owners.iter().filter(|(owner, _)| owner.company == *company) {
+            for run in found.runs.values().filter(|run| run.stored.run.state == RunState::Waiting) {
+                let stored = &run.stored.run;
+                let position = (stored.created_at, owner.owner.clone(), stored.id.clone());
+                if after.as_ref().is_none_or(|after| position < *after) {
+                    waiting.push((position, owner.clone(), run.run()));
+                }
+            }
+        }
+        waiting.sort_by(|(a, ..), (b, ..)| b.cmp(a));
+        WaitingRuns::from_overfetch(waiting)
     }
 
     /// Checks that there is room for nodes.

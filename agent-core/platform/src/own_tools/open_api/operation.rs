@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::request::{DEFAULT_CONTENT_TYPE, check_header_name, is_json_media_type};
+use super::super::request::{DEFAULT_CONTENT_TYPE, check_header_name};
 use super::document::{OpenApiDocument, OpenApiOperation};
 use super::schemas::{Schemas, cut};
+use crate::media_type::{essence, is_json};
 
 /// Maximum number of parameters.
 const MAX_PARAMETERS: usize = 64;
@@ -58,17 +59,10 @@ pub(super) fn compile<'d>(
     if let Some(definitions) = schemas.into_definitions()? {
         schema["$defs"] = definitions;
     }
-    let (is_read, is_delete) = (operation.method == "get", operation.method == "delete");
     let tool = json!({
         "name": name,
         "description": description(operation),
         "inputSchema": schema,
-        "annotations": {
-            "readOnlyHint": is_read,
-            // A document does not tell which of the others only add data; the protocol's default is the cautious one.
-            "destructiveHint": !is_read,
-            "idempotentHint": is_read || is_delete || operation.method == "put",
-        },
         "request": request,
     });
     match tool {
@@ -114,11 +108,10 @@ fn parameters<'d>(
 /// types with the suffix `+json`, and those before ranges, for which `application/json` is sent.
 fn json_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
     let ranked = content.iter().filter_map(|(name, media_type)| {
-        let essence = name.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let (rank, sent) = match essence.as_str() {
+        let (rank, sent) = match essence(name).as_str() {
             DEFAULT_CONTENT_TYPE => (0, name.trim()),
             "application/*" | "application/*+json" | "*/*" => (2, DEFAULT_CONTENT_TYPE),
-            _ if is_json_media_type(name) => (1, name.trim()),
+            _ if is_json(name) => (1, name.trim()),
             _ => return None,
         };
         Some((rank, sent, media_type))

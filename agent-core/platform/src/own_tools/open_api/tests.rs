@@ -1,4 +1,5 @@
 use agent_core::role::OwnTools;
+use agent_core::tool::ToolAnnotations;
 use serde_json::json;
 
 use super::*;
@@ -61,13 +62,10 @@ fn operations_become_http_tools() {
         assert_eq!(get["name"], "x_getPetById");
         assert_eq!(get["description"], "Finds a pet.\nReturns a single pet.");
         assert_eq!(get["inputSchema"]["required"], json!(["petId"]));
-        assert_eq!(get["annotations"]["readOnlyHint"], true);
-        assert_eq!(get["annotations"]["destructiveHint"], false);
         let find = tool(&pets, "findPets");
         assert_eq!(find["request"]["query"], json!({"status": "{status}", "tags": "{tags}"}));
         let add = tool(&pets, "addPet");
         assert_eq!(add["request"]["body"], "{body}");
-        assert_eq!(add["annotations"]["destructiveHint"], true);
         let schema = &add["inputSchema"];
         assert_eq!(schema["properties"]["body"], json!({"$ref": "#/$defs/Pet"}));
         let pet = &schema["$defs"]["Pet"];
@@ -77,9 +75,33 @@ fn operations_become_http_tools() {
         assert_eq!(pet["properties"]["weight"], json!({"type": "number", "exclusiveMinimum": 0}));
         let delete = tool(&pets, "DELETE /pet/{petId}");
         assert_eq!(delete["name"], "x_DELETE__pet__petId_");
-        assert_eq!(delete["annotations"]["destructiveHint"], true);
         assert_eq!(delete["request"]["headers"], json!({"X-Reason": "{X-Reason}"}));
         assert_eq!(reason(&pets, "uploadImage"), "has a body that is not JSON");
+    }
+}
+
+#[test]
+fn hints_are_those_of_the_method_whatever_a_stored_tool_has() {
+    for (method, read_only_hint, idempotent_hint) in [
+        ("get", true, true),
+        ("put", false, true),
+        ("delete", false, true),
+        ("post", false, false),
+        ("patch", false, false),
+    ] {
+        let expected = ToolAnnotations {
+            read_only_hint,
+            destructive_hint: !read_only_hint,
+            idempotent_hint,
+            open_world_hint: false,
+        };
+        let document = json!({"openapi": "3.1.0", "paths": {"/a": {method: {"operationId": "a"}}}});
+        let mut entry = compile(&document, &["a"]);
+        assert_eq!(tools(&entry)[0].spec.annotations, Some(expected), "{method}");
+        // As an earlier version has compiled it, and as a client may send it.
+        entry["compiled"][0]["annotations"] =
+            json!({"readOnlyHint": true, "destructiveHint": false, "idempotentHint": true});
+        assert_eq!(tools(&entry)[0].spec.annotations, Some(expected), "{method}");
     }
 }
 

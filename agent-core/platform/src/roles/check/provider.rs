@@ -34,6 +34,11 @@ pub(super) fn check_model_provider(found: &mut Vec<RoleFinding>, path: String, p
     }
 }
 
+/// Checks the provider of the model that summarizes. It is one of the server's: the model has neither key nor address.
+pub(super) fn check_summary_provider(found: &mut Vec<RoleFinding>, provider: &Option<String>) {
+    check_provider(found, "content.compaction.model.provider".to_owned(), provider, &EMBEDDED_PROVIDERS);
+}
+
 /// Returns the faults of the models in a role that name a provider of the company. It has an address and a key of its own,
 /// which a role cannot replace: its key must not be sent to an address of the role's owner.
 pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) -> bool) -> Vec<RoleFinding> {

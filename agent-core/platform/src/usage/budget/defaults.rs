@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{CompanyId, RunId};
+use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
@@ -73,7 +73,8 @@ pub(super) struct DefaultMeters {
     rates: UserRates,
     /// Numbers of the runs in progress; companies without one are absent.
     runs: Mutex<HashMap<CompanyId, u32>>,
-    tool_calls: Mutex<CompanyTable<RunId, u32>>,
+    /// Numbers of the tool calls of runs, by their [keys](RunScope::run_key).
+    tool_calls: Mutex<CompanyTable<String, u32>>,
 }
 
 impl DefaultMeters {
@@ -145,7 +146,7 @@ impl DefaultMeters {
             return Ok(());
         };
         let mut runs = self.tool_calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = runs.use_or_insert_with(&scope.company_id, scope.run_id.clone(), || 0);
+        let count = runs.use_or_insert_with(&scope.company_id, scope.run_key(), || 0);
         if *count >= most.get() {
             let (kind, limit) = tool_call_limit(most.get().into());
             let used = (*count).into();

@@ -3,7 +3,9 @@
 use agent_core::ids::{AgentId, UserId};
 use jiff::Timestamp;
 
-use super::super::{ModelPrice, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX};
+use super::super::{
+    ModelPrice, RunScope, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX,
+};
 use super::meter::MeterState;
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, BudgetUnit, BudgetWindow};
 
@@ -30,9 +32,14 @@ pub(super) struct AppliedLimit {
 
 impl AppliedLimit {
     pub(super) fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit, zone: &BudgetTimeZone) -> Self {
-        let window = limit.window.map_or("", BudgetWindow::as_str);
-        let meter = format!("{}/{window}/{}/{subject}", limit.unit.as_str(), kind.as_str());
+        let meter = meter_id(kind, &limit, subject);
         Self { kind, subject: subject.to_owned(), limit, zone: zone.clone(), meter }
+    }
+
+    /// Creates the limit of a run.
+    pub(super) fn of_run(scope: &RunScope, limit: BudgetLimit, zone: &BudgetTimeZone) -> Self {
+        let meter = meter_id(BudgetKind::Run, &limit, &scope.run_key());
+        Self { meter, ..Self::new(BudgetKind::Run, &scope.run_id, limit, zone) }
     }
 
     /// Returns the query of what the ledger has of the days of UTC that the current window has touched; `None` if the ledger
@@ -73,6 +80,11 @@ impl AppliedLimit {
             BudgetUnit::ConcurrentRuns | BudgetUnit::WallMs => 0,
         }
     }
+}
+
+fn meter_id(kind: BudgetKind, limit: &BudgetLimit, subject: &str) -> String {
+    let window = limit.window.map_or("", BudgetWindow::as_str);
+    format!("{}/{window}/{}/{subject}", limit.unit.as_str(), kind.as_str())
 }
 
 /// Amount of a limit that a request needs.

@@ -259,6 +259,11 @@ impl Budget {
     pub fn to_json(&self) -> Value {
         json!(self)
     }
+
+    /// Returns true if one of the limits is on the cost.
+    pub fn limits_cost(&self) -> bool {
+        self.limits.iter().any(|limit| limit.unit == BudgetUnit::Cost)
+    }
 }
 
 /// Reads the zone of the budget of a subject of a kind.

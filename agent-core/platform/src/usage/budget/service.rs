@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::ids::CompanyId;
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -241,6 +241,23 @@ impl Budgets {
         defaults.status(company, &given, self.state.now()).await
     }
 
+    /// Returns true if the budget of a company, of one of its agents or of that agent's runs limits the cost, so that the
+    /// prices of the agent's models must be known.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn limits_cost(&self, company: &CompanyId, agent: &AgentId) -> Result<bool, StoreError> {
+        let subjects = [
+            (BudgetKind::Company, company.as_str()),
+            (BudgetKind::Agent, agent.as_str()),
+            (BudgetKind::Run, agent.as_str()),
+        ];
+        // A subject whose id cannot be a key has no budget.
+        let keys = subjects.into_iter().filter_map(|(kind, subject)| budget_key(company, kind, subject).ok());
+        let found = self.state.records.get_many_as::<Budget>(&keys.collect::<Vec<_>>()).await?;
+        Ok(found.iter().flatten().any(|found| found.value.limits_cost()))
+    }
+
     /// Waits until all settlements are in the store.
     pub async fn flush(&self) {
         self.state.flush().await;
@@ -251,26 +268,24 @@ impl Budgets {
         let company = &scope.company_id;
         let user = scope.user_id.as_str();
         let of_user = match user.strip_prefix(WIDGET_USER_PREFIX) {
-            Some(token) => (BudgetKind::Token, token, token),
-            None => (BudgetKind::User, user, user),
+            Some(token) => (BudgetKind::Token, token),
+            None => (BudgetKind::User, user),
         };
-        let of_token = scope.token_id.as_deref().map(|token| (BudgetKind::Token, token, token));
+        let of_token = scope.token_id.as_deref().map(|token| (BudgetKind::Token, token));
         let agent = scope.agent_id.as_str();
         let subjects = [
-            Some((BudgetKind::Company, company.as_str(), company.as_str())),
-            Some((BudgetKind::Agent, agent, agent)),
+            Some((BudgetKind::Company, company.as_str())),
+            Some((BudgetKind::Agent, agent)),
             Some(of_user),
             of_token,
-            Some((BudgetKind::Run, agent, scope.run_id.as_str())),
+            // Calls outside of runs, as those of MCP clients are, have no limits of a run.
+            Some((BudgetKind::Run, agent)).filter(|_| !scope.run_id.is_empty()),
         ];
         // A subject whose id cannot be a key has no budget.
         let (subjects, keys): (Vec<_>, Vec<Key>) = subjects
             .into_iter()
             .flatten()
-            .filter_map(|(kind, id, metered)| {
-                let key = budget_key(company, kind, id).ok()?;
-                Some(((kind, metered), key))
-            })
+            .filter_map(|(kind, id)| Some(((kind, id), budget_key(company, kind, id).ok()?)))
             .unzip();
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -283,7 +298,10 @@ impl Budgets {
         let mut applied = Vec::new();
         for ((kind, subject), budget) in subjects.into_iter().zip(budgets) {
             let limits = budget.limits.into_iter().filter(|limit| units.contains(&limit.unit));
-            applied.extend(limits.map(|limit| AppliedLimit::new(kind, subject, limit, &zone)));
+            applied.extend(limits.map(|limit| match kind {
+                BudgetKind::Run => AppliedLimit::of_run(scope, limit, &zone),
+                kind => AppliedLimit::new(kind, subject, limit, &zone),
+            }));
         }
         Ok(applied)
     }

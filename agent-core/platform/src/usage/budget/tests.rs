@@ -69,6 +69,7 @@ fn scope(run: &str) -> RunScope {
         user_id: "ada".into(),
         caller: Caller::Session,
         token_id: None,
+        visitor: None,
     }
 }
 
@@ -426,6 +427,12 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
         let error = budgets(&process).admit_tool_call(&scope(run)).await.expect_err("the third");
         assert_eq!(error.message(), "the run's budget of tool calls is spent");
     }
+    for _ in 0..3 {
+        budgets(&process)
+            .admit_tool_call(&scope(""))
+            .await
+            .expect("not in a run, as the calls of MCP clients");
+    }
     let meters =
         Collection::of_platform("budgetMeters").and_then(|meters| meters.within(COMPANY)).expect("a name");
     let count = async || {
@@ -596,6 +603,36 @@ async fn runs_of_a_company_per_minute_have_a_default_limit_over_all_processes() 
     refused_run(&processes[0]).await;
     put_company(&processes[0], json!({"unit": "runs", "amount": 100, "window": "minute"})).await;
     budgets(&processes[0]).admit_run(&scope("run")).await.expect("the own limit");
+}
+
+/// Identifiers of runs are unique among those of a user or a visitor only.
+#[tokio::test]
+async fn runs_of_others_with_the_same_id_have_limits_of_their_own() {
+    let installation = Installation::new();
+    let by_default = installation.process_with(default_limits(0, 0, 2));
+    let limited = installation.process();
+    let widget = || RunScope { user_id: "widget:t".into(), caller: Caller::Widget, ..scope("1") };
+    let runs = [
+        scope("1"),
+        RunScope { user_id: "bob".into(), ..scope("1") },
+        widget(),
+        RunScope { visitor: Some("00".to_owned()), ..widget() },
+        RunScope { visitor: Some("ff".to_owned()), ..widget() },
+    ];
+    let spend = async |process: &UsageRecorder, run: &RunScope| {
+        for _ in 0..2 {
+            budgets(process).admit_tool_call(run).await.expect("below the limit");
+        }
+        budgets(process).admit_tool_call(run).await.expect_err("the limit is reached");
+    };
+    for run in &runs {
+        spend(&by_default, run).await;
+    }
+    let limits = json!([{"unit": "toolCalls", "amount": 2, "window": "run"}]);
+    put(&limited, BudgetKind::Run, "guide", limits).await;
+    for run in &runs {
+        spend(&limited, run).await;
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{
-    DuePosition, DueRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, with_stored_events,
+    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run,
+    with_stored_events,
 };
 use crate::postgres::param::Param;
 use crate::postgres::session::contains_nul;
@@ -168,20 +169,23 @@ impl ConversationTables {
         Ok(runs?)
     }
 
-    /// Returns the runs of a company that wait for decisions, at most `limit`, the newest first.
+    /// Returns the runs of a company that wait for decisions with their numbers, which are below `before`: at most `limit`, the
+    /// newest first.
     pub(super) async fn waiting_runs(
         &self,
         company: &CompanyId,
+        before: i64,
         limit: i64,
-    ) -> Result<Vec<(ThreadOwner, Run)>, TableError> {
+    ) -> Result<Vec<NumberedRun>, TableError> {
         if contains_nul(company) {
             return Ok(Vec::new());
         }
-        let sql = "SELECT owner, id, body FROM runs WHERE company = $1 AND state = 'waiting' ORDER BY n DESC LIMIT $2";
-        let rows = self.select(sql, &[&company.as_str(), &limit]).await?;
+        let sql = "SELECT n, owner, id, body FROM runs WHERE company = $1 AND state = 'waiting' AND n < $2
+                   ORDER BY n DESC LIMIT $3";
+        let rows = self.select(sql, &[&company.as_str(), &before, &limit]).await?;
         let run = |row: &Row| {
-            let owner: &str = row.get(0);
-            Ok((ThreadOwner::new(company.clone(), owner), parse_run(row.get(1), row.get(2))?))
+            let owner: &str = row.get(1);
+            Ok((row.get(0), ThreadOwner::new(company.clone(), owner), parse_run(row.get(2), row.get(3))?))
         };
         let runs: Result<_, StoreError> = rows.iter().map(run).collect();
         Ok(runs?)

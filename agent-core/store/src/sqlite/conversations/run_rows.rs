@@ -8,7 +8,8 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{
-    DuePosition, DueRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, with_stored_events,
+    DuePosition, DueRun, NumberedRun, RunRow, due_ms, from_millis, log_until_ms, parse_run,
+    with_stored_events,
 };
 
 impl ConversationTables<'_> {
@@ -76,20 +77,23 @@ impl ConversationTables<'_> {
         Ok(runs)
     }
 
-    /// Returns the runs of a company that wait for decisions, at most `limit`, the newest first.
+    /// Returns the runs of a company that wait for decisions with their numbers, which are below `before`: at most `limit`, the
+    /// newest first.
     pub(super) fn waiting_runs(
         &self,
         company: &CompanyId,
+        before: i64,
         limit: usize,
-    ) -> Result<Vec<(ThreadOwner, Run)>, TableError> {
+    ) -> Result<Vec<NumberedRun>, TableError> {
         let mut statement = self.0.prepare_cached(
-            "SELECT owner, id, body FROM runs WHERE company = ?1 AND state = 'waiting' ORDER BY n DESC LIMIT ?2",
+            "SELECT n, owner, id, body FROM runs WHERE company = ?1 AND state = 'waiting' AND n < ?2
+             ORDER BY n DESC LIMIT ?3",
         )?;
-        let mut rows = statement.query(params![&**company, limit])?;
+        let mut rows = statement.query(params![&**company, before, limit])?;
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
-            let owner = ThreadOwner::new(company.clone(), text(row, 0)?);
-            runs.push((owner, parse_run(text(row, 1)?, text(row, 2)?)?));
+            let owner = ThreadOwner::new(company.clone(), text(row, 1)?);
+            runs.push((row.get(0)?, owner, parse_run(text(row, 2)?, text(row, 3)?)?));
         }
         Ok(runs)
     }

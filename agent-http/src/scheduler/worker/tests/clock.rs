@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_jobs::job::Phase;
 use agent_jobs::schedule::MisfirePolicy;
+use jiff::SignedDuration;
 
 use super::*;
 
