@@ -64,7 +64,8 @@
 //!
 //! Every wait of an operation has a timeout: for commits before it, for a connection, for locks, and for each response. On
 //! failure it returns [`StoreError::Unavailable`](agent_platform::records::StoreError::Unavailable) with a
-//! [`PostgresError`] as its source. The next operation starts afresh: lost connections are replaced as soon as the server is back.
+//! [`PostgresError`] as its source. The next operation starts afresh: lost connections are replaced as soon as the server
+//! is back.
 //!
 //! # Poolers
 //!

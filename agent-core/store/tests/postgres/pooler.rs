@@ -80,7 +80,12 @@ async fn a_pooler_that_is_not_named_is_refused(pooler: &Pooler) {
     let url = pooler.url_without_mode("pooled");
     let refused = PostgresRecords::open(&url, impatient()).await.expect_err("refused");
     assert!(matches!(refused, PostgresOpenError::SharedConnections), "{refused:?}");
-    assert!(refused.to_string().contains("add pool_mode=transaction to the URL's options"), "{refused}");
+    let advice = "add pool_mode=transaction to the URL's options";
+    assert!(refused.to_string().contains(advice), "{refused}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = CopyDatabase::Sqlite(folder.path().join("copy.db"));
+    let refused = copy(&CopyDatabase::Postgres(url), &to).await.expect_err("refused");
+    assert!(refused.to_string().contains(advice), "{refused}");
 }
 
 /// A connection of the server keeps nothing for the next client.
