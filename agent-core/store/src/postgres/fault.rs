@@ -118,8 +118,9 @@ impl Error for ServerError {}
 
 impl From<&DbError> for PostgresError {
     fn from(error: &DbError) -> Self {
-        let said = ServerError { code: error.code().code().to_owned(), message: error.message().to_owned() };
-        Self { kind: classify_sqlstate(error.code().code()), source: Some(Arc::new(said)) }
+        let source =
+            ServerError { code: error.code().code().to_owned(), message: error.message().to_owned() };
+        Self { kind: classify_sqlstate(error.code().code()), source: Some(Arc::new(source)) }
     }
 }
 
@@ -193,8 +194,8 @@ impl From<PostgresError> for OperationError {
 }
 
 impl From<OperationError> for StoreError {
-    fn from(halt: OperationError) -> Self {
-        match halt {
+    fn from(error: OperationError) -> Self {
+        match error {
             OperationError::Rejected(error) => error,
             OperationError::Failed(fault) => Self::unavailable(fault),
         }
