@@ -46,7 +46,8 @@
 //!   the cache is bypassed;
 //! - collections of the platform itself, such as tokens, are never cached.
 //!
-//! The connections of the pool are granted in turn to the companies that wait, and no company holds all of them.
+//! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
+//! all of them.
 //!
 //! # Jobs
 //!
