@@ -1,7 +1,7 @@
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::PostgresFixture;
+use super::{PostgresFixture, send};
 use crate::support::server;
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
@@ -23,7 +23,7 @@ async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
     held.push(delta(json!({"content": "second"})));
     held.extend(finish("stop"));
     vendor.on("m", [held]);
-    let under_way = app.chat(&chat).await;
+    let under_way = app.chat(&json!({"agentId": "a1", "message": "Hello", "runId": "held"})).await;
     vendor.wait_for_requests("m", 2).await;
 
     fixture.cluster.crash();
@@ -49,4 +49,9 @@ async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
             .expect("text"),
     );
     assert_eq!(text_of(&events), "Again", "a refused run has not used its id");
+    let usage = async || -> Value {
+        send(&app, "GET", "/api/usage/runs/held", None).await.json().await.unwrap_or_default()
+    };
+    // The usage of the run that ended without the store.
+    poll_until(usage, |usage| usage["entries"].as_array().is_some_and(|entries| entries.len() == 1)).await;
 }
