@@ -38,9 +38,8 @@ const UNCERTAIN_TIME: Duration = RETENTION;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between deletions of old changes.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum numbers of rows per statement, and of statements, of a deletion of old changes.
-const PRUNE_ROWS: i64 = 10_000;
-const MAX_PRUNE_ROUNDS: usize = 50;
+/// Maximum number of old changes that are deleted between two polls: few enough that the next poll is not late.
+const PRUNE_ROWS: i64 = 2_000;
 
 /// Reads the current snapshot and the start time of the server, which tells servers apart.
 const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text";
@@ -257,6 +256,8 @@ pub(in crate::postgres) struct Poller {
     origin: String,
     samples: XidSamples,
     last_prune: Instant,
+    /// True if there are more old changes than were deleted after the last poll.
+    is_pruning: bool,
 }
 
 impl Poller {
@@ -265,7 +266,8 @@ impl Poller {
         sessions: SessionPool,
         origin: String,
     ) -> Self {
-        Self { tracker, sessions, origin, samples: XidSamples::default(), last_prune: Instant::now() }
+        let (samples, last_prune) = (XidSamples::default(), Instant::now());
+        Self { tracker, sessions, origin, samples, last_prune, is_pruning: false }
     }
 
     /// Polls until the task is aborted.
@@ -298,7 +300,7 @@ impl Poller {
             sleep(POLL_INTERVAL.saturating_sub(last_poll.elapsed())).await;
             if self.tracker.is_used.swap(false, Ordering::Relaxed) {
                 last_use = Instant::now();
-            } else if last_use.elapsed() > IDLE_TIMEOUT {
+            } else if last_use.elapsed() > IDLE_TIMEOUT && !self.is_pruning {
                 self.pause().await;
             }
             let begun = Instant::now();
@@ -341,18 +343,16 @@ impl Poller {
         Ok((rows, latest))
     }
 
-    /// Deletes old changes from time to time.
+    /// Deletes old changes from time to time, a part of them after each poll.
     async fn prune(&mut self, session: &Session) -> Result<(), PostgresError> {
-        if self.last_prune.elapsed() < PRUNE_INTERVAL {
+        if !self.is_pruning && self.last_prune.elapsed() < PRUNE_INTERVAL {
             return Ok(());
         }
         self.last_prune = Instant::now();
-        let Some(sample) = self.samples.before(RETENTION, self.last_prune) else { return Ok(()) };
-        for _ in 0..MAX_PRUNE_ROUNDS {
-            if delete_old(session, sample).await? < PRUNE_ROWS {
-                break;
-            }
-        }
+        self.is_pruning = match self.samples.before(RETENTION, self.last_prune) {
+            Some(sample) => delete_old(session, sample).await? == PRUNE_ROWS,
+            None => false,
+        };
         Ok(())
     }
 }

@@ -47,14 +47,24 @@ async fn poll(poller: &Poller, session: &Session, position: &FeedPosition) -> (V
     (rows.iter().filter_map(|row| row.get::<_, Option<String>>(2)).collect(), latest)
 }
 
+/// Creates the tables in a server, and connects to it.
+async fn connect(url: &str) -> (Poller, Session) {
+    let options = PostgresOptions { connect_timeout: Duration::from_secs(20), ..PostgresOptions::default() };
+    let sessions = APP.open(url, &options).await.expect("open");
+    let session = sessions.get().await.expect("a session");
+    (Poller::new(Arc::new(ChangeTracker::new()), sessions, ORIGIN.to_owned()), session)
+}
+
+async fn read_position(session: &Session) -> FeedPosition {
+    FeedPosition::of(&session.query(SELECT_SNAPSHOT, &[]).await.expect("read"))
+}
+
 /// A commit that waits for a standby outlasts every timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_is_committed_long_after_its_beginning_is_read_and_kept() {
     let cluster = Cluster::start();
     let url = cluster.url("postgres");
-    let options = PostgresOptions { connect_timeout: Duration::from_secs(20), ..PostgresOptions::default() };
-    let sessions = APP.open(&url, &options).await.expect("open");
-    let session = sessions.get().await.expect("a session");
+    let (poller, session) = connect(&url).await;
     let (late, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("a connection");
     tokio::spawn(async move { drop(connection.await) });
@@ -66,8 +76,7 @@ async fn a_change_that_is_committed_long_after_its_beginning_is_read_and_kept() 
     // A later transaction ends, so that the snapshot names the open one.
     session.query("SELECT pg_current_xact_id()::text", &[]).await.expect("another transaction");
 
-    let poller = Poller::new(Arc::new(ChangeTracker::new()), sessions, ORIGIN.to_owned());
-    let opened = FeedPosition::of(&session.query(SELECT_SNAPSHOT, &[]).await.expect("read"));
+    let opened = read_position(&session).await;
     let (companies, waiting) = poll(&poller, &session, &opened).await;
     assert!(companies.is_empty(), "it is not committed: {companies:?}");
     late.batch_execute("COMMIT").await.expect("committed");
@@ -79,4 +88,28 @@ async fn a_change_that_is_committed_long_after_its_beginning_is_read_and_kept() 
     let deleted = delete_old(&session, &sample_of(&waiting)).await.expect("deleted");
     assert_eq!(deleted, 0, "it is kept for as long after its commit as other changes");
     assert_eq!(delete_old(&session, &sample_of(&committed)).await.expect("deleted"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_changes_are_deleted_in_parts_between_polls() {
+    let cluster = Cluster::start();
+    let (mut poller, session) = connect(&cluster.url("postgres")).await;
+    let insert = "INSERT INTO change (origin, company, collections, ids)
+                  SELECT 'other', 'acme', '{things}', '{a}' FROM generate_series(1, $1::int8)";
+    session.query(insert, &[&(PRUNE_ROWS + 10)]).await.expect("inserted");
+    let snapshot = read_position(&session).await.snapshot;
+    let long_ago = Instant::now().checked_sub(RETENTION).expect("a time");
+    for (sampled, remaining, is_pruning) in
+        [(false, PRUNE_ROWS + 10, false), (true, 10, true), (true, 0, false)]
+    {
+        if !poller.is_pruning {
+            poller.last_prune = long_ago;
+        }
+        if sampled {
+            poller.samples.record(&snapshot, long_ago);
+        }
+        poller.prune(&session).await.expect("pruned");
+        let rows = session.query("SELECT count(*) FROM change", &[]).await.expect("read");
+        assert_eq!((rows[0].get::<_, i64>(0), poller.is_pruning), (remaining, is_pruning));
+    }
 }
