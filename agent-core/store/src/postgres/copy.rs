@@ -109,11 +109,13 @@ impl PostgresCopyTarget {
     /// Opens the database, creating its tables if needed, and begins a transaction. Other writers wait for its end.
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
-        let begin = format!(
-            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, turn_contexts,
+        // With the settings of the pool, behind a pooler too: the commit is durable, and the wait for the locks is bounded.
+        session.begin(&[]).await.map_err(CopyError::failed)?;
+        let lock = format!(
+            "{SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, turn_contexts,
              usage_calls, usage_days IN EXCLUSIVE MODE"
         );
-        session.begin_as(&begin).await.map_err(CopyError::failed)?;
+        session.run(&lock).await.map_err(CopyError::failed)?;
         let rows = session.query(SELECT_TARGET_STATE, &[]).await.map_err(CopyError::failed)?;
         match rows.first().map_or((true, false), |row| (row.get(0), row.get(1))) {
             (true, _) => Err(CopyError::NotEmpty),
