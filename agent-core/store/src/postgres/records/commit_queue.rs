@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent_platform::records::{StoreError, Write};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::batch::WrittenVersions;
 use super::commit::Committer;
@@ -22,7 +22,8 @@ const MAX_TRANSACTIONS_ALONE: usize = 2;
 const MAX_TRANSACTIONS_BESIDE_OTHERS: usize = 1;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
-/// Maximum time for which a commit waits for transactions before it, some of which may wait for locks until they fail.
+/// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
+/// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum numbers of commits, writes and bytes of a transaction. A commit that exceeds them has one of its own.
 const MAX_BATCH_COMMITS: usize = 256;
@@ -174,10 +175,10 @@ impl Shared {
         }
     }
 
-    /// Runs the commits of a transaction that had no effect one by one. Those that would begin after `wait_timeout` get the
-    /// fault of the transaction, since each of them may wait for a lock as it did.
+    /// Runs the commits of a transaction that had no effect one by one. Those that would begin after [`QUEUE_TIMEOUT`] get
+    /// the fault of the transaction, since each of them may wait for a lock as it did.
     async fn run_each(&self, commits: Vec<Vec<Write>>, answers: Vec<Answer>, fault: &PostgresError) {
-        let deadline = Instant::now() + self.wait_timeout;
+        let deadline = Instant::now() + QUEUE_TIMEOUT;
         for (writes, answer) in commits.into_iter().zip(answers) {
             let outcome = match Instant::now() < deadline {
                 true => self.committer.commit(std::slice::from_ref(&writes)).await,
@@ -253,7 +254,7 @@ mod tests {
     }
 
     /// Creates a queue over a server that never answers.
-    fn queue(server: &TcpListener, wait_timeout: Duration) -> CommitQueue {
+    fn queue(server: &TcpListener) -> CommitQueue {
         let url = format!("postgres://u@{}/d", server.local_addr().expect("an address"));
         let options =
             PostgresOptions { connect_timeout: Duration::from_secs(600), ..PostgresOptions::default() };
@@ -263,7 +264,7 @@ mod tests {
             origin: String::new(),
             counts: Arc::default(),
         };
-        CommitQueue::new(committer, Arc::new(FairQueue::new(8)), wait_timeout)
+        CommitQueue::new(committer, Arc::new(FairQueue::new(8)), options.wait_timeout)
     }
 
     fn kind(outcome: Result<WrittenVersions, StoreError>) -> Option<PostgresErrorKind> {
@@ -278,7 +279,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_commit_waits_for_those_before_it_for_a_limited_time() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let queue = queue(&server, Duration::from_secs(5));
+        let queue = queue(&server);
         let mut begun = ["a", "b"].map(|id| Box::pin(queue.commit(put(id))));
         for commit in &mut begun {
             assert!(commit.now_or_never().is_none());
@@ -293,16 +294,15 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn commits_of_a_failed_transaction_are_not_repeated_without_end() {
+    #[tokio::test(start_paused = true)]
+    async fn commits_of_a_failed_transaction_are_tried_again_for_a_limited_time() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let queue = queue(&server, Duration::ZERO);
+        let queue = queue(&server);
         let (answers, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
         let locked = PostgresError::from_kind(PostgresErrorKind::Locked);
         queue.shared.run_each(["a", "b", "c"].map(put).into(), answers, &locked).await;
-        for mut receiver in receivers {
-            let outcome = receiver.try_recv().expect("an answer");
-            assert_eq!(kind(outcome), Some(PostgresErrorKind::Locked));
-        }
+        let kinds = receivers.into_iter().map(|mut receiver| kind(receiver.try_recv().expect("an answer")));
+        let [locked, unreachable] = [PostgresErrorKind::Locked, PostgresErrorKind::Unreachable].map(Some);
+        assert_eq!(kinds.collect::<Vec<_>>(), [unreachable, locked, locked]);
     }
 }
