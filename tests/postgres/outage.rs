@@ -32,6 +32,9 @@ async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
         assert!(refused.headers().contains_key("retry-after"), "{:?}", refused.headers());
         expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
     }
+    let refused = send(&app, "GET", "/api/agent/tools/audit?agentId=a1", None).await;
+    assert!(refused.headers().contains_key("retry-after"), "{:?}", refused.headers());
+    expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
     assert_eq!(ready().await, 503);
     gate.send_replace(true);
     let events = parse_run(&under_way.text().await.expect("a whole body"));
