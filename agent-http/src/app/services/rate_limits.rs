@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
+use agent_platform::records::StoreError;
 use agent_platform::token::{Caps, RunCapError, Tokens};
 use agent_platform::user_rates::{RateState, UserRate, UserRates};
 
@@ -66,7 +67,7 @@ impl RateLimits {
                     RatePolicy { name: "day".into(), quota: per_day.get().into(), window: Some(DAY) };
                 Err(HttpError::with_limit(policy, retry_after))
             }
-            (Err(RunCapError::Store(error)), _) => Err(error.into()),
+            (Err(RunCapError::Store(error @ StoreError::Unavailable(_))), _) => Err(error.into()),
             (Err(error), _) => Err(HttpError::internal(error)),
         }
     }
@@ -131,7 +132,7 @@ mod tests {
     use agent_core::clock::Clock;
     use agent_core::testing::ManualClock;
     use agent_platform::memory::MemoryRecords;
-    use agent_platform::records::{Collection, Key, ListQuery, Page, Record, Records, StoreError, Write};
+    use agent_platform::records::{Collection, Key, ListQuery, Page, Record, Records, Write};
     use agent_platform::user_rates::SessionLimits;
     use async_trait::async_trait;
     use futures_util::future::BoxFuture;
