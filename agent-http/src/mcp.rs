@@ -2,6 +2,7 @@
 
 use agent_mcp::headers;
 use agent_mcp::server::{AdmissionError, AuditError, McpServer};
+use agent_platform::records::StoreError;
 use bytes::Bytes;
 use http::{Method, Request};
 
@@ -22,7 +23,7 @@ pub(crate) const CORS_HEADERS: ProtocolHeaders =
 /// # Errors
 ///
 /// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406 for an
-/// unsupported `Accept`; 408, 413 or 415 for a body that cannot be read.
+/// unsupported `Accept`; 408, 413 or 415 for a body that cannot be read; 503 if the store is unavailable.
 pub async fn handle(server: &McpServer, limits: &BodyLimits, request: Request<Body>) -> HandlerResult {
     let (head, body) = request.into_parts();
     let authorized = server.authorize(&head).await?;
@@ -48,7 +49,7 @@ impl From<AdmissionError> for HttpError {
             AdmissionError::InvalidToken => Self::invalid_token(detail),
             AdmissionError::Unauthenticated(_) => Self::unauthenticated(detail),
             AdmissionError::NotAcceptable => Self::new(Code::NotAcceptable, detail),
-            AdmissionError::Store(error) => Self::internal(error),
+            AdmissionError::Store(error @ StoreError::Unavailable(_)) => error.into(),
             error => Self::internal(error),
         }
     }
@@ -58,7 +59,7 @@ impl From<AuditError> for HttpError {
     fn from(error: AuditError) -> Self {
         match error {
             AuditError::InvalidCursor => Self::new(Code::InvalidRequest, error.to_string()),
-            AuditError::Store(error) => Self::internal(error),
+            AuditError::Store(error @ StoreError::Unavailable(_)) => error.into(),
             error => Self::internal(error),
         }
     }

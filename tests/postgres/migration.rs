@@ -15,13 +15,13 @@ const JOBS_VERSION_1: &str = include_str!("../../agent-core/store/tests/golden/p
 /// version 1.
 const KILLS: i32 = 3;
 
-/// Makes the `n`th statement that changes the definition of a table wait for a lock that the test holds. The numbers of a
-/// sequence are not rolled back, so it is the `n`th of all migrations.
+/// Makes the `n`th statement that changes the definition of a table take longer than the test. It waits for no lock, since
+/// a migration that does begins again. The numbers of a sequence are not rolled back, so it is the `n`th of all migrations.
 const BLOCK_STEPS: &str = "
     CREATE SEQUENCE public.steps;
     CREATE FUNCTION public.wait_for_test() RETURNS event_trigger LANGUAGE plpgsql AS $$
     BEGIN
-        IF nextval('public.steps') = {n} THEN PERFORM pg_advisory_xact_lock(7); END IF;
+        IF nextval('public.steps') = {n} THEN PERFORM pg_sleep(600); END IF;
     END $$;
     CREATE EVENT TRIGGER wait_for_test ON ddl_command_end
         WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION public.wait_for_test()";
@@ -47,15 +47,14 @@ async fn a_migration_is_killed_at(cluster: &Cluster, name: &str, n: i32) -> bool
     let (client, url) = (connect(cluster, name).await, cluster.url(name));
     client.batch_execute(&JOBS_VERSION_1.replace("scheduler", "app_jobs")).await.expect("version 1");
     client.batch_execute(&BLOCK_STEPS.replace("{n}", &n.to_string())).await.expect("made");
-    client.batch_execute("SELECT pg_advisory_lock(7)").await.expect("locked");
     let mut killed = CommandProcess::migrate(&url);
-    if !is_waiting(&client, &mut killed).await {
+    if !is_held(&client, &mut killed).await {
         return false;
     }
     killed.kill().await;
     let status = migration_status(&url, &PostgresOptions::default()).await.expect("it is as it was");
     assert!(status.iter().any(|status| status.found < status.newest), "{status:?}");
-    // The server still waits for the test's lock in the name of a client that is gone. It notices, and rolls back.
+    // The server still works in the name of a client that is gone. It notices, and rolls back.
     assert!(CommandProcess::migrate(&url).finish_within(TEST_TIMEOUT).await, "{name} is migrated");
     let status = migration_status(&url, &PostgresOptions::default()).await.expect("a status");
     assert!(status.iter().all(|status| status.found == status.newest), "{status:?}");
@@ -64,12 +63,13 @@ async fn a_migration_is_killed_at(cluster: &Cluster, name: &str, n: i32) -> bool
     true
 }
 
-/// Waits until the migration waits for the test's lock. Returns false if it is done before.
-async fn is_waiting(client: &tokio_postgres::Client, migration: &mut CommandProcess) -> bool {
-    let asked = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)";
+/// Waits until the migration is at the slow statement. Returns false if it is done before.
+async fn is_held(client: &tokio_postgres::Client, migration: &mut CommandProcess) -> bool {
+    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity
+                              WHERE datname = current_database() AND wait_event = 'PgSleep')";
     let waiting = async {
         loop {
-            if client.query_one(asked, &[]).await.expect("read").get(0) {
+            if client.query_one(sql, &[]).await.expect("read").get(0) {
                 return true;
             }
             if migration.has_ended() {
@@ -78,7 +78,7 @@ async fn is_waiting(client: &tokio_postgres::Client, migration: &mut CommandProc
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it waits or ends")
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it is held or ends")
 }
 
 async fn connect(cluster: &Cluster, database: &str) -> tokio_postgres::Client {

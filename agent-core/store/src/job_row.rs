@@ -163,17 +163,17 @@ fn json(value: &impl Serialize) -> Result<String, StoreError> {
 /// Parses a job from the columns of its row.
 pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<Job, StoreError> {
     let malformed = |source| malformed(id, source);
-    let asked: JobBody<'_> = serde_json::from_str(body).map_err(malformed)?;
+    let stored: JobBody<'_> = serde_json::from_str(body).map_err(malformed)?;
     let progress: JobProgress<'_> = serde_json::from_str(progress.unwrap_or_default()).map_err(malformed)?;
     Ok(Job {
         id: id.into(),
-        payload: asked.payload.into_owned().into(),
-        schedule: asked.schedule.into_owned(),
-        misfire: asked.misfire,
-        overlap: asked.overlap,
-        max_attempts: asked.max_attempts,
-        idempotency: asked.idempotency.map(Cow::into_owned),
-        created: asked.created,
+        payload: stored.payload.into_owned().into(),
+        schedule: stored.schedule.into_owned(),
+        misfire: stored.misfire,
+        overlap: stored.overlap,
+        max_attempts: stored.max_attempts,
+        idempotency: stored.idempotency.map(Cow::into_owned),
+        created: stored.created,
         phase: progress.phase,
         paused: progress.paused,
         place: progress.place,

@@ -46,7 +46,8 @@
 //!   the cache is bypassed;
 //! - collections of the platform itself, such as tokens, are never cached.
 //!
-//! The connections of the pool are granted in turn to the companies that wait, and no company holds all of them.
+//! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
+//! all of them.
 //!
 //! # Jobs
 //!
@@ -62,9 +63,10 @@
 //!
 //! # Errors
 //!
-//! Every wait of an operation has a timeout: for a connection, for locks, and for each response. On failure it returns
-//! [`StoreError::Unavailable`](agent_platform::records::StoreError::Unavailable) with a [`PostgresError`] as its source.
-//! The next operation starts afresh: lost connections are replaced as soon as the server is back.
+//! Every wait of an operation has a timeout: for commits before it, for a connection, for locks, and for each response. On
+//! failure it returns [`StoreError::Unavailable`](agent_platform::records::StoreError::Unavailable) with a
+//! [`PostgresError`] as its source. The next operation starts afresh: lost connections are replaced as soon as the server
+//! is back.
 //!
 //! # Poolers
 //!

@@ -46,7 +46,7 @@ async fn may_audit(app: &App, principal: &Principal, agent: &AgentId) -> Result<
     let role = match app.tools.roles.role(&principal.company_id, agent).await {
         // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,
-        role => role.map_err(HttpError::internal)?,
+        role => role?,
     };
     let Some(role) = role else { return Ok(false) };
     let company_role = get_company_role(&*app.records, &principal.company_id, &principal.user_id).await?;

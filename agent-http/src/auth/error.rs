@@ -52,6 +52,8 @@ impl From<AuthError> for HttpError {
                 Self::new(Code::InvalidRequest, error.to_string())
             }
             AuthError::NotConfigured(setting) => Self::not_configured(setting),
+            AuthError::Store(error @ StoreError::Unavailable(_)) => error.into(),
+            // No other error of the store is the client's.
             AuthError::Store(error) => Self::internal(error),
         }
     }

@@ -370,9 +370,14 @@ fn errors_on_the_wire() {
         let http = HttpError::from(error);
         assert_eq!((http.code(), http.detail()), (code, words.as_str()));
     }
-    let store = HttpError::from(AuthError::Store(StoreError::unavailable("disk on fire")));
-    assert_eq!(store.code(), Code::Internal);
-    assert!(!store.detail().contains("fire"));
+    for (error, code) in [
+        (StoreError::unavailable("disk on fire"), Code::StoreUnavailable),
+        (StoreError::Invalid("fire".to_owned()), Code::Internal),
+    ] {
+        let http = HttpError::from(AuthError::Store(error));
+        assert_eq!(http.code(), code);
+        assert!(!http.detail().contains("fire"));
+    }
 }
 
 #[test]

@@ -62,18 +62,18 @@ impl PostgresRecords {
     async fn finish<T>(
         &self,
         tables: ConversationTables,
-        done: Result<T, TableError>,
+        result: Result<T, TableError>,
     ) -> Result<T, ConversationError> {
         let session = tables.0;
-        let outcome = match done {
+        let outcome = match result {
             Err(RowError::Rejected(error)) => {
                 session.rollback().await.map_err(failed)?;
                 return Err(error);
             }
             Err(RowError::Failed(fault)) => session.release(Err(OperationError::from(fault))).await,
-            Ok(done) => {
+            Ok(output) => {
                 let committed = session.commit(&[]).await.map_err(OperationError::from);
-                session.release(committed.map(|_| done)).await
+                session.release(committed.map(|_| output)).await
             }
         };
         outcome.map_err(rejected)
@@ -91,14 +91,14 @@ fn rejected(error: OperationError) -> ConversationError {
 /// Ends a read, and separates what was rejected from what failed.
 async fn end_read<T>(
     tables: ConversationTables,
-    done: Result<T, TableError>,
+    result: Result<T, TableError>,
 ) -> Result<Result<T, ConversationError>, OperationError> {
-    let done = match done {
+    let outcome = match result {
         Ok(found) => Ok(Ok(found)),
         Err(RowError::Rejected(error)) => Ok(Err(error)),
         Err(RowError::Failed(fault)) => Err(OperationError::from(fault)),
     };
-    tables.0.release(done).await
+    tables.0.release(outcome).await
 }
 
 impl PostgresRecords {
@@ -110,12 +110,12 @@ impl PostgresRecords {
     ) -> Result<DeletedThreads, ConversationError> {
         let _permit = self.permits.acquire(&owner.company, self.wait_timeout).await.map_err(failed)?;
         let mut deleted = DeletedThreads::default();
-        let mut done = 0;
-        while done < ids.len() {
+        let mut processed = 0;
+        while processed < ids.len() {
             let tables = self.lock_conversations(owner).await?;
-            let batch = runs::delete_batch(&tables, owner, &ids[done..], filter).await;
+            let batch = runs::delete_batch(&tables, owner, &ids[processed..], filter).await;
             let (count, batch) = self.finish(tables, batch).await?;
-            done += count;
+            processed += count;
             deleted.deleted += batch.deleted;
             deleted.active_runs.extend(batch.active_runs);
         }
@@ -157,8 +157,8 @@ macro_rules! write {
         let owner: &ThreadOwner = $owner;
         let _permit = $store.permits.acquire(&owner.company, $store.wait_timeout).await.map_err(failed)?;
         let $tables = $store.lock_conversations(owner).await?;
-        let done = $work.await;
-        $store.finish($tables, done).await
+        let result = $work.await;
+        $store.finish($tables, result).await
     }};
 }
 
@@ -169,8 +169,8 @@ macro_rules! read {
             .read($company, |session: Session| async move {
                 let tables = ConversationTables(session);
                 let $tables = &tables;
-                let done = $work.await;
-                end_read(tables, done).await
+                let result = $work.await;
+                end_read(tables, result).await
             })
             .await?
     };

@@ -2,7 +2,6 @@
 
 use tokio_postgres::Row;
 
-use super::PostgresOptions;
 use super::conversations::context_tables::{CONTEXT_COLUMNS, context_row, insert_contexts};
 use super::conversations::feedback_tables::{FEEDBACK_COLUMNS, feedback_row, insert_feedback};
 use super::conversations::log_tables::{insert_logs, log_row};
@@ -10,6 +9,7 @@ use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, Values};
 use super::usage::{insert_call_rows, insert_day_rows, select_call_rows, select_day_rows};
+use super::{PostgresError, PostgresErrorKind, PostgresOpenError, PostgresOptions};
 use crate::conversation_row::{BATCH_LOG_BYTES, ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 use crate::usage_row::{CallRow, DayRow};
@@ -70,9 +70,16 @@ const CONTINUE_NUMBERS: &str = "
     SELECT setval(pg_get_serial_sequence('threads', 'n'), greatest(1, (SELECT max(n) FROM threads))),
            setval(pg_get_serial_sequence('runs', 'n'), greatest(1, (SELECT max(n) FROM runs)))";
 
-const HAS_ROWS: &str = "
+/// Returns true if the database has rows, and if the user may set the sequences, as the owner may.
+const SELECT_TARGET_STATE: &str = "
     SELECT EXISTS (SELECT FROM records) OR EXISTS (SELECT FROM jobs) OR EXISTS (SELECT FROM threads)
-        OR EXISTS (SELECT FROM usage_days)";
+               OR EXISTS (SELECT FROM usage_days),
+           has_sequence_privilege('record_version', 'UPDATE')";
+
+/// Lets the versions of new records follow those that were copied, and those that the database has assigned before it was
+/// emptied.
+const CONTINUE_VERSIONS: &str = "
+    SELECT setval('record_version', greatest($1::int8, (SELECT last_value FROM record_version)))";
 
 /// A PostgreSQL database, read in one transaction.
 pub(crate) struct PostgresCopySource(Session);
@@ -91,7 +98,8 @@ impl PostgresCopySource {
 }
 
 async fn connect(url: &str) -> Result<Session, CopyError> {
-    let options = PostgresOptions { connections: 1, ..PostgresOptions::default() };
+    // With a second connection, a pooler that is not named in the URL is noticed.
+    let options = PostgresOptions { connections: 2, ..PostgresOptions::default() };
     APP_JOBS.open(url, &options).await.map_err(CopyError::open)?;
     let sessions = APP.open(url, &options).await.map_err(CopyError::open)?;
     sessions.get().await.map_err(CopyError::failed)
@@ -101,15 +109,21 @@ impl PostgresCopyTarget {
     /// Opens the database, creating its tables if needed, and begins a transaction. Other writers wait for its end.
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
-        let begin = format!(
-            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, turn_contexts,
+        // With the settings of the pool, behind a pooler too: the commit is durable, and the wait for the locks is bounded.
+        session.begin(&[]).await.map_err(CopyError::failed)?;
+        let lock = format!(
+            "{SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, turn_contexts,
              usage_calls, usage_days IN EXCLUSIVE MODE"
         );
-        session.begin_as(&begin).await.map_err(CopyError::failed)?;
-        let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
-        match rows.first().is_none_or(|row| row.get(0)) {
-            true => Err(CopyError::NotEmpty),
-            false => Ok(Self(PostgresCopySource(session))),
+        session.run(&lock).await.map_err(CopyError::failed)?;
+        let rows = session.query(SELECT_TARGET_STATE, &[]).await.map_err(CopyError::failed)?;
+        match rows.first().map_or((true, false), |row| (row.get(0), row.get(1))) {
+            (true, _) => Err(CopyError::NotEmpty),
+            (false, false) => {
+                let denied = PostgresError::from_kind(PostgresErrorKind::Denied);
+                Err(CopyError::open(PostgresOpenError::from(denied)))
+            }
+            (false, true) => Ok(Self(PostgresCopySource(session))),
         }
     }
 }
@@ -301,8 +315,7 @@ impl CopyTarget for PostgresCopyTarget {
     }
 
     async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError> {
-        let sql = "SELECT setval('record_version', greatest($1::int8, 1))";
-        self.0.0.query(sql, &[&version]).await.map(drop).map_err(CopyError::failed)
+        self.0.0.query(CONTINUE_VERSIONS, &[&version]).await.map(drop).map_err(CopyError::failed)
     }
 
     async fn finish(self) -> Result<(), CopyError> {

@@ -1,6 +1,7 @@
 //! [`PostgresJobs`].
 
 use std::fmt;
+use std::time::Duration;
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
@@ -13,11 +14,12 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::address::{Address, PoolMode};
+use super::fair_queue::{FairQueue, Permit};
 use super::fault::OperationError;
 use super::jobs::{self, Sender};
 use super::listen::Listener;
 use super::schema::{self, Schema};
-use super::session::SessionPool;
+use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
 use crate::job_row::UnreadableJobs;
 
@@ -25,6 +27,9 @@ use crate::job_row::UnreadableJobs;
 /// guarantees.
 pub struct PostgresJobs {
     sessions: SessionPool,
+    /// Permits of companies to use a connection.
+    permits: FairQueue,
+    wait_timeout: Duration,
     sender: Sender,
     /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
     signal: WakeSignal,
@@ -75,11 +80,23 @@ impl PostgresJobs {
         let sender = Sender { name: uuid::Uuid::new_v4().to_string(), channel: schema.job_channel() };
         Ok(Self {
             sessions,
+            permits: FairQueue::new(options.connections),
+            wait_timeout: options.wait_timeout,
             sender,
             signal: WakeSignal::default(),
             unreadable: UnreadableJobs::default(),
             listener: None,
         })
+    }
+
+    /// Waits for a connection for an operation on jobs of one company, which takes turns with other companies, or of all.
+    /// The latter are those of the process that delivers jobs: few at a time, and all companies wait for them.
+    async fn session(&self, company: Option<&str>) -> Result<(Option<Permit>, Session), OperationError> {
+        let permit = match company {
+            Some(company) => Some(self.permits.acquire(company, self.wait_timeout).await?),
+            None => None,
+        };
+        Ok((permit, self.sessions.get().await?))
     }
 
     async fn commit_steps(
@@ -89,20 +106,20 @@ impl PostgresJobs {
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::apply_steps(&session, scope, steps, now, &self.sender).await;
-        let outcomes = self.signal_if_earliest(session.release(done).await)?;
+        let (_permit, session) = self.session(scope.company.as_deref()).await?;
+        let applied = jobs::apply_steps(&session, scope, steps, now, &self.sender).await;
+        let outcomes = self.signal_if_earliest(session.release(applied).await)?;
         self.unreadable.record_outcomes(ids.iter(), &outcomes);
         Ok(outcomes)
     }
 
     /// Unwraps the result of a transaction and gives the signal if another job has become the earliest.
-    fn signal_if_earliest<T>(&self, done: Result<(T, bool), OperationError>) -> Result<T, StoreError> {
-        let (done, is_earliest) = done?;
+    fn signal_if_earliest<T>(&self, outcome: Result<(T, bool), OperationError>) -> Result<T, StoreError> {
+        let (outcome, is_earliest) = outcome?;
         if is_earliest {
             self.signal.notify();
         }
-        Ok(done)
+        Ok(outcome)
     }
 }
 
@@ -118,9 +135,10 @@ impl JobStore for PostgresJobs {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::insert(&session, jobs, &self.sender).await;
-        self.signal_if_earliest(session.release(done).await)
+        let company = jobs.first().map(|job| job.payload.company_id.clone());
+        let (_permit, session) = self.session(company.as_deref()).await?;
+        let inserted = jobs::insert(&session, jobs, &self.sender).await;
+        self.signal_if_earliest(session.release(inserted).await)
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {
@@ -128,9 +146,9 @@ impl JobStore for PostgresJobs {
     }
 
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::get(&session, scope, id).await;
-        let found = session.release(done).await.map_err(StoreError::from);
+        let (_permit, session) = self.session(scope.company.as_deref()).await?;
+        let found = jobs::get(&session, scope, id).await;
+        let found = session.release(found).await.map_err(StoreError::from);
         found.inspect_err(|error| self.unreadable.record_error(error))
     }
 
@@ -141,17 +159,17 @@ impl JobStore for PostgresJobs {
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::list(&session, filter, order, after.map(JobId::as_str), limit).await;
-        let page = session.release(done).await?;
+        let (_permit, session) = self.session(filter.scope.company.as_deref()).await?;
+        let page = jobs::list(&session, filter, order, after.map(JobId::as_str), limit).await;
+        let page = session.release(page).await?;
         page.unreadable.iter().for_each(|id| self.unreadable.record(id));
         Ok(page)
     }
 
     async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::count(&session, filter).await;
-        Ok(session.release(done).await?)
+        let (_permit, session) = self.session(filter.scope.company.as_deref()).await?;
+        let count = jobs::count(&session, filter).await;
+        Ok(session.release(count).await?)
     }
 
     async fn apply_step(
@@ -177,29 +195,29 @@ impl JobStore for PostgresJobs {
     }
 
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::claim(&session, claim).await;
-        let claimed = session.release(done).await?;
+        let (_, session) = self.session(None).await?;
+        let claimed = jobs::claim(&session, claim).await;
+        let claimed = session.release(claimed).await?;
         claimed.unreadable.iter().for_each(|id| self.unreadable.record(id));
         Ok(claimed.jobs)
     }
 
     async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::earliest(&session).await;
-        Ok(session.release(done).await?)
+        let (_, session) = self.session(None).await?;
+        let earliest = jobs::earliest(&session).await;
+        Ok(session.release(earliest).await?)
     }
 
     async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::counts(&session, now).await;
-        Ok(JobCounts { unreadable: self.unreadable.count(), ..session.release(done).await? })
+        let (_, session) = self.session(None).await?;
+        let counts = jobs::counts(&session, now).await;
+        Ok(JobCounts { unreadable: self.unreadable.count(), ..session.release(counts).await? })
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(OperationError::from)?;
-        let done = jobs::purge(&session, ended_before, limit).await;
-        Ok(session.release(done).await?)
+        let (_, session) = self.session(None).await?;
+        let purged = jobs::purge(&session, ended_before, limit).await;
+        Ok(session.release(purged).await?)
     }
 
     fn notifications(&self) -> BoxStream<'static, ()> {

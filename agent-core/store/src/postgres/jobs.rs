@@ -62,17 +62,17 @@ pub(super) async fn list(
     after: Option<&str>,
     limit: usize,
 ) -> Result<JobPage, OperationError> {
-    let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(JobPage::default()) };
+    let Some(sql_filter) = SqlFilter::from_filter(filter) else { return Ok(JobPage::default()) };
     let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
-    let rows = meant.select(session, order, after, limit + 1).await?;
+    let rows = sql_filter.select(session, order, after, limit + 1).await?;
     // Every error of a row is one of its content, since the row has been read.
     let parse = |row: &Row| (JobId::from(row.get::<_, &str>(0)), parse_row(row).ok());
     Ok(job_page(rows.iter().map(parse), limit))
 }
 
 pub(super) async fn count(session: &Session, filter: &JobFilter) -> Result<u64, OperationError> {
-    let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(0) };
-    Ok(meant.count(session).await?)
+    let Some(sql_filter) = SqlFilter::from_filter(filter) else { return Ok(0) };
+    Ok(sql_filter.count(session).await?)
 }
 
 /// Returns the time at which the next job is due.

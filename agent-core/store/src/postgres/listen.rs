@@ -36,12 +36,12 @@ impl Listener {
         own: Sender,
         signal: WakeSignal,
     ) -> Result<Self, PostgresError> {
-        let mut line = ListenConnection::open(&address, limit, own.channel).await?;
+        let mut connection = ListenConnection::open(&address, limit, own.channel).await?;
         let listen = async move {
             loop {
-                let why = line.forward_notifications(&own.name, &signal).await;
-                tracing::warn!(why = why.display_with_source(), "the LISTEN connection was lost");
-                line = ListenConnection::reconnect(&address, limit, own.channel).await;
+                let error = connection.forward_notifications(&own.name, &signal).await;
+                tracing::warn!(error = error.display_with_source(), "the LISTEN connection was lost");
+                connection = ListenConnection::reconnect(&address, limit, own.channel).await;
                 tracing::info!("the LISTEN connection was restored");
                 signal.notify();
             }
@@ -89,9 +89,12 @@ impl ListenConnection {
         loop {
             sleep(pause).await;
             match Self::open(address, limit, channel).await {
-                Ok(line) => return line,
-                Err(why) => {
-                    tracing::debug!(why = why.display_with_source(), "the LISTEN connection cannot be opened")
+                Ok(connection) => return connection,
+                Err(error) => {
+                    tracing::debug!(
+                        error = error.display_with_source(),
+                        "the LISTEN connection cannot be opened"
+                    )
                 }
             }
             pause = (pause * 2).min(MAX_RECONNECT_DELAY);
@@ -102,7 +105,9 @@ impl ListenConnection {
     async fn forward_notifications(&mut self, own: &str, signal: &WakeSignal) -> PostgresError {
         while let Some(message) = self.messages.next().await {
             match message {
-                Ok(AsyncMessage::Notification(said)) if said.payload() != own => signal.notify(),
+                Ok(AsyncMessage::Notification(notification)) if notification.payload() != own => {
+                    signal.notify()
+                }
                 Ok(_) => {}
                 Err(error) => return error.into(),
             }

@@ -5,12 +5,13 @@
 //! it removes what is no longer used (contract), so that the processes of two successive releases can share a database
 //! during an upgrade.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_platform::records::StoreError;
+use tokio::time::sleep;
 use tokio_postgres::Row;
 
-use super::fault::PostgresError;
+use super::fault::{PostgresError, PostgresErrorKind};
 use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
 use crate::job_row::NewerSchemaError;
@@ -22,8 +23,13 @@ mod records;
 /// here.
 const MIN_SERVER_VERSION: i32 = 130_000;
 
-/// Timeout of a migration step, and of waiting for another process's migration.
+/// Timeout of a migration step, of waiting for another process's migration, and of waiting for the locks of tables.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
+/// Timeout of one attempt to lock a table. Statements of running processes wait behind the attempt, so it is shorter than
+/// their own timeout of locks.
+const TABLE_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay before a migration that could not lock a table begins again.
+const LOCK_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Makes the server end a migration whose process was killed while a step waits for a lock, where the server can
 /// (PostgreSQL 14). Otherwise the next migration would wait until the step times out.
@@ -156,10 +162,10 @@ impl Schema {
     }
 
     async fn read_state(&self, session: &Session) -> Result<SchemaState, PostgresOpenError> {
-        let asked = "SELECT to_regclass($1 || '.schema_version') IS NOT NULL, EXISTS (
-                         SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1)
-                     )";
-        let rows = session.query(asked, &[&self.name]).await?;
+        let sql = "SELECT to_regclass($1 || '.schema_version') IS NOT NULL, EXISTS (
+                       SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1)
+                   )";
+        let rows = session.query(sql, &[&self.name]).await?;
         let row = rows.first().ok_or_else(missing_row_error)?;
         match (row.get(0), row.get(1)) {
             (true, _) => {
@@ -173,10 +179,32 @@ impl Schema {
         }
     }
 
-    /// Runs the missing migration steps. Concurrent migrations wait for the advisory lock and then find the steps
-    /// done.
+    /// Runs the missing migration steps. A transaction of another session, such as a backup, may have locked a table for
+    /// long: instead of waiting for it, and making all others wait behind, the migration begins again until it gets the lock.
     async fn migrate(&self, session: &mut Session) -> Result<(), PostgresOpenError> {
         session.set_response_timeout(MIGRATION_TIMEOUT);
+        let deadline = Instant::now() + MIGRATION_TIMEOUT;
+        let mut is_reported = false;
+        loop {
+            match self.run_steps(session).await {
+                Err(PostgresOpenError::Failed(fault))
+                    if fault.kind() == PostgresErrorKind::Locked && Instant::now() < deadline =>
+                {
+                    session.run("ROLLBACK").await?;
+                    if !is_reported {
+                        tracing::warn!(schema = self.name, "the migration waits for a table that is in use");
+                        is_reported = true;
+                    }
+                    sleep(LOCK_RETRY_DELAY).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Runs the missing migration steps in one transaction. Concurrent migrations wait for the advisory lock and then find
+    /// the steps done.
+    async fn run_steps(&self, session: &Session) -> Result<(), PostgresOpenError> {
         let limit = MIGRATION_TIMEOUT.as_millis();
         session.begin(&[]).await?;
         session
@@ -186,20 +214,21 @@ impl Schema {
             .await?;
         let lock = format!("SELECT pg_advisory_xact_lock({LOCK_NAMESPACE}, {})", self.lock);
         session.run(&lock).await?;
+        session.run(&format!("SET LOCAL lock_timeout = {}", TABLE_LOCK_TIMEOUT.as_millis())).await?;
         let state = self.read_state(session).await?;
         self.check_state(state)?;
-        let done = match state {
+        let found = match state {
             SchemaState::Version { version, .. } => version,
             _ => {
                 self.create(session).await?;
                 0
             }
         };
-        for step in self.steps.iter().skip(usize::try_from(done).unwrap_or_default()) {
+        for step in self.steps.iter().skip(usize::try_from(found).unwrap_or_default()) {
             session.run(step).await?;
         }
         // Never decreases the version: a process that waited for the lock may know fewer steps.
-        let (version, compatible_from) = (done.max(self.newest()), self.compatible_from);
+        let (version, compatible_from) = (found.max(self.newest()), self.compatible_from);
         let sql = format!(
             "ALTER TABLE schema_version ADD COLUMN IF NOT EXISTS compatible_from int4;
              UPDATE schema_version
@@ -227,9 +256,9 @@ impl Schema {
 
 /// Returns an error if the server cannot be used: wrong version, encoding, or read-only.
 async fn check_server(session: &Session) -> Result<(), PostgresOpenError> {
-    let asked = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'),
-                        current_setting('transaction_read_only')";
-    let rows = session.query(asked, &[]).await?;
+    let sql = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'),
+                      current_setting('transaction_read_only')";
+    let rows = session.query(sql, &[]).await?;
     let row = rows.first().ok_or_else(missing_row_error)?;
     let (version, encoding, read_only): (i32, String, String) = (row.get(0), row.get(1), row.get(2));
     if version < MIN_SERVER_VERSION {
@@ -289,5 +318,5 @@ const fn newest_version(steps: &[&str]) -> i32 {
 
 /// Returns the error for a result without its expected row.
 fn missing_row_error() -> PostgresError {
-    PostgresError::from_kind(super::PostgresErrorKind::Failed)
+    PostgresError::from_kind(PostgresErrorKind::Failed)
 }

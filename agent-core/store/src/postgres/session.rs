@@ -113,8 +113,8 @@ impl SessionPool {
         let set_up = Hook::async_fn(move |client, _| {
             let settings = settings.clone();
             Box::pin(async move {
-                let set = timeout(limit, client.batch_execute(&settings)).await;
-                set.map_err(|_| HookError::message("time-out"))?.map_err(HookError::Backend)
+                let executed = timeout(limit, client.batch_execute(&settings)).await;
+                executed.map_err(|_| HookError::message("time-out"))?.map_err(HookError::Backend)
             })
         });
         let pool = Pool::builder(manager)
@@ -335,7 +335,7 @@ impl Session {
         let (begin, commit) = (begin || is_single, commit || is_single);
         let prepared = self.prepare(queries).await?;
         let client = self.client();
-        let word = async |word: &str, wanted| if wanted { client.batch_execute(word).await } else { Ok(()) };
+        let run_if = async |wanted, sql: &str| if wanted { client.batch_execute(sql).await } else { Ok(()) };
         // Each query is sent when it is first polled, so statements are sent in the order of polls.
         let queries = queries.iter().enumerate();
         let rows =
@@ -343,7 +343,7 @@ impl Session {
         if begin || commit {
             self.is_in_transaction.store(!commit, Ordering::Relaxed);
         }
-        Ok(self.with_timeout(try_join3(word(&self.begin, begin), rows, word("COMMIT", commit))).await?.1)
+        Ok(self.with_timeout(try_join3(run_if(begin, &self.begin), rows, run_if(commit, "COMMIT"))).await?.1)
     }
 
     async fn with_timeout<T>(
@@ -366,8 +366,11 @@ impl Session {
 
     /// Ends the session. Returns the connection to the pool if it is still usable after this outcome, rolling
     /// back an open transaction first.
-    pub(super) async fn release<T>(mut self, done: Result<T, OperationError>) -> Result<T, OperationError> {
-        let is_clean = match &done {
+    pub(super) async fn release<T>(
+        mut self,
+        outcome: Result<T, OperationError>,
+    ) -> Result<T, OperationError> {
+        let is_clean = match &outcome {
             Ok(_) => true,
             Err(OperationError::Failed(fault)) if !fault.leaves_session_usable() => false,
             Err(_) => self.run("ROLLBACK").await.is_ok(),
@@ -375,7 +378,7 @@ impl Session {
         if is_clean {
             self.client = None;
         }
-        done
+        outcome
     }
 }
 

@@ -27,8 +27,8 @@ const LOCK_COMPANIES: &str = "
 
 /// Returns the companies and runs of arrays that have entries.
 const SELECT_RUNS: &str = "
-    SELECT company, run FROM unnest($1::text[], $2::text[]) AS asked (company, run)
-    WHERE EXISTS (SELECT 1 FROM usage_calls AS calls WHERE calls.company = asked.company AND calls.run = asked.run)";
+    SELECT company, run FROM unnest($1::text[], $2::text[]) AS wanted (company, run)
+    WHERE EXISTS (SELECT 1 FROM usage_calls AS calls WHERE calls.company = wanted.company AND calls.run = wanted.run)";
 
 /// Returns the statement that inserts rows of the ledger from arrays, unless they are there.
 fn insert_calls() -> String {
@@ -139,8 +139,8 @@ impl UsageBatch {
         let companies: Vec<&str> = self.rows.iter().map(|row| row.company.as_str()).collect();
         let runs: Vec<&str> = self.rows.iter().map(|row| row.run.as_str()).collect();
         let lock: [&(dyn Param + Sync); 1] = [&companies];
-        let asked: [&(dyn Param + Sync); 2] = [&companies, &runs];
-        let found = session.begin(&[(LOCK_COMPANIES, &lock), (SELECT_RUNS, &asked)]).await?.pop();
+        let wanted: [&(dyn Param + Sync); 2] = [&companies, &runs];
+        let found = session.begin(&[(LOCK_COMPANIES, &lock), (SELECT_RUNS, &wanted)]).await?.pop();
         let mut runs: HashSet<(String, String)> =
             found.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect();
         let mut inserted = insert_call_rows(session, &self.rows).await?;

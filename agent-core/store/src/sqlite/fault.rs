@@ -112,8 +112,8 @@ impl From<rusqlite::Error> for WriteError {
 }
 
 impl From<WriteError> for StoreError {
-    fn from(halt: WriteError) -> Self {
-        match halt {
+    fn from(error: WriteError) -> Self {
+        match error {
             WriteError::Refused(error) => error,
             WriteError::Failed(fault) => Self::unavailable(fault),
         }

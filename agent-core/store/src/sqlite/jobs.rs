@@ -41,11 +41,11 @@ where
         self.bytes
     }
 
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<T, WriteError> {
-        let rows = JobTable::writable(stage.connection, stage.claimed);
-        let done = (self.work)(&rows)?;
-        stage.changes.has_changes |= rows.has_written();
-        Ok(done)
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<T, WriteError> {
+        let rows = JobTable::writable(batch.connection, batch.claimed);
+        let output = (self.work)(&rows)?;
+        batch.changes.has_changes |= rows.has_written();
+        Ok(output)
     }
 }
 
@@ -62,13 +62,13 @@ where
         self.0.bytes()
     }
 
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<T, WriteError> {
-        let before = JobTable::new(stage.connection).earliest()?;
-        let done = self.0.apply(stage)?;
-        let after = JobTable::new(stage.connection).earliest()?;
-        stage.changes.is_earliest_changed |=
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<T, WriteError> {
+        let before = JobTable::new(batch.connection).earliest()?;
+        let output = self.0.apply(batch)?;
+        let after = JobTable::new(batch.connection).earliest()?;
+        batch.changes.is_earliest_changed |=
             after.is_some_and(|after| before.is_none_or(|before| after < before));
-        Ok(done)
+        Ok(output)
     }
 }
 

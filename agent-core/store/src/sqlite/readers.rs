@@ -67,7 +67,7 @@ impl Readers {
         &self,
         query: impl FnOnce(&RecordTable<'_>, u64) -> Result<T, WriteError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let (freshness, counts) = (Arc::clone(&self.freshness), Arc::clone(&self.counts));
         let job: ReadTask = Box::new(move |connection| {
             if answer.is_canceled() {
@@ -78,7 +78,7 @@ impl Readers {
             let _ = answer.send(read_snapshot(connection, &freshness, query));
         });
         self.queue.send(job).await.map_err(|_| StoreError::unavailable(SqliteError::closed()))?;
-        match self.spin.wait(answered).await {
+        match self.spin.wait(receiver).await {
             Ok(outcome) => outcome.map_err(StoreError::from),
             Err(oneshot::Canceled) => Err(StoreError::unavailable(SqliteError::closed())),
         }

@@ -29,8 +29,8 @@ impl WriteOp for BookUsage {
         self.0.len() * ENTRY_BYTES
     }
 
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
-        let connection = stage.connection;
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
+        let connection = batch.connection;
         let has_run = "SELECT EXISTS (SELECT 1 FROM usage_calls WHERE company = ?1 AND run = ?2)";
         let mut has_run = connection.prepare_cached(has_run)?;
         let mut insert = connection.prepare_cached(&insert_call())?;
@@ -47,7 +47,7 @@ impl WriteOp for BookUsage {
         for (key, sums) in roll_up(booked) {
             insert_day_row(&mut upsert, &DayRow::new(key, &sums))?;
         }
-        stage.changes.has_changes |= count > 0;
+        batch.changes.has_changes |= count > 0;
         Ok(count)
     }
 }
@@ -62,11 +62,11 @@ impl WriteOp for TrimUsage {
         0
     }
 
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
         let sql = "DELETE FROM usage_calls WHERE n IN
                    (SELECT n FROM usage_calls WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
-        let deleted = stage.connection.prepare_cached(sql)?.execute(params![self.0, MAX_TRIMMED_ENTRIES])?;
-        stage.changes.has_changes |= deleted > 0;
+        let deleted = batch.connection.prepare_cached(sql)?.execute(params![self.0, MAX_TRIMMED_ENTRIES])?;
+        batch.changes.has_changes |= deleted > 0;
         Ok(deleted)
     }
 }

@@ -19,7 +19,7 @@ pub(super) trait WriteOp: Send + 'static {
 
     /// Applies the operation. Called again in the next transaction if this one is rolled back because of
     /// another operation.
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError>;
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError>;
 }
 
 /// Context of an operation within a transaction.
@@ -75,13 +75,13 @@ impl WriteOp for Vec<Write> {
         self.iter().map(of).sum()
     }
 
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<WrittenVersions, WriteError> {
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<WrittenVersions, WriteError> {
         let mut versions = WrittenVersions::with_capacity(self.len());
         for write in self {
-            let rows = RecordTable(stage.connection);
-            let version = rows.apply(write, &mut stage.changes.version, stage.now_ms)?;
+            let rows = RecordTable(batch.connection);
+            let version = rows.apply(write, &mut batch.changes.version, batch.now_ms)?;
             if version.is_some() && !matches!(write, Write::Check { .. }) {
-                stage.record_change(write.key());
+                batch.record_change(write.key());
             }
             versions.push(version);
         }
@@ -96,7 +96,7 @@ pub(super) trait QueuedWrite: Send {
 
     fn bytes(&self) -> usize;
 
-    fn apply(&mut self, stage: &mut WriteBatch<'_>) -> Result<(), WriteError>;
+    fn apply(&mut self, batch: &mut WriteBatch<'_>) -> Result<(), WriteError>;
 
     /// Sends the outcome to the caller, after the commit is on disk or has failed.
     fn respond(self: Box<Self>, outcome: Result<(), StoreError>);
@@ -107,14 +107,15 @@ pub(super) type WriteResult<T> = Result<T, StoreError>;
 
 pub(super) struct PendingWrite<A: WriteOp> {
     pub(super) op: A,
-    done: Option<A::Output>,
+    /// Set once the operation has been applied.
+    output: Option<A::Output>,
     answer: oneshot::Sender<WriteResult<A::Output>>,
 }
 
 impl<A: WriteOp> PendingWrite<A> {
     pub(super) fn new(op: A) -> (Box<Self>, oneshot::Receiver<WriteResult<A::Output>>) {
-        let (answer, answered) = oneshot::channel();
-        (Box::new(Self { op, done: None, answer }), answered)
+        let (answer, receiver) = oneshot::channel();
+        (Box::new(Self { op, output: None, answer }), receiver)
     }
 }
 
@@ -127,14 +128,14 @@ impl<A: WriteOp> QueuedWrite for PendingWrite<A> {
         self.op.bytes()
     }
 
-    fn apply(&mut self, stage: &mut WriteBatch<'_>) -> Result<(), WriteError> {
-        self.done = Some(self.op.apply(stage)?);
+    fn apply(&mut self, batch: &mut WriteBatch<'_>) -> Result<(), WriteError> {
+        self.output = Some(self.op.apply(batch)?);
         Ok(())
     }
 
     fn respond(self: Box<Self>, outcome: Result<(), StoreError>) {
-        let answer = match (outcome, self.done) {
-            (Ok(()), Some(done)) => Ok(done),
+        let answer = match (outcome, self.output) {
+            (Ok(()), Some(output)) => Ok(output),
             (Err(error), _) => Err(error),
             // Dropping the sender tells the caller that there is no result.
             (Ok(()), None) => return,

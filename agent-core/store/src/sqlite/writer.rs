@@ -61,10 +61,10 @@ impl WriterHandle {
 
     /// Queues an operation and returns its result once it is on disk.
     pub(super) async fn commit<A: WriteOp>(&self, op: A) -> Result<A::Output, StoreError> {
-        let (asking, answered) = PendingWrite::new(op);
+        let (write, receiver) = PendingWrite::new(op);
         let closed = || StoreError::unavailable(SqliteError::closed());
-        self.queue.send(asking).await.map_err(|_| closed())?;
-        answered.await.unwrap_or_else(|oneshot::Canceled| Err(closed()))
+        self.queue.send(write).await.map_err(|_| closed())?;
+        receiver.await.unwrap_or_else(|oneshot::Canceled| Err(closed()))
     }
 }
 
@@ -170,10 +170,10 @@ impl Writer {
             }
             // The other commits run without the rejected one. Those after it have not run yet, so each commit
             // runs at most twice, however many are rejected.
-            Err(GroupError::PartlyApplied(place)) => {
-                let after = group.split_off(place + 1);
-                let alone = group.split_off(place);
-                [group, alone, after].into_iter().for_each(|part| self.commit(part));
+            Err(GroupError::PartlyApplied(index)) => {
+                let after = group.split_off(index + 1);
+                let rejected = group.split_off(index);
+                [group, rejected, after].into_iter().for_each(|part| self.commit(part));
             }
             Err(GroupError::Write(_)) if group.len() > 1 => {
                 for commit in group {
@@ -205,13 +205,13 @@ impl Writer {
         let mut all = Changes { version: first, ..Changes::default() };
         let mut commits = 0;
         let mut outcomes = Vec::with_capacity(group.len());
-        let alone = group.len() == 1;
-        for (place, commit) in group.iter_mut().enumerate() {
+        let is_alone = group.len() == 1;
+        for (index, commit) in group.iter_mut().enumerate() {
             let before = transaction.total_changes();
-            let mut stage = WriteBatch::new(&transaction, &self.claimed, now_ms, all.version);
-            match commit.apply(&mut stage) {
+            let mut batch = WriteBatch::new(&transaction, &self.claimed, now_ms, all.version);
+            match commit.apply(&mut batch) {
                 Ok(()) => {
-                    let changes = stage.changes;
+                    let changes = batch.changes;
                     commits += u64::from(changes.has_changes);
                     all.version = changes.version;
                     all.slots.extend(changes.slots);
@@ -220,8 +220,8 @@ impl Writer {
                 }
                 // Rolling back the transaction undoes it if it is alone. A savepoint per commit would do so
                 // within a group, but would copy every changed page.
-                Err(WriteError::Refused(_)) if !alone && transaction.total_changes() > before => {
-                    return Err(GroupError::PartlyApplied(place));
+                Err(WriteError::Refused(_)) if !is_alone && transaction.total_changes() > before => {
+                    return Err(GroupError::PartlyApplied(index));
                 }
                 Err(WriteError::Refused(error)) => outcomes.push(Err(error)),
                 Err(WriteError::Failed(fault)) => return Err(GroupError::Write(fault)),
@@ -328,6 +328,37 @@ mod tests {
             .query_row("SELECT count(*) FROM records", (), |row| row.get(0))
             .expect("counted");
         assert_eq!(stored, 1);
+    }
+
+    /// SQLite reports `SQLITE_READONLY` for a file that becomes read-only while it is open; `query_only` makes it do so.
+    #[test]
+    fn a_file_that_becomes_read_only_is_reported_until_it_can_be_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = writer(&folder);
+        let (commit, _answer) = put("kept");
+        writer.commit_or_recover(vec![commit]);
+        writer.connection.pragma_update(None, "query_only", true).expect("set");
+        for group in [&["a"][..], &["b", "c"]] {
+            let (commits, answers): (Vec<_>, Vec<_>) = group.iter().map(|id| put(id)).unzip();
+            writer.commit_or_recover(
+                commits.into_iter().map(|commit| commit as Box<dyn QueuedWrite>).collect(),
+            );
+            for mut answer in answers {
+                let Ok(Some(Err(StoreError::Unavailable(source)))) = answer.try_recv() else {
+                    panic!("nothing of {group:?} can be stored")
+                };
+                let fault = source.downcast_ref::<SqliteError>().expect("a fault");
+                assert_eq!(fault.kind(), SqliteErrorKind::ReadOnly);
+            }
+        }
+        assert!(writer.counts.is_failing.load(Ordering::Relaxed), "the next check writes");
+        let read = |sql| writer.connection.query_row(sql, (), |row| row.get::<_, i64>(0)).expect("read");
+        assert_eq!(read("SELECT count(*) FROM records"), 1, "what was acknowledged can be read");
+        writer.connection.pragma_update(None, "query_only", false).expect("set");
+        let (commit, mut answer) = put("a");
+        writer.commit_or_recover(vec![commit]);
+        assert!(matches!(answer.try_recv(), Ok(Some(Ok(versions))) if versions == [Some(2)]));
+        assert!(!writer.counts.is_failing.load(Ordering::Relaxed));
     }
 
     #[test]

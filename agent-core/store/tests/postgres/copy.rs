@@ -5,14 +5,17 @@ use agent_jobs::job::{JobFilter, JobOrder, JobStore};
 use agent_platform::conversation::{Conversations, CreateThread, NewThread, import_nodes};
 use agent_platform::records::{Collection, Inventory, Key, ListQuery, Precondition, Records};
 use agent_store::copy::{CopyDatabase, CopyError, CopySummary, copy};
-use agent_store::postgres::{PostgresJobs, PostgresRecords};
+use agent_store::postgres::{PostgresJobs, PostgresRecords, migrate};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::value::RawValue;
 
-use super::{Cluster, at, conversation, database, impatient, job, usage};
+use super::grants::documented_grants;
+use super::{Cluster, at, conversation, database, impatient, job, other, usage};
 
 /// More records than a page of a copy has.
 const RECORDS: usize = 450;
+/// Makes an empty database one whose records have been deleted.
+const USED_VERSIONS: &str = "SELECT setval('app.record_version', 1000000)";
 
 fn key(n: usize) -> Key {
     let company = ["acme", "ünïcode", "z"][n % 3];
@@ -73,6 +76,17 @@ fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, SqliteOptions::default()).expect("open")
 }
 
+/// The role of the processes cannot set the numbers of new rows: a copy by it is refused before it has written anything.
+async fn few_rights_are_too_few(cluster: &Cluster, from: &CopyDatabase) {
+    let owner = other(cluster, "copied").await;
+    owner.batch_execute("CREATE ROLE writer LOGIN").await.expect("created");
+    owner.batch_execute(&documented_grants("app", "writer")).await.expect("granted");
+    let url = cluster.url("copied").replace("postgres@", "writer@");
+    let denied = copy(from, &CopyDatabase::Postgres(url)).await.expect_err("denied");
+    assert!(matches!(denied, CopyError::Open(_)), "{denied:?}");
+    assert_eq!(denied.to_string(), "the database server denied permission");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_installation_is_copied_there_and_back() {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().expect("a folder"));
@@ -82,6 +96,10 @@ async fn an_installation_is_copied_there_and_back() {
     let expected = contents(&store, &store).await;
     let url = database(&cluster, "copied").await;
     let (from, to) = (CopyDatabase::Sqlite(first.clone()), CopyDatabase::Postgres(url.clone()));
+    migrate(&url, &impatient()).await.expect("migrated");
+    let client = other(&cluster, "copied").await;
+    client.batch_execute(USED_VERSIONS).await.expect("used");
+    few_rights_are_too_few(&cluster, &from).await;
     let summary = copy(&from, &to).await.expect("copied while the store is open");
     assert_eq!(summary, CopySummary { records: RECORDS as u64 - 1, jobs: 250, threads: 3 });
 
@@ -102,7 +120,8 @@ async fn an_installation_is_copied_there_and_back() {
 
     let newest = Records::get(&store, &key(RECORDS - 1)).await.expect("read").expect("there").version;
     let version = records.put(&key(0), RawValue::NULL.to_owned().into(), Precondition::Absent).await;
-    assert!(version.expect("put") > newest, "versions go on where they were");
+    let version = version.expect("put");
+    assert!(version > newest && version > 1_000_000, "versions go on where they were: {version}");
     Records::delete(&records, &key(0), Precondition::Any).await.expect("deleted");
 
     // New threads and runs have numbers of their own.

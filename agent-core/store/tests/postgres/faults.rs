@@ -160,6 +160,7 @@ async fn what_the_server_refuses_is_said_and_not_stored() {
     a_database_that_takes_no_writes_is_said_and_passes(&cluster).await;
     a_lock_that_outlasts_the_wait_is_said_and_passes(&cluster).await;
     a_lack_of_connections_is_said_and_passes(&cluster).await;
+    a_company_that_waits_leaves_connections_to_others(&cluster).await;
     what_no_column_can_hold_is_said(&cluster).await;
 }
 
@@ -274,6 +275,44 @@ async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
     holder.batch_execute("ROLLBACK").await.expect("released");
     waiting.await.expect("done").expect("step").applied().expect("it is open");
     store.count_by_state(at(1)).await.expect("it goes on");
+}
+
+async fn a_company_that_waits_leaves_connections_to_others(cluster: &Cluster) {
+    let url = database(cluster, "shared").await;
+    let options = PostgresOptions {
+        connections: 4,
+        wait_timeout: RECOVERY_TIMEOUT,
+        lock_timeout: 2 * RECOVERY_TIMEOUT,
+        statement_timeout: 2 * RECOVERY_TIMEOUT,
+        ..impatient()
+    };
+    let store = Arc::new(PostgresJobs::open(&url, options).await.expect("open"));
+    let (large, small) = (job("large", 5), job("small", 5));
+    store.insert(vec![large.clone(), small.clone()]).await.expect("insert");
+    let holder = other(cluster, "shared").await;
+    let sql = format!("BEGIN; SELECT FROM scheduler.jobs WHERE id = '{}' FOR UPDATE", large.id);
+    holder.batch_execute(&sql).await.expect("locked");
+    let scope = |company: &str| JobScope { company: Some(company.into()), user: None };
+    let steps: Vec<_> = (0..6)
+        .map(|_| {
+            let (store, scope, id) = (Arc::clone(&store), scope("large"), large.id.clone());
+            tokio::spawn(async move { store.apply_step(&scope, &id, Step::Cancel, at(1)).await })
+        })
+        .collect();
+    let waits = "SELECT FROM pg_stat_activity WHERE datname = 'shared' AND wait_event_type = 'Lock'";
+    let admin = other(cluster, "postgres").await;
+    let is_waiting = async || admin.query(waits, &[]).await.expect("read").len() >= 3;
+    wait_until("the company waits on its share of the connections", is_waiting).await;
+    for n in 0..5 {
+        assert!(store.get(&scope("small"), &small.id).await.expect("read").is_some());
+        store.insert(vec![job("small", n)]).await.expect("insert");
+        store.count_by_state(at(1)).await.expect("the process goes on");
+    }
+    assert_eq!(admin.query(waits, &[]).await.expect("read").len(), 3, "one connection is left");
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    for step in steps {
+        step.await.expect("done").expect("a step");
+    }
 }
 
 async fn what_no_column_can_hold_is_said(cluster: &Cluster) {

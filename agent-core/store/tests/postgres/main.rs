@@ -17,6 +17,7 @@ mod feed;
 mod golden;
 #[path = "../../../../tests/support/grants.rs"]
 mod grants;
+mod migration;
 mod open;
 #[path = "../../../../tests/support/pooler.rs"]
 mod pgbouncer;

@@ -1,6 +1,7 @@
 //! The stores behind a pooler that gives each transaction another connection of the server, and a failover to a standby
 //! that lost writes.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +10,8 @@ use agent_jobs::job::JobStore;
 use agent_platform::records::{Precondition, Records};
 use agent_store::copy::{CopyDatabase, copy};
 use agent_store::postgres::{
-    PostgresJobs, PostgresOpenError, PostgresOptions, PostgresRecords, migrate, migration_status,
+    PostgresError, PostgresErrorKind, PostgresJobs, PostgresOpenError, PostgresOptions, PostgresRecords,
+    migrate, migration_status,
 };
 
 use super::feed::{LIMIT, key, open, set, value, wait_for, wait_until_cached};
@@ -67,9 +69,9 @@ async fn a_pooler_that_is_not_named_is_refused_and_one_that_is_named_is_used() {
     jobs.insert((0..3).map(|n| job("acme", n)).collect()).await.expect("inserted");
     database(&cluster, "copied").await;
     let target = pooler.url("copied");
-    let summary = copy(&CopyDatabase::Postgres(url.clone()), &CopyDatabase::Postgres(target.clone()))
-        .await
-        .expect("copied");
+    let (from, to) = (CopyDatabase::Postgres(url.clone()), CopyDatabase::Postgres(target.clone()));
+    a_copy_waits_for_locks_for_a_limited_time(&cluster, (&from, &to), &target).await;
+    let summary = copy(&from, &to).await.expect("copied");
     assert_eq!((summary.records, summary.jobs), (1, 3));
     assert_eq!(value(&open(&target).await, &key("acme", "watched")).await, "19");
     drop((one, two, jobs));
@@ -80,7 +82,27 @@ async fn a_pooler_that_is_not_named_is_refused(pooler: &Pooler) {
     let url = pooler.url_without_mode("pooled");
     let refused = PostgresRecords::open(&url, impatient()).await.expect_err("refused");
     assert!(matches!(refused, PostgresOpenError::SharedConnections), "{refused:?}");
-    assert!(refused.to_string().contains("add pool_mode=transaction to the URL's options"), "{refused}");
+    let advice = "add pool_mode=transaction to the URL's options";
+    assert!(refused.to_string().contains(advice), "{refused}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = CopyDatabase::Sqlite(folder.path().join("copy.db"));
+    let refused = copy(&CopyDatabase::Postgres(url), &to).await.expect_err("refused");
+    assert!(refused.to_string().contains(advice), "{refused}");
+}
+
+/// The settings of the pool are those of a copy's transaction too.
+async fn a_copy_waits_for_locks_for_a_limited_time(
+    cluster: &Cluster,
+    (from, to): (&CopyDatabase, &CopyDatabase),
+    target: &str,
+) {
+    migrate(target, &impatient()).await.expect("migrated");
+    let holder = other(cluster, "copied").await;
+    holder.batch_execute("BEGIN; LOCK TABLE app.records IN ROW EXCLUSIVE MODE").await.expect("locked");
+    let locked = copy(from, to).await.expect_err("locked");
+    let fault = locked.source().and_then(|source| source.downcast_ref::<PostgresError>());
+    assert_eq!(fault.map(PostgresError::kind), Some(PostgresErrorKind::Locked), "{locked:?}");
+    holder.batch_execute("ROLLBACK").await.expect("released");
 }
 
 /// A connection of the server keeps nothing for the next client.

@@ -435,6 +435,29 @@ fn secrets_from_files() {
 }
 
 #[test]
+fn the_database_of_a_service_may_be_named_in_a_file() {
+    let url = "postgres://ada:canary@h/db?sslmode=require";
+    let file = TempFile::new(&format!("{url}\n"));
+    let env = [("DATABASE_URL_FILE", file.path())];
+    let config = app(&env).unwrap();
+    assert_eq!(config.database, Database::Postgres(Secret::new(url)));
+    assert!(!format!("{config:?}").contains("canary"));
+    let config = from_file(&format!("database_url_file = '{}'", file.path()), &[]).unwrap();
+    assert_eq!(config.database, Database::Postgres(Secret::new(url)));
+    let settings = ResolvedSettings::new(Service::App, &Flags::default(), &Map::from(env)).unwrap();
+    let printed = settings.print();
+    assert!(printed.contains("DATABASE_URL = \"***\"") && !printed.contains("canary"), "{printed}");
+    let scheduler =
+        Map::from([("PULSE_SECRET", "0123456789abcdef"), ("CALLBACK_URL", "http://app/callback"), env[0]]);
+    let config = SchedulerConfig::load(&Flags::default(), &scheduler).unwrap();
+    assert_eq!(config.database, Database::Postgres(Secret::new(url)));
+
+    let wrong = TempFile::new("mysql://ada:canary@h/db");
+    let error = app(&[("DATABASE_URL_FILE", wrong.path())]).unwrap_err().to_string();
+    assert!(error.starts_with("DATABASE_URL (environment) must be") && !error.contains("canary"), "{error}");
+}
+
+#[test]
 fn a_value_that_is_no_text_is_a_fault() {
     struct Broken;
     impl Env for Broken {

@@ -8,6 +8,7 @@ mod copy;
 mod data;
 #[path = "../../../../tests/support/grants.rs"]
 mod grants;
+mod migrate;
 mod refusals;
 mod restore;
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
+use agent_platform::records::StoreError;
 use agent_platform::token::{Caps, RunCapError, Tokens};
 use agent_platform::user_rates::{RateState, UserRate, UserRates};
 
@@ -36,7 +37,7 @@ impl RateLimits {
     ///
     /// # Errors
     ///
-    /// 429 if a limit of the token is reached, in which case the run is not counted; 500 if the store fails.
+    /// 429 if a limit of the token is reached, in which case the run is not counted; 503 if the store is unavailable.
     pub async fn count_visitor_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
         self.count_token_run(&visitor.token_id, &visitor.caps).await
     }
@@ -45,7 +46,7 @@ impl RateLimits {
     ///
     /// # Errors
     ///
-    /// 429 if a limit is reached; 500 if the store fails.
+    /// 429 if a limit is reached; 503 if the store is unavailable.
     pub async fn count_api_run(&self, client: &ApiClient) -> Result<(), HttpError> {
         if let Some(caps) = &client.caps {
             self.count_token_run(&client.token_id, caps).await?;
@@ -66,6 +67,7 @@ impl RateLimits {
                     RatePolicy { name: "day".into(), quota: per_day.get().into(), window: Some(DAY) };
                 Err(HttpError::with_limit(policy, retry_after))
             }
+            (Err(RunCapError::Store(error @ StoreError::Unavailable(_))), _) => Err(error.into()),
             (Err(error), _) => Err(HttpError::internal(error)),
         }
     }
@@ -130,14 +132,19 @@ mod tests {
     use agent_core::clock::Clock;
     use agent_core::testing::ManualClock;
     use agent_platform::memory::MemoryRecords;
+    use agent_platform::records::{Collection, Key, ListQuery, Page, Record, Records, Write};
     use agent_platform::user_rates::SessionLimits;
+    use async_trait::async_trait;
     use futures_util::future::BoxFuture;
 
     use super::*;
     use crate::error::Code;
 
     fn caps(clock: &ManualClock) -> RateLimits {
-        let records = Arc::new(MemoryRecords::default());
+        limits_over(Arc::new(MemoryRecords::default()), clock)
+    }
+
+    fn limits_over(records: Arc<dyn Records>, clock: &ManualClock) -> RateLimits {
         let clock: Arc<dyn Clock> = Arc::new(clock.clone());
         let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
         let users = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner);
@@ -150,6 +157,36 @@ mod tests {
             runs_per_day: per_day.and_then(NonZeroU32::new),
         };
         Visitor { token_id: token.into(), company_id: "c".into(), agent_id: "a".into(), caps, key_hash: None }
+    }
+
+    /// A store that can be read, as a database that has become read-only can.
+    #[derive(Default)]
+    struct ReadOnlyRecords(MemoryRecords);
+
+    #[async_trait]
+    impl Records for ReadOnlyRecords {
+        async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+            self.0.get_many(keys).await
+        }
+
+        async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+            self.0.list(collection, list).await
+        }
+
+        async fn commit(&self, _: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+            Err(StoreError::unavailable("it is read-only"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_cannot_be_counted_is_refused_until_the_store_is_back() {
+        let limits = limits_over(Arc::new(ReadOnlyRecords::default()), &ManualClock::new());
+        for per_day in [None, Some(3)] {
+            let visitor = visitor("t", 2, per_day);
+            let refused = limits.count_visitor_run(&visitor).await.expect_err("it is not counted");
+            assert_eq!(refused.code(), Code::StoreUnavailable);
+            assert!(refused.retry_after().is_some(), "{refused:?}");
+        }
     }
 
     #[tokio::test]

@@ -45,47 +45,49 @@ pub(in crate::postgres) async fn insert(
 ) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
     let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
     rows.iter().try_for_each(check_identifiers)?;
-    let mut left: Vec<&JobRow> = rows.iter().collect();
+    let mut pending: Vec<&JobRow> = rows.iter().collect();
     // An insert waits for a concurrent transaction with the same key. Inserting in the order of keys prevents
     // deadlocks. The sort is stable, so the first of several jobs with one key stays the first.
-    left.sort_by_key(|row| idempotency_key(row));
+    pending.sort_by_key(|row| idempotency_key(row));
     let wake_ms = rows.iter().filter_map(|row| row.mutable.wake_ms).min();
-    let told: [&(dyn Param + Sync); 3] = [&wake_ms, &sender.name, &sender.channel];
-    let tell: &[Query<'_>] = if wake_ms.is_some() { &[(NOTIFY_IF_EARLIEST, &told)] } else { &[] };
-    let columns = InsertColumns::from_rows(&left);
+    let notification_values: [&(dyn Param + Sync); 3] = [&wake_ms, &sender.name, &sender.channel];
+    let notification: &[Query<'_>] =
+        if wake_ms.is_some() { &[(NOTIFY_IF_EARLIEST, &notification_values)] } else { &[] };
+    let columns = InsertColumns::from_rows(&pending);
     let values = columns.values();
-    let queries = [tell, &[(INSERT, &values)]].concat();
+    let queries = [notification, &[(INSERT, &values)]].concat();
 
     if rows.iter().all(|row| row.idempotency_key().is_none()) {
-        let done = session.transact(&queries).await?;
-        return Ok((vec![InsertOutcome::New; rows.len()], was_notified(&done, tell)));
+        let results = session.transact(&queries).await?;
+        return Ok((vec![InsertOutcome::New; rows.len()], was_notified(&results, notification)));
     }
     let begun = session.begin(&queries).await?;
     let mut stored = ids(begun.last());
     let mut others: HashMap<JobId, InsertOutcome> = HashMap::new();
     for _ in 0..MAX_INSERT_ATTEMPTS {
-        left.retain(|row| !stored.contains(row.job.id.as_str()));
-        if left.is_empty() {
+        pending.retain(|row| !stored.contains(row.job.id.as_str()));
+        if pending.is_empty() {
             break;
         }
-        find_conflicting(session, &left, &mut others).await?;
-        left.retain(|row| !others.contains_key(&row.job.id));
-        if !left.is_empty() {
-            stored
-                .extend(ids(Some(&session.query(INSERT, &InsertColumns::from_rows(&left).values()).await?)));
+        find_conflicting(session, &pending, &mut others).await?;
+        pending.retain(|row| !others.contains_key(&row.job.id));
+        if !pending.is_empty() {
+            stored.extend(ids(Some(
+                &session.query(INSERT, &InsertColumns::from_rows(&pending).values()).await?,
+            )));
         }
     }
-    if !left.is_empty() {
+    if !pending.is_empty() {
         return Err(PostgresError::from_kind(PostgresErrorKind::Locked).into());
     }
     session.commit(&[]).await?;
     let inserted = rows.iter().map(|row| others.remove(&row.job.id).unwrap_or(InsertOutcome::New)).collect();
-    Ok((inserted, was_notified(&begun, tell)))
+    Ok((inserted, was_notified(&begun, notification)))
 }
 
 /// Returns true if the first query sent a notification.
-fn was_notified(done: &[Vec<Row>], tell: &[Query<'_>]) -> bool {
-    !tell.is_empty() && done.first().is_some_and(|rows| !rows.is_empty())
+fn was_notified(results: &[Vec<Row>], notification: &[Query<'_>]) -> bool {
+    !notification.is_empty() && results.first().is_some_and(|rows| !rows.is_empty())
 }
 
 fn ids(rows: Option<&Vec<Row>>) -> HashSet<String> {
@@ -96,20 +98,20 @@ fn idempotency_key(row: &JobRow) -> Option<(&str, &str)> {
     Some((row.job.payload.company_id.as_str(), row.idempotency_key()?))
 }
 
-/// Reads the jobs whose keys conflicted with those of `left`, and adds the outcomes to `others`.
+/// Reads the jobs whose keys conflicted with those of `pending`, and adds the outcomes to `others`.
 async fn find_conflicting(
     session: &Session,
-    left: &[&JobRow],
+    pending: &[&JobRow],
     others: &mut HashMap<JobId, InsertOutcome>,
 ) -> Result<(), OperationError> {
     let (companies, keys): (Vec<&str>, Vec<&str>) =
-        left.iter().filter_map(|row| idempotency_key(row)).unzip();
+        pending.iter().filter_map(|row| idempotency_key(row)).unzip();
     let rows = session.query(SELECT_BY_IDEMPOTENCY_KEYS, &[&companies, &keys]).await?;
     let mut jobs = HashMap::with_capacity(rows.len());
     for row in &rows {
         jobs.insert((row.get(3), row.get(4)), parse_row(row)?);
     }
-    for row in left {
+    for row in pending {
         if let Some(job) = idempotency_key(row).and_then(|key| jobs.get(&key)) {
             others.insert(row.job.id.clone(), InsertOutcome::from_existing(Job::clone(job), &row.job));
         }

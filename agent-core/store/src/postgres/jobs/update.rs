@@ -88,13 +88,13 @@ impl JobUpdates {
             self.commit(session).await?;
             return Ok(false);
         };
-        let told = session
+        let results = session
             .commit(&[
                 (NOTIFY_IF_EARLIEST, &[wake_ms, &sender.name, &sender.channel]),
                 (UPDATE_LOCKED, &self.values()),
             ])
             .await?;
-        Ok(told.first().is_some_and(|told| !told.is_empty()))
+        Ok(results.first().is_some_and(|rows| !rows.is_empty()))
     }
 
     fn values(&self) -> [&(dyn Param + Sync); 7] {

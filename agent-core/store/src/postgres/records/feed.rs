@@ -26,25 +26,30 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of changes that a poll processes one by one; beyond it, all cached reads are invalidated.
 const MAX_CHANGES_PER_POLL: usize = 10_000;
 
-/// Time within which a transaction that writes changes has ended: more than all its timeouts together.
+/// Time within which a transaction that writes changes usually ends: more than all its timeouts together. A commit that
+/// waits for a standby has no timeout.
 const MAX_TRANSACTION_TIME: Duration = Duration::from_secs(300);
 /// Age after which changes are deleted. A process that has not polled for [`MAX_TRANSACTION_TIME`] invalidates all.
 const RETENTION: Duration = Duration::from_secs(600);
+/// Time after a commit with an unknown outcome at whose end its transaction is older than [`MAX_TRANSACTION_TIME`] for
+/// every poll.
+const UNCERTAIN_TIME: Duration = RETENTION;
 /// Interval at which transaction ids are sampled, to know the age of others.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between deletions of old changes.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum numbers of rows per statement, and of statements, of a deletion of old changes.
-const PRUNE_ROWS: i64 = 10_000;
-const MAX_PRUNE_ROUNDS: usize = 50;
+/// Maximum number of old changes that are deleted between two polls: few enough that the next poll is not late.
+const PRUNE_ROWS: i64 = 2_000;
 
 /// Reads the current snapshot and the start time of the server, which tells servers apart.
 const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text";
 
 /// Reads the current snapshot, the start time of the server, and the changes that are visible in the snapshot and were
-/// not in the previous one, `$1`. Changes of transactions before `$2` are all known: without that bound, a transaction
-/// that stays open would make every poll scan all changes since its beginning. Changes of transactions that have not begun
-/// were restored from a backup of another server, before this process has cached anything.
+/// not in the previous one, `$1`. Of the transactions before `$2`, those that were not running in the previous snapshot
+/// are all known: without that bound, a transaction that stays open would make every poll scan all changes since its
+/// beginning. Those that were running, few if any, are looked up one by one, also those of this process. Changes of
+/// transactions that have not begun were restored from a backup of another server, before this process has cached
+/// anything.
 const SELECT_CHANGES: &str = "
     SELECT now.snapshot::text, now.server, change.company, change.collections, change.ids
     FROM (SELECT pg_current_snapshot() AS snapshot, pg_postmaster_start_time()::text AS server) AS now
@@ -53,13 +58,22 @@ const SELECT_CHANGES: &str = "
         WHERE xid >= greatest(pg_snapshot_xmin($1::text::pg_snapshot), $2::text::xid8)
           AND xid < pg_snapshot_xmax(now.snapshot)
           AND NOT pg_visible_in_snapshot(xid, $1::text::pg_snapshot) AND origin <> $3
+        UNION ALL
+        SELECT company, collections, ids FROM change
+        WHERE xid = ANY (ARRAY (
+            SELECT running FROM pg_snapshot_xip($1::text::pg_snapshot) AS running WHERE running < $2::text::xid8
+        ))
         LIMIT $4
     ) AS change ON true";
 
+/// Deletes changes of transactions before `$1` that were visible in an old snapshot, `$2`: those that were committed
+/// later may be unknown to other processes.
 const DELETE_OLD: &str = "
     WITH removed AS (
         DELETE FROM change WHERE ctid = ANY (ARRAY (
-            SELECT ctid FROM change WHERE xid < $1::text::xid8 ORDER BY xid LIMIT $2 FOR UPDATE SKIP LOCKED
+            SELECT ctid FROM change
+            WHERE xid < $1::text::xid8 AND pg_visible_in_snapshot(xid, (SELECT $2::text::pg_snapshot))
+            ORDER BY xid LIMIT $3 FOR UPDATE SKIP LOCKED
         )) RETURNING 1
     )
     SELECT count(*) FROM removed";
@@ -102,7 +116,7 @@ impl ChangeTracker {
     /// Notes that the outcome of a commit of this process is unknown.
     pub(super) fn record_unknown_outcome(&self) {
         let mut state = self.state();
-        state.own_uncertain_until = Some(Instant::now() + MAX_TRANSACTION_TIME);
+        state.own_uncertain_until = Some(Instant::now() + UNCERTAIN_TIME);
         state.slots.invalidate_all();
     }
 
@@ -183,27 +197,36 @@ fn invalidate_row(slots: &mut SlotTable, row: &Row) {
     }
 }
 
-/// Transaction ids that were not assigned yet at a time, oldest first.
+/// Snapshot of an earlier time.
+struct XidSample {
+    taken: Instant,
+    /// Lowest transaction id that was not assigned yet.
+    xmax: u64,
+    /// Text `xmin:xmax:xip`.
+    snapshot: String,
+}
+
+/// Snapshots of earlier times, oldest first.
 #[derive(Default)]
-struct XidSamples(VecDeque<(Instant, u64)>);
+struct XidSamples(VecDeque<XidSample>);
 
 impl XidSamples {
-    /// Remembers the upper bound of a snapshot `xmin:xmax:xip`.
+    /// Remembers a snapshot `xmin:xmax:xip`.
     fn record(&mut self, snapshot: &str, now: Instant) {
-        if self.0.back().is_some_and(|(at, _)| now.duration_since(*at) < SAMPLE_INTERVAL) {
+        if self.0.back().is_some_and(|sample| now.duration_since(sample.taken) < SAMPLE_INTERVAL) {
             return;
         }
         let Some(xmax) = snapshot.split(':').nth(1).and_then(|xmax| xmax.parse().ok()) else { return };
-        self.0.push_back((now, xmax));
+        self.0.push_back(XidSample { taken: now, xmax, snapshot: snapshot.to_owned() });
         // The newest sample of that age is needed, and those after it.
-        while self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) > RETENTION) {
+        while self.0.get(1).is_some_and(|sample| now.duration_since(sample.taken) > RETENTION) {
             self.0.pop_front();
         }
     }
 
-    /// Returns a transaction id such that all transactions before it had begun `age` ago.
-    fn before(&self, age: Duration, now: Instant) -> Option<u64> {
-        self.0.iter().rev().find(|(at, _)| now.duration_since(*at) >= age).map(|(_, xmax)| *xmax)
+    /// Returns the newest snapshot that was taken at least `age` ago.
+    fn before(&self, age: Duration, now: Instant) -> Option<&XidSample> {
+        self.0.iter().rev().find(|sample| now.duration_since(sample.taken) >= age)
     }
 
     fn clear(&mut self) {
@@ -233,6 +256,8 @@ pub(in crate::postgres) struct Poller {
     origin: String,
     samples: XidSamples,
     last_prune: Instant,
+    /// True if there are more old changes than were deleted after the last poll.
+    is_pruning: bool,
 }
 
 impl Poller {
@@ -241,7 +266,8 @@ impl Poller {
         sessions: SessionPool,
         origin: String,
     ) -> Self {
-        Self { tracker, sessions, origin, samples: XidSamples::default(), last_prune: Instant::now() }
+        let (samples, last_prune) = (XidSamples::default(), Instant::now());
+        Self { tracker, sessions, origin, samples, last_prune, is_pruning: false }
     }
 
     /// Polls until the task is aborted.
@@ -274,11 +300,11 @@ impl Poller {
             sleep(POLL_INTERVAL.saturating_sub(last_poll.elapsed())).await;
             if self.tracker.is_used.swap(false, Ordering::Relaxed) {
                 last_use = Instant::now();
-            } else if last_use.elapsed() > IDLE_TIMEOUT {
+            } else if last_use.elapsed() > IDLE_TIMEOUT && !self.is_pruning {
                 self.pause().await;
             }
             let begun = Instant::now();
-            let floor = self.samples.before(MAX_TRANSACTION_TIME, begun);
+            let floor = self.samples.before(MAX_TRANSACTION_TIME, begun).map(|sample| sample.xmax);
             let (rows, latest) = self.select_changes(&session, &position, floor).await?;
             if latest.server != position.server {
                 // Behind a pooler, the connection outlives the server. Transaction ids of one mean nothing to another.
@@ -317,45 +343,26 @@ impl Poller {
         Ok((rows, latest))
     }
 
-    /// Deletes old changes from time to time.
+    /// Deletes old changes from time to time, a part of them after each poll.
     async fn prune(&mut self, session: &Session) -> Result<(), PostgresError> {
-        if self.last_prune.elapsed() < PRUNE_INTERVAL {
+        if !self.is_pruning && self.last_prune.elapsed() < PRUNE_INTERVAL {
             return Ok(());
         }
         self.last_prune = Instant::now();
-        let Some(before) = self.samples.before(RETENTION, self.last_prune) else { return Ok(()) };
-        for _ in 0..MAX_PRUNE_ROUNDS {
-            let rows = session.query(DELETE_OLD, &[&before.to_string(), &PRUNE_ROWS]).await?;
-            if rows.first().is_none_or(|row| row.get::<_, i64>(0) < PRUNE_ROWS) {
-                break;
-            }
-        }
+        self.is_pruning = match self.samples.before(RETENTION, self.last_prune) {
+            Some(sample) => delete_old(session, sample).await? == PRUNE_ROWS,
+            None => false,
+        };
         Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A transaction that another program holds open keeps `xmin` where it was for an hour.
-    #[test]
-    fn a_transaction_that_stays_open_bounds_what_is_read_and_deleted() {
-        let (begun, mut samples) = (Instant::now(), XidSamples::default());
-        assert_eq!(samples.before(MAX_TRANSACTION_TIME, begun), None);
-        let mut largest = 0;
-        for second in 0..3600 {
-            let now = begun + Duration::from_secs(second);
-            // 100 transactions a second.
-            samples.record(&format!("7:{}:7", 1000 + second * 100), now);
-            largest = largest.max(samples.0.len());
-        }
-        let now = begun + Duration::from_secs(3600);
-        let xid_at = |age: Duration| 1000 + (3600 - age.as_secs()) * 100;
-        assert_eq!(samples.before(MAX_TRANSACTION_TIME, now), Some(xid_at(MAX_TRANSACTION_TIME)));
-        assert_eq!(samples.before(RETENTION, now), Some(xid_at(RETENTION)));
-        assert!(largest <= 63, "{largest} samples are kept");
-        samples.clear();
-        assert_eq!(samples.before(MAX_TRANSACTION_TIME, now), None, "another server has other numbers");
-    }
+/// Deletes changes that were visible at the time of a sample, at most [`PRUNE_ROWS`]. Returns their number.
+async fn delete_old(session: &Session, sample: &XidSample) -> Result<i64, PostgresError> {
+    let xmax = sample.xmax.to_string();
+    let rows = session.query(DELETE_OLD, &[&xmax, &sample.snapshot, &PRUNE_ROWS]).await?;
+    Ok(rows.first().map_or(0, |row| row.get(0)))
 }
+
+#[cfg(all(test, unix))]
+mod tests;

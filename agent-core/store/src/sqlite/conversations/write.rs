@@ -24,10 +24,10 @@ where
         self.bytes
     }
 
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError> {
-        match (self.work)(&ConversationTables(stage.connection)) {
+    fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError> {
+        match (self.work)(&ConversationTables(batch.connection)) {
             Ok(done) => {
-                stage.changes.has_changes = true;
+                batch.changes.has_changes = true;
                 Ok(Ok(done))
             }
             Err(RowError::Rejected(error)) => Ok(Err(error)),
