@@ -1,6 +1,5 @@
 //! [`UsageRecorder`]: takes entries at the ends of calls, and writes them to the store in the background.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,6 @@ use futures_channel::oneshot;
 use futures_util::future::select;
 use jiff::Timestamp;
 
-use super::budget::Settlement;
 use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
@@ -22,8 +20,12 @@ use super::{
 use crate::spawner::Spawner;
 use crate::trace::format_trace_id;
 
-/// Maximum number of entries that wait for the store. Further ones are logged and lost.
-pub const MAX_QUEUED_ENTRIES: usize = 10_000;
+use queue::{EntryQueue, QueuedEntry};
+
+pub use queue::MAX_QUEUED_ENTRIES;
+
+mod queue;
+
 /// Maximum number of entries in a commit.
 const MAX_BATCH_ENTRIES: usize = 200;
 /// Maximum number of runs whose calls are summed up for their line in the log. Tool calls of further ones are booked
@@ -51,30 +53,6 @@ struct RecorderState {
     observer: Option<Arc<dyn UsageObserver>>,
     budgets: Option<Budgets>,
     queue: Mutex<EntryQueue>,
-}
-
-#[derive(Default)]
-struct EntryQueue {
-    entries: VecDeque<QueuedEntry>,
-    is_writing: bool,
-    /// Present while the writer gathers entries; dropping it wakes the writer.
-    gathering: Option<oneshot::Sender<()>>,
-    /// Callers that wait until the queue is empty.
-    flushing: Vec<oneshot::Sender<()>>,
-    runs: HashMap<(CompanyId, RunId), RunTotals>,
-}
-
-/// Entry that waits for the store, with the reservation that is settled once the entry is stored.
-#[derive(Clone)]
-struct QueuedEntry {
-    entry: UsageEntry,
-    settlement: Option<Settlement>,
-}
-
-impl From<UsageEntry> for QueuedEntry {
-    fn from(entry: UsageEntry) -> Self {
-        Self { entry, settlement: None }
-    }
 }
 
 /// Times and sums of a run in progress.
@@ -178,18 +156,16 @@ impl UsageRecorder {
     }
 
     fn push(&self, mut queue: MutexGuard<'_, EntryQueue>, entry: QueuedEntry) {
-        if queue.entries.len() >= MAX_QUEUED_ENTRIES {
-            drop(queue);
-            let entry = serde_json::to_string(&entry.entry).unwrap_or_default();
-            tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
-            return;
-        }
         let is_settled = entry.settlement.is_some();
-        queue.entries.push_back(entry);
+        let lost = queue.push_back(entry);
         if is_settled || queue.entries.len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
         self.ensure_writer(queue);
+        if let Some(lost) = lost {
+            let entry = serde_json::to_string(&lost.entry).unwrap_or_default();
+            tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
+        }
     }
 
     /// Starts the writer, unless it runs.
@@ -386,7 +362,7 @@ impl Writer {
             let count = batch.len();
             match self.book(batch).await {
                 Ok(_) => {
-                    self.shared.lock().entries.drain(..count);
+                    self.shared.lock().remove_first(count);
                     limit = (limit * 2).min(MAX_BATCH_ENTRIES);
                     self.gather().await;
                 }
@@ -397,7 +373,7 @@ impl Writer {
                 // One entry must not keep the others from the store.
                 Err(_) if count > 1 => limit = 1,
                 Err(error) => {
-                    let entry = self.shared.lock().entries.pop_front();
+                    let entry = self.shared.lock().pop_front();
                     let entry = entry.and_then(|queued| serde_json::to_string(&queued.entry).ok());
                     tracing::error!(%error, entry, "usage is lost: the store does not take it");
                 }
@@ -423,7 +399,8 @@ impl Writer {
     fn next_batch(&mut self, limit: usize) -> Option<Vec<QueuedEntry>> {
         let mut queue = self.shared.lock();
         if !queue.entries.is_empty() {
-            return Some(queue.entries.iter().take(limit).cloned().collect());
+            queue.taken = limit.min(queue.entries.len());
+            return Some(queue.entries.iter().take(queue.taken).cloned().collect());
         }
         queue.is_writing = false;
         self.is_done = true;
