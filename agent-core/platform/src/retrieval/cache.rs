@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+use std::time::Instant;
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::company::{Change, CompanyIndex};
@@ -48,6 +49,8 @@ pub(super) struct CompanyEntry {
     pub(super) loading: Arc<AsyncMutex<()>>,
     /// Held by the search that checks vectors; the others wait for its result instead of repeating it.
     pub(super) vector_checks: AsyncMutex<VectorChecks>,
+    /// Time until which the embedder is not called for the company's queries.
+    pub(super) embedder_paused_until: Mutex<Option<Instant>>,
     state: RwLock<IndexState>,
     texts: Mutex<TextCache>,
 }
@@ -132,6 +135,7 @@ impl IndexCache {
             updates: AsyncMutex::default(),
             loading: Arc::default(),
             vector_checks: AsyncMutex::default(),
+            embedder_paused_until: Mutex::default(),
             state: RwLock::default(),
             texts: Mutex::default(),
         });

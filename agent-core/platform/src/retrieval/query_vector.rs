@@ -12,7 +12,8 @@ use serde::Serialize;
 
 /// Maximum time for which a search waits for its vector.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(800);
-/// Time after a failure in which the embedder is not called, so that a broken one does not delay every message.
+/// Time after a failure in which the embedder is not called for the same company, so that a broken one does not delay every
+/// message, and a query that it rejects costs no other company its vectors.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Weight of the vector of the message before, as that of its terms.
 const PREVIOUS_WEIGHT: f32 = 0.2;
@@ -54,30 +55,34 @@ pub enum EmbedderSkip {
     Rejected,
     /// The model's answer is no vector, or none that can be compared.
     InvalidAnswer,
-    /// The model failed less than five seconds ago and was not called.
+    /// The model failed for the company less than five seconds ago and was not called.
     Paused,
 }
 
-/// Embeds queries. Does not call the embedder for some seconds after a failure.
+/// Embeds queries. Does not call the embedder for a company for some seconds after a failure.
 pub(super) struct QueryEmbedder {
     pub(super) settings: RetrievalEmbedder,
     clock: Arc<dyn Clock>,
-    paused_until: Mutex<Option<Instant>>,
 }
 
 impl QueryEmbedder {
     pub(super) fn new(settings: RetrievalEmbedder, clock: Arc<dyn Clock>) -> Self {
-        Self { settings, clock, paused_until: Mutex::default() }
+        Self { settings, clock }
     }
 
     pub(super) fn id(&self) -> &EmbedderId {
         self.settings.embedder.id()
     }
 
-    /// Returns the vector of a query: that of its text, and with less weight that of the text before.
-    pub(super) async fn embed(&self, query: &Query<'_>) -> Result<Vec<f32>, EmbedderSkip> {
+    /// Returns the vector of a query: that of its text, and with less weight that of the text before. `paused_until` is the
+    /// company's.
+    pub(super) async fn embed(
+        &self,
+        query: &Query<'_>,
+        paused_until: &Mutex<Option<Instant>>,
+    ) -> Result<Vec<f32>, EmbedderSkip> {
         let now = self.clock.monotonic();
-        if self.paused_until().is_some_and(|until| now < until) {
+        if lock(paused_until).is_some_and(|until| now < until) {
             return Err(EmbedderSkip::Paused);
         }
         let texts: Vec<&str> = [Some(query.text), query.previous].into_iter().flatten().collect();
@@ -92,7 +97,7 @@ impl QueryEmbedder {
                 Err(EmbedderSkip::Timeout)
             }
         };
-        *self.paused_until() = answered.is_err().then(|| self.clock.monotonic() + FAILURE_PAUSE);
+        *lock(paused_until) = answered.is_err().then(|| self.clock.monotonic() + FAILURE_PAUSE);
         let embeddings = answered?;
         let mut vectors = embeddings.iter();
         let mut vector = vectors.next().ok_or(EmbedderSkip::InvalidAnswer)?.to_vec();
@@ -101,10 +106,10 @@ impl QueryEmbedder {
         }
         Ok(vector)
     }
+}
 
-    fn paused_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(paused_until: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
+    paused_until.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn skip_of(error: &EmbedError) -> EmbedderSkip {

@@ -123,7 +123,7 @@ impl DocumentRetriever {
         } else if !self.vectors_have_meaning(entry, wanted, &embedder).await {
             Err(EmbedderSkip::MeaninglessVectors)
         } else {
-            query_embedder.embed(query).await
+            query_embedder.embed(query, &entry.embedder_paused_until).await
         };
         match embedded {
             Ok(vector) => {

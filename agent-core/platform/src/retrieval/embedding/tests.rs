@@ -191,14 +191,22 @@ fn retriever_with_failures(
 }
 
 async fn save(records: &MemoryRecords, id: &str, text: &str) {
+    save_in(records, "c", id, text).await;
+}
+
+async fn save_in(records: &MemoryRecords, company: &str, id: &str, text: &str) {
     let document =
-        Document { id: id.into(), company_id: "c".into(), text: text.into(), ..Document::default() };
+        Document { id: id.into(), company_id: company.into(), text: text.into(), ..Document::default() };
     save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
 }
 
 async fn search(retriever: &DocumentRetriever, ids: &[&str], text: &str) -> SearchResult {
+    search_in(retriever, "c", ids, text).await
+}
+
+async fn search_in(retriever: &DocumentRetriever, company: &str, ids: &[&str], text: &str) -> SearchResult {
     let ids: Vec<String> = ids.iter().copied().map(str::to_owned).collect();
-    let company_id = CompanyId::from("c");
+    let company_id = CompanyId::from(company);
     let query = Query { text, previous: None };
     let search =
         DocumentSearch { company_id: &company_id, documents: &ids, query, options: SearchOptions::default() };
@@ -411,6 +419,32 @@ async fn a_search_goes_without_an_embedder_that_fails() {
     let result = search(&retriever, &["fleet"], "automobile").await;
     assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Timeout)));
     assert!(began.elapsed() >= Duration::from_millis(800), "it had its time");
+}
+
+#[tokio::test]
+async fn a_query_that_the_embedder_rejects_costs_no_other_company_its_vectors() {
+    let records = Arc::new(MemoryRecords::default());
+    let embedder = MeaningEmbedder::new("e:1");
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let config = RetrieverConfig { clock, ..retriever(&records, &embedder).config };
+    let retriever = DocumentRetriever::new(config);
+    for company in ["c", "other"] {
+        save_in(&records, company, "fleet", "Each automobile is washed on Mondays.").await;
+        retriever.announce(&company.into(), "fleet");
+    }
+    let has_vectors = async {
+        for company in ["c", "other"] {
+            while skipped(&search_in(&retriever, company, &["fleet"], "car").await).is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    while_running(&retriever, has_vectors).await;
+    embedder.behave(Behaviour::Fails(EmbedError::Rejected("the text is too long".into())));
+    let skip = async |company: &str| skipped(&search_in(&retriever, company, &["fleet"], "car").await);
+    assert_eq!(skip("c").await, Some(EmbedderSkip::Rejected));
+    embedder.behave(Behaviour::Answers);
+    assert_eq!((skip("c").await, skip("other").await), (Some(EmbedderSkip::Paused), None));
 }
 
 /// Saves the documents `d0` to `d79` and embeds them.
