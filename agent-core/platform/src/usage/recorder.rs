@@ -1,5 +1,6 @@
 //! [`UsageRecorder`]: takes entries at the ends of calls, and writes them to the store in the background.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,18 @@ struct RecorderState {
     prices: PriceTable,
     observer: Option<Arc<dyn UsageObserver>>,
     budgets: Option<Budgets>,
-    queue: Mutex<EntryQueue>,
+    queue: Mutex<QueueState>,
+}
+
+#[derive(Default)]
+struct QueueState {
+    entries: EntryQueue,
+    is_writing: bool,
+    /// Present while the writer gathers entries; dropping it wakes the writer.
+    gathering: Option<oneshot::Sender<()>>,
+    /// Callers that wait until the queue is empty.
+    flushing: Vec<oneshot::Sender<()>>,
+    runs: HashMap<(CompanyId, RunId), RunTotals>,
 }
 
 /// Times and sums of a run in progress.
@@ -155,9 +167,9 @@ impl UsageRecorder {
         }
     }
 
-    fn push(&self, mut queue: MutexGuard<'_, EntryQueue>, entry: QueuedEntry) {
+    fn push(&self, mut queue: MutexGuard<'_, QueueState>, entry: QueuedEntry) {
         let is_settled = entry.settlement.is_some();
-        let lost = queue.push_back(entry);
+        let lost = queue.entries.push_back(entry);
         if is_settled || queue.entries.len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
@@ -169,7 +181,7 @@ impl UsageRecorder {
     }
 
     /// Starts the writer, unless it runs.
-    fn ensure_writer(&self, mut queue: MutexGuard<'_, EntryQueue>) {
+    fn ensure_writer(&self, mut queue: MutexGuard<'_, QueueState>) {
         if !std::mem::replace(&mut queue.is_writing, true) {
             drop(queue);
             self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
@@ -321,7 +333,7 @@ impl RunTotals {
 
 impl RecorderState {
     /// Locks the queue. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, EntryQueue> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -344,8 +356,7 @@ impl Writer {
             let mut queue = self.shared.lock();
             let entries = &queue.entries;
             let is_full = entries.len() >= MAX_BATCH_ENTRIES;
-            let is_settled = entries.iter().any(|queued| queued.settlement.is_some());
-            if entries.is_empty() || is_full || is_settled || !queue.flushing.is_empty() {
+            if entries.is_empty() || is_full || entries.has_settlement() || !queue.flushing.is_empty() {
                 return;
             }
             let (sender, gathered) = oneshot::channel();
@@ -362,7 +373,7 @@ impl Writer {
             let count = batch.len();
             match self.book(batch).await {
                 Ok(_) => {
-                    self.shared.lock().remove_first(count);
+                    self.shared.lock().entries.remove_first(count);
                     limit = (limit * 2).min(MAX_BATCH_ENTRIES);
                     self.gather().await;
                 }
@@ -373,7 +384,7 @@ impl Writer {
                 // One entry must not keep the others from the store.
                 Err(_) if count > 1 => limit = 1,
                 Err(error) => {
-                    let entry = self.shared.lock().pop_front();
+                    let entry = self.shared.lock().entries.pop_front();
                     let entry = entry.and_then(|queued| serde_json::to_string(&queued.entry).ok());
                     tracing::error!(%error, entry, "usage is lost: the store does not take it");
                 }
@@ -399,8 +410,7 @@ impl Writer {
     fn next_batch(&mut self, limit: usize) -> Option<Vec<QueuedEntry>> {
         let mut queue = self.shared.lock();
         if !queue.entries.is_empty() {
-            queue.taken = limit.min(queue.entries.len());
-            return Some(queue.entries.iter().take(queue.taken).cloned().collect());
+            return Some(queue.entries.take_first(limit));
         }
         queue.is_writing = false;
         self.is_done = true;

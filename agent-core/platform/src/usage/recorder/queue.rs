@@ -2,10 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use agent_core::ids::{CompanyId, RunId};
-use futures_channel::oneshot;
+use agent_core::ids::CompanyId;
 
-use super::RunTotals;
 use crate::usage::UsageEntry;
 use crate::usage::budget::Settlement;
 
@@ -13,20 +11,14 @@ use crate::usage::budget::Settlement;
 /// lost.
 pub const MAX_QUEUED_ENTRIES: usize = 10_000;
 
-/// Entries that wait for the store, first in, first out, and the runs whose calls are summed up.
+/// Entries that wait for the store, first in, first out.
 #[derive(Default)]
 pub(super) struct EntryQueue {
-    pub(super) entries: VecDeque<QueuedEntry>,
+    entries: VecDeque<QueuedEntry>,
     /// Number of entries at the front that the writer has taken, and that stay until they are stored.
-    pub(super) taken: usize,
+    taken: usize,
     /// Numbers of entries by company.
     counts: HashMap<CompanyId, usize>,
-    pub(super) is_writing: bool,
-    /// Present while the writer gathers entries; dropping it wakes the writer.
-    pub(super) gathering: Option<oneshot::Sender<()>>,
-    /// Callers that wait until the queue is empty.
-    pub(super) flushing: Vec<oneshot::Sender<()>>,
-    pub(super) runs: HashMap<(CompanyId, RunId), RunTotals>,
 }
 
 /// Entry that waits for the store, with the reservation that is settled once the entry is stored.
@@ -49,6 +41,25 @@ impl QueuedEntry {
 }
 
 impl EntryQueue {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns true if an entry settles a reservation.
+    pub(super) fn has_settlement(&self) -> bool {
+        self.entries.iter().any(|queued| queued.settlement.is_some())
+    }
+
+    /// Returns the first entries, which stay in the queue until they are removed.
+    pub(super) fn take_first(&mut self, limit: usize) -> Vec<QueuedEntry> {
+        self.taken = limit.min(self.entries.len());
+        self.entries.iter().take(self.taken).cloned().collect()
+    }
+
     /// Adds an entry. Returns the one that is lost for it if the queue is full: the new one, unless another company has more.
     pub(super) fn push_back(&mut self, entry: QueuedEntry) -> Option<QueuedEntry> {
         let mut lost = None;
