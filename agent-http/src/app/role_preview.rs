@@ -58,7 +58,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     turn.role = Some(role.clone());
     chat::assign_ids(&mut turn);
     // The tools of the role are those that it defines, not those of the stored one.
-    let _previewed = app.own_tool_registry.preview_role(turn.run_id.clone(), role);
+    let _previewed = app.own_tool_registry.preview_role(&principal.user_id, &turn.run_id, role);
     load_preview_messages(&app, &principal, &mut turn, thread).await?;
     let preview = app.preview_turn(&principal, turn).await?;
     answer::json(StatusCode::OK, &RolePreview { preview, warnings })

@@ -1,10 +1,9 @@
 //! Tool registry that adds the tools which an agent's role defines.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, RunId};
+use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::role::{OwnTools, RoleBlock, RoleSource};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
@@ -23,6 +22,7 @@ use super::tool_server::{ServerTool, check_arguments};
 use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
 use crate::company_cache::CompanyCache;
 use crate::records::Records;
+use crate::run_table::{OpenRun, RunTable, table_key};
 use crate::trace::trace_headers;
 
 /// Number of agents whose parsed tools are cached.
@@ -42,7 +42,7 @@ pub struct OwnToolRegistry {
     pub(super) server_calls: Option<ServerCalls>,
     parsed: CompanyCache<AgentId, ParsedRole>,
     /// Roles of previews, by their runs.
-    previewed: Mutex<HashMap<RunId, Arc<RoleBlock>>>,
+    previewed: Arc<RunTable<RoleBlock>>,
 }
 
 /// The tools of a role, as long as the role is the same object and its pins are of the same version.
@@ -77,14 +77,7 @@ impl OwnToolKind {
 
 /// A preview's role in place of the stored one, until this is dropped.
 pub struct PreviewedRole {
-    registry: Arc<OwnToolRegistry>,
-    run_id: RunId,
-}
-
-impl Drop for PreviewedRole {
-    fn drop(&mut self) {
-        self.registry.previewed.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run_id);
-    }
+    _open: OpenRun<RoleBlock>,
 }
 
 impl OwnToolRegistry {
@@ -96,7 +89,7 @@ impl OwnToolRegistry {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let parsed = CompanyCache::new(MAX_CACHED_AGENTS);
-        Self { tools, roles, http, clock, server_calls: None, parsed, previewed: Mutex::default() }
+        Self { tools, roles, http, clock, server_calls: None, parsed, previewed: Arc::default() }
     }
 
     /// Adds the tools of roles' tool servers, which `client` reaches and whose pins are in `records`.
@@ -110,16 +103,14 @@ impl OwnToolRegistry {
         self.server_calls.as_ref().map(|calls| calls.changes.clone()).unwrap_or_default()
     }
 
-    /// Uses `role` in place of the stored one in the run `run_id`, a preview, until the returned value is dropped.
-    pub fn preview_role(self: &Arc<Self>, run_id: RunId, role: Arc<RoleBlock>) -> PreviewedRole {
-        self.previewed.lock().unwrap_or_else(PoisonError::into_inner).insert(run_id.clone(), role);
-        PreviewedRole { registry: self.clone(), run_id }
+    /// Uses `role` in place of the stored one in a run of a user, a preview, until the returned value is dropped.
+    pub fn preview_role(&self, user_id: &UserId, run_id: &RunId, role: Arc<RoleBlock>) -> PreviewedRole {
+        let key = (role.company_id.clone(), user_id.clone(), run_id.clone());
+        PreviewedRole { _open: self.previewed.open(key, role) }
     }
 
     fn previewed_role(&self, context: &ExecutionContext) -> Option<Arc<RoleBlock>> {
-        let previewed = self.previewed.lock().unwrap_or_else(PoisonError::into_inner);
-        let role = previewed.get(&context.run_id)?;
-        (role.company_id == context.company_id && role.id == context.agent_id).then(|| role.clone())
+        self.previewed.find(&table_key(context)).filter(|role| role.id == context.agent_id)
     }
 
     /// Returns the tools that the role of the context's agent defines.
