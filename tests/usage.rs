@@ -278,6 +278,24 @@ async fn users_see_the_usage_that_they_have_a_right_to() {
 }
 
 #[tokio::test]
+async fn runs_of_several_users_with_one_id_are_told_apart() {
+    let test = UsageApp::start().await;
+    for user in ["u1", "ada"] {
+        let body =
+            json!({"agentId": "a1", "message": "Hello", "todoListId": "l1", "store": false, "runId": "same"});
+        let response = test.app.chat_as(&session_token(user, "c1"), "", &body).await;
+        assert_eq!(response.status(), 200, "{user}");
+        response.text().await.expect("a whole body");
+    }
+    for user in ["u1", "ada"] {
+        let look = async || test.get(user, "/api/usage/runs/same").await.1;
+        let usage = poll_until(look, |usage| usage["entries"].is_array()).await;
+        assert_eq!((&usage["userId"], &usage["calls"]), (&json!(user), &json!(1)), "{usage}");
+        assert_eq!(usage["entries"].as_array().map(Vec::len), Some(1), "{usage}");
+    }
+}
+
+#[tokio::test]
 async fn rows_are_paged_and_wrong_queries_refused() {
     let test = UsageApp::start().await;
     for user in ["ada", "u1", "zoe"] {

@@ -1,10 +1,12 @@
 //! `/api/usage`, the usage and cost of model calls, and `/api/limits`.
 
+use std::collections::HashSet;
+
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
 use agent_platform::usage::{
-    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageEntry, UsageFilter, UsageQuery,
-    UsageSums, sums_of,
+    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, RunScope, UsageCursor, UsageEntry, UsageFilter,
+    UsageQuery, UsageSums, sums_of,
 };
 use http::StatusCode;
 use jiff::civil::Date;
@@ -59,15 +61,10 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
 pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, params, .. } = context;
     let run: RunId = params.get("runId")?.into();
-    let entries = app.usage.read().await.run_usage(&principal.company_id, &run).await?;
+    let mut entries = app.usage.read().await.run_usage(&principal.company_id, &run).await?;
+    let user = visible_user(&app, &principal, &entries).await?.ok_or_else(HttpError::not_found)?;
+    entries.retain(|entry| entry.scope.user_id == user);
     let Some(first) = entries.first() else { return Err(HttpError::not_found()) };
-    let is_own = first.scope.user_id == principal.user_id;
-    if !is_own
-        && !is_admin(&app, &principal).await?
-        && !owns_agent(&app, &principal, &first.scope.agent_id).await?
-    {
-        return Err(HttpError::not_found());
-    }
     let mut body = sums_json(&sums_of(&entries));
     body.remove("runs");
     body.insert("currency".to_owned(), CURRENCY.into());
@@ -168,6 +165,28 @@ async fn restrict_to_caller(
             Ok(filter)
         }
     }
+}
+
+/// Returns the user whose entries the caller may see, of those whose runs have the same id: the caller, or else the first.
+async fn visible_user(
+    app: &App,
+    principal: &Principal,
+    entries: &[UsageEntry],
+) -> Result<Option<UserId>, HttpError> {
+    if entries.iter().any(|entry| entry.scope.user_id == principal.user_id) {
+        return Ok(Some(principal.user_id.clone()));
+    }
+    let mut is_visible = !entries.is_empty() && is_admin(app, principal).await?;
+    let mut agents = HashSet::new();
+    for RunScope { user_id, agent_id, .. } in entries.iter().map(|entry| &entry.scope) {
+        if !is_visible && agents.insert(agent_id) {
+            is_visible = owns_agent(app, principal, agent_id).await?;
+        }
+        if is_visible {
+            return Ok(Some(user_id.clone()));
+        }
+    }
+    Ok(None)
 }
 
 async fn owns_agent(app: &App, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {

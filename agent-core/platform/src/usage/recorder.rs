@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{CompanyId, RunId, TraceContext};
+use agent_core::ids::{CompanyId, RunId, TraceContext, UserId};
 use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
@@ -56,6 +56,9 @@ struct RecorderState {
     queue: Mutex<QueueState>,
 }
 
+/// Company, user and run.
+type RunKey = (CompanyId, UserId, RunId);
+
 #[derive(Default)]
 struct QueueState {
     entries: EntryQueue,
@@ -64,7 +67,7 @@ struct QueueState {
     gathering: Option<oneshot::Sender<()>>,
     /// Callers that wait until the queue is empty.
     flushing: Vec<oneshot::Sender<()>>,
-    runs: HashMap<(CompanyId, RunId), RunTotals>,
+    runs: HashMap<RunKey, RunTotals>,
 }
 
 /// Times and sums of a run in progress.
@@ -269,8 +272,8 @@ fn set_price(entry: &mut UsageEntry, price: Option<&ModelPrice>) {
     }
 }
 
-fn run_key(scope: &RunScope) -> (CompanyId, RunId) {
-    (scope.company_id.clone(), scope.run_id.clone())
+fn run_key(scope: &RunScope) -> RunKey {
+    (scope.company_id.clone(), scope.user_id.clone(), scope.run_id.clone())
 }
 
 /// Returns the entry of a number of tool calls.

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{CompanyId, RunId};
+use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
@@ -73,7 +73,8 @@ pub(super) struct DefaultMeters {
     rates: UserRates,
     /// Numbers of the runs in progress; companies without one are absent.
     runs: Mutex<HashMap<CompanyId, u32>>,
-    tool_calls: Mutex<CompanyTable<RunId, u32>>,
+    /// Numbers of tool calls by user and run, whose ids are unique for a user.
+    tool_calls: Mutex<CompanyTable<(UserId, RunId), u32>>,
 }
 
 impl DefaultMeters {
@@ -145,7 +146,8 @@ impl DefaultMeters {
             return Ok(());
         };
         let mut runs = self.tool_calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = runs.use_or_insert_with(&scope.company_id, scope.run_id.clone(), || 0);
+        let run = (scope.user_id.clone(), scope.run_id.clone());
+        let count = runs.use_or_insert_with(&scope.company_id, run, || 0);
         if *count >= most.get() {
             let (kind, limit) = tool_call_limit(most.get().into());
             let used = (*count).into();

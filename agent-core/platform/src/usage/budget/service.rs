@@ -9,6 +9,7 @@ use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 
 use super::super::{RunScope, UsageObserver, UsageStore, WIDGET_USER_PREFIX};
 use super::deadline::ExpireRun;
@@ -255,13 +256,13 @@ impl Budgets {
             None => (BudgetKind::User, user, user),
         };
         let of_token = scope.token_id.as_deref().map(|token| (BudgetKind::Token, token, token));
-        let agent = scope.agent_id.as_str();
+        let (agent, run) = (scope.agent_id.as_str(), run_subject(scope));
         let subjects = [
             Some((BudgetKind::Company, company.as_str(), company.as_str())),
             Some((BudgetKind::Agent, agent, agent)),
             Some(of_user),
             of_token,
-            Some((BudgetKind::Run, agent, scope.run_id.as_str())),
+            Some((BudgetKind::Run, agent, run.as_str())),
         ];
         // A subject whose id cannot be a key has no budget.
         let (subjects, keys): (Vec<_>, Vec<Key>) = subjects
@@ -409,4 +410,10 @@ fn price_unknown(scope: &RunScope, call: &CallDemand) -> AgentError {
         ),
     };
     AgentError::new(AgentErrorKind::PriceUnknown, message)
+}
+
+/// Returns the subject of a run's meters: its id, and a hash of its user, since runs of several users may have the same id.
+fn run_subject(scope: &RunScope) -> String {
+    let user = Sha256::digest(scope.user_id.as_str());
+    format!("{}.{}", scope.run_id, hex::encode(&user[..8]))
 }
