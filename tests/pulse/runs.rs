@@ -206,6 +206,58 @@ impl Tool for HangingTool {
     }
 }
 
+/// A tool whose calls wait until the test closes the gate.
+struct GatedTool {
+    calls: Arc<std::sync::atomic::AtomicUsize>,
+    gate: Arc<tokio::sync::Semaphore>,
+}
+
+#[async_trait]
+impl Tool for GatedTool {
+    fn spec(&self) -> Arc<ToolSpec> {
+        let spec = json!({"name": "createTodo", "inputSchema": {"type": "object"}});
+        Arc::new(serde_json::from_value(spec).expect("a definition"))
+    }
+
+    async fn call(&self, _: &ExecutionContext, _: Value, _: &dyn Progress) -> Result<ToolOutput, ToolError> {
+        self.calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        // It has no permits, so this waits for its end.
+        assert!(self.gate.acquire().await.is_err());
+        Ok(ToolOutput::text("done"))
+    }
+}
+
+#[tokio::test]
+async fn the_callbacks_of_one_company_leave_places_to_others_and_use_up_no_attempt() {
+    const PLACES_OF_COMPANY: usize = 128;
+    let mut workspace = workspace("http://127.0.0.1:9/v1");
+    let content = workspace["agents"][0]["content"].clone();
+    workspace["agents"][2]["content"] = content;
+    let stores = server::stores(&workspace).await;
+    let calls = Arc::<std::sync::atomic::AtomicUsize>::default();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let tool = GatedTool { calls: calls.clone(), gate: gate.clone() };
+    let app = app_with(&stores, &refused_url(), 4 * TEST_TIMEOUT, tool).await;
+    let begin = |call: Value| tokio::spawn(async move { post(app, &call).await });
+    let are_called = async |expected: usize| {
+        poll_until(async || calls.load(std::sync::atomic::Ordering::SeqCst), |count| *count == expected)
+            .await;
+    };
+    let job = |number: usize| delivery(create_todo("x"), &format!("j{number}"), 1);
+    let mut running: Vec<_> = (0..PLACES_OF_COMPANY).map(|number| begin(job(number))).collect();
+    are_called(PLACES_OF_COMPANY).await;
+    assert_eq!(post(app, &job(PLACES_OF_COMPANY)).await, 409);
+    let of_another = json!({"kind": "tool", "userId": "u3", "companyId": "c2", "agentId": "z1",
+        "toolId": "createTodo", "arguments": {"title": "x"}});
+    running.push(begin(delivery(of_another, "other", 1)));
+    are_called(PLACES_OF_COMPANY + 1).await;
+    gate.close();
+    for call in running {
+        assert_eq!(call.await.expect("it does not panic"), 200);
+    }
+    assert_eq!(post(app, &job(PLACES_OF_COMPANY)).await, 200);
+}
+
 #[tokio::test]
 async fn a_tool_outside_that_was_interrupted_is_not_called_again() {
     let stores = server::stores(&workspace("http://127.0.0.1:9/v1")).await;

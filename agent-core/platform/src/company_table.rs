@@ -19,7 +19,8 @@ pub struct CompanyTableLimits {
 ///
 /// An insertion at a limit evicts the least recently used entries: of the same company if its share is full, or else of
 /// the company that has the most. Each counts as one, or as the size that [`insert_sized`](Self::insert_sized) is given. An
-/// entry is used by an insertion and by [`use_or_insert_with`](Self::use_or_insert_with).
+/// entry is used by an insertion, by [`use_existing`](Self::use_existing) and by
+/// [`use_or_insert_with`](Self::use_or_insert_with).
 #[derive(Debug)]
 pub struct CompanyTable<K, V> {
     companies: HashMap<CompanyId, CompanyEntries<K, V>>,
@@ -84,6 +85,21 @@ impl<K: Clone + Eq + Hash, V> CompanyTable<K, V> {
         Q: Eq + Hash + ?Sized,
     {
         self.companies.get_mut(company_id)?.entries.get_mut(key).map(|entry| &mut entry.value)
+    }
+
+    /// Returns the value of an entry, which becomes the most recently used one.
+    pub fn use_existing<Q>(&mut self, company_id: &CompanyId, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let company = self.companies.get_mut(company_id)?;
+        let entry = company.entries.get_mut(key)?;
+        let own_key = company.order.remove(&entry.last_use)?;
+        self.last_use += 1;
+        entry.last_use = self.last_use;
+        company.order.insert(self.last_use, own_key);
+        Some(&entry.value)
     }
 
     /// Returns the entries of a company, in any order.
@@ -243,6 +259,11 @@ mod tests {
         insert(&mut table, &[("a", "3")]);
         assert_eq!(keys(&table)[0], ["1", "3"]);
         assert_eq!(table.get(&company, "1"), Some(&7));
+        assert_eq!(table.use_existing(&company, "1"), Some(&7));
+        assert_eq!(table.use_existing(&company, "2"), None);
+        assert_eq!(table.use_existing(&"b".into(), "1"), None);
+        insert(&mut table, &[("a", "4")]);
+        assert_eq!(keys(&table)[0], ["1", "4"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod catalog;
 pub mod coding;
 pub mod compaction;
 pub mod compaction_settings;
+mod company_cache;
 pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;

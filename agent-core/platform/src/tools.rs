@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::records::Records;
-use crate::roles::RoleStore;
+use crate::roles::{RoleStore, TOOL_NAMES};
 use crate::workspace::WorkspaceError;
 use agent_core::tool::{LocalToolRegistry, ToolError};
 
@@ -52,6 +52,11 @@ const TRANSACTIONAL_TOOLS: [&str; 10] = [
 ];
 /// Built-in tools that pass their idempotency key on to a service that honours it.
 const KEYED_TOOLS: [&str; 1] = ["scheduleTool"];
+
+/// Returns true if the name is that of a built-in tool.
+pub fn is_built_in(name: &str) -> bool {
+    TOOL_NAMES.contains(&name)
+}
 
 /// Returns true for a built-in tool of which a call with the same idempotency key may be repeated after an
 /// interruption: its commit includes the record of the call, or the service behind it recognizes the key. For

@@ -27,7 +27,7 @@ use super::files::find_file;
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
-use super::services::UploadPermit;
+use super::services::CompanyPermit;
 use super::upload_checks::{check_upload_quota, line_parameter};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -127,7 +127,7 @@ async fn store(
     documents: &Documents,
     headers: &HeaderMap,
     upload: NewUpload,
-    _permit: UploadPermit<'_>,
+    _permit: CompanyPermit,
 ) -> Result<Versioned<Document>, HttpError> {
     let (app, company_id) = (&documents.app, &documents.principal.company_id);
     let id = upload.document_id.clone();

@@ -160,6 +160,13 @@ async fn runs_are_counted_once(store: &dyn UsageStore) {
     let by_model = rows(store, "acme", &query(&[UsageDimension::Model])).await;
     let runs: Vec<_> = by_model.iter().map(|row| (row.group[0].as_str(), row.sums.runs)).collect();
     assert_eq!(runs, [("gpt'5", 2), ("other", 0)], "a run counts where it began");
+    let of_another = |id: &str| {
+        let plain = entry(id, "a");
+        UsageEntry { scope: RunScope { user_id: "zoë".into(), ..plain.scope }, ..plain }
+    };
+    done(store.book(vec![of_another("6"), of_another("7")]).await);
+    done(store.book(vec![of_another("8"), entry("9", "a")]).await);
+    assert_eq!(total(store, "acme").await.runs, 3, "another user's run with the same id");
 }
 
 async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {

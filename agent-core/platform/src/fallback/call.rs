@@ -17,7 +17,7 @@ use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, 
 
 /// Code of an entry whose circuit is open.
 pub(super) const CIRCUIT_OPEN: &str = "CIRCUIT_OPEN";
-/// Code of an entry whose address has had too many repeated calls.
+/// Code of an entry whose address has had too many repeated calls with its key.
 const REPEATS_SPENT: &str = "REPEATS_SPENT";
 
 /// State of one round: the entries that may still be called, and the attempts so far.
@@ -139,7 +139,7 @@ impl<T: CallTarget> RoundCalls<T> {
         let now = self.entries.clock.monotonic();
         let Some(call) = &mut self.current else { return false };
         let route = &self.entries.entries[call.entry].route;
-        let circuit = self.entries.circuits.begin(*route.circuit(), route.address(), now, (true, false));
+        let circuit = self.entries.circuits.begin(*route.circuit(), now, (true, false));
         let Ok(circuit) = circuit else { return false };
         call.circuit = Some(circuit);
         call.attempts += 1;
@@ -205,7 +205,7 @@ impl<T: CallTarget> RoundCalls<T> {
         let route = &self.entries.entries[entry].route;
         let is_repeat = self.called.contains(route.address());
         let kind = (is_repeat, is_last_resort);
-        self.entries.circuits.begin(*route.circuit(), route.address(), now, kind)
+        self.entries.circuits.begin(*route.circuit(), now, kind)
     }
 
     fn enter(&mut self, entry: usize, payload: Payload, circuit: CircuitCall) {
@@ -256,8 +256,7 @@ impl<T: CallTarget> RoundCalls<T> {
         };
         self.push(report);
         let entry = &self.entries.entries[call.entry];
-        let may_repeat =
-            || self.entries.circuits.allows_repeat(entry.route.circuit(), entry.route.address(), now);
+        let may_repeat = || self.entries.circuits.allows_repeat(entry.route.circuit(), now);
         // A rate limit opens the circuit for the time that this round may wait.
         let was_closed = class == FailureClass::RateLimit && may_repeat();
         if let Some(circuit) = call.circuit.take() {

@@ -24,7 +24,7 @@ const ACCOUNT_OPEN: Duration = Duration::from_secs(60);
 const MAX_RATE_LIMIT_OPEN: Duration = Duration::from_secs(60 * 60);
 /// Time over which repeated calls are counted.
 const BUDGET_WINDOW: Duration = Duration::from_secs(60);
-/// Number of repeated calls in a window that any address may get; beyond it, one for ten calls.
+/// Number of repeated calls in a window that an address may get with any key; beyond it, one for ten calls.
 const FREE_REPEATS: u32 = 10;
 
 /// State of a circuit.
@@ -39,18 +39,25 @@ pub enum CircuitState {
     HalfOpen,
 }
 
-/// Address, model and key of an entry, as a hash.
+/// Address, model and key of an entry, as hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct CircuitKey([u8; 32]);
+pub(super) struct CircuitKey {
+    account: AccountKey,
+    model: [u8; 32],
+}
+
+/// Address and key, as a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct AccountKey([u8; 32]);
 
 impl CircuitKey {
     pub(super) fn new(address: &str, model: &str, key: &str) -> Self {
         let key = Sha256::digest(key);
         let mut hasher = Sha256::new();
-        for part in [address.as_bytes(), b"\n", model.as_bytes(), b"\n", &key] {
+        for part in [address.as_bytes(), b"\n", &key] {
             hasher.update(part);
         }
-        Self(hasher.finalize().into())
+        Self { account: AccountKey(hasher.finalize().into()), model: Sha256::digest(model).into() }
     }
 }
 
@@ -61,8 +68,8 @@ pub(super) enum CircuitRefusal {
     BudgetSpent,
 }
 
-/// Circuits and budgets of a process. A circuit belongs to one address, model and key, so that failures with one tenant's key
-/// stop no calls of another tenant.
+/// Circuits and budgets of a process. A circuit belongs to one address, model and key, and a budget to one address and key, so
+/// that failures with one tenant's key stop no calls of another tenant.
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<CircuitTable>,
@@ -71,7 +78,7 @@ pub struct Circuits {
 #[derive(Default)]
 struct CircuitTable {
     circuits: HashMap<CircuitKey, Circuit>,
-    budgets: HashMap<Arc<str>, RepeatBudget>,
+    budgets: HashMap<AccountKey, RepeatBudget>,
 }
 
 struct Circuit {
@@ -128,11 +135,11 @@ impl Circuits {
     }
 
     /// Returns true if another call in the same round may be made.
-    pub(super) fn allows_repeat(&self, key: &CircuitKey, address: &str, now: Instant) -> bool {
+    pub(super) fn allows_repeat(&self, key: &CircuitKey, now: Instant) -> bool {
         let table = self.lock();
         let is_closed =
             table.circuits.get(key).is_none_or(|circuit| circuit.state(now) == CircuitState::Closed);
-        is_closed && table.budgets.get(address).is_none_or(|budget| budget.allows(now))
+        is_closed && table.budgets.get(&key.account).is_none_or(|budget| budget.allows(now))
     }
 
     /// Begins a call. `is_repeat` is true for any but the first call of an address in a round. `is_last_resort` begins it
@@ -140,7 +147,6 @@ impl Circuits {
     pub(super) fn begin(
         self: &Arc<Self>,
         key: CircuitKey,
-        address: &Arc<str>,
         now: Instant,
         (is_repeat, is_last_resort): (bool, bool),
     ) -> Result<CircuitCall, CircuitRefusal> {
@@ -149,11 +155,11 @@ impl Circuits {
         if state == CircuitState::Open && !is_last_resort {
             return Err(CircuitRefusal::Open);
         }
-        if is_repeat && table.budgets.get(address).is_some_and(|budget| !budget.allows(now)) {
+        if is_repeat && table.budgets.get(&key.account).is_some_and(|budget| !budget.allows(now)) {
             return Err(CircuitRefusal::BudgetSpent);
         }
         let new = || RepeatBudget { window_start: now, calls: 0, repeats: 0 };
-        let budget = bounded_entry(&mut table.budgets, address, new);
+        let budget = bounded_entry(&mut table.budgets, &key.account, new);
         if now.saturating_duration_since(budget.window_start) >= BUDGET_WINDOW {
             *budget = new();
         }
@@ -243,7 +249,7 @@ mod tests {
     use super::*;
 
     fn begin(circuits: &Arc<Circuits>, key: CircuitKey, now: Instant) -> Result<CircuitCall, CircuitRefusal> {
-        circuits.begin(key, &"https://a.example".into(), now, (false, false))
+        circuits.begin(key, now, (false, false))
     }
 
     #[test]
@@ -292,17 +298,24 @@ mod tests {
     }
 
     #[test]
-    fn repeated_calls_are_bounded_by_the_calls_of_an_address() {
+    fn repeated_calls_are_bounded_by_the_calls_of_an_address_with_a_key() {
         let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
-        let (key, address) = (CircuitKey::new("a", "m", "k"), Arc::from("a"));
-        let begin = |now, is_repeat| circuits.begin(key, &address, now, (is_repeat, false)).map(drop);
+        let key = CircuitKey::new("a", "m", "k");
+        let begin = |now, is_repeat| circuits.begin(key, now, (is_repeat, false)).map(drop);
         let mut repeats = 0;
         for _ in 0..1_000 {
             begin(now, false).expect("a first call");
             repeats += u32::from(begin(now, true).is_ok());
         }
         assert!((90..=112).contains(&repeats), "{repeats}");
-        assert!(!circuits.allows_repeat(&key, "a", now) || repeats < 112);
+        while begin(now, true).is_ok() {}
+        let repeat = |address, model, key| {
+            circuits.begin(CircuitKey::new(address, model, key), now, (true, false)).map(drop)
+        };
+        assert!(!circuits.allows_repeat(&key, now));
+        assert_eq!(repeat("a", "another model", "k"), Err(CircuitRefusal::BudgetSpent));
+        assert_eq!(repeat("a", "m", "another tenant's"), Ok(()), "it has a budget of its own");
+        assert_eq!(repeat("b", "m", "k"), Ok(()));
         assert_eq!(begin(now + BUDGET_WINDOW, true), Ok(()), "a new window");
     }
 
@@ -310,8 +323,8 @@ mod tests {
     fn circuits_are_bounded() {
         let (circuits, now) = (Arc::new(Circuits::default()), Instant::now());
         for number in 0..MAX_CIRCUITS + 50 {
-            let (key, address) = (CircuitKey::new("a", &number.to_string(), ""), number.to_string().into());
-            let call = circuits.begin(key, &address, now, (false, false)).expect("closed");
+            let key = CircuitKey::new(&number.to_string(), "m", "");
+            let call = circuits.begin(key, now, (false, false)).expect("closed");
             call.fail(FailureClass::Account, None, now);
         }
         assert_eq!(circuits.len(), (MAX_CIRCUITS, MAX_CIRCUITS));

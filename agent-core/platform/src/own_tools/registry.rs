@@ -8,7 +8,6 @@ use agent_core::role::{OwnTools, RoleBlock, RoleSource};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
-use quick_cache::sync::Cache;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -21,11 +20,12 @@ use super::server_calls::{ServerCalls, ToolServerClient};
 use super::template::ArgumentError;
 use super::tool_server::{ServerTool, check_arguments};
 use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
+use crate::company_cache::CompanyCache;
 use crate::records::Records;
 use crate::run_table::{OpenRun, RunTable, table_key};
 use crate::trace::trace_headers;
 
-/// Number of agents whose parsed tools are cached; the least used are evicted.
+/// Number of agents whose parsed tools are cached.
 const MAX_CACHED_AGENTS: usize = 1_000;
 /// Limit on a response's body, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
@@ -40,8 +40,8 @@ pub struct OwnToolRegistry {
     http: Arc<dyn HttpToolClient>,
     clock: Arc<dyn Clock>,
     pub(super) server_calls: Option<ServerCalls>,
-    parsed: Cache<(CompanyId, AgentId), ParsedRole>,
-    /// Roles of previews.
+    parsed: CompanyCache<AgentId, ParsedRole>,
+    /// Roles of previews, by their runs.
     previewed: Arc<RunTable<RoleBlock>>,
 }
 
@@ -88,7 +88,7 @@ impl OwnToolRegistry {
         http: Arc<dyn HttpToolClient>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let parsed = Cache::new(MAX_CACHED_AGENTS);
+        let parsed = CompanyCache::new(MAX_CACHED_AGENTS);
         Self { tools, roles, http, clock, server_calls: None, parsed, previewed: Arc::default() }
     }
 
@@ -134,16 +134,16 @@ impl OwnToolRegistry {
             _ => None,
         };
         let pins_version = pins.as_ref().map(StoredPins::version);
-        let key = (company_id.clone(), agent_id.clone());
         let is_current =
             |parsed: &ParsedRole| Arc::ptr_eq(&parsed.role, &role) && parsed.pins_version == pins_version;
-        if let Some(parsed) = self.parsed.get(&key).filter(is_current) {
+        if let Some(parsed) = self.parsed.get(company_id, agent_id).filter(is_current) {
             return Ok(parsed.tools);
         }
         let pins = pins.map(StoredPins::parse).transpose()?.unwrap_or_default();
         let tools: Arc<[_]> = self.build(&role.content.own_tools, &pins).into();
         if !is_preview {
-            self.parsed.insert(key, ParsedRole { role, pins_version, tools: tools.clone() });
+            let parsed = ParsedRole { role, pins_version, tools: tools.clone() };
+            self.parsed.insert(company_id, agent_id.clone(), parsed, 1);
         }
         Ok(tools)
     }

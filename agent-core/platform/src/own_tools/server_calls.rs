@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, CompanyId, RunId, TraceContext, UserId};
+use agent_core::ids::{AgentId, RunId, TraceContext, UserId};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput};
 use async_trait::async_trait;
 use futures_util::lock::Mutex as AsyncMutex;
-use quick_cache::sync::Cache;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -21,9 +20,10 @@ use super::credential::IDENTITY_SECONDS;
 use super::pins::{AgentPins, PinStore, ToolStatus};
 use super::redact::Redactor;
 use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments};
+use crate::company_cache::CompanyCache;
 use crate::trace::trace_headers;
 
-/// Maximum number of connections of runs; the least used are closed.
+/// Maximum number of connections of runs.
 const MAX_CONNECTIONS: usize = 512;
 /// Time after which another identity is signed: half of its lifetime.
 const IDENTITY_REUSE: Duration = Duration::from_secs(IDENTITY_SECONDS / 2);
@@ -86,12 +86,11 @@ pub(super) struct ServerCalls {
     pub(super) pins: PinStore,
     pub(super) changes: ToolChanges,
     clock: Arc<dyn Clock>,
-    connections: Cache<ConnectionKey, Arc<RunConnection>>,
+    connections: CompanyCache<ConnectionKey, Arc<RunConnection>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ConnectionKey {
-    company_id: CompanyId,
     agent_id: AgentId,
     user_id: UserId,
     run_id: RunId,
@@ -178,7 +177,7 @@ impl RunCredential {
 
 impl ServerCalls {
     pub(super) fn new(client: Arc<dyn ToolServerClient>, pins: PinStore, clock: Arc<dyn Clock>) -> Self {
-        let (changes, connections) = (ToolChanges::default(), Cache::new(MAX_CONNECTIONS));
+        let (changes, connections) = (ToolChanges::default(), CompanyCache::new(MAX_CONNECTIONS));
         Self { client, pins, changes, clock, connections }
     }
 
@@ -245,18 +244,19 @@ impl ServerCalls {
             return self.open(server, context);
         }
         let key = ConnectionKey {
-            company_id: context.company_id.clone(),
             agent_id: context.agent_id.clone(),
             user_id: context.user_id.clone(),
             run_id: context.run_id.clone(),
             caller: context.caller,
             server_id: server.id.clone(),
         };
-        if let Some(run) = self.connections.get(&key).filter(|run| Arc::ptr_eq(&run.server, server)) {
+        if let Some(run) =
+            self.connections.get(&context.company_id, &key).filter(|run| Arc::ptr_eq(&run.server, server))
+        {
             return Ok(run);
         }
         let run = self.open(server, context)?;
-        self.connections.insert(key, run.clone());
+        self.connections.insert(&context.company_id, key, run.clone(), 1);
         Ok(run)
     }
 

@@ -364,6 +364,36 @@ async fn a_call_is_repeated_once_and_only_where_that_is_harmless() {
     assert!(matches!(result, Err(ToolError::Unavailable(_))) && sent.len() == 2);
 }
 
+#[tokio::test]
+async fn a_previewed_role_is_that_of_one_users_run() {
+    let role = |company: &str, tool: &str| {
+        let mut definition = get_order();
+        definition["name"] = json!(tool);
+        let content = content(&[definition]);
+        Arc::new(RoleBlock { id: "a".into(), company_id: company.into(), content, ..RoleBlock::default() })
+    };
+    let http = ScriptedClient { sent: Mutex::default(), answers: Mutex::default() };
+    let stored = StaticRoles::new().with_role(RoleBlock::clone(&role("c", "stored")));
+    let tools = Arc::new(FakeTools::new());
+    let registry = OwnToolRegistry::new(tools, Arc::new(stored), Arc::new(http), Arc::new(SystemClock));
+    let names = async |company: &str, user: &str| -> Vec<String> {
+        let context = ExecutionContext { company_id: company.into(), ..context("r", user) };
+        let listed = registry.list(&context).await.expect("a list");
+        listed.iter().map(|spec| spec.name.clone()).collect()
+    };
+    let previewed = registry.preview_role(&"u".into(), &"r".into(), role("c", "previewed"));
+    let of_another = registry.preview_role(&"u".into(), &"r".into(), role("other", "ofAnother"));
+    assert_eq!(
+        (names("c", "u").await, names("other", "u").await),
+        (vec!["previewed".into()], vec!["ofAnother".into()])
+    );
+    assert_eq!(names("c", "colleague").await, ["stored"], "a run with the same id");
+    drop(of_another);
+    assert_eq!((names("c", "u").await, names("other", "u").await), (vec!["previewed".into()], vec![]));
+    drop(previewed);
+    assert_eq!(names("c", "u").await, ["stored"]);
+}
+
 #[test]
 fn faults_of_definitions_have_their_path() {
     let found = |tools: &[Value]| {

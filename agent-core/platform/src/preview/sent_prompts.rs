@@ -4,32 +4,28 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use agent_core::backend::PreparedRequest;
-use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
+use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
 use agent_core::message::{Content, Message};
 use agent_core::payload::PromptSection;
 use agent_core::prompt::{PartHash, Prompt, PromptMessage};
 use agent_core::tool::ExecutionContext;
 use agent_core::turn::{PrefixReuse, PromptComparison, SentPrompts};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use super::first_change::first_changed_part;
+use crate::company_cache::CompanyCache;
 
-/// Capacity in bytes: prompts of a few thousand threads, a few dozen parts each. Least used ones are evicted.
-const MAX_LATEST_PROMPTS_BYTES: u64 = 8 << 20;
-/// Expected number of prompts.
-const TYPICAL_PROMPTS: usize = 4_000;
+/// Capacity in bytes: prompts of a few thousand threads, a few dozen parts each.
+const MAX_LATEST_PROMPTS_BYTES: usize = 8 << 20;
 /// Number of decimal places of a share, as a power of ten.
 const SHARE_SCALE: f64 = 10_000.0;
 
 /// In-process cache of the hashes of the latest prompt of each thread, and of each user to each agent. It holds hashes,
 /// never texts.
-pub struct LatestPrompts(Arc<Cache<PromptKey, Arc<PromptHashes>, PromptWeighter>>);
+pub struct LatestPrompts(Arc<CompanyCache<PromptKey, Arc<PromptHashes>>>);
 
-/// Key of a prompt: its owner, and its thread, or `None` for the latest one of any thread.
+/// Key of a prompt within its company: its owner, and its thread, or `None` for the latest one of any thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PromptKey {
-    company_id: CompanyId,
     agent_id: AgentId,
     user_id: UserId,
     thread_id: Option<ThreadId>,
@@ -43,30 +39,32 @@ struct PromptHashes {
     messages: Vec<u64>,
 }
 
-#[derive(Clone)]
-struct PromptWeighter;
-
 impl Default for LatestPrompts {
     fn default() -> Self {
-        Self(Arc::new(Cache::with_weighter(TYPICAL_PROMPTS, MAX_LATEST_PROMPTS_BYTES, PromptWeighter)))
+        Self(Arc::new(CompanyCache::new(MAX_LATEST_PROMPTS_BYTES)))
     }
 }
 
 impl SentPrompts for LatestPrompts {
     fn compare(&self, request: &PreparedRequest) -> PromptComparison {
         let (prompt, sections) = (&request.turn.prompt, request.payload.sections());
+        let company_id = request.turn.context.company_id.clone();
         let in_thread = PromptKey::new(&request.turn.context);
         let in_any_thread = PromptKey { thread_id: None, ..in_thread.clone() };
         let parts: Arc<[PartHash]> = prompt.prefix_hashes(sections).into();
         let messages = prompt.messages().iter().map(|message| hash(message)).collect();
         let run_id = request.turn.run.run_id.clone();
         let hashes = PromptHashes { run_id: run_id.clone(), parts: parts.clone(), messages };
-        let earlier = self.0.get(&in_thread).or_else(|| self.0.get(&in_any_thread));
+        let find = |key: &PromptKey| self.0.get(&company_id, key);
+        let earlier = find(&in_thread).or_else(|| find(&in_any_thread));
         let reuse = earlier.map(|earlier| reuse(&earlier, &hashes, prompt, sections));
         let cache = Arc::clone(&self.0);
         let record = move || {
-            cache.insert(in_thread, Arc::new(hashes));
-            cache.insert(in_any_thread, Arc::new(PromptHashes { run_id, parts, messages: Vec::new() }));
+            let parts_alone = PromptHashes { run_id, parts, messages: Vec::new() };
+            for (key, hashes) in [(in_thread, hashes), (in_any_thread, parts_alone)] {
+                let bytes = cached_bytes(&key, &hashes);
+                cache.insert(&company_id, key, Arc::new(hashes), bytes);
+            }
         };
         PromptComparison { reuse, record: Box::new(record) }
     }
@@ -74,13 +72,8 @@ impl SentPrompts for LatestPrompts {
 
 impl PromptKey {
     fn new(context: &ExecutionContext) -> Self {
-        let ExecutionContext { company_id, agent_id, user_id, thread_id, .. } = context;
-        Self {
-            company_id: company_id.clone(),
-            agent_id: agent_id.clone(),
-            user_id: user_id.clone(),
-            thread_id: Some(thread_id.clone()),
-        }
+        let ExecutionContext { agent_id, user_id, thread_id, .. } = context;
+        Self { agent_id: agent_id.clone(), user_id: user_id.clone(), thread_id: Some(thread_id.clone()) }
     }
 }
 
@@ -159,15 +152,14 @@ fn hash(message: &PromptMessage) -> u64 {
     hasher.finish()
 }
 
-impl Weighter<PromptKey, Arc<PromptHashes>> for PromptWeighter {
-    fn weight(&self, key: &PromptKey, hashes: &Arc<PromptHashes>) -> u64 {
-        let ids = key.company_id.len() + key.agent_id.len() + key.user_id.len();
-        let thread = key.thread_id.as_ref().map_or(0, |thread| thread.len());
-        // The texts of the parts' ids and hashes are shared with the prompt's cached parts, which may be evicted.
-        let parts = hashes.parts.iter().map(|part| size_of::<PartHash>() + part.id.len() + part.sha256.len());
-        let messages = hashes.messages.len() * size_of::<u64>();
-        (256 + ids + thread + hashes.run_id.len() + messages + parts.sum::<usize>()) as u64
-    }
+/// Returns the size of a prompt in the cache, in bytes.
+fn cached_bytes(key: &PromptKey, hashes: &PromptHashes) -> usize {
+    let ids = key.agent_id.len() + key.user_id.len();
+    let thread = key.thread_id.as_ref().map_or(0, |thread| thread.len());
+    // The texts of the parts' ids and hashes are shared with the prompt's cached parts, which may be evicted.
+    let parts = hashes.parts.iter().map(|part| size_of::<PartHash>() + part.id.len() + part.sha256.len());
+    let messages = hashes.messages.len() * size_of::<u64>();
+    256 + ids + thread + hashes.run_id.len() + messages + parts.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -175,6 +167,7 @@ mod tests {
     use agent_core::backend::EmbeddedBackend;
     use agent_core::context::{ContextLayer, LayerError, TurnInput};
     use agent_core::error::{AgentError, AgentErrorKind};
+    use agent_core::ids::CompanyId;
     use agent_core::message::{ContentPart, MediaSource};
     use agent_core::prompt::{Fragment, Part, Stability};
     use agent_core::request::{Principal, TurnRequest};
@@ -323,21 +316,25 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn memory_is_bounded_and_a_company_pushes_out_its_own_prompts() {
         let latest = LatestPrompts::default();
+        let [large, small] = ["large", "small"].map(CompanyId::from);
         let key = |user: usize| PromptKey {
-            company_id: "c".into(),
             agent_id: "a".into(),
             user_id: user.to_string().into(),
             thread_id: None,
         };
         let long = PartHash { id: "x".repeat(1 << 20).into(), sha256: "1".into() };
-        for user in 0..32 {
+        let insert = |company: &CompanyId, user: usize| {
             let hashes =
                 PromptHashes { run_id: RunId::default(), parts: [long.clone()].into(), messages: Vec::new() };
-            latest.0.insert(key(user), Arc::new(hashes));
-        }
-        let known = (0..32).filter(|user| latest.0.get(&key(*user)).is_some()).count();
-        assert!(known <= 8, "{known} of a mebibyte each");
+            let bytes = cached_bytes(&key(user), &hashes);
+            latest.0.insert(company, key(user), Arc::new(hashes), bytes);
+        };
+        insert(&small, 0);
+        (0..32).for_each(|user| insert(&large, user));
+        let known = (0..32).filter(|user| latest.0.get(&large, &key(*user)).is_some()).count();
+        assert!((1..=7).contains(&known), "{known} of a mebibyte each");
+        assert!(latest.0.get(&small, &key(0)).is_some());
     }
 }

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::{RoleBlock, RoleSource};
 use async_trait::async_trait;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use super::store::{OpenedProvider, Providers, complete};
+use crate::company_cache::CompanyCache;
 use crate::records::StoreError;
 
-/// Capacity of the cache of completed roles, in bytes. Evicts the least used first.
-const MAX_CACHE_BYTES: u64 = 16 << 20;
-/// Assumed weight of a completed role in the cache, in bytes.
-const TYPICAL_ROLE_BYTES: u64 = 16 << 10;
+/// Capacity of the cache of completed roles, in bytes.
+const MAX_CACHE_BYTES: usize = 16 << 20;
 
 /// A [`RoleSource`] that completes the containers which name a provider of the company.
 ///
@@ -23,7 +20,7 @@ const TYPICAL_ROLE_BYTES: u64 = 16 << 10;
 pub struct ProviderRoles {
     roles: Arc<dyn RoleSource>,
     providers: Arc<Providers>,
-    completed: Cache<(CompanyId, AgentId), CompletedRole, CompletedRoleWeighter>,
+    completed: CompanyCache<AgentId, CompletedRole>,
 }
 
 /// A completed role, with the objects from which it was made.
@@ -32,7 +29,6 @@ struct CompletedRole {
     stored: Arc<RoleBlock>,
     providers: Arc<[Arc<OpenedProvider>]>,
     role: Arc<RoleBlock>,
-    text_bytes: usize,
 }
 
 impl CompletedRole {
@@ -43,22 +39,15 @@ impl CompletedRole {
     }
 }
 
-#[derive(Clone)]
-struct CompletedRoleWeighter;
-
-impl Weighter<(CompanyId, AgentId), CompletedRole> for CompletedRoleWeighter {
-    fn weight(&self, _: &(CompanyId, AgentId), completed: &CompletedRole) -> u64 {
-        // The stored role and the completed one each take about twice their text.
-        4 * completed.text_bytes as u64 + 4096
-    }
+/// Returns the size of a completed role in the cache: the stored role and the completed one each take about twice their text.
+fn cached_bytes(role: &RoleBlock) -> usize {
+    4 * serde_json::to_vec(role).map_or(0, |json| json.len()) + 4096
 }
 
 impl ProviderRoles {
     /// Wraps a source.
     pub fn new(roles: Arc<dyn RoleSource>, providers: Arc<Providers>) -> Self {
-        let usual = usize::try_from(MAX_CACHE_BYTES / TYPICAL_ROLE_BYTES).unwrap_or(usize::MAX);
-        let completed = Cache::with_weighter(usual, MAX_CACHE_BYTES, CompletedRoleWeighter);
-        Self { roles, providers, completed }
+        Self { roles, providers, completed: CompanyCache::new(MAX_CACHE_BYTES) }
     }
 }
 
@@ -74,15 +63,13 @@ impl RoleSource for ProviderRoles {
         if opened.is_empty() {
             return Ok(Some(stored));
         }
-        let key = (company_id.clone(), agent_id.clone());
-        let cached = self.completed.get(&key);
+        let cached = self.completed.get(company_id, agent_id);
         if let Some(cached) = cached.filter(|cached| cached.is_made_from(&stored, &opened)) {
             return Ok(Some(cached.role));
         }
         let role = Arc::new(complete(RoleBlock::clone(&stored), &opened));
-        let text_bytes = serde_json::to_vec(&*role).map_or(0, |json| json.len());
-        let completed = CompletedRole { stored, providers: opened.into(), role: role.clone(), text_bytes };
-        self.completed.insert(key, completed);
+        let completed = CompletedRole { stored, providers: opened.into(), role: role.clone() };
+        self.completed.insert(company_id, agent_id.clone(), completed, cached_bytes(&role));
         Ok(Some(role))
     }
 }

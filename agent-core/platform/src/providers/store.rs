@@ -8,13 +8,12 @@ use agent_core::role::{Container, EmbeddedAi, FallbackModel, RoleBlock};
 use agent_core::secret::Secret;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Provider, ProviderInput};
 use crate::catalog::CatalogModel;
+use crate::company_cache::CompanyCache;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, Records, RecordsExt, StoreError,
 };
@@ -25,10 +24,8 @@ use crate::seal::{SealError, Sealer};
 pub(crate) const PROVIDERS: &str = "providers";
 /// Name of the sealed field, as a part of the place to which a key is bound and in errors.
 const API_KEY: &str = "apiKey";
-/// Capacity of the cache in bytes, some hundred providers of usual size. Evicts the least used first.
-const MAX_CACHE_BYTES: u64 = 4 << 20;
-/// Assumed weight of a provider in the cache, in bytes.
-const TYPICAL_BYTES: u64 = 4 << 10;
+/// Capacity of the cache in bytes, some hundred providers of usual size.
+const MAX_CACHE_BYTES: usize = 4 << 20;
 /// Number of agents that [`agents_with_provider`] returns at most.
 const MAX_NAMED_AGENTS: usize = 10;
 
@@ -109,18 +106,12 @@ impl OpenedProvider {
 struct CachedProvider {
     version: u64,
     updated: SystemTime,
-    bytes: usize,
     provider: Arc<OpenedProvider>,
 }
 
-#[derive(Clone)]
-struct ProviderWeighter;
-
-impl Weighter<Key, CachedProvider> for ProviderWeighter {
-    fn weight(&self, _: &Key, cached: &CachedProvider) -> u64 {
-        // The parsed models take more memory than their text.
-        4 * cached.bytes as u64 + 512
-    }
+/// Returns the size of a provider in the cache: its parsed models take more memory than their text.
+const fn cached_bytes(text_bytes: usize) -> usize {
+    4 * text_bytes + 512
 }
 
 /// The providers of all companies, with their keys sealed.
@@ -129,14 +120,13 @@ impl Weighter<Key, CachedProvider> for ProviderWeighter {
 pub struct Providers {
     records: Arc<dyn Records>,
     sealer: Arc<Sealer>,
-    cache: Cache<Key, CachedProvider, ProviderWeighter>,
+    cache: CompanyCache<String, CachedProvider>,
 }
 
 impl Providers {
     /// Creates the providers in `records`, whose keys are sealed by `sealer`.
     pub fn new(records: Arc<dyn Records>, sealer: Arc<Sealer>) -> Self {
-        let usual = usize::try_from(MAX_CACHE_BYTES / TYPICAL_BYTES).unwrap_or(usize::MAX);
-        Self { records, sealer, cache: Cache::with_weighter(usual, MAX_CACHE_BYTES, ProviderWeighter) }
+        Self { records, sealer, cache: CompanyCache::new(MAX_CACHE_BYTES) }
     }
 
     /// Returns a provider without its key, if the company has it.
@@ -248,11 +238,11 @@ impl Providers {
     ) -> Result<Option<Arc<OpenedProvider>>, StoreError> {
         let Ok(key) = provider_key(company, id) else { return Ok(None) };
         let Some(record) = self.records.get(&key).await? else {
-            self.cache.remove(&key);
+            self.cache.remove(company, id);
             return Ok(None);
         };
         let (version, updated, bytes) = (record.version, record.updated, record.value.get().len());
-        let cached = self.cache.get(&key);
+        let cached = self.cache.get(company, id);
         if let Some(cached) = cached.filter(|cached| (cached.version, cached.updated) == (version, updated)) {
             return Ok(Some(cached.provider));
         }
@@ -261,7 +251,8 @@ impl Providers {
         let api_key = sealed_api_key.map(|sealed| self.unseal(&key, &sealed)).transpose()?;
         let as_of = date_of(updated);
         let provider = Arc::new(OpenedProvider { id: id.to_owned(), provider, api_key, as_of });
-        self.cache.insert(key, CachedProvider { version, updated, bytes, provider: provider.clone() });
+        let cached = CachedProvider { version, updated, provider: provider.clone() };
+        self.cache.insert(company, id.to_owned(), cached, cached_bytes(bytes));
         Ok(Some(provider))
     }
 

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::backend::ModelSource;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::ids::CompanyId;
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::model::{Model, ModelInfo};
 use agent_core::payload::Payload;
 use agent_core::role::RoleSource as _;
@@ -207,6 +207,50 @@ fn a_role_is_completed_anew_only_after_a_change() {
     assert_eq!(settings(&read()).provider.as_deref(), Some("acme"), "as it is stored");
     save_key("k3");
     assert_eq!(key(settings(&read())), "k3");
+}
+
+#[test]
+fn the_providers_of_one_company_push_out_none_of_another() {
+    let providers = providers();
+    put(&providers, json!({"type": "openai", "apiKey": KEY}));
+    let open = || ready(providers.open(&company(), "acme")).expect("read").expect("a provider");
+    let first = open();
+    let model = |number: usize| json!({"model": format!("{number:0>100}"), "contextWindow": 8_192});
+    let models: Vec<Value> = (0..100).map(model).collect();
+    let (large, many) = (CompanyId::from("large"), input(json!({"type": "openai", "models": models})));
+    // Together they have more than the capacity of the cache.
+    for number in 0..150 {
+        let id = number.to_string();
+        ready(providers.put(&large, &id, &many, Precondition::Any)).expect("saved");
+        ready(providers.open(&large, &id)).expect("read").expect("a provider");
+    }
+    assert!(Arc::ptr_eq(&first, &open()), "it is still cached");
+}
+
+#[test]
+fn the_completed_roles_of_one_company_push_out_none_of_another() {
+    let (providers, large) = (providers(), CompanyId::from("large"));
+    let own = input(json!({"type": "openai", "apiKey": KEY}));
+    for company in [&company(), &large] {
+        ready(providers.put(company, "acme", &own, Precondition::Any)).expect("saved");
+    }
+    let small = RoleBlock::clone(&role(json!({"provider": "acme", "model": "m"})));
+    let mut stored = StaticRoles::new().with_role(small.clone());
+    let ids: Vec<AgentId> = (0..6).map(|number| number.to_string().into()).collect();
+    for id in &ids {
+        let mut long = RoleBlock { id: id.clone(), company_id: large.clone(), ..small.clone() };
+        long.content.personality = Some("x".repeat(1 << 20));
+        stored = stored.with_role(long);
+    }
+    let roles = ProviderRoles::new(Arc::new(stored), providers);
+    let read =
+        |company: &CompanyId, id: &AgentId| ready(roles.role(company, id)).expect("read").expect("a role");
+    let first = read(&company(), &"a".into());
+    // Together they have more than the capacity of the cache.
+    for id in &ids {
+        assert_eq!(key(settings(&read(&large, id))), KEY);
+    }
+    assert!(Arc::ptr_eq(&first, &read(&company(), &"a".into())), "it is still cached");
 }
 
 /// A source that records the keys of the models that are called.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::company_cache::CompanyCache;
 use crate::memory::MemoryRecords;
 use crate::records::{
     Collection, Key, ListQuery, MAX_ID_BYTES, Page, Precondition, Record, Records, RecordsExt, StoreError,
@@ -21,8 +22,6 @@ use agent_core::role::RoleBlock;
 use agent_core::role::RoleSource;
 use agent_core::secret::Secret;
 use async_trait::async_trait;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 /// Name of the collection of roles.
 pub(crate) const ROLES: &str = "roles";
@@ -30,9 +29,7 @@ pub(crate) const ROLES: &str = "roles";
 const ROLE_SECRETS: &str = "roleSecrets";
 
 /// Capacity of the role cache, in bytes: a few thousand roles of usual size.
-const MAX_ROLE_CACHE_BYTES: u64 = 32 << 20;
-/// Assumed weight of a role in the cache, in bytes.
-const TYPICAL_ROLE_BYTES: u64 = 8 << 10;
+const MAX_ROLE_CACHE_BYTES: usize = 32 << 20;
 
 /// A role's stored secrets: field path to sealed text.
 pub(super) type SealedSecrets = BTreeMap<String, String>;
@@ -43,7 +40,7 @@ pub(super) type SealedSecrets = BTreeMap<String, String>;
 pub struct RecordRoleStore {
     records: Arc<dyn Records>,
     sealer: Arc<Sealer>,
-    cache: Cache<Key, OpenedRole, RoleWeighter>,
+    cache: CompanyCache<AgentId, OpenedRole>,
 }
 
 /// A role with its opened secrets, as of a version and its time: a database that takes over without the latest writes
@@ -52,18 +49,12 @@ pub struct RecordRoleStore {
 struct OpenedRole {
     version: u64,
     updated: SystemTime,
-    text_bytes: usize,
     role: Arc<RoleBlock>,
 }
 
-#[derive(Clone)]
-struct RoleWeighter;
-
-impl Weighter<Key, OpenedRole> for RoleWeighter {
-    fn weight(&self, _: &Key, opened: &OpenedRole) -> u64 {
-        // The parsed role takes about as much memory again as its text.
-        2 * opened.text_bytes as u64 + 1024
-    }
+/// Returns the size of a role in the cache: the parsed role takes about as much memory again as its text.
+const fn cached_bytes(text_bytes: usize) -> usize {
+    2 * text_bytes + 1024
 }
 
 /// Keys of the records that make up a role.
@@ -130,9 +121,7 @@ pub(crate) struct RoleWrites {
 impl RecordRoleStore {
     /// Creates a role store over `records`, with secrets sealed by `sealer`.
     pub fn new(records: Arc<dyn Records>, sealer: impl Into<Arc<Sealer>>) -> Self {
-        let usual = usize::try_from(MAX_ROLE_CACHE_BYTES / TYPICAL_ROLE_BYTES).unwrap_or(usize::MAX);
-        let sealer = sealer.into();
-        Self { records, sealer, cache: Cache::with_weighter(usual, MAX_ROLE_CACHE_BYTES, RoleWeighter) }
+        Self { records, sealer: sealer.into(), cache: CompanyCache::new(MAX_ROLE_CACHE_BYTES) }
     }
 
     /// Creates a role store in memory, with secrets sealed under a key that exists in this process only.
@@ -151,9 +140,14 @@ impl RecordRoleStore {
     }
 
     /// Reads a role with its secrets and caches it.
-    async fn load(&self, keys: &RoleKeys) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+    async fn load(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        let keys = RoleKeys::new(company_id, agent_id)?;
         let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-        let stored = StoredRole::from_records(keys, &mut found)?;
+        let stored = StoredRole::from_records(&keys, &mut found)?;
         let Some(record) = stored.role.clone() else { return Ok(None) };
         let text_bytes = record.value.get().len();
         let Record { version, updated, value: mut role, .. } =
@@ -164,7 +158,8 @@ impl RecordRoleStore {
             }
         }
         let role = Arc::new(role);
-        self.cache.insert(keys.role.clone(), OpenedRole { version, updated, text_bytes, role: role.clone() });
+        let opened = OpenedRole { version, updated, role: role.clone() };
+        self.cache.insert(company_id, agent_id.clone(), opened, cached_bytes(text_bytes));
         Ok(Some(role))
     }
 
@@ -254,14 +249,14 @@ impl RoleSource for RecordRoleStore {
     ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
         let Some(record) = self.records.get(&key).await? else {
-            self.cache.remove(&key);
+            self.cache.remove(company_id, agent_id);
             return Ok(None);
         };
-        match self.cache.get(&key) {
+        match self.cache.get(company_id, agent_id) {
             Some(opened) if (opened.version, opened.updated) == (record.version, record.updated) => {
                 Ok(Some(opened.role))
             }
-            _ => self.load(&RoleKeys::new(company_id, agent_id)?).await,
+            _ => self.load(company_id, agent_id).await,
         }
     }
 }
@@ -328,7 +323,7 @@ impl RoleStore for RecordRoleStore {
             }
             match self.records.commit(deletion_writes(keys.all(), &stored)).await {
                 Ok(_) => {
-                    self.cache.remove(&keys.role);
+                    self.cache.remove(company_id, agent_id);
                     return Ok(true);
                 }
                 Err(error) => attempts.retry(error).await?,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{CompanyId, RunId};
+use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -23,7 +23,8 @@ pub struct MemoryUsage {
 struct MemoryLedger {
     entries: Vec<UsageEntry>,
     ids: HashSet<(CompanyId, String)>,
-    runs: HashSet<(CompanyId, RunId)>,
+    /// Runs with entries, whose ids are unique for a user.
+    runs: HashSet<(CompanyId, UserId, RunId)>,
     days: BTreeMap<DayKey, UsageSums>,
 }
 
@@ -64,8 +65,9 @@ impl UsageStore for MemoryUsage {
             if !state.ids.insert((entry.scope.company_id.clone(), entry.id.clone())) {
                 continue;
             }
-            let RunScope { company_id, run_id, .. } = &entry.scope;
-            let starts_run = !run_id.is_empty() && state.runs.insert((company_id.clone(), run_id.clone()));
+            let RunScope { company_id, user_id, run_id, .. } = &entry.scope;
+            let run = (company_id.clone(), user_id.clone(), run_id.clone());
+            let starts_run = !run_id.is_empty() && state.runs.insert(run);
             for (key, sums) in roll_up([(&entry, starts_run)]) {
                 state.days.entry(key).or_default().add(&sums);
             }

@@ -1,6 +1,6 @@
 //! [`UsageRecorder`]: takes entries at the ends of calls, and writes them to the store in the background.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use futures_channel::oneshot;
 use futures_util::future::select;
 use jiff::Timestamp;
 
-use super::budget::Settlement;
 use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
@@ -22,8 +21,12 @@ use super::{
 use crate::spawner::Spawner;
 use crate::trace::format_trace_id;
 
-/// Maximum number of entries that wait for the store. Further ones are logged and lost.
-pub const MAX_QUEUED_ENTRIES: usize = 10_000;
+use queue::{EntryQueue, QueuedEntry};
+
+pub use queue::MAX_QUEUED_ENTRIES;
+
+mod queue;
+
 /// Maximum number of entries in a commit.
 const MAX_BATCH_ENTRIES: usize = 200;
 /// Maximum number of runs whose calls are summed up for their line in the log. Tool calls of further ones are booked
@@ -50,12 +53,12 @@ struct RecorderState {
     prices: PriceTable,
     observer: Option<Arc<dyn UsageObserver>>,
     budgets: Option<Budgets>,
-    queue: Mutex<EntryQueue>,
+    queue: Mutex<QueueState>,
 }
 
 #[derive(Default)]
-struct EntryQueue {
-    entries: VecDeque<QueuedEntry>,
+struct QueueState {
+    entries: EntryQueue,
     is_writing: bool,
     /// Present while the writer gathers entries; dropping it wakes the writer.
     gathering: Option<oneshot::Sender<()>>,
@@ -63,19 +66,6 @@ struct EntryQueue {
     flushing: Vec<oneshot::Sender<()>>,
     /// The runs in progress, by their companies and [keys](RunScope::run_key).
     runs: HashMap<(CompanyId, String), RunTotals>,
-}
-
-/// Entry that waits for the store, with the reservation that is settled once the entry is stored.
-#[derive(Clone)]
-struct QueuedEntry {
-    entry: UsageEntry,
-    settlement: Option<Settlement>,
-}
-
-impl From<UsageEntry> for QueuedEntry {
-    fn from(entry: UsageEntry) -> Self {
-        Self { entry, settlement: None }
-    }
 }
 
 /// Times and sums of a run in progress.
@@ -178,23 +168,21 @@ impl UsageRecorder {
         }
     }
 
-    fn push(&self, mut queue: MutexGuard<'_, EntryQueue>, entry: QueuedEntry) {
-        if queue.entries.len() >= MAX_QUEUED_ENTRIES {
-            drop(queue);
-            let entry = serde_json::to_string(&entry.entry).unwrap_or_default();
-            tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
-            return;
-        }
+    fn push(&self, mut queue: MutexGuard<'_, QueueState>, entry: QueuedEntry) {
         let is_settled = entry.settlement.is_some();
-        queue.entries.push_back(entry);
+        let lost = queue.entries.push_back(entry);
         if is_settled || queue.entries.len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
         self.ensure_writer(queue);
+        if let Some(lost) = lost {
+            let entry = serde_json::to_string(&lost.entry).unwrap_or_default();
+            tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
+        }
     }
 
     /// Starts the writer, unless it runs.
-    fn ensure_writer(&self, mut queue: MutexGuard<'_, EntryQueue>) {
+    fn ensure_writer(&self, mut queue: MutexGuard<'_, QueueState>) {
         if !std::mem::replace(&mut queue.is_writing, true) {
             drop(queue);
             self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
@@ -346,7 +334,7 @@ impl RunTotals {
 
 impl RecorderState {
     /// Locks the queue. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, EntryQueue> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -369,8 +357,7 @@ impl Writer {
             let mut queue = self.shared.lock();
             let entries = &queue.entries;
             let is_full = entries.len() >= MAX_BATCH_ENTRIES;
-            let is_settled = entries.iter().any(|queued| queued.settlement.is_some());
-            if entries.is_empty() || is_full || is_settled || !queue.flushing.is_empty() {
+            if entries.is_empty() || is_full || entries.has_settlement() || !queue.flushing.is_empty() {
                 return;
             }
             let (sender, gathered) = oneshot::channel();
@@ -387,7 +374,7 @@ impl Writer {
             let count = batch.len();
             match self.book(batch).await {
                 Ok(_) => {
-                    self.shared.lock().entries.drain(..count);
+                    self.shared.lock().entries.remove_first(count);
                     limit = (limit * 2).min(MAX_BATCH_ENTRIES);
                     self.gather().await;
                 }
@@ -424,7 +411,7 @@ impl Writer {
     fn next_batch(&mut self, limit: usize) -> Option<Vec<QueuedEntry>> {
         let mut queue = self.shared.lock();
         if !queue.entries.is_empty() {
-            return Some(queue.entries.iter().take(limit).cloned().collect());
+            return Some(queue.entries.take_first(limit));
         }
         queue.is_writing = false;
         self.is_done = true;

@@ -424,3 +424,32 @@ async fn the_queue_is_bounded() {
     book_calls(&usage, &vec!["a"; MAX_QUEUED_ENTRIES + 10]);
     assert_eq!(usage.queued(), MAX_QUEUED_ENTRIES);
 }
+
+#[tokio::test]
+async fn entries_of_the_company_with_the_most_make_room_for_those_of_others() {
+    let store = failing(1, "none");
+    let (clock, prices) = (ManualClock::new(), PriceTable::empty());
+    let usage = UsageRecorder::new(store.clone(), prices, Arc::new(clock.clone()), spawner(), None, None);
+    let book = |company: &str, count: usize| {
+        let scope = RunScope { company_id: company.into(), ..RunScope::from(&context()) };
+        for _ in 0..count {
+            drop(MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10));
+        }
+    };
+    book("acme", MAX_QUEUED_ENTRIES);
+    // The writer takes a batch, and the store refuses it.
+    while store.calls.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    book("small", 20);
+    book("acme", 10);
+    assert_eq!(usage.queued(), MAX_QUEUED_ENTRIES);
+    let flushed = usage.flush();
+    let mut flushed = std::pin::pin!(flushed);
+    while futures_util::poll!(flushed.as_mut()).is_pending() {
+        tokio::task::yield_now().await;
+        clock.advance(std::time::Duration::from_secs(1));
+    }
+    let stored = store.run_usage(&"small".into(), &"run".into()).await.expect("entries");
+    assert_eq!((stored.len(), usage.queued()), (20, 0));
+}

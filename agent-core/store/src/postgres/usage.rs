@@ -25,10 +25,13 @@ const LOCK_COMPANIES: &str = "
     SELECT pg_advisory_xact_lock(hashtextextended(company, 11))
     FROM (SELECT DISTINCT unnest($1::text[]) AS company ORDER BY company) AS companies";
 
-/// Returns the companies and runs of arrays that have entries.
+/// Returns the companies, runs and users of arrays that have entries. The ids of runs are unique for a user.
 const SELECT_RUNS: &str = "
-    SELECT company, run FROM unnest($1::text[], $2::text[]) AS wanted (company, run)
-    WHERE EXISTS (SELECT 1 FROM usage_calls AS calls WHERE calls.company = wanted.company AND calls.run = wanted.run)";
+    SELECT company, run, user_id FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (company, run, user_id)
+    WHERE EXISTS (
+        SELECT 1 FROM usage_calls AS calls
+        WHERE calls.company = wanted.company AND calls.run = wanted.run
+            AND calls.body::json ->> 'userId' = wanted.user_id)";
 
 /// Returns the statement that inserts rows of the ledger from arrays, unless they are there.
 fn insert_calls() -> String {
@@ -139,16 +142,18 @@ impl UsageBatch {
         let companies: Vec<&str> = self.rows.iter().map(|row| row.company.as_str()).collect();
         let runs: Vec<&str> = self.rows.iter().map(|row| row.run.as_str()).collect();
         let lock: [&(dyn Param + Sync); 1] = [&companies];
-        let wanted: [&(dyn Param + Sync); 2] = [&companies, &runs];
+        let users: Vec<&str> = self.entries.iter().map(|entry| entry.scope.user_id.as_str()).collect();
+        let wanted: [&(dyn Param + Sync); 3] = [&companies, &runs, &users];
         let found = session.begin(&[(LOCK_COMPANIES, &lock), (SELECT_RUNS, &wanted)]).await?.pop();
-        let mut runs: HashSet<(String, String)> =
-            found.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect();
+        let mut runs: HashSet<(String, String, String)> =
+            found.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
         let mut inserted = insert_call_rows(session, &self.rows).await?;
         let mut booked = Vec::with_capacity(inserted.len());
         for (entry, row) in self.entries.iter().zip(&self.rows) {
             // The first of several entries with one id is the one that was inserted.
             if inserted.remove(&(row.company.clone(), row.id.clone())) {
-                let is_new_run = runs.insert((row.company.clone(), row.run.clone()));
+                let user = entry.scope.user_id.to_string();
+                let is_new_run = runs.insert((row.company.clone(), row.run.clone(), user));
                 booked.push((entry, is_new_run && !row.run.is_empty()));
             }
         }

@@ -31,13 +31,17 @@ impl WriteOp for BookUsage {
 
     fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
         let connection = batch.connection;
-        let has_run = "SELECT EXISTS (SELECT 1 FROM usage_calls WHERE company = ?1 AND run = ?2)";
+        // The ids of runs are unique for a user.
+        let has_run = "SELECT EXISTS (SELECT 1 FROM usage_calls WHERE company = ?1 AND run = ?2
+                       AND CASE WHEN json_valid(body) THEN json_extract(body, '$.userId') END = ?3)";
         let mut has_run = connection.prepare_cached(has_run)?;
         let mut insert = connection.prepare_cached(&insert_call())?;
         let mut booked = Vec::new();
         for (entry, row) in &self.0 {
+            let user = entry.scope.user_id.as_str();
             let starts_run = !row.run.is_empty()
-                && !has_run.query_row(params![row.company, row.run], |found| found.get::<_, bool>(0))?;
+                && !has_run
+                    .query_row(params![row.company, row.run, user], |found| found.get::<_, bool>(0))?;
             if insert_call_row(&mut insert, row)? > 0 {
                 booked.push((entry, starts_run));
             }

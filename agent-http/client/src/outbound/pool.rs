@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 
-/// Maximum number of idle connections over all origins, since requests may name any number of hosts.
+/// Maximum number of idle connections over all origins, since requests may name any number of hosts. For a further one, the one
+/// that has been idle for the longest time is closed, so that a tenant with many hosts keeps no place from others.
 const MAX_IDLE_CONNECTIONS: usize = 1024;
 
 /// Safety margin subtracted from the server's keep-alive time: a request may still be in flight when the server's timer
@@ -75,7 +76,7 @@ impl Pool {
         }
     }
 
-    /// Keeps a reusable connection if there is room, for less than the keep-alive time that the server announced: a
+    /// Keeps a reusable connection if its origin has room, for less than the keep-alive time that the server announced: a
     /// request that races with the server's close may or may not have been processed, so it could not be
     /// retried.
     pub(super) fn put(self: &Arc<Self>, origin: PoolKey, connection: Connection) {
@@ -83,8 +84,11 @@ impl Pool {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut kept = self.lock();
         let here = kept.idle.get(&origin).map_or(0, VecDeque::len);
-        if kept.count >= MAX_IDLE_CONNECTIONS || here >= self.max_per_origin {
+        if here >= self.max_per_origin {
             return;
+        }
+        if kept.count >= MAX_IDLE_CONNECTIONS {
+            kept.close_oldest();
         }
         kept.count += 1;
         let announced = connection.keep_alive_timeout();
@@ -117,14 +121,32 @@ impl Pool {
 }
 
 impl PoolState {
+    /// Removes the newest connection to an origin.
     fn pop(&mut self, origin: &PoolKey) -> Option<Idle> {
+        self.remove(origin, VecDeque::pop_back)
+    }
+
+    /// Closes the connection that has been idle for the longest time.
+    fn close_oldest(&mut self) {
+        let oldest = self.idle.iter().filter_map(|(origin, idle)| Some((idle.front()?.since, origin)));
+        let origin = oldest.min_by_key(|(since, _)| *since).map(|(_, origin)| origin.clone());
+        if let Some(origin) = origin {
+            self.remove(&origin, VecDeque::pop_front);
+        }
+    }
+
+    fn remove(
+        &mut self,
+        origin: &PoolKey,
+        take: impl FnOnce(&mut VecDeque<Idle>) -> Option<Idle>,
+    ) -> Option<Idle> {
         let idle = self.idle.get_mut(origin)?;
-        let newest = idle.pop_back();
+        let taken = take(idle);
         if idle.is_empty() {
             self.idle.remove(origin);
         }
-        self.count -= usize::from(newest.is_some());
-        newest
+        self.count -= usize::from(taken.is_some());
+        taken
     }
 }
 
@@ -141,5 +163,53 @@ async fn sweep(pool: Weak<Pool>, max_age: Duration) {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("idle", &self.lock().count).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::TokioIo;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+    use crate::relay::RelayOptions;
+
+    /// Returns a connection, and its remote end, which keeps it open.
+    async fn connection() -> (Connection, DuplexStream) {
+        let (local, remote) = tokio::io::duplex(64);
+        let opened = Connection::open(Box::new(TokioIo::new(local)), RelayOptions::default()).await;
+        (opened.expect("a connection"), remote)
+    }
+
+    fn origin(address: &str) -> PoolKey {
+        PoolKey::for_current_runtime(&address.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_hosts_keep_no_place_from_a_connection_that_was_used_later() {
+        let pool = Pool::new(2, Duration::from_secs(30));
+        let mut remotes = Vec::new();
+        for number in 0..MAX_IDLE_CONNECTIONS {
+            let (connection, remote) = connection().await;
+            pool.put(origin(&format!("https://{number}.example")), connection);
+            remotes.push(remote);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        for _ in 0..3 {
+            let (connection, remote) = connection().await;
+            pool.put(origin("https://shared.example"), connection);
+            remotes.push(remote);
+        }
+        assert_eq!(pool.lock().count, MAX_IDLE_CONNECTIONS);
+        let kept = |address: &str| pool.take(&origin(address)).is_some();
+        let shared = [kept("https://shared.example"), kept("https://shared.example")];
+        assert_eq!(
+            (shared, kept("https://shared.example")),
+            ([true; 2], false),
+            "as many as an origin may have"
+        );
+        let oldest = ["0", "1", "2"].map(|number| kept(&format!("https://{number}.example")));
+        assert_eq!(oldest, [false, false, true]);
+        assert_eq!(pool.lock().count, MAX_IDLE_CONNECTIONS - 3);
     }
 }

@@ -9,8 +9,8 @@
 //! | 410 | the agent was deleted, or the assignment was deleted or disabled | the job is cancelled |
 //! | 401 | the credential is missing, invalid or expired | retry |
 //! | 402 | a budget is spent | retry after `Retry-After`, the end of the budget's window; not counted as an attempt. Without the header, retry |
-//! | 409 | the occurrence is being run | retry after `Retry-After`; not counted as an attempt |
-//! | 429 | too many callbacks in progress | retry after `Retry-After` |
+//! | 409 | the occurrence is being run, or too many callbacks are | retry after `Retry-After`; not counted as an attempt |
+//! | 429 | a limit of runs is reached | retry after `Retry-After` |
 //! | 500, 502, 504 | a store, tool or backend failed or timed out | retry |
 
 use std::sync::Arc;
@@ -114,10 +114,12 @@ async fn claim_and_run(
     by_scheduler: bool,
 ) -> Result<Completion, HttpError> {
     let link = &app.pulse;
-    let Ok(_permit) = link.running.try_acquire() else {
-        return Err(HttpError::rate_limited(Some(MAX_BUSY_RETRY_AFTER)));
-    };
     let payload = &delivery.payload;
+    let Some(_permit) = link.running.try_acquire(&payload.company_id) else {
+        // Nothing has been tried, so that this uses up no attempt.
+        let error = HttpError::conflict("too many callbacks are in progress");
+        return Err(error.with_retry_after(MAX_BUSY_RETRY_AFTER));
+    };
     let occurrence = (&delivery.job_id, delivery.occurrence);
     let lease = link.deadline + LEASE_MARGIN;
     let (run, work) = match link.journals.claim(occurrence, payload, lease).await? {

@@ -18,6 +18,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
+use super::company_permits::{CompanyPermit, CompanyPermits};
 use super::tail::Tail;
 
 /// Maximum number of runs of a process that go on without their own clients, of all companies and of one.
@@ -299,24 +300,24 @@ impl Drop for AttachedReader {
 }
 
 /// Runs of this process, and the number of readers of every run in this process.
-#[derive(Default)]
 pub(in crate::app) struct LiveRuns {
     runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
     readers: Mutex<HashMap<RunKey, usize>>,
-    /// Numbers of runs without their own client.
-    detached: Mutex<HashMap<CompanyId, usize>>,
+    /// Permits of the runs without their own client.
+    detached: Arc<CompanyPermits>,
+}
+
+impl Default for LiveRuns {
+    fn default() -> Self {
+        let detached = CompanyPermits::new(MAX_DETACHED_RUNS, MAX_COMPANY_DETACHED_RUNS);
+        Self { runs: Mutex::default(), readers: Mutex::default(), detached }
+    }
 }
 
 impl LiveRuns {
     /// Acquires a permit for a run of the company that goes on without its own client; `None` at the limit.
-    pub(in crate::app) fn acquire_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPermit> {
-        let mut detached = lock(&self.detached);
-        let total: usize = detached.values().sum();
-        let company_count = detached.get(company).copied().unwrap_or_default();
-        (total < MAX_DETACHED_RUNS && company_count < MAX_COMPANY_DETACHED_RUNS).then(|| {
-            detached.insert(company.clone(), company_count + 1);
-            DetachedPermit { runs: self.clone(), company: company.clone() }
-        })
+    pub(in crate::app) fn acquire_detached(&self, company: &CompanyId) -> Option<CompanyPermit> {
+        self.detached.try_acquire(company)
     }
 
     pub(in crate::app) fn insert(&self, run: &Arc<LiveRun>) {
@@ -354,7 +355,7 @@ pub(in crate::app) struct UnattendedRun {
     run: Arc<LiveRun>,
     /// Ready once the run has had no client for too long; absent for one that needs none.
     abandoned: Option<BoxFuture<'static, ()>>,
-    _permit: DetachedPermit,
+    _permit: CompanyPermit,
 }
 
 impl UnattendedRun {
@@ -380,18 +381,6 @@ impl UnattendedRun {
         self.abandoned = None;
         self.run.stop(RunStop::Cancelled(CancelReason::Disconnected));
         Poll::Ready(())
-    }
-}
-
-/// Permit of a run that goes on without its own client; released on drop.
-pub(in crate::app) struct DetachedPermit {
-    runs: Arc<LiveRuns>,
-    company: CompanyId,
-}
-
-impl Drop for DetachedPermit {
-    fn drop(&mut self) {
-        subtract_one(&mut lock(&self.runs.detached), &self.company);
     }
 }
 
@@ -428,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_company_has_a_share_of_the_runs_without_clients() {
-        let runs = Arc::new(LiveRuns::default());
+        let runs = LiveRuns::default();
         let acquire = |company: &str| runs.acquire_detached(&company.into());
         let mut places: Vec<_> = std::iter::from_fn(|| acquire("one")).collect();
         assert_eq!(places.len(), MAX_COMPANY_DETACHED_RUNS);
@@ -441,7 +430,5 @@ mod tests {
         assert!(acquire("five").is_none());
         places.truncate(MAX_COMPANY_DETACHED_RUNS - 1);
         assert!(acquire("one").is_some() && acquire("five").is_some());
-        places.clear();
-        assert!(lock(&runs.detached).is_empty());
     }
 }

@@ -11,17 +11,19 @@ use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::Inventory;
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 use url::Url;
 
 use super::super::due::CompanyRotation;
+use super::company_permits::CompanyPermits;
 use crate::auth::BearerAuth;
 use crate::error::{Code, HttpError};
 
 /// Path of the scheduler's callback, below the application's public URL.
 pub(in crate::app) const CALLBACK_PATH: &str = "/api/pulse/callback";
-/// Maximum number of concurrent callbacks; further ones get 429 with `Retry-After`.
+/// Maximum number of concurrent callbacks; further ones get 409 with `Retry-After`.
 const MAX_CONCURRENT_CALLBACKS: usize = 256;
+/// Maximum number of these of one company, whose deliveries may come from several schedulers.
+const MAX_COMPANY_CALLBACKS: usize = MAX_CONCURRENT_CALLBACKS / 2;
 
 /// The scheduler client and the state of the scheduler's callback.
 pub struct SchedulerLink {
@@ -45,7 +47,7 @@ pub struct SchedulerLink {
     pub(in crate::app) inventory: Arc<dyn Inventory>,
     pub(in crate::app) journals: Arc<Journals>,
     pub(in crate::app) clock: Arc<dyn Clock>,
-    pub(in crate::app) running: Semaphore,
+    pub(in crate::app) running: Arc<CompanyPermits>,
 }
 
 /// Configuration of a [`SchedulerLink`].
@@ -98,7 +100,7 @@ impl SchedulerLink {
             inventory: config.inventory,
             journals: config.journals,
             clock: config.clock,
-            running: Semaphore::new(MAX_CONCURRENT_CALLBACKS),
+            running: CompanyPermits::new(MAX_CONCURRENT_CALLBACKS, MAX_COMPANY_CALLBACKS),
         }
     }
 

@@ -93,7 +93,9 @@ impl Fixture {
         let http = ScriptedClient { sent: Mutex::default(), answers: Mutex::default() };
         let registry = OwnToolRegistry::new(
             Arc::new(FakeTools::new()),
-            Arc::new(StaticRoles::new().with_role(role.clone())),
+            Arc::new(
+                StaticRoles::new().with_role(role.clone()).with_role(Self::role_of_another_company(&role)),
+            ),
             Arc::new(http),
             clock.clone(),
         )
@@ -101,15 +103,24 @@ impl Fixture {
         Self { server, registry, role, clock }
     }
 
+    /// Returns the same role of the company `large`.
+    fn role_of_another_company(role: &RoleBlock) -> RoleBlock {
+        RoleBlock { company_id: "large".into(), ..role.clone() }
+    }
+
     async fn pin(&self) {
+        self.pin_role(&self.role).await;
+    }
+
+    async fn pin_role(&self, role: &RoleBlock) {
         let listed = self.server.list.lock().expect("unpoisoned").clone();
         let accepted = listed.iter().map(|tool| {
             let definition: ToolDefinition = serde_json::from_value(tool.clone()).expect("a definition");
             (definition.name.clone(), definition.fingerprint())
         });
         let accepted: BTreeMap<_, _> = accepted.collect();
-        let context = context("pin", "u");
-        self.registry.pin(&self.role, &context, "crm", &accepted).await.expect("pinned");
+        let context = ExecutionContext { company_id: role.company_id.clone(), ..context("pin", "u") };
+        self.registry.pin(role, &context, "crm", &accepted).await.expect("pinned");
     }
 
     async fn call(&self, run: &str) -> ToolOutput {
@@ -250,6 +261,22 @@ async fn a_run_lists_once_and_nothing_is_sent_before_its_first_call() {
     let other = super::context("r", "u2");
     fixture.registry.call(&other, "crm_search", json!({"q": "x"}), &NoProgress).await.expect("a result");
     assert_eq!(fixture.take_log(), ["list", "search"]);
+}
+
+#[tokio::test]
+async fn the_runs_of_one_company_close_no_connection_of_another() {
+    let fixture = Fixture::new();
+    fixture.pin().await;
+    fixture.pin_role(&Fixture::role_of_another_company(&fixture.role)).await;
+    fixture.call("r").await;
+    for run in 0..600 {
+        let context = ExecutionContext { company_id: "large".into(), ..context(&run.to_string(), "u") };
+        let called = fixture.registry.call(&context, "crm_search", json!({"q": "x"}), &NoProgress).await;
+        called.expect("a result");
+    }
+    fixture.take_log();
+    fixture.call("r").await;
+    assert_eq!(fixture.take_log(), ["search"], "its connection is the first one");
 }
 
 #[tokio::test]

@@ -112,6 +112,25 @@ fn a_role_that_has_been_read_costs_one_look() {
 }
 
 #[test]
+fn the_roles_of_one_company_push_out_none_of_another() {
+    let records = Arc::new(CountingRecords::default());
+    let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
+    ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
+    let first = ready(roles.role(&"c".into(), &"a".into())).expect("there");
+    let (large, personality) = (CompanyId::from("large"), "x".repeat(1 << 20));
+    // Together they have more than the capacity of the cache.
+    for number in 0..20 {
+        let id = AgentId::from(number.to_string());
+        let content = role(json!({"personality": personality}));
+        let stored = RoleBlock { id: id.clone(), company_id: large.clone(), ..content };
+        ready(roles.put_role(stored, Precondition::Any));
+        ready(roles.role(&large, &id)).expect("there");
+    }
+    let again = ready(roles.role(&"c".into(), &"a".into())).expect("there");
+    assert!(Arc::ptr_eq(&first, &again), "it is still cached");
+}
+
+#[test]
 fn saving_a_role_as_it_is_writes_nothing() {
     let records = Arc::new(MemoryRecords::default());
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));

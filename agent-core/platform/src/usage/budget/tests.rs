@@ -433,12 +433,14 @@ async fn each_run_has_the_budget_of_its_agents_runs() {
             .await
             .expect("not in a run, as the calls of MCP clients");
     }
+    let of_another = RunScope { user_id: "bob".into(), ..scope("a") };
+    budgets(&process).admit_tool_call(&of_another).await.expect("another user's run with the same id");
     let meters =
         Collection::of_platform("budgetMeters").and_then(|meters| meters.within(COMPANY)).expect("a name");
     let count = async || {
         installation.records.list(&meters, &ListQuery::default()).await.expect("a page").records.len()
     };
-    assert_eq!(count().await, 2);
+    assert_eq!(count().await, 3);
     let mut expired = ExpiredReservations::default();
     let later = process.now() + jiff::SignedDuration::from_hours(24 * 41);
     // The records' times are those of the system.
@@ -648,6 +650,8 @@ async fn the_tool_calls_of_a_run_have_a_default_limit() {
     assert_eq!(error.message(), "the run's budget of tool calls is spent");
     let other = RunScope { company_id: "other".into(), ..scope("run") };
     budgets(&process).admit_tool_call(&other).await.expect("a run of another company");
+    let other = RunScope { user_id: "bob".into(), ..scope("run") };
+    budgets(&process).admit_tool_call(&other).await.expect("a run of another user");
     for _ in 0..3 {
         call("").await.expect("not in a run");
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
 
 use async_trait::async_trait;
 
@@ -101,6 +101,75 @@ impl Network for StoppedNetwork {
         // Blocks the runtime, as a stop does.
         std::thread::sleep(self.stop);
         stream
+    }
+}
+
+/// A gate that lookups wait for.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+/// Opens its gate when it is dropped, so that the lookups of a failed test end too.
+struct GateOpener(Arc<Gate>);
+
+impl Drop for GateOpener {
+    fn drop(&mut self) {
+        *self.0.is_open.lock().unwrap() = true;
+        self.0.opened.notify_all();
+    }
+}
+
+/// A network in which the lookups of names below `slow.example` wait for a gate.
+#[derive(Debug)]
+struct SlowNetwork {
+    server: SocketAddr,
+    gate: Arc<Gate>,
+    slow_lookups: AtomicUsize,
+}
+
+#[async_trait]
+impl Network for SlowNetwork {
+    fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        if name.ends_with(".slow.example") {
+            self.slow_lookups.fetch_add(1, Ordering::SeqCst);
+            let is_open = self.gate.is_open.lock().unwrap();
+            drop(self.gate.opened.wait_while(is_open, |is_open| !*is_open).unwrap());
+        }
+        Ok(vec![SocketAddr::from(([93, 184, 215, 14], 9))])
+    }
+
+    async fn connect(&self, _: Vec<SocketAddr>, _: Duration) -> io::Result<TcpStream> {
+        TcpStream::connect(self.server).await
+    }
+}
+
+#[tokio::test]
+async fn slow_lookups_below_one_domain_leave_room_for_others() {
+    let gate = Arc::<Gate>::default();
+    let opener = GateOpener(gate.clone());
+    let network =
+        Arc::new(SlowNetwork { server: server(true).await, gate, slow_lookups: AtomicUsize::new(0) });
+    let config = OutboundConfig { network: network.clone(), ..OutboundConfig::default() };
+    let outbound = Arc::new(OutboundClient::new(config).unwrap());
+    let mut slow = Vec::new();
+    for number in 0..100 {
+        let outbound = outbound.clone();
+        slow.push(tokio::spawn(async move {
+            sent(&outbound, &format!("http://{number}.slow.example/"), UrlTrust::Supplied).await
+        }));
+    }
+    while network.slow_lookups.load(Ordering::SeqCst) < 4 {
+        tokio::task::yield_now().await;
+    }
+    let fast = sent(&outbound, "http://fast.example/", UrlTrust::Supplied);
+    let answer = tokio::time::timeout(TEST_TIMEOUT, fast).await.expect("it waits for no slow lookup");
+    assert_eq!(answer.as_deref(), Ok("ok"));
+    drop(opener);
+    for call in slow {
+        // It may have had no time left.
+        let _ = call.await.unwrap();
     }
 }
 

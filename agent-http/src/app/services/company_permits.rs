@@ -1,0 +1,88 @@
+//! [`CompanyPermits`]: permits of which a company gets a share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::ids::CompanyId;
+
+/// A number of permits for all companies, of which one company holds a share at most.
+#[derive(Debug)]
+pub(in crate::app) struct CompanyPermits {
+    max_total: usize,
+    max_per_company: usize,
+    held: Mutex<HeldPermits>,
+}
+
+#[derive(Debug, Default)]
+struct HeldPermits {
+    total: usize,
+    /// Numbers by company; those without permits are absent.
+    by_company: HashMap<CompanyId, usize>,
+}
+
+impl CompanyPermits {
+    /// Creates `max_total` permits, of which a company gets `max_per_company`.
+    pub(in crate::app) fn new(max_total: usize, max_per_company: usize) -> Arc<Self> {
+        Arc::new(Self { max_total, max_per_company, held: Mutex::default() })
+    }
+
+    /// Acquires a permit; `None` if the company has its share, or all are held.
+    pub(in crate::app) fn try_acquire(self: &Arc<Self>, company_id: &CompanyId) -> Option<CompanyPermit> {
+        let mut held = self.lock();
+        let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
+        if held.total >= self.max_total || of_company >= self.max_per_company {
+            return None;
+        }
+        held.total += 1;
+        held.by_company.insert(company_id.clone(), of_company + 1);
+        Some(CompanyPermit { permits: self.clone(), company_id: company_id.clone() })
+    }
+
+    /// Locks the numbers. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, HeldPermits> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A permit, which is returned when it is dropped.
+#[derive(Debug)]
+pub(in crate::app) struct CompanyPermit {
+    permits: Arc<CompanyPermits>,
+    company_id: CompanyId,
+}
+
+impl Drop for CompanyPermit {
+    fn drop(&mut self) {
+        let mut held = self.permits.lock();
+        held.total -= 1;
+        if let Some(count) = held.by_company.get_mut(&self.company_id) {
+            *count -= 1;
+            if *count == 0 {
+                held.by_company.remove(&self.company_id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_company_has_a_share() {
+        let permits = CompanyPermits::new(7, 3);
+        let acquire = |company: &str| permits.try_acquire(&company.into());
+        let mut held: Vec<_> = std::iter::from_fn(|| acquire("one")).collect();
+        assert_eq!(held.len(), 3);
+        for company in ["two", "three"] {
+            held.extend(std::iter::from_fn(|| acquire(company)));
+        }
+        assert_eq!(held.len(), 7);
+        assert!(acquire("four").is_none(), "all are held");
+        held.truncate(2);
+        assert!(acquire("one").is_some() && acquire("four").is_some());
+        held.clear();
+        let left = permits.lock();
+        assert_eq!((left.total, left.by_company.len()), (0, 0));
+    }
+}
