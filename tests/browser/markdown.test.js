@@ -78,6 +78,7 @@ test('a text in random pieces is drawn as it is at once, after each piece and at
 test('lines that end like those of Windows, and references, are drawn as they are at once', () => {
   for (const text of [
     'One\r\n\r\nTwo\r\n\r\n- a\r\n- b\r\n- c\r\n\r\nThree\r\n\r\nFour',
+    Array.from({ length: 9 }, (_, place) => `Paragraph ${place}`).join('\r\n\r\n'),
     'See [a].\n\nAnd [b][c].\n\n[a]: https://shop.example/a\n[c]: https://shop.example/c\n',
     '[a]: https://shop.example/a\n[a]: https://shop.example/b\n\nOne\n\nTwo [a]\n\nThree',
   ]) {
