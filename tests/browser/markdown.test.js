@@ -86,6 +86,17 @@ test('lines that end like those of Windows, and references, are drawn as they ar
   }
 });
 
+test('the end of a text is shown once it is known what it is, and stays', () => {
+  const root = newRoot();
+  const view = new MarkdownView(root);
+  for (const [text, isComplete, shown] of [
+    ['One\n\n4', false, 'One'], ['One\n\n42', false, 'One'], ['One\n\n42', true, 'One\n\n42'], ['One\n\n42', false, 'One\n\n42'], ['Another\n---', false, 'Another'],
+  ]) {
+    view.update(text, isComplete);
+    assert.equal(root.text, drawn(shown, true), text);
+  }
+});
+
 const repeat = (line, count) => Array.from({ length: count }, (_, place) => line(place)).join('');
 const LONG = {
   'a list': repeat((place) => `- **Item ${place}** and \`some\` words\n`, 700),

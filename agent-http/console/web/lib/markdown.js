@@ -286,6 +286,8 @@ export class MarkdownView {
   update(text, isComplete) {
     // The lexer's lengths are those of a text whose lines end like this.
     if (text.includes('\r')) text = text.replace(/\r\n?/g, '\n');
+    // A frame that was asked for before the end may come after it.
+    if (!isComplete && text === this.#text) return;
     // It is shown once it is known what it is.
     const line = text.lastIndexOf('\n') + 1;
     if (!isComplete && MARKER.test(text.slice(line))) text = text.slice(0, line);
