@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
+import { openHost, startHost } from './host.js';
 import { ask, base, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
@@ -15,14 +16,19 @@ const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first(
 test('a link signs in once, and leaves no code in the address', async () => {
   const url = await link();
   const { page, context, faults } = await openPage(browser);
+  const sent = [];
+  page.on('request', (request) => sent.push(`${request.url().split('#')[0]} ${JSON.stringify(request.headers())}`));
   await page.goto(url);
   await page.locator('.layout').waitFor();
+  const code = url.split('enter=')[1];
+  assert.ok(sent.length > 10 && sent.every((text) => !text.includes(code)), 'the code is in no address of a request, and in no Referer');
   assert.ok(!page.url().includes('enter='), page.url());
   assert.match(await page.locator('.account-name').innerText(), /u1/);
+  assert.equal(await page.locator('.nav-link[aria-current=page]').innerText(), 'Chat');
   const [cookie] = await context.cookies();
   assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict', JSON.stringify(cookie));
   const seen = await page.evaluate(() => document.documentElement.outerHTML + JSON.stringify({ ...localStorage, ...sessionStorage }) + document.cookie);
-  assert.ok(!seen.includes('ags_') && !seen.includes(url.split('enter=')[1]), 'no secret in the page');
+  assert.ok(!seen.includes('ags_') && !seen.includes(code), 'no secret in the page');
   assert.deepEqual(faults, []);
 
   const second = await openPage(browser);
@@ -35,6 +41,35 @@ test('a link signs in once, and leaves no code in the address', async () => {
   await second.page.locator('.layout').waitFor();
   assert.deepEqual(second.faults, []);
   await Promise.all([context.close(), second.context.close()]);
+});
+
+test('a link that is opened in a tab of the console signs in there, and another user finds nothing of the first', async () => {
+  const { page, context, faults } = await openPage(browser);
+  await page.goto(base);
+  await page.getByRole('heading', { name: 'Agent console' }).waitFor();
+  // The address differs in its fragment alone, so that no page is loaded.
+  await page.goto(await link());
+  await page.locator('.account-name', { hasText: 'u1' }).waitFor();
+  await page.evaluate(() => (globalThis.isOld = true));
+  await visit(page, 'agents');
+  await page.goto(await link());
+  await page.locator('.nav-link[aria-current=page]', { hasText: 'Chat' }).waitFor();
+  assert.ok(await page.evaluate(() => isOld && !location.href.includes('enter=')));
+  await page.goto(await link('u2'));
+  await page.locator('.account-name', { hasText: 'u2' }).waitFor();
+  assert.ok(await page.evaluate(() => globalThis.isOld === undefined && !location.href.includes('enter=')), 'the memory of the page is new');
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('a page of another origin cannot frame the console', async () => {
+  const host = await startHost();
+  const { page, context } = await openHost(browser, host.page(`<!doctype html><iframe src="${base}"></iframe>`));
+  const [, frame] = page.frames();
+  assert.equal(await frame.locator('#app').count(), 0);
+  assert.ok(!frame.url().startsWith(base), frame.url());
+  await context.close();
+  host.close();
 });
 
 inPage('a session that is signed out elsewhere ends', async (page, { context }) => {
@@ -119,6 +154,33 @@ inPage('a recorded run is inspected', async (page) => {
   await page.locator('.waterfall').getByText('round-1').waitFor();
   assert.match(await text(page, '.figures'), /Whole run\s+\d+ ms/);
   assert.match(await page.locator('.run-pick select').inputValue(), /^[\w-]{36}$/);
+});
+
+inPage('a conversation that the server does not keep is the page\'s, and goes with each message', async (page) => {
+  const id = `unkept-${Date.now()}`;
+  await page.evaluate(async (id) => {
+    const { content, children } = await (await fetch('api/agents/echo')).json();
+    // The key is not needed, and not known for another agent.
+    delete children[0].content.apiKey;
+    const role = { name: 'Unkept', content: { ...content, conversations: { store: false } }, children };
+    await fetch(`api/agents/${id}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(role) });
+  }, id);
+  await page.reload();
+  await page.locator('.layout').waitFor();
+  await visit(page, `chat/${id}`);
+  const bodies = [];
+  page.on('request', (request) => request.url().endsWith('/api/agent/chat') && bodies.push(request.postDataJSON()));
+  const answers = page.locator('.message.answer .markdown');
+  for (const text of ['one', 'two']) await ask(page, text);
+  assert.deepEqual(await answers.allInnerTexts(), ['one', 'two']);
+  assert.equal(await page.getByRole('alert').count(), 0);
+  assert.deepEqual(bodies[1].messages.map(({ role, content }) => [role, content]), [['user', 'one'], ['assistant', 'one']]);
+  await page.getByRole('button', { name: 'Regenerate' }).last().click();
+  await page.locator('.message.answer .siblings', { hasText: '2/2' }).waitFor();
+  await page.getByRole('button', { name: 'Previous alternative' }).click();
+  await page.locator('.message.answer .siblings', { hasText: '1/2' }).waitFor();
+  assert.deepEqual(await answers.allInnerTexts(), ['one', 'two']);
+  await page.evaluate((id) => fetch(`api/agents/${id}`, { method: 'DELETE' }), id);
 });
 
 inPage('a run that fails has a code and what to do', async (page) => {

@@ -135,6 +135,30 @@ inPage('two hundred agents are listed, chosen and found', async (page) => {
   await picture(page, 'many-agents');
 });
 
+test('the page works without HTTPS, where browsers have no clipboard and make no identifiers', async () => {
+  const { page, context, faults } = await openPage(browser);
+  await context.addInitScript(() => {
+    delete Crypto.prototype.randomUUID;
+    delete Crypto.prototype.subtle;
+    Object.defineProperty(Navigator.prototype, 'clipboard', { value: undefined });
+  });
+  await page.goto(await link());
+  await page.locator('.layout').waitFor();
+  await visit(page, 'chat/garden');
+  await page.getByLabel('Files to attach').setInputFiles([{ name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('x') }]);
+  await page.waitForFunction(() => document.querySelector('.attachment') && !document.querySelector('.attachment .meta'));
+  await page.getByRole('button', { name: /^Remove/ }).click();
+  await ask(page, 'When are you open?');
+  assert.match(new URL(page.url()).hash, /^#\/chat\/garden\/[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/);
+  await page.locator('.message.answer .md-copy').click();
+  await page.locator('.message.answer').getByRole('button', { name: 'Copy', exact: true }).last().click();
+  assert.equal(await page.getByRole('button', { name: 'Copied' }).count(), 0);
+  await visit(page, 'jobs/new');
+  await page.locator('.next-runs').waitFor();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 for (const [name, minutes] of [['five minutes fast', 5], ['five minutes slow', -5]]) {
   test(`the page works with a clock that is ${name}`, async () => {
     const { page, context, faults } = await openPage(browser);

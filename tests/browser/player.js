@@ -15,7 +15,10 @@ function markdown() {
 }
 
 export const TEXTS = {
-  Markdown: markdown(), paragraph: PARAGRAPH.repeat(780), code: `\`\`\`js\n${'const light = plant === "fern" ? shade : sun;\n'.repeat(1160)}\`\`\`\n`,
+  Markdown: markdown(),
+  list: Array.from({ length: 1100 }, (_, place) => `${place + 1}. **Bed ${place}** stands in the sun, \`daily\`.\n\n`).join(''),
+  table: `| bed | light |\n|--|--|\n${Array.from({ length: 1400 }, (_, place) => `| bed ${place} | **sun** and some shade |\n`).join('')}`,
+  paragraph: PARAGRAPH.repeat(780), code: `\`\`\`js\n${'const light = plant === "fern" ? shade : sun;\n'.repeat(1160)}\`\`\`\n`,
 };
 
 /**

@@ -112,6 +112,27 @@ inPage('a sign-out that does not reach the server is told, and can be tried agai
   await page.getByRole('textbox', { name: 'Link or code' }).waitFor();
 });
 
+inPage('an answer stays where its thread cannot be read', async (page) => {
+  await visit(page, 'chat/text');
+  await page.route(/\/api\/threads\/[\w-]+\?/, (route) => route.abort());
+  await ask(page, 'Hello');
+  await page.getByRole('alert').filter({ hasText: 'NETWORK' }).waitFor();
+  assert.match(await page.locator('.message.answer').innerText(), /Hello from the model\./);
+  await page.unrouteAll();
+  await ask(page, 'And now?');
+  await page.locator('.message.user').nth(1).waitFor();
+  assert.equal(await page.locator('.message.answer').count(), 2);
+  assert.equal(await page.getByRole('alert').count(), 0);
+});
+
+inPage('an address chooses a tab of the debug layer, also while the chat is shown', async (page) => {
+  await visit(page, 'chat/text');
+  for (const [tab, name] of [['context', 'Context'], ['events', 'Events']]) {
+    await page.evaluate((tab) => (location.hash = `#/chat/text?tab=${tab}`), tab);
+    await page.getByRole('tab', { name, selected: true }).waitFor();
+  }
+});
+
 inPage('the chosen tab of the debug layer stays while another view is shown', async (page) => {
   await visit(page, 'chat/text');
   await page.getByRole('tab', { name: 'Context' }).click();

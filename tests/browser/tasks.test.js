@@ -79,7 +79,8 @@ const countWork = (page, filter) => page.evaluate(async ({ filter, STEP, MAX_FRA
       const answer = document.querySelector('.message.answer[aria-busy=true] .markdown');
       const number = (selector) => answer.querySelectorAll(selector).length;
       const kinds = ['.md-h', '.md-list', '.md-table', '.md-block'].map(number);
-      work.live = { text: answer.textContent, code: answer.querySelector('.md-pre code')?.textContent, kinds };
+      const code = answer.querySelector('.md-pre code')?.textContent;
+      work.live = { text: answer.textContent, code, kinds, items: number('ol:only-of-type > li'), rows: number('tbody tr') };
     }
     work.now = nothing();
     seen = work.drawings;
@@ -133,6 +134,10 @@ streams('Markdown in ten thousand events', TEXTS.Markdown, ({ kinds, text }) => 
   assert.deepEqual(kinds, [sections, sections, sections, sections]);
   assert.ok(text.includes(`const bed = ${sections - 1};`), 'the last block is there');
 });
+
+streams('one list', TEXTS.list, ({ items }) => assert.equal(items, TEXTS.list.match(/^\d+\./gm).length));
+
+streams('one table', TEXTS.table, ({ rows }) => assert.equal(rows, TEXTS.table.match(/^\| bed \d/gm).length));
 
 streams('one paragraph', TEXTS.paragraph, ({ text }) => assert.equal(text.trim(), TEXTS.paragraph.trim()));
 

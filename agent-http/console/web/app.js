@@ -1,6 +1,6 @@
 /** The console's page: navigation, the view of the route, and the sign-in. */
 
-import { html, render, signal, useEffect, useRef, useState } from './vendor/ui.js';
+import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } from './vendor/ui.js';
 import { agentId, open, stop, live } from './lib/chat.js';
 import { agents, enter, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
@@ -121,16 +121,19 @@ function ChatView() {
   useEffect(() => {
     if (agent) open(agent, parts[0] ? parts[1] : undefined);
   }, [agent, parts[1]]);
-  // Kept while other views are shown.
-  useState(() => (debugTab.value = query.get('tab') ?? debugTab.value));
-  const [shown, setShown] = useState(query.get('tab') ?? 'chat');
+  const [shown, setShown] = useState('chat');
+  const select = (id) => {
+    setShown(id);
+    // Kept while other views are shown.
+    if (id !== 'chat') debugTab.value = id;
+  };
+  const wanted = query.get('tab');
+  useLayoutEffect(() => {
+    if (wanted) select(wanted);
+  }, [wanted]);
   if (!agents.value.some(({ id }) => id === agent)) return html`<${Chat} />`;
   if (isWide) return html`<div class="split"><${Chat} /><${Debug} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
-  const select = (id) => {
-    setShown(id);
-    if (id !== 'chat') debugTab.value = id;
-  };
   return html`<div class="narrow">
     <${Tabs} label="Chat and debug layer" tabs=${tabs} selected=${shown} onSelect=${select} panel="narrow-panel" />
     <div id="narrow-panel" class="narrow-panel" role="tabpanel" aria-labelledby=${`tab-${shown}`}>

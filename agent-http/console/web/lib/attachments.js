@@ -1,6 +1,7 @@
 /** Files that go with the next message. */
 
 import { signal } from '../vendor/ui.js';
+import { newId } from './format.js';
 import { call } from './store.js';
 
 /** Maximum number of files of a message. */
@@ -15,7 +16,7 @@ export const isIncomplete = () => attachments.value.some(({ fileId }) => !fileId
 /** Uploads files, up to the maximum number. @param {Iterable<File>} files */
 export function attach(files) {
   for (const file of [...files].slice(0, MAX_FILES - attachments.value.length)) {
-    const added = { key: crypto.randomUUID(), name: file.name, abort: new AbortController() };
+    const added = { key: newId(), name: file.name, abort: new AbortController() };
     const change = (fields) => (attachments.value = attachments.value.map((one) => (one.key === added.key ? { ...one, ...fields } : one)));
     attachments.value = [...attachments.value, added];
     // Loaded by the first upload only, so that the page's start is small.

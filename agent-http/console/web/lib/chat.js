@@ -1,8 +1,9 @@
 /** The open conversation: its messages as the server keeps them, and the run in progress. */
 
 import { AgentdError } from '../client/index.js';
-import { computed, effect, signal } from '../vendor/ui.js';
-import { attachments, withFiles } from './attachments.js';
+import { computed, signal } from '../vendor/ui.js';
+import { withFiles } from './attachments.js';
+import { newId } from './format.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, has, replaceRoute, session, status } from './store.js';
 
@@ -24,6 +25,12 @@ export const live = signal(undefined);
 export const inspected = signal(undefined);
 export const loadError = signal(undefined);
 export const isLoading = signal(false);
+/** True if the server keeps nothing of the conversation, so that it is the page's alone. */
+const isLocal = signal(false);
+
+/** Returns true if the server keeps the conversation. */
+export const isKept = () => has('threads') && !isLocal.value;
+
 export const draft = signal('');
 /** A message that was not sent, because tool calls of its thread wait for decisions: `{fields, parentId, content}`. */
 export const heldMessage = signal(undefined);
@@ -42,8 +49,6 @@ export const context = {
 export const promptVersion = signal(0);
 
 let current;
-
-const newId = () => crypto.randomUUID();
 
 const byId = computed(() => new Map(nodes.value.map((node) => [node.id, node])));
 const children = computed(() => {
@@ -170,6 +175,7 @@ function clear() {
   head.value = undefined;
   live.value = undefined;
   isLoading.value = false;
+  isLocal.value = false;
   loadError.value = undefined;
   heldMessage.value = undefined;
   decisionError.value = undefined;
@@ -352,7 +358,7 @@ async function start(fields, parentId, content) {
     if (has('threads')) replaceRoute('chat', agentId.value, id);
   }
   const request = { agentId: agentId.value, runId, ...contextFields(), ...fields };
-  if (has('threads')) request.threadId = id;
+  if (isKept()) request.threadId = id;
   else Object.assign(request, withHistory(content, parentId));
   // Closing the page leaves the run; the stop button cancels it.
   if (has('runEvents')) request.onDisconnect = 'continue';
@@ -401,16 +407,18 @@ async function reloadStale(id, run, held) {
 /** Replaces what was drawn of a run by what the server has kept. */
 async function finish(id, run, content, parentId) {
   if (threadId.value !== id || live.value?.run !== run) return;
-  if (has('threads') && run.acceptedAt !== undefined) {
+  if (isKept() && run.acceptedAt !== undefined) {
     await reload(id);
     threadsVersion.value += 1;
-  } else if (!has('threads')) {
-    keepLocally(run, content, parentId);
+    if (live.value?.run !== run) return;
+    // The agent's role may say that nothing is kept.
+    isLocal.value = run.status !== 'failed' && !thread.value && loadError.value?.status === 404;
+    if (isLocal.value) loadError.value = undefined;
   }
-  if (live.value?.run !== run) return;
+  if (!isKept()) keepLocally(run, content, parentId);
   const isStored = nodes.value.some((node) => node.runId === run.runId);
-  // A run that nothing is stored of stays as it is, with its error.
-  if (isStored || run.status === 'finished') live.value = undefined;
+  // A run of which nothing is stored, or which cannot be read, stays as it is.
+  if (isStored || (run.status === 'finished' && !loadError.value)) live.value = undefined;
   else live.value = { ...live.value, isOver: true };
   promptVersion.value += 1;
 }
@@ -450,6 +458,12 @@ export function stop() {
 /** Selects the branch of a node. */
 export async function select(node) {
   const id = threadId.value;
+  if (!isKept()) {
+    let leaf = node;
+    while (children.value.has(leaf.id)) leaf = children.value.get(leaf.id).at(-1);
+    head.value = leaf.id;
+    return;
+  }
   try {
     await call('PATCH /api/threads/{id}', { params: { id }, body: { head: node.id } });
   } catch (error) {
@@ -501,27 +515,3 @@ export async function inspect(runId) {
 
 /** Grows when the list of threads changes. */
 export const threadsVersion = signal(0);
-
-/** Removes all that a user has written or read. */
-function forgetUser() {
-  leave();
-  clear();
-  agentId.value = undefined;
-  threadId.value = undefined;
-  draft.value = '';
-  attachments.value = [];
-  context.page.value = '';
-  context.blocks.value = '';
-  context.todoListId.value = '';
-}
-
-/** User who has signed in last. */
-let lastUser;
-
-// Another user may sign in, in the same page.
-effect(() => {
-  if (!session.value) return;
-  const user = JSON.stringify([session.value.companyId, session.value.userId]);
-  if (lastUser !== undefined && lastUser !== user) forgetUser();
-  lastUser = user;
-});

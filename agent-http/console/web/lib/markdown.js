@@ -12,6 +12,8 @@ const MAX_DEPTH = 24;
 const MAX_OPEN_PARAGRAPH = 6000;
 /** Maximum number of cells of a table; a larger one is shown as text. */
 const MAX_CELLS = 5000;
+/** Parts at the end of a list or a table that may change: the last one, whose beginning may still become the end of the one before. */
+const OPEN_PARTS = 2;
 
 const LINK_SCHEMES = new Set(['http:', 'https:', 'mailto:']);
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', hellip: '…', mdash: '—', ndash: '–' };
@@ -105,8 +107,9 @@ function copyButton(text) {
   const button = element('button', 'md-copy', ['Copy']);
   button.type = 'button';
   button.addEventListener('click', async () => {
-    if (!navigator.clipboard) return;
-    await navigator.clipboard.writeText(text());
+    // Pages without https have no clipboard, and others may forbid it.
+    const isCopied = await navigator.clipboard?.writeText(text()).then(() => true, () => false);
+    if (!isCopied) return;
     button.textContent = 'Copied';
     setTimeout(() => (button.textContent = 'Copy'), 1500);
   });
@@ -124,34 +127,51 @@ function codeBlock(language, text) {
   return { node: element('div', 'md-block', [head, pre]), code };
 }
 
+function tableCell({ tokens, header, align }, depth) {
+  const node = element(header ? 'th' : 'td', align ? `md-${align}` : '', inline(tokens, depth));
+  if (header) node.scope = 'col';
+  return node;
+}
+
+const tableRow = (cells, depth) => element('tr', '', cells.map((cell) => tableCell(cell, depth)));
+
+const isLarge = (token, rows = 0) => token.type === 'table' && (rows + token.rows.length + 1) * token.header.length > MAX_CELLS;
+
 function table(token, depth) {
-  if ((token.rows.length + 1) * token.header.length > MAX_CELLS) return element('pre', 'md-raw', [token.raw]);
-  const cell = (name) => (of, column) => {
-    const node = element(name, '', inline(of.tokens, depth));
-    const align = token.align[column];
-    if (align) node.classList.add(`md-${align}`);
-    return node;
-  };
-  const header = token.header.map(cell('th'));
-  header.forEach((node) => (node.scope = 'col'));
-  const rows = token.rows.map((row) => element('tr', '', row.map(cell('td'))));
-  const head = element('thead', '', [element('tr', '', header)]);
-  const scroll = element('div', 'md-scroll', [element('table', 'md-table', [head, element('tbody', '', rows)])]);
+  if (isLarge(token)) return element('pre', 'md-raw', [token.raw]);
+  const head = element('thead', '', [tableRow(token.header, depth)]);
+  const body = element('tbody', '', token.rows.map((row) => tableRow(row, depth)));
+  const scroll = element('div', 'md-scroll', [element('table', 'md-table', [head, body])]);
   scroll.tabIndex = 0;
   scroll.setAttribute('role', 'region');
   scroll.setAttribute('aria-label', 'table');
   return scroll;
 }
 
+function listItem(item, depth) {
+  const isInline = ({ type }) => type === 'text' || type === 'checkbox';
+  const blocks = item.tokens.flatMap((token) => (isInline(token) ? inlineToken(token, depth) : block(token, depth)));
+  return element('li', item.task ? 'md-task' : '', blocks);
+}
+
 function list(token, depth) {
-  const items = token.items.map((item) => {
-    const isInline = ({ type }) => type === 'text' || type === 'checkbox';
-    const blocks = item.tokens.flatMap((token) => (isInline(token) ? inlineToken(token, depth) : block(token, depth)));
-    return element('li', item.task ? 'md-task' : '', blocks);
-  });
-  const node = element(token.ordered ? 'ol' : 'ul', 'md-list', items);
+  const node = element(token.ordered ? 'ol' : 'ul', 'md-list', token.items.map((item) => listItem(item, depth)));
   if (token.ordered && Number.isSafeInteger(token.start) && token.start !== 1) node.start = token.start;
   return node;
+}
+
+/** Items of a list or rows of a table that is a block of its own: their lengths, and functions that draw them. */
+function partsOf(token) {
+  if (token.type === 'list') return token.items.map((item) => ({ length: item.raw.length, draw: () => listItem(item, 1) }));
+  if (token.type !== 'table') return [];
+  const lines = token.raw.split('\n').slice(2);
+  return token.rows.map((row, place) => ({ length: lines[place].length + 1, draw: () => tableRow(row, 0) }));
+}
+
+/** Text before the open parts with which they are read as they are in their block: the head of a table, or an item that parts paragraphs. */
+function prefixOf({ type, raw, loose }) {
+  if (type === 'table') return `${raw.split('\n', 2).join('\n')}\n`;
+  return loose ? `${/\S+/.exec(raw)[0]}    x\n\n` : '';
 }
 
 function heading(token, depth) {
@@ -207,6 +227,24 @@ function blocks(tokens) {
   }
 }
 
+/** Returns true if the tokens have all of a text; a second definition of a reference has none. */
+const areWhole = (tokens, text) => tokens.reduce((length, { raw }) => length + raw.length, 0) === text.length;
+
+/** An unfinished line that may become a list item, a rule, the underline of a heading or the head of a table. */
+const MARKER = /^(?: *\d+[.)]?|[-=*+_:| ]+)$/;
+/** Blocks that an unfinished line may still belong to, though it looks like another block. */
+const OPEN_ENDED = new Set(['paragraph', 'list', 'blockquote', 'table']);
+
+/** Returns the number of tokens that stay as they are while their text grows: those before the last block. */
+function countFinal(tokens) {
+  let last = tokens.findLastIndex(({ type }) => type !== 'space');
+  if (last < 1) return 0;
+  const { raw, type } = tokens[last];
+  const isBegun = raw.trimEnd().split('\n').length > (type === 'table' ? 2 : 1);
+  while (!isBegun && OPEN_ENDED.has(tokens[last - 1]?.type)) last -= 1;
+  return last;
+}
+
 const OPEN_FENCE = /^ {0,3}(`{3,}|~{3,})([^\n`]*)\n/;
 
 /** Returns true if the last line of a block of code is a fence that ends it. */
@@ -218,7 +256,8 @@ function isClosed(block, fence) {
 
 /**
  * A text that grows, drawn into an element. The blocks before the last one are final; of the last one, a long block of
- * code and a long paragraph are appended to, and anything else is read again.
+ * code and a long paragraph are appended to, of a list and a table the last parts are read again, and anything else is
+ * read again as a whole. When the text is complete, what is drawn is what the whole text is.
  */
 export class MarkdownView {
   #root;
@@ -227,7 +266,10 @@ export class MarkdownView {
   #final = 0;
   /** Nodes of the last block. @type {Node[]} */
   #tail = [];
-  /** The element to which the last block's text is appended, and the length of the text that it has. */
+  /**
+   * How the last block grows. `node` is what is appended to: a text, which has `length` of the block, or the element of the
+   * parts that are read from `from` on behind `prefix`; `drawn` are their nodes, and `settled` is the number of those before.
+   */
   #open;
 
   /** @param {HTMLElement} root */
@@ -242,18 +284,27 @@ export class MarkdownView {
    * @param {boolean} isComplete True if nothing will be appended.
    */
   update(text, isComplete) {
-    if (!text.startsWith(this.#text)) this.#reset();
+    // The lexer's lengths are those of a text whose lines end like this.
+    if (text.includes('\r')) text = text.replace(/\r\n?/g, '\n');
+    // A frame that was asked for before the end may come after it.
+    if (!isComplete && text === this.#text) return;
+    // It is shown once it is known what it is.
+    const line = text.lastIndexOf('\n') + 1;
+    if (!isComplete && MARKER.test(text.slice(line))) text = text.slice(0, line);
+    // The definition of a reference changes blocks before it.
+    if (!text.startsWith(this.#text) || (isComplete && text.includes(']:'))) this.#reset();
     this.#text = text;
     const rest = text.slice(this.#final);
-    if (!isComplete && this.#append(rest)) return;
+    if (this.#open?.drawn ? this.#grow(rest) : !isComplete && this.#append(rest)) return;
     this.#open = undefined;
     const tokens = lex(rest);
     this.#tail.forEach((node) => node.remove());
-    const last = isComplete ? tokens.length : Math.max(0, tokens.findLastIndex(({ type }) => type !== 'space'));
+    const isWhole = areWhole(tokens, rest);
+    const last = isComplete ? tokens.length : isWhole ? countFinal(tokens) : 0;
     this.#root.append(...blocks(tokens.slice(0, last)));
     this.#final += tokens.slice(0, last).reduce((length, { raw }) => length + raw.length, 0);
-    const tail = text.slice(this.#final);
-    this.#tail = isComplete ? [] : this.#startTail(tail, tokens.slice(last));
+    const tail = tokens.slice(last);
+    this.#tail = isWhole ? this.#startTail(text.slice(this.#final), tail) : blocks(tail);
     this.#root.append(...this.#tail);
   }
 
@@ -266,19 +317,32 @@ export class MarkdownView {
 
   /** Draws the last block, in a form that grows where it is long. */
   #startTail(tail, tokens) {
+    const [token, ...others] = tokens;
     const fence = OPEN_FENCE.exec(tail);
-    if (fence && tokens.length === 1 && tokens[0].type === 'code' && !isClosed(tail, fence[1])) {
+    if (fence && tokens.length === 1 && token.type === 'code' && !isClosed(tail, fence[1])) {
       const body = tail.slice(fence[0].length);
       const { node, code } = codeBlock(fence[2].trim().split(/\s/)[0].slice(0, 40), body);
       this.#open = { node: code.firstChild ?? code.appendChild(new Text('')), fence: fence[1], length: tail.length };
       return [node];
     }
-    if (tokens.length === 1 && tokens[0].type === 'paragraph' && tail.length > MAX_OPEN_PARAGRAPH) {
+    if (tokens.length === 1 && token.type === 'paragraph' && tail.length > MAX_OPEN_PARAGRAPH) {
       const node = element('p', '', [tail]);
       this.#open = { node: node.firstChild, length: tail.length };
       return [node];
     }
-    return blocks(tokens);
+    const nodes = blocks(tokens);
+    if (tokens.length === 1 && isLarge(token)) this.#open = { node: nodes[0].firstChild, length: tail.length };
+    const isLast = !this.#open && token && others.every(({ type }) => type === 'space');
+    const parts = isLast ? partsOf(token) : [];
+    if (parts.length > OPEN_PARTS) {
+      const { type, loose } = token;
+      const prefix = prefixOf(token);
+      const isTable = type === 'table';
+      const node = isTable ? nodes[0].firstChild.lastChild : nodes[0];
+      this.#open = { node, type, loose, prefix, from: isTable ? prefix.length : 0, settled: 0, drawn: [...node.childNodes] };
+      this.#settle(parts);
+    }
+    return nodes;
   }
 
   /** Appends to the last block and returns true, if it goes on. */
@@ -292,5 +356,29 @@ export class MarkdownView {
     node.appendData(added);
     this.#open.length = rest.length;
     return true;
+  }
+
+  /** Draws the last parts of a list or a table again and returns true, if it goes on in the same form. */
+  #grow(rest) {
+    const { node, type, loose, prefix, from, settled, drawn } = this.#open;
+    const text = prefix + rest.slice(from);
+    const tokens = lex(text);
+    const [token] = tokens;
+    const isSame = token.type === type && token.loose === loose && tokens.slice(1).every(({ type }) => type === 'space');
+    if (!isSame || !areWhole(tokens, text) || isLarge(token, settled)) return false;
+    const parts = partsOf(token).slice(loose ? 1 : 0);
+    drawn.forEach((node) => node.remove());
+    this.#open.drawn = parts.map(({ draw }) => draw());
+    node.append(...this.#open.drawn);
+    this.#settle(parts);
+    return true;
+  }
+
+  /** Takes all of the drawn parts but the last ones for final. */
+  #settle(parts) {
+    const settled = parts.slice(0, -OPEN_PARTS);
+    this.#open.from += settled.reduce((sum, { length }) => sum + length, 0);
+    this.#open.settled += settled.length;
+    this.#open.drawn.splice(0, settled.length);
   }
 }

@@ -50,6 +50,8 @@ export async function enter() {
   const code = /^#enter=([\w-]+)$/.exec(location.hash)?.[1];
   if (code) {
     history.replaceState(null, '', `${location.pathname}${location.search}`);
+    shownHash = '';
+    route.value = parseRoute();
     await signIn(code);
   } else {
     await loadSession();
@@ -68,9 +70,17 @@ export async function signIn(text) {
   await loadSession();
 }
 
+/** User whose data the page has. */
+let shownUser;
+
 async function loadSession() {
   try {
-    session.value = await client.api('GET /api/console/session');
+    const found = await client.api('GET /api/console/session');
+    const user = JSON.stringify([found.companyId, found.userId]);
+    // Another user gets a page whose memory has nothing of this one's.
+    if (shownUser !== undefined && shownUser !== user) return location.reload();
+    shownUser = user;
+    session.value = found;
     await loadAgents();
   } catch (error) {
     if (error.status !== 401) signInError.value = error;
@@ -114,6 +124,11 @@ addEventListener('hashchange', () => {
   if (hasUnsaved.value && location.hash !== shownHash) {
     wantedHash.value = location.hash;
     history.replaceState(null, '', shownHash);
+    return;
+  }
+  // A link that is opened in the page's own tab loads nothing.
+  if (location.hash.startsWith('#enter=')) {
+    enter();
     return;
   }
   shownHash = location.hash;

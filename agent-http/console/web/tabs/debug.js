@@ -2,7 +2,7 @@
 
 import { html, signal } from '../vendor/ui.js';
 import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';
-import { client, has } from '../lib/store.js';
+import { call, has } from '../lib/store.js';
 import { ErrorNote, Tabs, lazy, useLoad, usePaused } from '../lib/ui.js';
 import { PromptTab } from './prompt.js';
 import { Selection } from './selection.js';
@@ -27,7 +27,7 @@ function usePreview() {
     agentId.value, draft.value, promptVersion.value, path.value.length, isRunning,
     context.page.value, context.blocks.value, context.todoListId.value, context.timezone.value,
   ]);
-  const load = (signal) => (agentId.value ? client.preview(previewRequest(), { signal }) : Promise.resolve(undefined));
+  const load = async (signal) => (agentId.value ? (await call('POST /api/svcchat/previewPrompt', { body: previewRequest(), signal })).data : undefined);
   return useLoad(load, usePaused(depends));
 }
 

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isLoading, isOpen, items, live, loadError, regenerate, select, send,
+  agentId, answerParts, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
   runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
@@ -179,7 +179,7 @@ function Answer({ item }) {
   const parts = answerParts(item);
   const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
   const parent = item.nodes[0].parentId;
-  const rated = has('threads') && item.nodes.findLast(({ message, status }) => message.role === 'assistant' && message.content && status !== 'deleted');
+  const rated = isKept() && item.nodes.findLast(({ message, status }) => message.role === 'assistant' && message.content && status !== 'deleted');
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
     ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}

@@ -2,6 +2,7 @@
 
 import { html, useRef, useState } from '../vendor/ui.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
+import { newId } from '../lib/format.js';
 import { agents, call, client, go, href } from '../lib/store.js';
 import { ErrorNote, useLoad } from '../lib/ui.js';
 import { ScheduleFields, useSchedule } from './schedule-fields.js';
@@ -43,7 +44,7 @@ function useJob(read) {
     setError(undefined);
     try {
       const job = { payload, ...state.schedule };
-      if (sent.current.text !== JSON.stringify(job)) sent.current = { text: JSON.stringify(job), key: crypto.randomUUID() };
+      if (sent.current.text !== JSON.stringify(job)) sent.current = { text: JSON.stringify(job), key: newId() };
       const { data } = await call('POST /api/pulse/jobs', { body: { ...job, idempotencyKey: sent.current.key } });
       go('jobs', data.jobId);
     } catch (error) {

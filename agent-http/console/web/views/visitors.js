@@ -21,17 +21,18 @@ function usePages(load, key) {
   const first = useLoad(() => load(), key);
   const cursor = more.isLoaded ? more.cursor : first.data?.nextCursor;
   const loadMore = async () => {
-    const data = await load(cursor);
-    setMore(({ items }) => ({ isLoaded: true, items: [...items, ...data.items], cursor: data.nextCursor }));
+    setMore((more) => ({ ...more, isLoading: true, error: undefined }));
+    try {
+      const data = await load(cursor);
+      setMore(({ items }) => ({ isLoaded: true, items: [...items, ...data.items], cursor: data.nextCursor }));
+    } catch (error) {
+      setMore((more) => ({ ...more, isLoading: false, error }));
+    }
   };
-  const reload = () => {
-    setMore({ items: [] });
-    first.reload();
-  };
-  return { items: first.data && [...first.data.items, ...more.items], error: first.error, cursor, loadMore, reload };
+  return { items: first.data && [...first.data.items, ...more.items], error: first.error ?? more.error, cursor, loadMore, isLoading: more.isLoading };
 }
 
-const More = ({ list }) => list.cursor && html`<p class="table-foot"><button type="button" class="button small" onClick=${list.loadMore}>Load older ones</button></p>`;
+const More = ({ list }) => list.cursor && html`<p class="table-foot"><button type="button" class="button small" disabled=${list.isLoading} onClick=${list.loadMore}>Load older ones</button></p>`;
 
 function ThreadList({ id }) {
   const list = usePages(async (cursor) => {
