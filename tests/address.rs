@@ -100,7 +100,7 @@ struct AddressTestServices {
     messenger: Vendor,
     app: Server,
     runtime: Server,
-    world: Arc<FakeNetwork>,
+    network: Arc<FakeNetwork>,
     urls: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl AddressTestServices {
     async fn start(urls: Vec<String>, allow: &str) -> Self {
         let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
         vendor.on("events", [empty_run()]);
-        let world = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
+        let network = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
         let vendor_url = vendor.base_url();
         let messenger_url = messenger.base_url();
         let settings = [
@@ -119,7 +119,7 @@ impl AddressTestServices {
             ("MESSENGER_API_URL", &*messenger_url),
         ];
         let mut config = server::runtime_config(&settings);
-        config.server.outbound.network = world.clone();
+        config.server.outbound.network = network.clone();
         let runtime = server::runtime_with_config(config).await;
         let runtime_url = runtime.url("");
         let mut agents = Vec::new();
@@ -134,14 +134,14 @@ impl AddressTestServices {
         }
         let stores = server::stores(&json!({"agents": agents})).await;
         let mut config = server::app_config(&[("OUTBOUND_ALLOW", allow), ("RUNTIME_URL", &runtime_url)]);
-        config.server.outbound.network = world.clone();
+        config.server.outbound.network = network.clone();
         let app = server::app_with_config(config, stores).await;
-        Self { client: client(), vendor, messenger, app, runtime, world, urls }
+        Self { client: client(), vendor, messenger, app, runtime, network, urls }
     }
 
     /// Makes a caller send to the address at index `place`.
     async fn send_from(&self, caller: OutboundCaller, place: usize) -> Response {
-        let asked = if caller.agent("", "").is_some() {
+        let request = if caller.agent("", "").is_some() {
             let agent = format!("{caller:?}-{place}");
             let request =
                 self.client.post(self.app.url("/api/agent/chat")).bearer_auth(session_token("u1", "c1"));
@@ -151,13 +151,13 @@ impl AddressTestServices {
             self.vendor.on("caller", [tool_calls(&[("c1", "look", "{}")]), answer(&["done"])]);
             self.client.post(self.runtime.url("/chat")).json(&caller.request(&self.urls[place]))
         };
-        asked.send().await.expect("an answer")
+        request.send().await.expect("an answer")
     }
 
     /// Takes the addresses connected to since the last call, without those of the operator's own runtime and vendor.
     fn take_connections(&self) -> BTreeSet<String> {
-        let own = [self.runtime.address.to_string(), self.vendor.address.to_string()];
-        self.world.take_connections().into_iter().filter(|to| !own.contains(to)).collect()
+        let operator_addresses = [self.runtime.address.to_string(), self.vendor.address.to_string()];
+        self.network.take_connections().into_iter().filter(|to| !operator_addresses.contains(to)).collect()
     }
 }
 

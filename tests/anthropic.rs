@@ -96,12 +96,12 @@ async fn a_turn_thinks_calls_two_tools_and_answers() {
     }
     // The tokens are booked as the vendor counts them, for the model whose price is known.
     let run_id = events[0]["runId"].as_str().expect("a run");
-    let look = async || {
+    let fetch = async || {
         let path = format!("/api/usage/runs/{run_id}");
         call_as(&app, &session_token("u1", "c1"), "GET", &path, None).await.1
     };
     let usage =
-        poll_until(look, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == 2)).await;
+        poll_until(fetch, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == 2)).await;
     let entry = &usage["entries"][0];
     assert_eq!((&entry["provider"], &entry["model"]), (&json!("anthropic"), &json!(MODEL)), "{usage}");
     for (name, tokens) in [

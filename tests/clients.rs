@@ -104,16 +104,16 @@ async fn the_clients_that_people_use_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_mcp_sdk_for_python_lists_and_calls() {
     let clients = ClientApp::start().await;
-    let printed = clients.run_python("mcp", &recipes().join("mcp_client.py")).await;
-    assert_eq!(printed, "['createTodo', 'readTodos']\nRepot the basil\n");
+    let output = clients.run_python("mcp", &recipes().join("mcp_client.py")).await;
+    assert_eq!(output, "['createTodo', 'readTodos']\nRepot the basil\n");
 }
 
 /// Runs an agent in Python with a fake model, which calls `readTodos` and then answers.
 async fn check_python_agent(environment: &str, script: &str) {
     let clients = ClientApp::start().await;
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
-    let printed = clients.run_python(environment, &scripts.join(script)).await;
-    let run: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    let output = clients.run_python(environment, &scripts.join(script)).await;
+    let run: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     assert_eq!(run["tools"], json!(["createTodo", "readTodos"]));
     assert_eq!(run["result"]["todos"][0]["title"], "Water the basil");
     assert_eq!(run["answer"], "Water the basil.");
@@ -135,8 +135,8 @@ async fn the_openai_package_for_python_works() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/openai_client.py");
     let mut python = clients.python("openai", &script).await;
     clients.set_api_tokens(&mut python, 1).await;
-    let printed = run_program(&mut python).await;
-    let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    let output = run_program(&mut python).await;
+    let found: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let expected = json!({
         "models": ["guide", "text", "tools", "error", "slow", "paint"], "model": "text",
         "text": "Hello from the model.", "usage": 11, "id": true,
@@ -211,8 +211,8 @@ async fn the_inspector_runs_as_the_page_says() {
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("HOME", folder.path());
     clients.set_variables(&mut shell).await;
-    let printed = run_program(&mut shell).await;
-    let mut answers = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
+    let output = run_program(&mut shell).await;
+    let mut answers = serde_json::Deserializer::from_str(&output).into_iter::<Value>();
     let listed = answers.next().expect("a list").expect("JSON");
     assert_eq!(listed["tools"][0]["name"], "createTodo", "{listed}");
     let called = answers.next().expect("a result").expect("JSON");

@@ -79,8 +79,8 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
         let mut without = request.clone();
         without["baseUrl"] = base;
         without.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
-        let refused = expect_problem(post(&without).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], "baseUrl is missing: it is required for the provider ollama");
+        let problem = expect_problem(post(&without).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], "baseUrl is missing: it is required for the provider ollama");
     }
     assert_eq!(vendor.received().len(), 1);
 }
@@ -92,12 +92,12 @@ async fn what_is_missing_is_named_and_the_operators_server_is_reached_without_al
     let closed = ("OUTBOUND_ALLOW", "");
     let no_server =
         server::app(&workspace_with_model(&json!({"provider": "ollama", "model": "m"})), &[closed]).await;
-    let refused = expect_problem(ask(&no_server, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
-    assert_eq!(refused["detail"], "OLLAMA_BASE_URL is not configured");
+    let problem = expect_problem(ask(&no_server, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
+    assert_eq!(problem["detail"], "OLLAMA_BASE_URL is not configured");
     let settings = [closed, ("OLLAMA_BASE_URL", &*url)];
     let no_model = server::app(&workspace_with_model(&json!({"provider": "ollama"})), &settings).await;
-    let refused = expect_problem(ask(&no_model, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
-    assert_eq!(refused["detail"], "OLLAMA_MODEL is not configured");
+    let problem = expect_problem(ask(&no_model, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
+    assert_eq!(problem["detail"], "OLLAMA_MODEL is not configured");
     let settings = [closed, ("OLLAMA_BASE_URL", &*url), ("OLLAMA_MODEL", "m")];
     for content in [json!({"provider": "ollama"}), json!({})] {
         let app = server::app(&workspace_with_model(&content), &settings).await;
@@ -123,8 +123,8 @@ async fn pictures_are_sent_and_other_media_refused() {
         message(json!({"type": kind, "source": {"type": "data", "value": "QUJD", "mimeType": mime}}))
     };
     answered(ask(&app, &data("image", "image/png")).await).await;
-    let sent = vendor.received_bodies("m").pop().expect("it was asked");
-    let latest = sent["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
+    let request_body = vendor.received_bodies("m").pop().expect("it was asked");
+    let latest = request_body["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
     assert_eq!(latest["images"], json!(["QUJD"]));
     assert!(latest["content"].as_str().expect("text").ends_with("What is this?"), "{latest}");
     let address = json!({"type": "url", "value": "https://example.com/a.png"});
@@ -150,8 +150,8 @@ async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
             "messages": [{"role": "user", "content": "word ".repeat(words)}]})
     };
     for (words, expected) in [(1_000, true), (260, false)] {
-        let asked = runtime.request("POST", "/chat").json(&request(words)).send().await;
-        let events = answered(asked.expect("an answer")).await;
+        let response = runtime.request("POST", "/chat").json(&request(words)).send().await;
+        let events = answered(response.expect("an answer")).await;
         assert_eq!(text_of(&events), "What?");
         let notice = events.iter().find(|event| event["type"] == "CUSTOM");
         assert_eq!(notice.is_some(), expected, "{events:?}");

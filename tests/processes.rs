@@ -136,10 +136,10 @@ async fn a_widget_tokens_cap_is_counted_over_all_processes_over(database: Shared
         let request = request.header("x-widget-token", minted.text.expose());
         request.json(&json!({"message": "Hello"})).send()
     };
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let responses = join_all((0..60).map(ask)).await;
     // One more run is admitted every three seconds.
-    let later = usize::try_from(began.elapsed().as_secs() / 3).expect("few");
+    let later = usize::try_from(start.elapsed().as_secs() / 3).expect("few");
     let mut admitted = 0;
     for response in responses {
         let response = response.expect("an answer");
@@ -178,8 +178,8 @@ async fn open_session_stream(address: &str) -> reqwest::Response {
 /// Returns the `mcpServerUrl` that an agent's backend received, as it is and with the address of another process.
 async fn sent_tool_urls(vendor: &Vendor, agent: &str, from: &Server, to: &Server) -> [String; 2] {
     vendor.wait_for_requests(agent, 1).await;
-    let sent = vendor.received_bodies(agent).remove(0);
-    let url = sent["mcpServerUrl"].as_str().expect("text").to_owned();
+    let request_body = vendor.received_bodies(agent).remove(0);
+    let url = request_body["mcpServerUrl"].as_str().expect("text").to_owned();
     let elsewhere = url.replace(&from.address.to_string(), &to.address.to_string());
     assert_ne!(url, elsewhere);
     [url, elsewhere]
@@ -238,8 +238,8 @@ async fn a_runs_token_ends_at_all_processes_over(database: SharedDatabase) {
     // The client leaves, which ends the run.
     drop(response);
     for url in &urls {
-        let look = async || call_tool(url, "readTodos", json!({})).await.status().as_u16();
-        poll_until(look, |status| *status == 401).await;
+        let fetch = async || call_tool(url, "readTodos", json!({})).await.status().as_u16();
+        poll_until(fetch, |status| *status == 401).await;
     }
     tokio::time::timeout(TEST_TIMEOUT, stream.text()).await.expect("it ends with the token").expect("text");
     let restarted = database.start().await;

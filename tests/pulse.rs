@@ -177,8 +177,11 @@ pub(crate) async fn todo_titles(stores: &Stores) -> Vec<String> {
 
 /// Returns title and text of the user's notifications, newest first.
 async fn notification_texts(stores: &Stores) -> Vec<(String, String)> {
-    let told = notifications(stores).await;
-    told.into_iter().map(|told| (told.title, told.text.unwrap_or_default())).collect()
+    let notifications = notifications(stores).await;
+    notifications
+        .into_iter()
+        .map(|notification| (notification.title, notification.text.unwrap_or_default()))
+        .collect()
 }
 
 /// Returns the notifications of the user `u1`, the newest first.

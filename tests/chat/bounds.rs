@@ -131,10 +131,12 @@ async fn a_conversation_beyond_the_models_window_is_cut_and_sent_again() {
             assert_eq!(response.status(), 200, "behind a runtime: {behind_runtime}");
             let events = parse_run(&response.text().await.expect("a whole body"));
             assert_eq!(text_of(&events), "Yes.");
-            let sent = vendor.received_bodies("m");
-            let lengths: Vec<usize> =
-                sent.iter().map(|body| body["messages"].as_array().expect("messages").len()).collect();
-            assert_eq!(sent.len(), requests, "the next turn knows the window");
+            let request_bodies = vendor.received_bodies("m");
+            let lengths: Vec<usize> = request_bodies
+                .iter()
+                .map(|body| body["messages"].as_array().expect("messages").len())
+                .collect();
+            assert_eq!(request_bodies.len(), requests, "the next turn knows the window");
             assert!(lengths[0] >= 41 && lengths[1..].iter().all(|length| *length < 30), "{lengths:?}");
         }
     }
@@ -202,8 +204,8 @@ async fn a_forbidden_tool_is_not_offered_behind_an_agent_server() {
     ] {
         let body = json!({"agentId": "a1", "message": "Hello", "toolChoice": choice});
         parse_run(&app.chat(&body).await.text().await.expect("a whole body"));
-        let sent = vendor.received_bodies("m").pop().expect("a request");
-        let tools = sent["tools"].as_array().into_iter().flatten();
+        let request_body = vendor.received_bodies("m").pop().expect("a request");
+        let tools = request_body["tools"].as_array().into_iter().flatten();
         let names: Vec<&str> = tools.filter_map(|tool| tool["function"]["name"].as_str()).collect();
         assert_eq!(names, offered, "{choice}");
     }

@@ -65,15 +65,15 @@ async fn a_framing_that_there_is_not_is_refused_before_anything_is_asked() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     for accept in ["text/html", "image/*", "*/*;q=0", "application/json;q=0"] {
-        let refused = expect_problem(ask(&app, "", Some(accept)).await, 406, "NOT_ACCEPTABLE").await;
-        let detail = refused["detail"].as_str().expect("text");
+        let problem = expect_problem(ask(&app, "", Some(accept)).await, 406, "NOT_ACCEPTABLE").await;
+        let detail = problem["detail"].as_str().expect("text");
         for there_is in ["application/x-ndjson", "text/event-stream", "application/json"] {
             assert!(detail.contains(there_is), "{detail}");
         }
     }
     for query in ["?format=xml", "?format=", "?format=SSE", "?format=sse&format=json"] {
-        let refused = expect_problem(ask(&app, query, None).await, 400, "INVALID_REQUEST").await;
-        assert!(refused["detail"].as_str().expect("text").contains("format"), "{refused}");
+        let problem = expect_problem(ask(&app, query, None).await, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().expect("text").contains("format"), "{problem}");
     }
     assert!(vendor.received().is_empty());
 }

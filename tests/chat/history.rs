@@ -27,8 +27,8 @@ impl ChatTestApp {
         let status = response.status();
         let text = response.text().await.expect("a whole body");
         assert_eq!(status, 200, "{text}");
-        let sent = self.vendor.received_bodies("m").pop().expect("the vendor was asked");
-        (parse_run(&text).swap_remove(0), sent)
+        let request_body = self.vendor.received_bodies("m").pop().expect("the vendor was asked");
+        (parse_run(&text).swap_remove(0), request_body)
     }
 }
 

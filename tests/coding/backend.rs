@@ -13,8 +13,8 @@ use crate::support::{expect_problem, parse_run, text_of};
 #[tokio::test]
 async fn a_user_signs_in_and_is_answered_with_tools_and_reasoning() {
     let all = open(&[]).await;
-    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
-    assert_eq!(refused["signIn"], "/api/coding/sign-in");
+    let problem = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(problem["signIn"], "/api/coding/sign-in");
     assert_eq!(all.vendor.received_bodies(MODEL), [Value::Null; 0]);
 
     all.sign_in("u1").await;
@@ -100,8 +100,8 @@ async fn an_ended_sign_in_is_told() {
         [json_response("400 Bad Request", "", r#"{"error":"invalid_grant","error_description":"canary"}"#)],
     );
     all.vendor.on(MODEL, [unauthorized(), hello()]);
-    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
-    assert!(!refused.to_string().contains("canary"), "{refused}");
+    let problem = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert!(!problem.to_string().contains("canary"), "{problem}");
     let status: Value = all.send("u1", "GET", "/api/coding").await.json().await.expect("JSON");
     assert_eq!(status["state"], "signInRequired");
 }
@@ -247,9 +247,9 @@ async fn a_preview_shows_the_request_that_is_sent_without_the_tokens() {
     let events = parse_run(&response);
     let announced = events.iter().find(|event| event["name"] == "agent.prompt").expect("it is announced");
     assert_eq!(announced["value"]["requestSha256"], preview["requestSha256"]);
-    let mut sent = all.vendor.received_bodies(MODEL)[0].clone();
-    sent["prompt_cache_key"] = json!("***");
-    assert_eq!(sent, payload["body"]);
+    let mut request_body = all.vendor.received_bodies(MODEL)[0].clone();
+    request_body["prompt_cache_key"] = json!("***");
+    assert_eq!(request_body, payload["body"]);
 }
 
 #[tokio::test]

@@ -128,11 +128,11 @@ async fn a_usage_limit_is_told_with_its_time_and_the_vendor_is_called_once() {
         ];
         for reply in replies {
             all.vendor.on(MODEL, [reply]);
-            let before = all.vendor.received_bodies(MODEL).len();
+            let request_count = all.vendor.received_bodies(MODEL).len();
             let response = all.chat("u1", question("a1")).await;
             let retry_after = response.headers().get("retry-after").cloned();
             let problem = expect_problem(response, 429, "RATE_LIMITED").await;
-            assert_eq!(all.vendor.received_bodies(MODEL).len(), before + 1, "it is not retried");
+            assert_eq!(all.vendor.received_bodies(MODEL).len(), request_count + 1, "it is not retried");
             assert!(!problem.to_string().contains("canary"), "{problem}");
             let limit = &problem["limit"];
             assert_eq!((&limit["kind"], &limit["plan"]), (&json!("usage"), &json!("plus")));

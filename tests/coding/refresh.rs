@@ -97,8 +97,8 @@ async fn a_sign_out_during_a_run_ends_no_other_sign_in() {
     all.sign_in("u2").await;
     all.vendor.on(MODEL, [hello()]);
     assert_eq!(all.send("u1", "DELETE", "/api/coding/sign-in").await.status(), 204);
-    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
-    assert_eq!(refused["signIn"], "/api/coding/sign-in");
+    let problem = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(problem["signIn"], "/api/coding/sign-in");
     assert_eq!(text_of(&all.run("u2", "a1").await), "Hello.");
     all.sign_in("u1").await;
     assert_eq!(text_of(&all.run("u1", "a1").await), "Hello.");

@@ -185,9 +185,9 @@ async fn kill_processes(place: Place, rounds: usize) {
             }
         }
         let phases = phases(&installation, &users, &before).await;
-        let began = Instant::now();
+        let start = Instant::now();
         let next_outcomes = installation.run_all(&next, &users).await;
-        longest = longest.max(began.elapsed());
+        longest = longest.max(start.elapsed());
         let mut kept = Vec::new();
         for (index, phase) in phases.into_iter().enumerate() {
             *reached.entry(phase).or_default() += 1;

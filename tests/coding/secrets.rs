@@ -56,8 +56,8 @@ async fn sign_in(all: &Installation, told: &mut Transcript) {
     all.issuer.wait_for_calls(IssuerRoute::Poll, polls + 1).await;
     told.record(all.send("u1", "GET", &path).await).await;
     all.issuer.approve(begun["userCode"].as_str().expect("a code"));
-    let look = async || all.send("u1", "GET", &path).await.json::<Value>().await.expect("JSON");
-    poll_until(look, |status| status["status"] == "complete").await;
+    let fetch = async || all.send("u1", "GET", &path).await.json::<Value>().await.expect("JSON");
+    poll_until(fetch, |status| status["status"] == "complete").await;
 }
 
 /// Returns replies of the vendor: a whole run of two rounds, then refusals and faults that repeat its text everywhere.
@@ -108,8 +108,8 @@ async fn use_all(all: &Installation, told: &mut Transcript) {
     all.issuer.script(IssuerRoute::Refresh, [json_answer("400 Bad Request", &dead)]);
     all.vendor.on(MODEL, [unauthorized()]);
     told.record(all.chat("u1", question("a1")).await).await;
-    let refused = json!({"error": UPSTREAM_TEXT, "error_description": UPSTREAM_TEXT});
-    all.issuer.script(IssuerRoute::Device, [json_answer("400 Bad Request", &refused)]);
+    let response_body = json!({"error": UPSTREAM_TEXT, "error_description": UPSTREAM_TEXT});
+    all.issuer.script(IssuerRoute::Device, [json_answer("400 Bad Request", &response_body)]);
     told.record(all.send("u1", "POST", "/api/coding/sign-in").await).await;
     sign_in(all, told).await;
 }
@@ -189,10 +189,10 @@ async fn no_secret_of_a_subscription_is_anywhere() {
         file.apply(&stores.roles).await.expect("it is imported");
         let settings = InstallationSettings { dialect, app: &at_rest, ..Default::default() };
         let all = open_over(stores, settings).await;
-        let mut told = Transcript::default();
-        use_all(&all, &mut told).await;
+        let mut transcript = Transcript::default();
+        use_all(&all, &mut transcript).await;
         for server in [&all.app, &all.runtime] {
-            told.record(server.request("GET", "/metrics").send().await.expect("an answer")).await;
+            transcript.record(server.request("GET", "/metrics").send().await.expect("an answer")).await;
         }
         let export = WorkspaceFile::export(&*all.stores.records, None).await.expect("exported");
         let secrets = secrets(&all, dialect);
@@ -200,14 +200,14 @@ async fn no_secret_of_a_subscription_is_anywhere() {
             assert!(secrets.contains_key(name), "no {name} has occurred: {:?}", secrets.keys());
         }
         for known in ["RUN_FINISHED", "RUN_ERROR", "SIGN_IN_REQUIRED", "\"payload\"", "\"signedIn\""] {
-            assert!(told.0.contains(known), "{known:?} is in no response");
+            assert!(transcript.0.contains(known), "{known:?} is in no response");
         }
         let export = export.to_text().expect("text");
         let database = files(folder.path());
         assert!(database.contains("codingTokens") && export.contains("SubscriptionConnector"));
         let places = [
             ("the log", log.text()),
-            ("a response", told.0),
+            ("a response", transcript.0),
             ("the export", export),
             ("the database", database),
         ];

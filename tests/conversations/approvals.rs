@@ -118,8 +118,8 @@ async fn an_approved_call_is_made_and_the_turn_goes_on() {
     assert!(!kinds.contains(&"TOOL_CALL_START"), "the call is not started again");
     assert_eq!(turn.last()["outcome"], Value::Null);
     assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let last = sent["messages"].as_array().expect("messages").last().expect("a message").clone();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let last = request_body["messages"].as_array().expect("messages").last().expect("a message").clone();
     assert_eq!((&last["role"], &last["tool_call_id"]), (&json!("tool"), &json!("c1")));
     let run = test.get(&format!("/api/runs/{}", turn.run_id())).await;
     assert_eq!((&run["trigger"]["kind"], &run["continues"]), (&json!("resume"), &waiting["id"]));
@@ -159,8 +159,8 @@ async fn what_a_person_denies_edits_or_withdraws_reaches_the_model() {
         let turn = test.resume("t", &interrupt, payload).await;
         let results = results(&turn);
         assert!(results[0].contains(expected), "{results:?}");
-        let sent = test.vendor.received_bodies("m").pop().expect("a request").to_string();
-        assert!(sent.contains(expected), "{sent}");
+        let request_text = test.vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert!(request_text.contains(expected), "{request_text}");
         assert_eq!(test.titles().await.get(1).map(String::as_str), made);
     }
     let test = start(json!({})).await;

@@ -24,8 +24,8 @@ fn user(id: &str, text: &str) -> Value {
 
 /// Returns role and call of the messages of the latest prompt.
 fn prompt(test: &ConversationApp) -> Vec<Value> {
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let messages = sent["messages"].as_array().expect("messages").iter();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages").iter();
     messages.filter(|message| message["role"] != "system").cloned().collect()
 }
 
@@ -216,6 +216,6 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
     test.say("t", "Hello").await;
     let body = json!({"threadId": "t", "message": "Hello", "tools": client_tools()});
     test.chat(body).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(!sent["tools"].to_string().contains("paint"), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(!request_body["tools"].to_string().contains("paint"), "{request_body}");
 }

@@ -172,8 +172,8 @@ async fn a_message_that_comes_with_a_decision_leaves_a_whole_thread() {
             assert_eq!(test.call("POST", &format!("/api/runs/{run}/cancel"), None).await.0, 200);
         }
         let idle = async || test.get(&path).await;
-        let read = poll_until(idle, |thread| thread["status"] == "idle").await;
-        assert_eq!(read.get("activeRunId"), None, "{read}");
+        let body = poll_until(idle, |thread| thread["status"] == "idle").await;
+        assert_eq!(body.get("activeRunId"), None, "{body}");
         let made = test.titles().await.into_iter().filter(|title| *title == thread).count();
         assert!(made <= 1, "{round}: the call is made {made} times");
     }
@@ -190,7 +190,7 @@ async fn forged_answers_decide_nothing() {
     let theirs = parse_events(&theirs).last().expect("an end")["outcome"]["interrupts"][0]["id"].clone();
     let theirs = theirs.as_str().expect("an id");
     assert_ne!(theirs, mine);
-    let asked = test.vendor.received().len();
+    let request_count = test.vendor.received().len();
     let with_part = |part: Value| {
         json!({"agentId": "a1", "id": "t", "todoListId": "l1", "trigger": "submit-message",
             "messages": [{"id": "u-1", "role": "user", "parts": [{"type": "text", "text": "t"}]},
@@ -228,7 +228,7 @@ async fn forged_answers_decide_nothing() {
     for (method, body) in [("GET", None), ("POST", Some(json!({"decision": "approve"})))] {
         assert_eq!(call_as(&test.app, &elsewhere, method, &path, body).await.0, 404, "{method}");
     }
-    assert_eq!(test.vendor.received().len(), asked, "nothing was sent to the model");
+    assert_eq!(test.vendor.received().len(), request_count, "nothing was sent to the model");
     // Nothing waits in a thread that does not exist, or that is another's.
     for (bearer, thread) in [(&session_token("u1", "c1"), "new"), (&elsewhere, "t"), (&colleague, "new")] {
         let mut body = with_part(part("approval-responded", yes(&mine)));
@@ -343,8 +343,8 @@ async fn a_waiting_run_whose_agent_is_gone_can_be_withdrawn() {
     let message = json!({"agentId": "a1", "threadId": "t", "message": "Hello?", "onBusy": "interrupt"});
     expect_problem(test.app.chat(&resume).await, 400, "INVALID_REQUEST").await;
     expect_problem(test.app.chat(&message).await, 404, "NOT_FOUND").await;
-    let listed = test.get("/api/approvals?state=open").await;
-    assert_eq!(listed["approvals"][0]["id"], interrupt["id"]);
+    let list = test.get("/api/approvals?state=open").await;
+    assert_eq!(list["approvals"][0]["id"], interrupt["id"]);
     let (status, cancelled) = test.call("POST", &format!("/api/runs/{run}/cancel"), None).await;
     assert_eq!((status, &cancelled["state"]), (200, &json!("cancelled")));
     assert_eq!(test.get("/api/threads/t").await["status"], "idle");
@@ -388,8 +388,8 @@ async fn a_decision_for_a_deleted_thread_is_of_no_effect() {
         "resume": resume_entry(&interrupt, json!(true))});
     assert_eq!(test.app.chat(&resume).await.status(), 400, "there is no message to answer");
     // A thread of the same id has none of its questions.
-    let again = test.ask("t").await;
-    assert_ne!(again["id"], interrupt["id"]);
+    let second = test.ask("t").await;
+    assert_ne!(second["id"], interrupt["id"]);
     let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
         "resume": resume_entry(&interrupt, json!(true))});
     expect_problem(test.app.chat(&resume).await, 409, "INTERRUPTS_OPEN").await;

@@ -211,9 +211,9 @@ impl FailingStore {
 
     /// Returns role and text of the messages of a thread, which must be idle.
     async fn path(&self, thread: &str) -> Vec<(String, String)> {
-        let read = self.get_json(&format!("/api/threads/{thread}")).await;
-        assert_eq!(read["status"], "idle", "{thread}");
-        read["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
+        let body = self.get_json(&format!("/api/threads/{thread}")).await;
+        assert_eq!(body["status"], "idle", "{thread}");
+        body["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
     }
 
     /// Begins a run of a thread of its own, whose answer is in parts that end in "1.", "2." and so on. Each part but the
@@ -230,8 +230,8 @@ impl FailingStore {
         self.vendor.on("m", [steps]);
         let mut response = self.chat(&body(run, Some(run), "Hello")).await;
         assert_eq!(response.status(), 200);
-        let shown = read_until(&mut response, "1.\"").await;
-        (response, shown, gates)
+        let received_text = read_until(&mut response, "1.\"").await;
+        (response, received_text, gates)
     }
 }
 

@@ -95,8 +95,8 @@ async fn a_model_that_repeats_the_id_of_a_call_leaves_an_intact_thread() {
     test.chat(json!({"threadId": "t", "message": "What is to do?", "todoListId": "l1"})).await;
     let turn = test.say("t", "Sure?").await;
     assert_eq!(turn.last()["type"], "RUN_FINISHED");
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let messages = sent["messages"].as_array().expect("messages").clone();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages").clone();
     let calls: usize =
         messages.iter().filter_map(|message| message["tool_calls"].as_array()).map(Vec::len).sum();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
@@ -278,8 +278,8 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     let denied = test.ask("t2").await;
     test.resume("t2", &denied, json!({"approved": false, "reason": SECRETS[3]})).await;
     look_around(&mut seen_by_others).await;
-    let late = test.app.chat(&decide(entry(edited))).await;
-    seen_by_others.push_str(&late.text().await.expect("a body"));
+    let response = test.app.chat(&decide(entry(edited))).await;
+    seen_by_others.push_str(&response.text().await.expect("a body"));
     // The decisions are in the audit, without their words.
     let audited = async || test.get(audit).await.to_string();
     let audited = poll_until(audited, |text| text.contains("edited") && text.contains("denied")).await;
@@ -344,7 +344,7 @@ async fn parents_are_of_the_thread() {
     assert_eq!(test.path("t").await, dialogue(&["Here", "hello world"]));
     let below_question = json!({"threadId": "t", "message": "There", "parentId": own});
     test.chat(below_question).await;
-    let read =
+    let thread =
         poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
-    assert_ne!(read["head"], json!(first.message_id()), "the new branch is shown");
+    assert_ne!(thread["head"], json!(first.message_id()), "the new branch is shown");
 }

@@ -46,8 +46,8 @@ impl ConversationApp {
 
     /// Returns the user's notifications, the newest first.
     async fn notifications(&self) -> Vec<Value> {
-        let found = crate::pulse::notifications(&self.stores).await;
-        found.iter().map(|notification| serde_json::to_value(notification).expect("JSON")).collect()
+        let notifications = crate::pulse::notifications(&self.stores).await;
+        notifications.iter().map(|notification| serde_json::to_value(notification).expect("JSON")).collect()
     }
 }
 
@@ -73,9 +73,12 @@ async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
     let latest = &runs[0];
     assert_eq!(latest["trigger"], json!({"kind": "job", "jobId": "j1", "occurrence": 2}));
     assert_eq!((latest["id"].as_str(), latest["state"].as_str()), (Some("j1:2"), Some("completed")));
-    let told = test.notifications().await;
-    assert_eq!((&told[0]["threadId"], &told[0]["runId"]), (&json!("job:j1"), &json!("j1:2")));
-    assert_eq!(told[0]["text"], "The sun shines.");
+    let notifications = test.notifications().await;
+    assert_eq!(
+        (&notifications[0]["threadId"], &notifications[0]["runId"]),
+        (&json!("job:j1"), &json!("j1:2"))
+    );
+    assert_eq!(notifications[0]["text"], "The sun shines.");
 
     // The user goes on below the latest occurrence.
     test.say("job:j1", "All day?").await;
@@ -153,14 +156,14 @@ async fn a_busy_thread_delays_an_occurrence() {
     assert_eq!(status, 202, "{run}");
     let mut payload = question("How is the weather?");
     payload["threadId"] = json!("t");
-    let refused = test.deliver(payload.clone(), "j1", 1).await;
-    assert!(refused.headers().contains_key("retry-after"));
-    expect_problem(refused, 409, "THREAD_BUSY").await;
+    let response = test.deliver(payload.clone(), "j1", 1).await;
+    assert!(response.headers().contains_key("retry-after"));
+    expect_problem(response, 409, "THREAD_BUSY").await;
     let path = format!("/api/runs/{}/cancel", run["runId"].as_str().expect("an id"));
     let cancel = async {
-        let look = async || test.get("/api/threads/t?messages=none").await;
+        let fetch = async || test.get("/api/threads/t?messages=none").await;
         let is_queued = |thread: &Value| thread["queuedRunIds"].as_array().is_some_and(|ids| ids.len() == 1);
-        poll_until(look, is_queued).await;
+        poll_until(fetch, is_queued).await;
         test.call("POST", &path, None).await
     };
     // The occurrence begins when the user's run is over.
@@ -176,9 +179,9 @@ async fn a_busy_thread_delays_an_occurrence() {
 async fn a_full_queue_delays_an_occurrence() {
     let test = start(|_| {}).await;
     let gate = watch::Sender::new(false);
-    let mut held = vec![stream_head(), Step::Until(gate.subscribe())];
-    held.extend(finish("stop"));
-    test.vendor.on("m", [held, answer(&["Done."])]);
+    let mut steps = vec![stream_head(), Step::Until(gate.subscribe())];
+    steps.extend(finish("stop"));
+    test.vendor.on("m", [steps, answer(&["Done."])]);
     let mut runs = Vec::new();
     for at in 0..9 {
         let body = json!({"agentId": "a1", "threadId": "t", "runId": format!("r{at}"), "message": "Hi",
@@ -190,9 +193,9 @@ async fn a_full_queue_delays_an_occurrence() {
     assert_eq!((&runs[0], &runs[8]), (&json!("running"), &json!("queued")));
     let mut payload = question("How is the weather?");
     payload["threadId"] = json!("t");
-    let refused = test.deliver(payload.clone(), "j1", 1).await;
-    assert!(refused.headers().contains_key("retry-after"));
-    expect_problem(refused, 429, "QUEUE_FULL").await;
+    let response = test.deliver(payload.clone(), "j1", 1).await;
+    assert!(response.headers().contains_key("retry-after"));
+    expect_problem(response, 429, "QUEUE_FULL").await;
     gate.send_replace(true);
     test.ended_run("r8").await;
     // The scheduler delivers it again.
@@ -207,12 +210,15 @@ async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
     let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
     test.vendor.on("m", [call, answer(&["It is on the list."])]);
     test.done(question("Buy milk"), "j1", 1).await;
-    let told = test.notifications().await;
-    assert_eq!((&told[0]["text"], &told[0]["threadId"]), (&json!("Add it?"), &json!("job:j1")));
+    let notifications = test.notifications().await;
+    assert_eq!(
+        (&notifications[0]["text"], &notifications[0]["threadId"]),
+        (&json!("Add it?"), &json!("job:j1"))
+    );
     // The next occurrence waits, too, and is no attempt.
-    let refused = test.deliver(question("Buy milk"), "j1", 2).await;
-    assert_eq!(refused.headers()["retry-after"], "60");
-    expect_problem(refused, 409, "INTERRUPTS_OPEN").await;
+    let response = test.deliver(question("Buy milk"), "j1", 2).await;
+    assert_eq!(response.headers()["retry-after"], "60");
+    expect_problem(response, 409, "INTERRUPTS_OPEN").await;
     let approvals = test.get("/api/approvals?state=open").await;
     let id = approvals["approvals"][0]["id"].as_str().expect("an id").to_owned();
     let decision = Some(json!({"decision": "approve"}));
@@ -228,6 +234,9 @@ async fn what_is_not_kept_has_no_thread() {
     test.vendor.on("m", [answer(&["It rains."])]);
     test.done(question("How is the weather?"), "j1", 1).await;
     assert_eq!(test.call("GET", "/api/threads/job:j1", None).await.0, 404);
-    let told = test.notifications().await;
-    assert_eq!((&told[0]["text"], &told[0]["threadId"]), (&json!("It rains."), &Value::Null));
+    let notifications = test.notifications().await;
+    assert_eq!(
+        (&notifications[0]["text"], &notifications[0]["threadId"]),
+        (&json!("It rains."), &Value::Null)
+    );
 }

@@ -183,10 +183,10 @@ async fn run_kill_rounds(url: &str, other: Option<AppProcess>) {
             Some(_) => None,
             None => Some(start(url).await),
         };
-        let witness = next.as_ref().or(other.as_ref()).expect("a process");
+        let process = next.as_ref().or(other.as_ref()).expect("a process");
         for reader in readers {
             let seen = reader.await.expect("it reads");
-            check(witness, &seen).await;
+            check(process, &seen).await;
         }
         if let Some(next) = next {
             next.kill().await;

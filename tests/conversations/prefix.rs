@@ -193,7 +193,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     assert_eq!(pages(&test), ["Q@1"]);
     let question = first.custom("agent.thread").expect("an event")["userMessageId"].clone();
     // The answer is made anew, at another page.
-    let again = test.chat(at_page(2, json!({"parentId": question}))).await;
+    let second = test.chat(at_page(2, json!({"parentId": question}))).await;
     assert_eq!(pages(&test), ["Q@2"]);
     test.chat(at_page(3, json!({"message": "R"}))).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "R@3"]);
@@ -201,7 +201,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     test.chat(at_page(4, json!({"message": "S", "parentId": first.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@1", "A1", "S@4"]);
     // An edit is a message of its own.
-    test.chat(at_page(5, json!({"message": "T", "parentId": again.message_id()}))).await;
+    test.chat(at_page(5, json!({"message": "T", "parentId": second.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "T@5"]);
     // A fork has the contexts of its path.
     let (status, fork) = test.call("POST", "/api/threads/t/fork", Some(json!({"id": "fork"}))).await;

@@ -58,7 +58,7 @@ async fn a_hundred_are_answered_in_order(place: Place) {
     let answers: Vec<String> = (0..8).map(|n| format!("Answer {n}.")).collect();
     vendor.on("m", std::iter::once(held).chain(answers.iter().map(|text| answer(&[text]))));
     let mut first = apps[0].chat(&body("r", "First", json!({}))).await;
-    let shown = read_until(&mut first, "Partly").await;
+    let received_text = read_until(&mut first, "Partly").await;
     let posts = (0..99).map(|n| {
         let (app, run) = (&apps[n % 2], format!("r{n}"));
         async move { (run.clone(), app.chat(&body(&run, &format!("Say {run}"), json!({}))).await) }
@@ -79,15 +79,15 @@ async fn a_hundred_are_answered_in_order(place: Place) {
     let order: Vec<String> = serde_json::from_value(thread["queuedRunIds"].clone()).expect("ids");
     assert_eq!(vendor.received_bodies("m").len(), 1, "one run at a time");
     gate.send_replace(true);
-    let last = parse_run(&format!("{shown}{}", first.text().await.expect("a whole body")));
+    let last = parse_run(&format!("{received_text}{}", first.text().await.expect("a whole body")));
     assert_eq!(last.last().expect("an end")["type"], "RUN_FINISHED");
     let mut said = vec!["First".to_owned(), "Partly and wholly.".to_owned()];
     for (at, run) in order.iter().enumerate() {
         let found = queued.iter().position(|(id, _)| id == run).expect("it is queued");
         let events = events(queued.swap_remove(found).1).await;
         assert_eq!(text_of(&events), answers[at], "{run} in order of arrival");
-        let named = events.iter().find(|event| event["name"] == "agent.thread").expect("the thread");
-        assert!(named["value"]["queuedMs"].is_u64(), "{named}");
+        let event = events.iter().find(|event| event["name"] == "agent.thread").expect("the thread");
+        assert!(event["value"]["queuedMs"].is_u64(), "{event}");
         said.extend([format!("Say {run}"), answers[at].clone()]);
     }
     let nodes = get(&apps[0], "/api/threads/t").await["nodes"].clone();
@@ -187,10 +187,10 @@ async fn a_queued_run_is_attached_to_in_any_process() {
     assert_eq!(test.get("/api/runs/r2").await["attached"], 2, "its own client, and one more here");
     gate.send_replace(true);
     first.text().await.expect("it ends");
-    let shown = second.text().await.expect("a whole body");
-    assert_eq!(text_of(&parse_run(&shown)), "Second.");
-    assert_eq!(here.text().await.expect("a whole body"), shown);
-    assert_eq!(there.text().await.expect("a whole body"), shown);
+    let text = second.text().await.expect("a whole body");
+    assert_eq!(text_of(&parse_run(&text)), "Second.");
+    assert_eq!(here.text().await.expect("a whole body"), text);
+    assert_eq!(there.text().await.expect("a whole body"), text);
 }
 
 #[tokio::test]
@@ -219,17 +219,17 @@ async fn whole_conversations_go_below_the_answer_they_have_waited_for() {
 async fn a_refusal_after_the_head_is_an_event() {
     let test = super::approvals::start(json!({})).await;
     let gate = watch::Sender::new(false);
-    let mut held = tool_calls(&[("c1", "createTodo", &json!({"title": "Milk"}).to_string())]);
-    held.insert(1, Step::Until(gate.subscribe()));
-    test.vendor.on("m", [held, answer(&["It is there."])]);
+    let mut steps = tool_calls(&[("c1", "createTodo", &json!({"title": "Milk"}).to_string())]);
+    steps.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [steps, answer(&["It is there."])]);
     let first = test.app.chat(&body("r1", "Buy milk", json!({}))).await;
     test.vendor.wait_for_requests("m", 1).await;
     let second = queue(&test.app, "r2", "And eggs", json!({})).await;
     let session = session_token("u1", "c1");
     let object = body("r3", "And bread", json!({"format": "json"}));
     let (object, ()) = tokio::join!(test.app.chat_as(&session, "?format=json", &object), async {
-        let look = async || test.get("/api/threads/t?messages=none").await;
-        poll_until(look, |thread| thread["queuedRunIds"] == json!(["r2", "r3"])).await;
+        let fetch = async || test.get("/api/threads/t?messages=none").await;
+        poll_until(fetch, |thread| thread["queuedRunIds"] == json!(["r2", "r3"])).await;
         gate.send_replace(true);
     });
     let first = events(first).await;

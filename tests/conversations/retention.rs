@@ -98,9 +98,9 @@ async fn a_role_sets_what_requests_leave_out() {
     let displaced = test.ended_run("r1").await;
     assert_eq!((&displaced["onDisconnect"], &displaced["reason"]), (&json!("continue"), &json!("displaced")));
     // A request goes before its agent's role.
-    let mut refused = body("r3");
-    refused["onBusy"] = json!("reject");
-    assert_eq!(test.app.chat(&refused).await.status(), 409);
+    let mut request_body = body("r3");
+    request_body["onBusy"] = json!("reject");
+    assert_eq!(test.app.chat(&request_body).await.status(), 409);
     assert_eq!(test.call("POST", "/api/runs/r2/cancel", None).await.0, 200);
     let mut leaving = body("r4");
     leaving["onDisconnect"] = json!("cancel");

@@ -74,9 +74,9 @@ async fn a_busy_thread_is_refused_in_every_process() {
     let running = json!({"agentId": "a1", "threadId": "t", "message": "Go on", "runId": "r1"});
     let response = test.begin_stalled(&running).await;
     for app in [&test.app, &other] {
-        let refused = app.chat(&body("t", "And?")).await;
-        assert_eq!(refused.headers()["retry-after"], "2");
-        let problem = expect_problem(refused, 409, "THREAD_BUSY").await;
+        let response = app.chat(&body("t", "And?")).await;
+        assert_eq!(response.headers()["retry-after"], "2");
+        let problem = expect_problem(response, 409, "THREAD_BUSY").await;
         assert_eq!(problem["activeRunId"], "r1");
     }
     assert_eq!(test.vendor.received_bodies("m").len(), 1, "a refused message is not sent");
@@ -160,8 +160,12 @@ async fn the_run_of_a_killed_process_ends_when_it_is_cancelled() {
             (&ended["state"], &ended["error"]["code"]),
             (&json!("interrupted"), &json!("RUN_INTERRUPTED"))
         );
-        let read = test.get(&format!("/api/threads/{thread}")).await;
-        assert_eq!((&read["status"], read.get("activeRunId")), (&json!("idle"), None), "the thread is free");
+        let thread = test.get(&format!("/api/threads/{thread}")).await;
+        assert_eq!(
+            (&thread["status"], thread.get("activeRunId")),
+            (&json!("idle"), None),
+            "the thread is free"
+        );
         let (status, again) = call_as(app, &session, "POST", &format!("/api/runs/{run}/cancel"), None).await;
         assert_eq!((status, &again["state"]), (200, &json!("interrupted")), "again, nothing changes");
     }
@@ -169,12 +173,12 @@ async fn the_run_of_a_killed_process_ends_when_it_is_cancelled() {
 
 /// Waits until a statement waits for a lock that another session has.
 async fn wait_for_blocked_statement(client: &tokio_postgres::Client) {
-    let look = async || {
+    let fetch = async || {
         let row =
             client.query_one("SELECT count(*) FROM pg_locks WHERE NOT granted", &[]).await.expect("a row");
         row.get::<_, i64>(0)
     };
-    poll_until(look, |waiting| *waiting > 0).await;
+    poll_until(fetch, |waiting| *waiting > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,19 +188,19 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
     let (client, connection) =
         tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
     tokio::spawn(connection);
-    let place = Place::Postgres(cluster);
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let database = Place::Postgres(cluster);
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     let session = session_token("u1", "c1");
     for (number, cancels) in [&apps[0], &apps[1]].into_iter().enumerate() {
         let (steps, gate) = gated();
         vendor.on("m", [steps]);
         let run = format!("r{number}");
-        let mut asked = body("t", "Hello");
-        asked["runId"] = json!(run);
-        let mut first = apps[0].chat(&asked).await;
-        let mut shown = read_until(&mut first, "Partly").await;
+        let mut request_body = body("t", "Hello");
+        request_body["runId"] = json!(run);
+        let mut first = apps[0].chat(&request_body).await;
+        let mut received_text = read_until(&mut first, "Partly").await;
         // The rows of threads are read, and not written.
         client.batch_execute("BEGIN; LOCK TABLE app.threads IN EXCLUSIVE MODE").await.expect("a lock");
         gate.send_replace(true);
@@ -215,8 +219,8 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
         };
         assert_eq!(status, 200);
         assert!(number == 1 || cancelled["state"] == "running", "its end is not stored yet: {cancelled}");
-        shown.push_str(&first.text().await.expect("a whole body"));
-        let events = parse_run(&shown);
+        received_text.push_str(&first.text().await.expect("a whole body"));
+        let events = parse_run(&received_text);
         let last = events.last().expect("an end");
         assert_eq!(last["type"], "RUN_FINISHED");
         let expected = if last["outcome"]["type"] == "cancelled" { "cancelled" } else { "completed" };
@@ -225,7 +229,7 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
             assert_eq!(ended["state"], expected, "the client was told what is stored: {last}");
             let log = app.request("GET", &format!("{path}/events")).bearer_auth(&session);
             let log = log.send().await.expect("an answer").text().await.expect("a whole body");
-            assert_eq!(log, shown, "and the log has the same");
+            assert_eq!(log, received_text, "and the log has the same");
         }
         let (_, thread) = call_as(&apps[1], &session, "GET", "/api/threads/t", None).await;
         assert_eq!((&thread["status"], thread.get("activeRunId")), (&json!("idle"), None));
@@ -240,9 +244,9 @@ async fn a_used_run_id_names_its_run_in_every_process() {
     first["runId"] = json!("r-1/1");
     assert_eq!(test.app.chat(&first).await.text().await.expect("a body").matches("RUN_FINISHED").count(), 1);
     for app in [&test.app, &other] {
-        let refused = app.chat(&first).await;
-        assert_eq!(refused.headers()["location"], "/api/runs/r-1%2F1/events");
-        let problem = expect_problem(refused, 409, "CONFLICT").await;
+        let response = app.chat(&first).await;
+        assert_eq!(response.headers()["location"], "/api/runs/r-1%2F1/events");
+        let problem = expect_problem(response, 409, "CONFLICT").await;
         assert_eq!(problem["run"], json!({"id": "r-1/1", "state": "completed"}));
     }
     assert_eq!(test.get("/api/runs/r-1%2F1").await["state"], "completed");
@@ -305,9 +309,9 @@ async fn a_failed_run_is_kept_with_what_it_has_said() {
     let nodes = test.get("/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["status"], "incomplete");
     // A vendor that refuses the prompt, before the answer begins.
-    let mut refused = body("t", "Again");
-    refused["runId"] = json!("r2");
-    expect_problem(test.app.chat(&refused).await, 502, "BACKEND_FAILED").await;
+    let mut request_body = body("t", "Again");
+    request_body["runId"] = json!("r2");
+    expect_problem(test.app.chat(&request_body).await, 502, "BACKEND_FAILED").await;
     let run = test.ended_run("r2").await;
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("BACKEND_FAILED")));
     test.say("t", "Once more").await;
@@ -325,7 +329,7 @@ async fn the_runs_of_a_killed_process_are_interrupted() {
     test.begin_in_store("long", "held", later(3_600_000)).await;
     expect_problem(test.app.chat(&body("long", "And?")).await, 409, "THREAD_BUSY").await;
     // The next message in the thread need not wait for the search for such runs. While the lease holds, the thread is busy.
-    let look = async || {
+    let fetch = async || {
         let response = test.app.chat(&body("t", "And?")).await;
         if response.status() == 200 {
             return Some(response.text().await.expect("a whole body"));
@@ -333,7 +337,7 @@ async fn the_runs_of_a_killed_process_are_interrupted() {
         expect_problem(response, 409, "THREAD_BUSY").await;
         None
     };
-    let run = poll_until(look, Option::is_some).await.expect("a run");
+    let run = poll_until(fetch, Option::is_some).await.expect("a run");
     parse_run(&run);
     let lost = test.get("/api/runs/lost").await;
     assert_eq!((&lost["state"], &lost["error"]["code"]), (&json!("interrupted"), &json!("RUN_INTERRUPTED")));
@@ -346,8 +350,8 @@ async fn a_process_frees_the_threads_of_killed_ones_by_itself() {
     let test = ConversationApp::start().await;
     let soon = Timestamp::now().checked_add(SignedDuration::from_millis(200)).expect("a time");
     test.begin_in_store("t", "lost", soon).await;
-    let look = async || test.get("/api/threads/t?messages=none").await["status"].clone();
-    poll_until(look, |status| status == "idle").await;
+    let fetch = async || test.get("/api/threads/t?messages=none").await["status"].clone();
+    poll_until(fetch, |status| status == "idle").await;
     assert_eq!(test.get("/api/runs/lost").await["state"], "interrupted");
 }
 

@@ -56,8 +56,8 @@ async fn share_a_thread(place: Place) {
     whole_run(&second, &body("D", "r4")).await;
     drop((first, second));
     let third = start(&place).await;
-    let read = get(&third, "/api/threads/t").await;
-    let said: Vec<_> = read["nodes"]
+    let thread = get(&third, "/api/threads/t").await;
+    let said: Vec<_> = thread["nodes"]
         .as_array()
         .expect("nodes")
         .iter()
@@ -80,41 +80,41 @@ async fn two_processes_share_a_thread_in_postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     let vendor = Vendor::start().await;
-    let mut place = Place::Postgres(Cluster::start());
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let mut database = Place::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let app = start(&place).await;
+    let app = start(&database).await;
     let gate = watch::Sender::new(false);
-    let mut held = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
-    held.push(delta(json!({"content": "second"})));
-    held.extend(finish("stop"));
-    vendor.on("m", [held, answer(&["Again."])]);
+    let mut steps = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "second"})));
+    steps.extend(finish("stop"));
+    vendor.on("m", [steps, answer(&["Again."])]);
     let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     let running = app.chat(&body).await;
     assert_eq!(running.status(), 200);
-    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    let Place::Postgres(cluster) = &mut database else { panic!("a cluster") };
     cluster.crash();
     gate.send_replace(true);
     let events = parse_run(&running.text().await.expect("a whole body"));
     let last = events.last().expect("an end");
     assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("STORE_UNAVAILABLE")));
     cluster.restart();
-    let look = async || call_as(&app, &session_token("u1", "c1"), "GET", "/api/runs/r1", None).await.1;
-    let run = poll_until(look, |run| run["endedAt"].is_string()).await;
+    let fetch = async || call_as(&app, &session_token("u1", "c1"), "GET", "/api/runs/r1", None).await.1;
+    let run = poll_until(fetch, |run| run["endedAt"].is_string()).await;
     assert_eq!(run["state"], "completed");
     let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["message"]["content"], "first second");
-    let again = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
-    whole_run(&app, &again).await;
+    let second = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
+    whole_run(&app, &second).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_while_its_store_is_away() {
     let vendor = Vendor::start().await;
-    let mut place = Place::Postgres(Cluster::start());
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let mut database = Place::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let app = start(&place).await;
+    let app = start(&database).await;
     let gates = [watch::Sender::new(false), watch::Sender::new(false)];
     let mut steps = vec![stream_head()];
     for (gate, word) in gates.iter().zip(["second ", "third"]) {
@@ -125,28 +125,28 @@ async fn a_run_goes_on_while_its_store_is_away() {
     vendor.on("m", [steps]);
     let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     let mut running = app.chat(&body).await;
-    let mut shown = read_until(&mut running, "first ").await;
-    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    let mut received_text = read_until(&mut running, "first ").await;
+    let Place::Postgres(cluster) = &mut database else { panic!("a cluster") };
     cluster.crash();
     gates[0].send_replace(true);
-    shown.push_str(&read_until(&mut running, "second ").await);
+    received_text.push_str(&read_until(&mut running, "second ").await);
     // Nothing that cannot be kept begins.
-    let refused = json!({"agentId": "a1", "threadId": "u", "message": "Hello", "runId": "r2"});
-    expect_problem(app.chat(&refused).await, 503, "STORE_UNAVAILABLE").await;
+    let request_body = json!({"agentId": "a1", "threadId": "u", "message": "Hello", "runId": "r2"});
+    expect_problem(app.chat(&request_body).await, 503, "STORE_UNAVAILABLE").await;
     assert_eq!(vendor.received_bodies("m").len(), 1, "no backend is asked");
     cluster.restart();
     let session = session_token("u1", "c1");
-    let look = async || call_as(&app, &session, "GET", "/api/runs/r1", None).await.0;
-    poll_until(look, |status| *status == 200).await;
+    let fetch = async || call_as(&app, &session, "GET", "/api/runs/r1", None).await.0;
+    poll_until(fetch, |status| *status == 200).await;
     gates[1].send_replace(true);
-    shown.push_str(&running.text().await.expect("a whole body"));
-    let events = parse_run(&shown);
+    received_text.push_str(&running.text().await.expect("a whole body"));
+    let events = parse_run(&received_text);
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     let run = get(&app, "/api/runs/r1").await;
     assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(true)));
     let log = app.request("GET", "/api/runs/r1/events").bearer_auth(&session);
     let log = log.send().await.expect("an answer").text().await.expect("a whole body");
-    assert_eq!(log, shown, "the log has no gap");
+    assert_eq!(log, received_text, "the log has no gap");
     let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["message"]["content"], "first second third");
 }

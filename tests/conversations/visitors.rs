@@ -125,8 +125,8 @@ async fn a_visitors_call_that_needs_approval_does_not_wait() {
         let events = test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await;
         assert_eq!(text_of(&events), "I may not look.", "{by} {unattended}");
         assert_eq!(events.last().expect("an end")["outcome"], Value::Null, "{by} {unattended}");
-        let sent = test.vendor.received_bodies("m").pop().expect("a request");
-        let result = sent["messages"].as_array().expect("messages").last().expect("a result").clone();
+        let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+        let result = request_body["messages"].as_array().expect("messages").last().expect("a result").clone();
         assert!(result["content"].as_str().expect("text").contains("approval"), "{result}");
         let (_, thread) = test.send_for_json(&visitor, "GET", "/api/threads/t").await;
         assert_eq!(thread["status"], "idle", "{thread}");
@@ -151,8 +151,8 @@ async fn goes_on_after_a_restart(test: ConversationApp) {
     assert_eq!(response.headers()["access-control-allow-origin"], PAGE);
     assert!(!response.headers().contains_key("access-control-allow-credentials"));
     let path = format!("/api/runs/{}/events?after=0", run_id(&first));
-    let again = restarted.send(&visitor, "GET", &path, None).await.text().await.expect("a body");
-    assert_eq!(again, first[1..].iter().map(|event| format!("{event}\n")).collect::<String>());
+    let second = restarted.send(&visitor, "GET", &path, None).await.text().await.expect("a body");
+    assert_eq!(second, first[1..].iter().map(|event| format!("{event}\n")).collect::<String>());
 }
 
 #[tokio::test]
@@ -260,8 +260,8 @@ async fn without_a_key_a_visitor_has_no_thread() {
         ("POST", "/api/runs/r/cancel"),
         ("GET", "/api/agent/chat/t/stream"),
     ] {
-        let refused = expect_problem(test.send(&nameless, method, path, None).await, 403, "FORBIDDEN").await;
-        assert!(refused["detail"].as_str().expect("text").contains("X-Visitor-Key"), "{refused}");
+        let problem = expect_problem(test.send(&nameless, method, path, None).await, 403, "FORBIDDEN").await;
+        assert!(problem["detail"].as_str().expect("text").contains("X-Visitor-Key"), "{problem}");
     }
     let (_, list) = test.send_for_json(&keyed, "GET", "/api/threads").await;
     assert_eq!(list["threads"], json!([]));
@@ -416,8 +416,8 @@ async fn a_visitor_has_fifty_threads() {
         test.chat_of(&visitor, json!({"threadId": format!("t{number}"), "message": "Hello"})).await;
     }
     let more = Some(json!({"threadId": "t50", "message": "Hello"}));
-    let refused = test.send(&visitor, "POST", "/api/agent/chat", more.clone()).await;
-    expect_problem(refused, 409, "THREAD_FULL").await;
+    let response = test.send(&visitor, "POST", "/api/agent/chat", more.clone()).await;
+    expect_problem(response, 409, "THREAD_FULL").await;
     test.chat_of(&visitor, json!({"threadId": "t1", "message": "The same"})).await;
     test.chat_of(&visitor.with_key(KEYS[1]), json!({"threadId": "t", "message": "Hello"})).await;
     let (status, deleted) = test.send_for_json(&visitor, "DELETE", "/api/threads?agentId=a1").await;

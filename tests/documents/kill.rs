@@ -163,12 +163,12 @@ async fn run_kill_rounds(url: &str, processes: usize) {
 /// Waits until the process has no document left to extract.
 async fn wait_for_extractions(address: SocketAddr) {
     let (client, token) = (client(), session_token("u1", "c1"));
-    let look = async || {
+    let fetch = async || {
         let url = format!("http://{address}/api/documents?limit=200");
         let response = client.get(url).bearer_auth(&token).send().await.expect("it answers");
         response.json::<serde_json::Value>().await.expect("JSON")
     };
-    poll_until(look, |list| {
+    poll_until(fetch, |list| {
         let documents = list["documents"].as_array().expect("a list");
         documents.iter().all(|document| document["status"] == "ready" || document["status"] == "failed")
     })

@@ -22,8 +22,8 @@ async fn invalid_uploads_are_refused() {
     let bad_id = "/api/documents/x%2Fy/content";
     expect_problem(upload(&app, OWNER, bad_id, &[], "x").await, 400, "INVALID_REQUEST").await;
     for content_type in ["image/png", "text", "", "text/plain; charset=utf-16", "text/html/x"] {
-        let refused = send(&app, OWNER, ("PUT", path), &[("content-type", content_type)], "x").await;
-        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+        let response = send(&app, OWNER, ("PUT", path), &[("content-type", content_type)], "x").await;
+        expect_problem(response, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     }
     expect_problem(send(&app, OWNER, ("PUT", path), &[], "x").await, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     let packed = upload(&app, OWNER, path, &[("content-encoding", "gzip")], "x").await;
@@ -75,9 +75,9 @@ async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
 async fn the_concurrent_uploads_of_a_company_are_limited() {
     let app = open(&[]).await;
     let begun = [begin_upload(&app, OWNER, "1").await, begin_upload(&app, COLLEAGUE, "2").await];
-    let refused = upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
-    assert!(refused.headers().contains_key("retry-after"));
-    expect_problem(refused, 429, "RATE_LIMITED").await;
+    let response = upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
+    assert!(response.headers().contains_key("retry-after"));
+    expect_problem(response, 429, "RATE_LIMITED").await;
     let theirs = upload(&app, STRANGER, "/api/documents/3/content", &WAIT, "x").await;
     expect_json(theirs, 200).await;
     // What was begun can be completed, and makes room.

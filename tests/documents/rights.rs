@@ -52,7 +52,7 @@ async fn uploads_need_a_session() {
         expect_problem(anonymous.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
         let widget =
             app.request(method, path).bearer_auth("agw_unknown").header("content-type", "text/plain");
-        let refused = widget.body("x").send().await.expect("an answer");
-        expect_problem(refused, 401, "UNAUTHENTICATED").await;
+        let response = widget.body("x").send().await.expect("an answer");
+        expect_problem(response, 401, "UNAUTHENTICATED").await;
     }
 }

@@ -299,7 +299,7 @@ fn silences(provider: Provider) -> Vec<Fault> {
 
 fn contents(provider: Provider) -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| text_then(provider, last);
+    let after_text = |last: Step| text_then(provider, last);
     let event = |data: &str| provider.event(data);
     let half = provider.partial_event().as_bytes();
     let bad_utf8 = [half, b"\xff\xfe", provider.rest_of_event().as_bytes()].concat();
@@ -307,14 +307,19 @@ fn contents(provider: Provider) -> Vec<Fault> {
     let deep = format!("{{\"x\":{}", "[".repeat(100_000));
     let long = [provider.stream_head(), provider.text("par"), chunk(vec![b'x'; 10 << 20]), Step::Stall];
     vec![
-        broken("half-a-letter", said(chunk(half_a_letter)), "par", truncated),
-        broken("invalid-utf8", said(chunk(bad_utf8)), "par", failed),
-        broken("not-json", said(event("sorry")), "par", failed),
-        broken("a-list", said(event("[1,2]")), "par", failed),
-        broken("deep-json", said(event(&deep)), "par", failed),
+        broken("half-a-letter", after_text(chunk(half_a_letter)), "par", truncated),
+        broken("invalid-utf8", after_text(chunk(bad_utf8)), "par", failed),
+        broken("not-json", after_text(event("sorry")), "par", failed),
+        broken("a-list", after_text(event("[1,2]")), "par", failed),
+        broken("deep-json", after_text(event(&deep)), "par", failed),
         broken("long-line", long, "par", failed),
-        broken("error-event", said(event(r#"{"error":{"message":"overloaded","code":503}}"#)), "par", failed),
-        broken("error-text-event", said(event(r#"{"error":"overloaded"}"#)), "par", failed),
+        broken(
+            "error-event",
+            after_text(event(r#"{"error":{"message":"overloaded","code":503}}"#)),
+            "par",
+            failed,
+        ),
+        broken("error-text-event", after_text(event(r#"{"error":"overloaded"}"#)), "par", failed),
         broken("no-finish", [provider.stream_head(), provider.text("par"), last_chunk()], "par", truncated),
         broken("nothing", [provider.stream_head(), last_chunk()], "", truncated),
     ]

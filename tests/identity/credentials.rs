@@ -201,8 +201,8 @@ async fn a_proactive_call_says_for_whom_it_is() {
         (json!({"userId": "u1"}), "companyId is missing"),
         (json!({"userId": "u1", "companyId": ""}), "companyId is missing"),
     ] {
-        let refused = expect_problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], missing);
+        let problem = expect_problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], missing);
     }
     let more = json!({"userId": "u1", "companyId": "c2"});
     expect_problem(ask(&app, "", &headers, &more).await, 404, "NOT_FOUND").await;
@@ -215,8 +215,8 @@ async fn a_proactive_call_says_for_whom_it_is() {
     assert!(vendor.received().is_empty());
     let more = json!({"userId": "u1", "companyId": "c1"});
     expect_accepted(ask(&app, "", &headers, &more).await).await;
-    let sent = vendor.received_bodies("m").pop().expect("the vendor was asked");
-    assert!(sent["messages"].to_string().contains("plan-canary"), "{sent}");
+    let request_body = vendor.received_bodies("m").pop().expect("the vendor was asked");
+    assert!(request_body["messages"].to_string().contains("plan-canary"), "{request_body}");
 }
 
 #[tokio::test]
@@ -249,8 +249,8 @@ async fn a_surface_whose_secret_is_missing_says_which() {
         (&[("authorization", &bearer), ("x-proactive-trigger", "x")], "INTERNAL_SECRET is not configured"),
     ];
     for (headers, detail) in cases {
-        let refused = expect_problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
-        assert_eq!(refused["detail"], detail);
+        let problem = expect_problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
+        assert_eq!(problem["detail"], detail);
     }
     expect_problem(ask(&app, "", &[], &json!({})).await, 401, "UNAUTHENTICATED").await;
 }

@@ -74,8 +74,8 @@ async fn management_routes_need_a_session() {
     }
     let without = server::app_with_stores(bench.stores.clone(), &[("SESSION_SECRET", "")]).await;
     for (method, path) in ROUTES {
-        let asked = without.request(method, path).header("authorization", &bearer).send().await;
-        let problem = expect_problem(asked.expect("an answer"), 503, "NOT_CONFIGURED").await;
+        let response = without.request(method, path).header("authorization", &bearer).send().await;
+        let problem = expect_problem(response.expect("an answer"), 503, "NOT_CONFIGURED").await;
         assert_eq!(problem["detail"], "SESSION_SECRET is not configured");
     }
 }
@@ -85,8 +85,8 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
     let bench = open().await;
     let any = json!({});
     let widget = json!({"kind": "widget"});
-    let made = super::expect_json(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
-    let token = format!("/api/agents/a1/tokens/{}", made["id"].as_str().expect("an id"));
+    let created = super::expect_json(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
+    let token = format!("/api/agents/a1/tokens/{}", created["id"].as_str().expect("an id"));
     type Case<'c> = (&'c str, &'c str, Option<&'c serde_json::Value>, [u16; 3]);
     // Expected statuses for the owner, a colleague and a stranger. The owner's request is sent last, because it
     // changes the object.

@@ -46,12 +46,12 @@ async fn the_memories_of_a_user_belong_to_that_user() {
     save(&bench, STRANGER, "/api/agents/a1", &theirs).await;
     for who in [OWNER, COLLEAGUE, NAMESAKE] {
         let said = text(&format!("of {} in-{}", who.0, who.1));
-        let made = bench.put(who, &format!("{OWN}/m"), &said).await;
-        let tag = entity_tag(&made);
-        let entry = expect_json(made, 201).await;
+        let response = bench.put(who, &format!("{OWN}/m"), &said).await;
+        let tag = entity_tag(&response);
+        let entry = expect_json(response, 201).await;
         assert_eq!((&entry["userId"], &entry["companyId"]), (&json!(who.0), &json!(who.1)));
-        let again = bench.send(who, "PUT", &format!("{OWN}/m"), &[("if-match", "\"1\"")], Some(&said)).await;
-        expect_problem(again, 412, "PRECONDITION_FAILED").await;
+        let second = bench.send(who, "PUT", &format!("{OWN}/m"), &[("if-match", "\"1\"")], Some(&said)).await;
+        expect_problem(second, 412, "PRECONDITION_FAILED").await;
         let put_back = bench.send(who, "PUT", &format!("{OWN}/m"), &[("if-match", &tag)], Some(&entry)).await;
         expect_json(put_back, 200).await;
     }
@@ -59,8 +59,8 @@ async fn the_memories_of_a_user_belong_to_that_user() {
         let own = format!("of {} in-{}", who.0, who.1);
         assert_eq!(texts(&bench, who, OWN).await, [own.as_str()]);
         assert_eq!(expect_json(bench.get(who, &format!("{OWN}/m")).await, 200).await["text"], own.as_str());
-        let shown = preview(&bench, who, "a1").await;
-        assert!(shown.contains(&own) && shown.matches("in-c").count() == 1, "{shown}");
+        let preview = preview(&bench, who, "a1").await;
+        assert!(preview.contains(&own) && preview.matches("in-c").count() == 1, "{preview}");
     }
     assert_eq!(bench.delete(COLLEAGUE, &format!("{OWN}/m")).await.status(), 204);
     expect_problem(bench.get(COLLEAGUE, &format!("{OWN}/m")).await, 404, "NOT_FOUND").await;
@@ -86,8 +86,8 @@ async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_th
     let entry = format!("{SHARED}/m");
     expect_problem(bench.put(COLLEAGUE, &entry, &text("x")).await, 403, "FORBIDDEN").await;
     expect_problem(bench.put(STRANGER, &entry, &text("x")).await, 404, "NOT_FOUND").await;
-    let made = expect_json(bench.put(OWNER, &entry, &text("sells tea")).await, 201).await;
-    assert_eq!(made.get("userId"), None);
+    let created = expect_json(bench.put(OWNER, &entry, &text("sells tea")).await, 201).await;
+    assert_eq!(created.get("userId"), None);
     save(&bench, COLLEAGUE, &format!("{OWN}/m"), &text("the colleague's")).await;
     // The role does not share its memory: only the owner sees what is left in it.
     assert_eq!(texts(&bench, OWNER, SHARED).await, ["sells tea"]);
@@ -101,8 +101,8 @@ async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_th
     role["content"]["memoryScope"] = "company".into();
     expect_json(bench.put(OWNER, "/api/agents/a1", &role).await, 200).await;
     for who in [OWNER, COLLEAGUE] {
-        let shown = preview(&bench, who, "a1").await;
-        assert!(shown.contains("sells tea") && !shown.contains("the colleague's"), "{shown}");
+        let preview = preview(&bench, who, "a1").await;
+        assert!(preview.contains("sells tea") && !preview.contains("the colleague's"), "{preview}");
         assert_eq!(texts(&bench, who, SHARED).await, ["sells tea"]);
     }
     expect_problem(bench.get(STRANGER, SHARED).await, 404, "NOT_FOUND").await;

@@ -14,8 +14,8 @@ async fn a_document_is_its_owners_and_the_admins_to_change() {
     let bench = open().await;
     let path = "/api/documents/n";
     expect_problem(bench.put(VIEWER, path, &text("x")).await, 403, "FORBIDDEN").await;
-    let made = expect_json(bench.put(OWNER, path, &text("one")).await, 201).await;
-    assert_eq!((&made["ownerId"], &made["updatedBy"]), (&json!("u1"), &json!("u1")));
+    let created = expect_json(bench.put(OWNER, path, &text("one")).await, 201).await;
+    assert_eq!((&created["ownerId"], &created["updatedBy"]), (&json!("u1"), &json!("u1")));
     for who in [COLLEAGUE, VIEWER] {
         for response in [bench.put(who, path, &text("x")).await, bench.delete(who, path).await] {
             let problem = expect_problem(response, 403, "FORBIDDEN").await;
@@ -101,8 +101,8 @@ async fn a_document_that_agents_name_is_deleted_only_if_forced() {
     // Another company's agent with a document of the same id.
     expect_json(bench.put(STRANGER, path, &text("x")).await, 201).await;
     expect_json(bench.put(STRANGER, "/api/agents/stranger", &naming("documentIds")).await, 201).await;
-    let refused = expect_problem(bench.delete(OWNER, path).await, 409, "CONFLICT").await;
-    assert_eq!(refused["agentIds"], json!(["reader", "searcher"]));
+    let problem = expect_problem(bench.delete(OWNER, path).await, 409, "CONFLICT").await;
+    assert_eq!(problem["agentIds"], json!(["reader", "searcher"]));
     expect_problem(bench.delete(OWNER, &format!("{path}?force=yes")).await, 400, "INVALID_REQUEST").await;
     expect_problem(bench.delete(COLLEAGUE, &format!("{path}?force=true")).await, 403, "FORBIDDEN").await;
     expect_json(bench.get(OWNER, path).await, 200).await;

@@ -178,8 +178,8 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
 
     // Long texts are returned whole, lists in pages.
     let long = "ä".repeat(100_000);
-    let made = bench.call_tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
-    let id = made["structuredContent"]["doc"]["id"].as_str().expect("an id");
+    let response = bench.call_tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
+    let id = response["structuredContent"]["doc"]["id"].as_str().expect("an id");
     let read = bench.ask(&ada, "resources/read", json!({"uri": format!("doc://{id}")})).await;
     assert_eq!(read["contents"][0]["text"], long);
     for i in 0..60 {
@@ -316,9 +316,9 @@ async fn what_was_called_before_the_end_is_noted_and_open_streams_do_not_hold_it
     let McpApp { app, stores } = bench;
     app.stop();
     tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("it stops");
-    let again = server::app_with_stores(stores, &[]).await;
+    let second = server::app_with_stores(stores, &[]).await;
     let audit =
-        again.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session_token("ada", "c1"));
+        second.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session_token("ada", "c1"));
     let page: Value = audit.send().await.expect("an answer").json().await.expect("JSON");
     assert_eq!(page["calls"][0]["tool"], "readTodos", "{page}");
 }
@@ -328,8 +328,8 @@ async fn legacy_queries_are_a_setting() {
     let query = "/api/agent/mcp?userId=ada&agentId=a1&todoListId=l-ada";
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "readTodos"}});
     let off = start(&[]).await;
-    let refused = off.app.request("POST", query).json(&body).send().await.expect("an answer");
-    let problem = support::expect_problem(refused, 401, "UNAUTHENTICATED").await;
+    let response = off.app.request("POST", query).json(&body).send().await.expect("an answer");
+    let problem = support::expect_problem(response, 401, "UNAUTHENTICATED").await;
     assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"));
     let on = start(&[("MCP_LEGACY_QUERY", "on")]).await;
     let answer = on.app.request("POST", query).json(&body).send().await.expect("an answer");
@@ -378,8 +378,8 @@ async fn neither_tokens_nor_arguments_are_in_the_log() {
     bench.call_tool(&ada, "noSuchTool", json!({"title": canary})).await;
     bench.ask(&ada, "no/such", json!({"title": canary})).await;
     let guess = "agm_guess-canary";
-    let refused = bench.post(guess, &json!({})).send().await.expect("an answer");
-    assert_eq!(refused.status(), 401);
+    let response = bench.post(guess, &json!({})).send().await.expect("an answer");
+    assert_eq!(response.status(), 401);
     let named = bench.app.request("POST", "/api/agent/mcp?userId=user-canary&agentId=a1").json(&json!({}));
     assert_eq!(named.send().await.expect("an answer").status(), 401);
     let text = String::from_utf8(log.0.lock().expect("whole").clone()).expect("text");

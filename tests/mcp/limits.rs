@@ -7,15 +7,15 @@ use super::world::{McpTestConfig, McpTestServer};
 
 #[tokio::test]
 async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
-    let world = McpTestServer::start(McpTestConfig { concurrency: 2, ..McpTestConfig::default() }).await;
+    let server = McpTestServer::start(McpTestConfig { concurrency: 2, ..McpTestConfig::default() }).await;
     let calls: Vec<_> = (0..60)
         .map(|id| {
             let body =
                 json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "slow"}});
-            tokio::spawn(world.post("?token=ada", body.to_string()).send())
+            tokio::spawn(server.post("?token=ada", body.to_string()).send())
         })
         .collect();
-    world.wait_for_slow_calls(|running, _, _| running == 2).await;
+    server.wait_for_slow_calls(|running, _, _| running == 2).await;
     let mut calls: Vec<_> = calls.into_iter().collect();
     // Two calls run and thirty-two wait; the others are rejected at once.
     let mut refused = 0;
@@ -29,12 +29,12 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
         assert_eq!(answer["error"]["data"]["code"], "RATE_LIMITED", "{answer}");
         refused += 1;
     }
-    let ping = world.ask("bob", "ping", json!({})).await;
+    let ping = server.ask("bob", "ping", json!({})).await;
     assert_eq!(ping["result"], json!({}), "what asks for no work is answered");
     for done in 1..=34 {
-        world.wait_for_slow_calls(|running, _, _| running >= 1).await;
-        world.stage.release.notify_one();
-        world.wait_for_slow_calls(|_, ended, _| ended == done).await;
+        server.wait_for_slow_calls(|running, _, _| running >= 1).await;
+        server.stage.release.notify_one();
+        server.wait_for_slow_calls(|_, ended, _| ended == done).await;
     }
     for call in calls {
         assert_eq!(call.await.expect("it ran").expect("an answer").status(), 200);
@@ -43,12 +43,12 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
 
 #[tokio::test]
 async fn a_minute_has_so_many_requests() {
-    let world = McpTestServer::start(McpTestConfig { per_minute: 3, ..McpTestConfig::default() }).await;
+    let server = McpTestServer::start(McpTestConfig { per_minute: 3, ..McpTestConfig::default() }).await;
     for _ in 0..3 {
-        assert_eq!(world.ask("ada", "ping", json!({})).await["result"], json!({}));
+        assert_eq!(server.ask("ada", "ping", json!({})).await["result"], json!({}));
     }
     let body = json!({"jsonrpc": "2.0", "id": "q", "method": "ping"});
-    let response = world.post("?token=bob", body.to_string()).send().await.expect("an answer");
+    let response = server.post("?token=bob", body.to_string()).send().await.expect("an answer");
     assert_eq!(response.status(), 429, "they share the agent's minute");
     let after: u64 = response.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert!((1..=20).contains(&after), "{after}");
@@ -58,9 +58,9 @@ async fn a_minute_has_so_many_requests() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_identifiers_at_once_are_answered_or_refused() {
-    let world = McpTestServer::start(McpTestConfig { concurrency: 4, ..McpTestConfig::default() }).await;
-    let session = world.open_session("ada", "2025-11-25").await;
-    let world = &world;
+    let server = McpTestServer::start(McpTestConfig { concurrency: 4, ..McpTestConfig::default() }).await;
+    let session = server.open_session("ada", "2025-11-25").await;
+    let world = &server;
     let session = session.as_str();
     let send = |id: usize| {
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "slow"}});

@@ -19,18 +19,18 @@ async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
     assert_eq!(ready().await, 200);
 
     let gate = watch::Sender::new(false);
-    let mut held = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
-    held.push(delta(json!({"content": "second"})));
-    held.extend(finish("stop"));
-    vendor.on("m", [held]);
+    let mut steps = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "second"})));
+    steps.extend(finish("stop"));
+    vendor.on("m", [steps]);
     let under_way = app.chat(&chat).await;
     vendor.wait_for_requests("m", 2).await;
 
     fixture.cluster.crash();
     for run_id in ["r1", "r2"] {
-        let refused = app.chat(&json!({"agentId": "a1", "message": "Hello", "runId": run_id})).await;
-        assert!(refused.headers().contains_key("retry-after"), "{:?}", refused.headers());
-        expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
+        let response = app.chat(&json!({"agentId": "a1", "message": "Hello", "runId": run_id})).await;
+        assert!(response.headers().contains_key("retry-after"), "{:?}", response.headers());
+        expect_problem(response, 503, "STORE_UNAVAILABLE").await;
     }
     assert_eq!(ready().await, 503);
     gate.send_replace(true);

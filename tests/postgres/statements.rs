@@ -116,11 +116,11 @@ impl User<'_> {
 
     /// Reads a path until `wanted` holds, since a write of the other process may be seen later.
     async fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let look = async || {
+        let fetch = async || {
             let response = self.request("GET", path).send().await.expect("an answer");
             response.json::<Value>().await.unwrap_or_default()
         };
-        poll_until(look, wanted).await
+        poll_until(fetch, wanted).await
     }
 
     /// Chats with an agent, and returns the events of the run.
@@ -297,8 +297,8 @@ async fn every_statement_on_tenant_tables_binds_the_company() {
     let vendor = Vendor::start().await;
     note_todos(&vendor);
     let gate = watch::Sender::new(false);
-    let held = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Until(gate.subscribe())];
-    vendor.on("held", [held]);
+    let steps = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Until(gate.subscribe())];
+    vendor.on("held", [steps]);
     let fixture = start(&vendor).await;
     let processes = [start_app(&fixture).await, start_app(&fixture).await];
     let user = |company| User { company, processes: &processes, next: AtomicUsize::new(0) };

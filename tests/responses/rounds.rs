@@ -159,8 +159,8 @@ async fn the_settings_of_the_agent_are_sent() {
     let app = app(&vendor, &["m"], json!({}), &[]).await;
     let document = json!({"role": "user", "content": [
         {"type": "document", "source": {"type": "data", "value": "QUJD", "mimeType": "application/pdf"}}]});
-    let refused = app.chat(&json!({"agentId": "m", "message": document})).await;
-    expect_problem(refused, 422, "UNSUPPORTED_CONTENT").await;
+    let response = app.chat(&json!({"agentId": "m", "message": document})).await;
+    expect_problem(response, 422, "UNSUPPORTED_CONTENT").await;
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ impl PausedApp {
     /// Asks the question, and changes something while the documents are searched. Returns everything that was answered
     /// and sent to the vendor.
     async fn ask_during(&self, path: QueryPath, change: impl AsyncFnOnce()) -> String {
-        let sent = self.vendor.received().len();
+        let request_count = self.vendor.received().len();
         self.records.arm();
         let changing = async {
             self.records.held().await;
@@ -129,7 +129,7 @@ impl PausedApp {
         let both = timeout(TEST_TIMEOUT, async { tokio::join!(self.ask(path), changing) });
         let ((status, mut seen), ()) = both.await.expect("the search goes on");
         assert_eq!(status, 200, "{path:?}: {seen}");
-        for request in &self.vendor.received()[sent..] {
+        for request in &self.vendor.received()[request_count..] {
             seen.push_str(&request.json().to_string());
         }
         seen

@@ -36,8 +36,8 @@ async fn put(app: &Server, id: &str, title: &str, text: &str) {
 async fn system_prompt(app: &Server, vendor: &Vendor) -> String {
     let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
     parse_run(&response.text().await.expect("a whole body"));
-    let sent = vendor.received_bodies("m").pop().expect("a request");
-    sent["messages"][0]["content"].as_str().expect("text").to_owned()
+    let request_body = vendor.received_bodies("m").pop().expect("a request");
+    request_body["messages"][0]["content"].as_str().expect("text").to_owned()
 }
 
 /// Returns the suffix of the quotations in a prompt.
@@ -90,11 +90,11 @@ async fn ten_megabytes_of_one_word_are_a_document() {
         assert_eq!(request.body(text).send().await.expect("an answer").status(), 200);
         let (status, shown) = retrieve(&app, "c1", &json!({"query": QUESTION})).await;
         assert_eq!((status, found(&shown).first()), (200, Some(&"handbook")), "{shown}");
-        let look = async || retrieve(&app, "c1", &json!({"query": "gadget receipts"})).await.1;
+        let fetch = async || retrieve(&app, "c1", &json!({"query": "gadget receipts"})).await.1;
         let is_searched = |shown: &Value| shown["skipped"] == json!([]);
-        let shown = poll_until_within(INDEXING_TIMEOUT, look, is_searched).await.expect("it is indexed");
-        assert!(found(&shown).contains(&"handbook"), "{shown}");
-        for fragment in shown["fragments"].as_array().expect("a list") {
+        let result = poll_until_within(INDEXING_TIMEOUT, fetch, is_searched).await.expect("it is indexed");
+        assert!(found(&result).contains(&"handbook"), "{result}");
+        for fragment in result["fragments"].as_array().expect("a list") {
             let length =
                 fragment["end"].as_u64().zip(fragment["start"].as_u64()).map(|(end, start)| end - start);
             assert!(length <= Some(900), "{fragment}");
@@ -128,8 +128,8 @@ async fn long_messages_are_searched_by_their_beginning_or_refused() {
     }
     // By default a body of this size is not read at all.
     let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
-    let refused = app.chat(&json!({"agentId": "a1", "message": "x".repeat(1 << 20)})).await;
-    expect_problem(refused, 413, "PAYLOAD_TOO_LARGE").await;
+    let response = app.chat(&json!({"agentId": "a1", "message": "x".repeat(1 << 20)})).await;
+    expect_problem(response, 413, "PAYLOAD_TOO_LARGE").await;
 }
 
 /// Documents that do not exist, those of another company, and identifiers that name nothing are skipped.

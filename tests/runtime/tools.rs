@@ -186,10 +186,10 @@ async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_
         let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         let (url, address) = (tools.url(), tools.address);
         let (restart, restarted) = watch::channel(false);
-        let mut again = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
-        again.insert(0, Step::Until(restarted));
+        let mut second = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
+        second.insert(0, Step::Until(restarted));
         let both = tool_calls(&[("c1", "wait", "{}"), ("c2", "wait", "{}")]);
-        vendor.on("m", [both, again, answer(&["Well."])]);
+        vendor.on("m", [both, second, answer(&["Well."])]);
         let runtime = server::runtime(&[]).await;
         let body = request(&vendor, "m", &["wait", "add"], &url);
         let mut begun = tools.works.begun.subscribe();
@@ -453,13 +453,14 @@ async fn an_address_that_is_not_allowed_is_refused() {
     let url = tools.url(TOKEN);
     // `localhost` is refused like the address itself, without a DNS lookup.
     for url in [&url, &url.replace("127.0.0.1", "localhost")] {
-        let refused = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
-        let refused = expect_problem(refused, 403, "OUTBOUND_BLOCKED").await;
-        assert!(!refused.to_string().contains(TOKEN), "{refused}");
+        let response = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
+        let problem = expect_problem(response, 403, "OUTBOUND_BLOCKED").await;
+        assert!(!problem.to_string().contains(TOKEN), "{problem}");
     }
-    let refused = post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
-    let refused = expect_problem(refused, 400, "INVALID_REQUEST").await;
-    assert_eq!(refused["detail"], "mcpServerUrl is not a URL: relative URL without a base");
+    let response =
+        post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
+    let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+    assert_eq!(problem["detail"], "mcpServerUrl is not a URL: relative URL without a base");
     assert!(vendor.received().is_empty());
     // Without tools to call, the server's address is not checked.
     vendor.on("m", [answer(&["Hello."])]);

@@ -178,10 +178,10 @@ impl Cluster {
         }
         command.stdout(Stdio::null()).stderr(log);
         self.server = Some(command.spawn().expect("the server is started"));
-        let begun = Instant::now();
+        let start = Instant::now();
         while !self.is_ready() {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().expect("asked"));
-            assert!(ended.is_none() && begun.elapsed() < STARTUP_TIMEOUT, "no server: {}", self.log_text());
+            assert!(ended.is_none() && start.elapsed() < STARTUP_TIMEOUT, "no server: {}", self.log_text());
             sleep(Duration::from_millis(20));
         }
     }

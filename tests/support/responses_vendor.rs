@@ -139,9 +139,9 @@ pub fn interleaved_events(items: &[OutputItem]) -> Vec<String> {
     }
     let mut calls: Vec<_> = of_items.into_iter().map(Vec::into_iter).collect();
     loop {
-        let before = events.len();
+        let event_count = events.len();
         events.extend(calls.iter_mut().filter_map(Iterator::next));
-        if events.len() == before {
+        if events.len() == event_count {
             break;
         }
     }

@@ -54,9 +54,9 @@ async fn refusals_and_budgets_have_the_end_of_the_companys_day() {
     }
     let own =
         json!({"limits": [{"unit": "tokens", "amount": 5, "window": "day"}], "timezone": "Europe/Berlin"});
-    let refused = test.send("boss", "PUT", "/api/budgets/agent/a1", &own).await;
-    let problem = expect_problem(refused, 400, "INVALID_REQUEST").await;
+    let response = test.send("boss", "PUT", "/api/budgets/agent/a1", &own).await;
+    let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("timezone")), "{problem}");
-    let refused = test.send("boss", "PUT", "/api/budgets/company/c1", &own).await;
-    expect_problem(refused, 403, "FORBIDDEN").await;
+    let response = test.send("boss", "PUT", "/api/budgets/company/c1", &own).await;
+    expect_problem(response, 403, "FORBIDDEN").await;
 }

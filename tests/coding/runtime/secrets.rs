@@ -138,7 +138,7 @@ async fn no_secret_is_in_the_log_a_problem_or_a_header() {
     let log = LogBuffer::install();
     let vendor = Vendor::start().await;
     let api = format!("http://{}/responses", vendor.address);
-    let mut told = Transcript::default();
+    let mut transcript = Transcript::default();
     let mut secrets: BTreeSet<String> = [ACCESS_TOKEN, ACCOUNT, UPSTREAM_TEXT, GUESS]
         .map(str::to_owned)
         .into_iter()
@@ -151,8 +151,8 @@ async fn no_secret_is_in_the_log_a_problem_or_a_header() {
         let mut settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
         settings.push(("CODING_API_URL", &api));
         let runtime = runtime(&settings).await;
-        secrets.extend(sign_in(&issuer, &runtime, &mut told).await);
-        chat(&vendor, &runtime, &mut told).await;
+        secrets.extend(sign_in(&issuer, &runtime, &mut transcript).await);
+        chat(&vendor, &runtime, &mut transcript).await;
     }
     assert!(secrets.len() > 12, "{secrets:?}");
     let log = log.text();
@@ -166,11 +166,11 @@ async fn no_secret_is_in_the_log_a_problem_or_a_header() {
         assert!(log.contains(known), "{known:?} is not in the log");
     }
     for known in ["OAUTH_ERROR", "BACKEND_FAILED", "INVALID_REQUEST", "200 OK", "401 Unauthorized"] {
-        assert!(told.0.contains(known), "{known:?} is in no response");
+        assert!(transcript.0.contains(known), "{known:?} is in no response");
     }
     assert!(vendor.received()[0].head.contains(ACCESS_TOKEN), "the secrets were in use");
     for secret in &secrets {
-        for (place, text) in [("the log", &log), ("a response", &told.0)] {
+        for (place, text) in [("the log", &log), ("a response", &transcript.0)] {
             let line = text.lines().find(|line| line.contains(secret));
             assert!(line.is_none(), "{secret} is in {place}: {}", line.unwrap_or_default());
         }

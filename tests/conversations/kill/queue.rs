@@ -143,8 +143,8 @@ async fn run_kill_rounds(url: &str, other: Option<AppProcess>) {
             Some(_) => None,
             None => Some(start(url).await),
         };
-        let witness = next.as_ref().or(other.as_ref()).expect("a process");
-        round.check(witness, &killed, is_cancelled).await;
+        let process = next.as_ref().or(other.as_ref()).expect("a process");
+        round.check(process, &killed, is_cancelled).await;
         if let Some(next) = next {
             next.kill().await;
         }

@@ -37,14 +37,17 @@ async fn the_owner_of_an_agent_reads_and_deletes_its_visitors_threads() {
     assert_eq!(ids, ["t2", "t", "t"], "latest activity first");
     let owner = seen[2]["owner"].as_str().expect("an owner");
     assert_eq!(owner, format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id));
-    let read = test.get(&format!("/api/threads/t?owner={owner}")).await;
-    assert_eq!((&read["owner"], &read["nodes"][0]["message"]["content"]), (&json!(owner), &json!("Hello")));
+    let thread = test.get(&format!("/api/threads/t?owner={owner}")).await;
+    assert_eq!(
+        (&thread["owner"], &thread["nodes"][0]["message"]["content"]),
+        (&json!(owner), &json!("Hello"))
+    );
     let path = format!("/api/runs/{}/events?owner={owner}", run_id(&events));
     let request = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
     let log = request.send().await.expect("an answer").text().await.expect("a body");
     assert_eq!(parse_run(&log), events);
     let exported = test.get(&format!("/api/threads/t/export?owner={owner}")).await;
-    assert_eq!(exported["nodes"], read["nodes"]);
+    assert_eq!(exported["nodes"], thread["nodes"]);
     // It is read and deleted, and nothing else.
     for (method, path) in [("PATCH", "/api/threads/t"), ("POST", "/api/threads/t/cancel")] {
         let path = format!("{path}?owner={owner}");
@@ -243,35 +246,35 @@ async fn nobody_sees_what_belongs_to_others() {
                 if is_own {
                     // What changes something is tested elsewhere.
                     if call.0 == "GET" && !call.1.contains("at=never") && !call.1.contains("after=999") {
-                        let found = test.answer_to(caller, call).await;
+                        let answer = test.answer_to(caller, call).await;
                         let is_route_of_sessions =
                             call.1.starts_with("/api/runs/") && !call.1.contains("events");
                         let is_refused = is_route_of_sessions && caller.own == "visitor";
                         let expected = if is_refused { 403 } else { 200 };
-                        assert_eq!(found.0, expected, "{}: {call:?}: {}", caller.name, found.1);
+                        assert_eq!(answer.0, expected, "{}: {call:?}: {}", caller.name, answer.1);
                         cells += 1;
                     }
                     continue;
                 }
-                let found = test.answer_to(caller, call).await;
-                assert!([401, 403, 404].contains(&found.0), "{}: {call:?}: {found:?}", caller.name);
+                let answer = test.answer_to(caller, call).await;
+                assert!([401, 403, 404].contains(&answer.0), "{}: {call:?}: {answer:?}", caller.name);
                 let (status, text, headers) = match absent.entry(at) {
                     Entry::Occupied(known) => known.get().clone(),
                     Entry::Vacant(place) => place.insert(test.answer_to(caller, &never[at]).await).clone(),
                 };
-                let shown = (found.0, found.1.replace(&call.1, "<path>"), found.2);
+                let shown = (answer.0, answer.1.replace(&call.1, "<path>"), answer.2);
                 let expected = (status, text.replace(&never[at].1, "<path>"), headers);
                 assert_eq!(shown, expected, "{}: {call:?}", caller.name);
                 cells += 1;
             }
         }
         for list in ["/api/threads", "/api/runs", "/api/threads/export", "/api/approvals"] {
-            let found = test.answer_to(caller, &("GET", list.to_owned(), None)).await;
+            let answer = test.answer_to(caller, &("GET", list.to_owned(), None)).await;
             assert!(
-                !caller.own.is_empty() || !found.1.contains("canary"),
+                !caller.own.is_empty() || !answer.1.contains("canary"),
                 "{}: {list}: {}",
                 caller.name,
-                found.1
+                answer.1
             );
             cells += 1;
         }

@@ -42,8 +42,8 @@ impl ConversationApp {
 
     /// Returns the results of tools in the latest request to the model, by call.
     fn sent_results(&self) -> Vec<(String, String)> {
-        let sent = self.vendor.received_bodies("m").pop().expect("a request");
-        let messages = sent["messages"].as_array().expect("messages").clone();
+        let request_body = self.vendor.received_bodies("m").pop().expect("a request");
+        let messages = request_body["messages"].as_array().expect("messages").clone();
         let results = messages.iter().filter(|message| message["role"] == "tool");
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         results.map(|result| (text(&result["tool_call_id"]), text(&result["content"]))).collect()
@@ -72,8 +72,8 @@ async fn a_visitor_decides_in_the_chat_where_the_role_says_so() {
     // The arguments are the model's.
     let edited = resume_entry(&interrupt, json!({"approved": true, "editedArgs": {}}));
     let body = json!({"threadId": "t", "messages": [], "resume": edited});
-    let refused = test.send(&visitor, "POST", "/api/agent/chat", Some(body)).await;
-    expect_problem(refused, 400, "INVALID_REQUEST").await;
+    let response = test.send(&visitor, "POST", "/api/agent/chat", Some(body)).await;
+    expect_problem(response, 400, "INVALID_REQUEST").await;
     let body = json!({"threadId": "t", "messages": [], "resume": resume_entry(&interrupt, json!(true))});
     let events = test.chat_of(&visitor, body).await;
     assert_eq!(text_of(&events), "There is one.");
@@ -170,8 +170,8 @@ async fn nobody_else_decides_about_a_visitor_s_call() {
         assert_eq!(list["approvals"], json!([]), "{user}");
     }
     for path in ["/api/approvals", &path] {
-        let refused = test.send(&visitor.without_key(), "GET", path, None).await;
-        expect_problem(refused, 403, "FORBIDDEN").await;
+        let response = test.send(&visitor.without_key(), "GET", path, None).await;
+        expect_problem(response, 403, "FORBIDDEN").await;
     }
     // A company's calls are not the visitors' either.
     let test = super::super::approvals::start(json!({"by": "company"})).await;

@@ -11,16 +11,16 @@ use crate::support::vendor::{Step, Vendor, json_response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_sqlite() {
-    let place = TestDatabase::sqlite();
-    a_replica_that_is_suspended_past_its_lease_changes_nothing(&place).await;
-    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&place).await;
+    let database = TestDatabase::sqlite();
+    a_replica_that_is_suspended_past_its_lease_changes_nothing(&database).await;
+    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_postgres() {
-    let place = TestDatabase::postgres();
-    a_replica_that_is_suspended_past_its_lease_changes_nothing(&place).await;
-    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&place).await;
+    let database = TestDatabase::postgres();
+    a_replica_that_is_suspended_past_its_lease_changes_nothing(&database).await;
+    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&database).await;
 }
 
 fn callback(vendor: &Vendor) -> String {
@@ -110,12 +110,12 @@ async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(place: &TestDat
     assert!(had >= JOBS as u64, "{had}");
     first.kill().await;
     gate.send_replace(true);
-    let mut again = 0;
+    let mut repeated = 0;
     for id in &ids {
         let job = second.wait_for_state(id, "completed").await;
-        again += job["attempt"].as_u64().expect("a number") - 1;
+        repeated += job["attempt"].as_u64().expect("a number") - 1;
     }
-    assert_eq!(again, had, "what the killed one had in hand came a second time, and nothing else");
+    assert_eq!(repeated, had, "what the killed one had in hand came a second time, and nothing else");
     let mut occurrences: Vec<(String, u64)> = vendor
         .received_bodies("held")
         .iter()
