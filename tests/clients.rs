@@ -186,8 +186,8 @@ async fn a_chat_program_has_agents_as_models() {
     std::fs::write(folder.path().join("extra-openai-models.yaml"), models.concat()).expect("written");
     let keys = json!({ "agents": token }).to_string();
     std::fs::write(folder.path().join("keys.json"), keys).expect("written");
-    let said = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
-    assert_eq!(said.as_deref().map(str::trim), Ok("Hello from the model."));
+    let output = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
+    assert_eq!(output.as_deref().map(str::trim), Ok("Hello from the model."));
     let whole = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
     assert_eq!(whole.as_deref().map(str::trim), Ok("Hello from the model."));
     let chat = run_llm(folder.path(), &["chat", "-m", "our-text"], "Hello\nAnd then?\nexit\n").await;
@@ -242,8 +242,8 @@ fn the_page_quotes_the_recipes() {
         let path = file.expect("a file").path();
         let recipe = fs::read_to_string(&path).expect("text");
         let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
-        let place = quoted.iter().position(|(_, block)| *block == recipe);
-        quoted.remove(place.unwrap_or_else(|| panic!("docs/clients.md does not quote {name}:\n{recipe}")));
+        let position = quoted.iter().position(|(_, block)| *block == recipe);
+        quoted.remove(position.unwrap_or_else(|| panic!("docs/clients.md does not quote {name}:\n{recipe}")));
         assert!(page.contains(&format!("(../examples/clients/{name})")), "docs/clients.md links {name}");
         files += 1;
     }

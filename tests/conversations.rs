@@ -234,12 +234,12 @@ async fn a_thread_goes_on_by_its_id_alone() {
         assert_eq!(thread[field], expected, "{field}");
     }
     let nodes = thread["nodes"].as_array().expect("nodes");
-    let told = first.custom("agent.thread").expect("an event");
-    assert_eq!(*told, json!({"userMessageId": nodes[0]["id"], "turnId": first.run_id()}));
-    let told = second.custom("agent.thread").expect("an event");
+    let thread_event = first.custom("agent.thread").expect("an event");
+    assert_eq!(*thread_event, json!({"userMessageId": nodes[0]["id"], "turnId": first.run_id()}));
+    let thread_event = second.custom("agent.thread").expect("an event");
     let expected =
         json!({"userMessageId": nodes[2]["id"], "parentId": first.message_id(), "turnId": second.run_id()});
-    assert_eq!(*told, expected);
+    assert_eq!(*thread_event, expected);
     assert_eq!(nodes[1]["id"], json!(first.message_id()), "a node has the id of the stream's message");
     assert_eq!((&nodes[1]["runId"], &nodes[1]["origin"]), (&json!(first.run_id()), &json!("run")));
     let run = test.get(&format!("/api/runs/{}", second.run_id())).await;

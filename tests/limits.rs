@@ -104,9 +104,9 @@ async fn silent_and_idle_connections_are_closed() {
     );
 }
 
-async fn assert_closed_by_timeout(server: &Server, said: &str) {
-    let answer = exchange(server.address, said).await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{said:?}: {answer}");
+async fn assert_closed_by_timeout(server: &Server, request: &str) {
+    let answer = exchange(server.address, request).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{request:?}: {answer}");
 }
 
 async fn assert_idle_connection_closed(server: &Server) {

@@ -170,9 +170,9 @@ async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
 async fn config_after_detection(env: &[(&str, &str)]) -> (AppConfig, Option<String>) {
     let env: BTreeMap<&str, &str> = env.iter().copied().collect();
     let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
-    let words = tokio::time::timeout(TEST_TIMEOUT, detect_ollama(&mut config)).await;
-    let words = words.expect("it does not wait long").expect("it can look");
-    (config, words)
+    let message = tokio::time::timeout(TEST_TIMEOUT, detect_ollama(&mut config)).await;
+    let message = message.expect("it does not wait long").expect("it can look");
+    (config, message)
 }
 
 #[tokio::test]
@@ -195,15 +195,15 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
         (&json!([]), "", None, none),
         (&json!([]), "mistral", Some("mistral"), missing),
     ];
-    for (models, setting, expected, said) in cases {
+    for (models, setting, expected, expected_message) in cases {
         vendor.on("/api/tags", [ollama::tags(models)]);
-        let (config, words) =
+        let (config, message) =
             config_after_detection(&[("OLLAMA_BASE_URL", &url), ("OLLAMA_MODEL", setting)]).await;
-        let words = words.expect("there is something to say");
-        assert!(words.contains(said), "{words}");
-        assert_eq!(words.contains("does not have that model"), said == missing, "{words}");
+        let message = message.expect("there is something to say");
+        assert!(message.contains(expected_message), "{message}");
+        assert_eq!(message.contains("does not have that model"), expected_message == missing, "{message}");
         let ollama = config.server.ollama;
-        assert_eq!((ollama.model.as_deref(), ollama.preferred), (expected, expected.is_some()), "{words}");
+        assert_eq!((ollama.model.as_deref(), ollama.preferred), (expected, expected.is_some()), "{message}");
     }
 }
 

@@ -20,12 +20,12 @@ async fn parameters_that_the_model_is_not_sent_are_told_once_a_run() {
     for run in ["r1", "r2"] {
         let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1", "runId": run});
         let events = parse_events(&app.chat(&body).await.text().await.expect("a whole body"));
-        let told: Vec<_> =
+        let ignored: Vec<_> =
             events.iter().filter(|event| event["value"]["kind"] == "parametersIgnored").collect();
         let expected =
             json!({"kind": "parametersIgnored", "provider": "openai", "model": "m", "parameters": ["topK"]});
-        assert_eq!(told.len(), 1, "once in two rounds: {events:?}");
-        assert_eq!((&told[0]["name"], &told[0]["value"]), (&json!("agent.debug"), &expected));
+        assert_eq!(ignored.len(), 1, "once in two rounds: {events:?}");
+        assert_eq!((&ignored[0]["name"], &ignored[0]["value"]), (&json!("agent.debug"), &expected));
     }
 }
 

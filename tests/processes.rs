@@ -21,17 +21,17 @@ use crate::support::{TEST_TIMEOUT, client, expect_problem, parse_run, poll_until
 
 /// The application's database, and the vendor of its agents.
 struct SharedDatabase {
-    place: Place,
+    test_database: TestDatabase,
     vendor: Vendor,
 }
 
 /// Server or folder of a database, removed when dropped.
-pub(crate) enum Place {
+pub(crate) enum TestDatabase {
     Sqlite(TempDir),
     Postgres(Cluster),
 }
 
-impl Place {
+impl TestDatabase {
     /// Returns the connection URL (`DATABASE_URL`).
     pub(crate) fn url(&self) -> String {
         match self {
@@ -43,13 +43,13 @@ impl Place {
 
 /// Runs a test over a SQLite file and over PostgreSQL.
 async fn over_both(test: impl AsyncFn(SharedDatabase)) {
-    test(SharedDatabase::create(Place::Sqlite(TempDir::new().expect("a folder"))).await).await;
-    test(SharedDatabase::create(Place::Postgres(Cluster::start())).await).await;
+    test(SharedDatabase::create(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await).await;
+    test(SharedDatabase::create(TestDatabase::Postgres(Cluster::start())).await).await;
 }
 
 impl SharedDatabase {
     /// Creates a database with an agent of each kind: `a1` has a model, `flow` a workflow, `remote` an agent server.
-    async fn create(place: Place) -> Self {
+    async fn create(test_database: TestDatabase) -> Self {
         let vendor = Vendor::start().await;
         let mut all = workspace(&vendor.base_url(), "m");
         let mut flow = all["agents"][0].clone();
@@ -64,14 +64,14 @@ impl SharedDatabase {
         let content = remote["content"].as_object_mut().expect("an object");
         content.extend(server.as_object().expect("an object").clone());
         all["agents"].as_array_mut().expect("a list").extend([flow, remote]);
-        let database = Self { place, vendor };
+        let database = Self { test_database, vendor };
         let file = WorkspaceFile::parse_stored(&all.to_string()).expect("it is right");
         file.apply(&database.open().await.roles).await.expect("it is imported");
         database
     }
 
     fn config(&self) -> agentd::config::AppConfig {
-        let url = self.place.url();
+        let url = self.test_database.url();
         server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
     }
 

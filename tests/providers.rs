@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, app_config, session_token};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
@@ -104,12 +104,12 @@ impl ProviderApp {
         provider
     }
 
-    async fn send(&self, who: (&str, &str), method: &str, path: &str, body: &Value) -> Response {
-        send(&self.app, who, method, path, body).await
+    async fn send(&self, user: (&str, &str), method: &str, path: &str, body: &Value) -> Response {
+        send(&self.app, user, method, path, body).await
     }
 
-    async fn get(&self, who: (&str, &str), path: &str) -> Value {
-        let response = self.send(who, "GET", path, &Value::Null).await;
+    async fn get(&self, user: (&str, &str), path: &str) -> Value {
+        let response = self.send(user, "GET", path, &Value::Null).await;
         assert_eq!(response.status(), 200, "{path}");
         response.json().await.expect("JSON")
     }
@@ -528,23 +528,23 @@ async fn a_price_that_is_changed_within_a_run_holds_for_the_next_run() {
     assert_eq!(limit["used"], "0.000906000", "the meter has what the calls have");
 }
 
-async fn start(place: &Place) -> Server {
-    let url = place.url();
+async fn start(database: &TestDatabase) -> Server {
+    let url = database.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
     let stores = Stores::open(&config).await.expect("it opens");
     server::app_with_config(config, stores).await
 }
 
 /// Changes the key in one process while another one is called all the time.
-async fn rotate_a_key(place: Place) {
+async fn rotate_a_key(database: TestDatabase) {
     let vendor = Vendor::start().await;
     vendor.on_all(answer(&["Hi."]));
-    let url = place.url();
+    let url = database.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
     let stores = Stores::open(&config).await.expect("it opens");
     let file = agent_platform::workspace::WorkspaceFile::parse_stored(&with_container(&named()).to_string());
     file.expect("a workspace").apply(&stores.roles).await.expect("imported");
-    let (one, two) = (start(&place).await, start(&place).await);
+    let (one, two) = (start(&database).await, start(&database).await);
     let provider = |key: &str| json!({"type": "openai", "baseUrl": vendor.base_url(), "apiKey": key});
     let call = async |app: &Server| {
         assert_eq!(ask(app, "a1").await.status(), 200);
@@ -574,12 +574,12 @@ async fn rotate_a_key(place: Place) {
 
 #[tokio::test]
 async fn a_changed_key_holds_in_every_process_over_sqlite() {
-    rotate_a_key(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    rotate_a_key(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test]
 async fn a_changed_key_holds_in_every_process_over_postgres() {
-    rotate_a_key(Place::Postgres(Cluster::start())).await;
+    rotate_a_key(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]

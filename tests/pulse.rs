@@ -149,8 +149,8 @@ pub(crate) async fn deliver_callback(app: &Server, delivery: &Value) -> Response
     request.send().await.expect("the application answers")
 }
 
-async fn ask(app: &Server, who: (&str, &str), method: &str, path: &str, body: Option<&Value>) -> Response {
-    let request = app.request(method, path).bearer_auth(session_token(who.0, who.1));
+async fn ask(app: &Server, user: (&str, &str), method: &str, path: &str, body: Option<&Value>) -> Response {
+    let request = app.request(method, path).bearer_auth(session_token(user.0, user.1));
     let request = body.into_iter().fold(request, |request, body| request.json(body));
     request.send().await.expect("the application answers")
 }

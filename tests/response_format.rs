@@ -86,8 +86,9 @@ async fn the_request_of_each_rung_is_the_one_that_the_preview_shows() {
         .await;
         vendor.on(model, [answer(&[VALID])]);
         let token = session_token("u1", "c1");
-        let asked = Some(body(json!({"runId": "r1"})));
-        let (status, shown) = call_as(&app, &token, "POST", &format!("{PREVIEW}?attempts=all"), asked).await;
+        let request_body = Some(body(json!({"runId": "r1"})));
+        let (status, shown) =
+            call_as(&app, &token, "POST", &format!("{PREVIEW}?attempts=all"), request_body).await;
         assert_eq!(status, 200, "{shown}");
         assert_eq!(shown["attempts"][0]["responseFormat"], rung, "{shown}");
         assert_eq!(shown["attempts"][1]["responseFormat"], "prompt");

@@ -264,8 +264,8 @@ async fn no_secret_is_in_any_log_or_answer() {
     let runtime_url = runtime.url("");
     let mut agents = Vec::new();
     for (name, script) in leaking_responses() {
-        for (way, auth) in webhook_auths().iter().enumerate() {
-            let id = format!("webhook-{way}-{name}");
+        for (index, auth) in webhook_auths().iter().enumerate() {
+            let id = format!("webhook-{index}-{name}");
             vendor.on(&id, [script.clone()]);
             let webhook = format!("{}?key={WEBHOOK_SECRET}", vendor.webhook_url());
             let content = json!({"webhookUrl": webhook, "auth": auth});
@@ -273,7 +273,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         }
         vendor.on(name, [script]);
         let mut agent =
-            |way: &str, (content, children)| agents.push((format!("{way}-{name}"), content, children));
+            |prefix: &str, (content, children)| agents.push((format!("{prefix}-{name}"), content, children));
         agent("operator", embedded(json!({"provider": "openai", "model": name})));
         agent(
             "role",
@@ -284,10 +284,10 @@ async fn no_secret_is_in_any_log_or_answer() {
             "ollama",
             embedded(json!({"provider": "ollama", "model": name, "baseUrl": server_url, "apiKey": ROLE_KEY})),
         );
-        for (way, url) in [("chain", &runtime_url), ("server", &server_url)] {
+        for (prefix, url) in [("chain", &runtime_url), ("server", &server_url)] {
             let content = json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": name,
                 "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": ROLE_KEY});
-            agent(way, (content, json!([])));
+            agent(prefix, (content, json!([])));
         }
     }
     let names: Vec<String> = agents.iter().map(|(id, ..)| id.clone()).collect();
@@ -315,12 +315,12 @@ async fn no_secret_is_in_any_log_or_answer() {
         let of_ollama =
             json!({"provider": "ollama", "baseUrl": server_url, "apiKey": ROLE_KEY, "messages": long});
         for (name, _) in leaking_responses() {
-            for (way, more) in [("", json!({})), ("runtime-ollama-", of_ollama.clone())] {
+            for (prefix, more) in [("", json!({})), ("runtime-ollama-", of_ollama.clone())] {
                 let request = client
                     .post(runtime.url(&format!("/chat?format={format}")))
                     .bearer_auth(RUNTIME_SECRET)
                     .json(&runtime_request(name, more));
-                statuses.push((format!("{way}{name}"), transcript.record(request).await));
+                statuses.push((format!("{prefix}{name}"), transcript.record(request).await));
             }
         }
     }
@@ -458,15 +458,15 @@ async fn no_secret_is_in_any_log_or_answer() {
     // The second half of a token's text is its secret part.
     let halves = texts.iter().map(|text| &text[text.len() / 2..]);
     for canary in canaries.into_iter().chain(halves).chain(credentials) {
-        for (place, text) in [("the log", &log), ("an answer", &transcript.0)] {
+        for (source, text) in [("the log", &log), ("an answer", &transcript.0)] {
             let line = text.lines().find(|line| line.contains(canary));
-            assert!(line.is_none(), "{canary} is in {place}: {}", line.unwrap_or_default());
+            assert!(line.is_none(), "{canary} is in {source}: {}", line.unwrap_or_default());
         }
     }
 }
 
 /// Saves a provider of the company as its admin does, rightly and wrongly, and reads it.
-async fn told_of_provider(client: &Client, app: &Server, url: &str, told: &mut ClientTranscript) {
+async fn told_of_provider(client: &Client, app: &Server, url: &str, transcript: &mut ClientTranscript) {
     let admin = session_token("boss", "c1");
     let provider = |changes: Value| {
         let mut provider = json!({"type": "openai", "baseUrl": url, "apiKey": PROVIDER_KEY,
@@ -488,10 +488,10 @@ async fn told_of_provider(client: &Client, app: &Server, url: &str, told: &mut C
         (json!({"apiKey": "***"}), 200),
     ] {
         let request = client.put(app.url("/api/providers/acme")).bearer_auth(&admin);
-        assert_eq!(told.record(request.json(&provider(changes.clone()))).await, expected, "{changes}");
+        assert_eq!(transcript.record(request.json(&provider(changes.clone()))).await, expected, "{changes}");
     }
     for path in ["/api/providers/acme", "/api/providers", "/api/models?provider=acme"] {
-        assert_eq!(told.record(client.get(app.url(path)).bearer_auth(&admin)).await, 200);
+        assert_eq!(transcript.record(client.get(app.url(path)).bearer_auth(&admin)).await, 200);
     }
 }
 
@@ -519,7 +519,7 @@ async fn widget_requests(
     let body = json!({"message": "hello"});
     let mut requests = Vec::new();
     for revoked in [false, true] {
-        for place in ["header", "query", "body"] {
+        for location in ["header", "query", "body"] {
             let new = NewToken::new("c1", "role-good", grant.clone());
             let minted = tokens.mint(new).await.expect("minted");
             if revoked {
@@ -527,7 +527,7 @@ async fn widget_requests(
             }
             let text = minted.text.expose().to_owned();
             for again in [false, true] {
-                let request = match place {
+                let request = match location {
                     "header" => client.post(&url).header("x-widget-token", &text).json(&body),
                     "query" => client.post(format!("{url}?widgetToken={text}")).json(&body),
                     _ => client.post(&url).json(&json!({"message": "hello", "widgetToken": text})),
@@ -686,17 +686,17 @@ async fn the_operators_key_goes_to_the_operators_vendor_alone() {
     ];
     let settings = [("OPENAI_BASE_URL", &*own_url), ("OPENAI_API_KEY", OPERATOR_KEY)];
     let runtime = server::runtime(&settings).await;
-    let agents = cases.iter().enumerate().map(|(place, (brings, ..))| {
+    let agents = cases.iter().enumerate().map(|(index, (brings, ..))| {
         let mut content = json!({"provider": "openai", "model": "m"});
         content.as_object_mut().expect("an object").extend(brings.as_object().expect("an object").clone());
         let (content, children) = embedded(content);
-        (place.to_string(), content, children)
+        (index.to_string(), content, children)
     });
     let app = server::app(&workspace(agents), &settings).await;
-    for (place, (brings, called, key)) in cases.iter().enumerate() {
+    for (index, (brings, called, key)) in cases.iter().enumerate() {
         let before = (own.received().len(), other.received().len());
         let answers = [
-            app.chat(&json!({"agentId": place.to_string(), "message": "hello"})).await,
+            app.chat(&json!({"agentId": index.to_string(), "message": "hello"})).await,
             client
                 .post(runtime.url("/chat"))
                 .json(&runtime_request("m", brings.clone()))
@@ -731,19 +731,19 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
         (other_url.clone(), &other, None),
         (format!("{other_url}/?{own_url}"), &other, None),
     ];
-    let agents = cases.iter().enumerate().map(|(place, (url, ..))| {
+    let agents = cases.iter().enumerate().map(|(index, (url, ..))| {
         let content =
             json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": "m"});
-        (place.to_string(), content, json!([]))
+        (index.to_string(), content, json!([]))
     });
     let settings =
         [("RUNTIME_URL", &*own_url), ("RUNTIME_SECRET", RUNTIME_SECRET), ("OPENAI_API_KEY", OPERATOR_KEY)];
     let app = server::app(&workspace(agents), &settings).await;
     let token = session_token("u1", "c1");
-    for (place, (url, called, expected)) in cases.iter().enumerate() {
+    for (index, (url, called, expected)) in cases.iter().enumerate() {
         let request_count = called.received().len();
         let answer =
-            app.chat_as(&token, "", &json!({"agentId": place.to_string(), "message": "hello"})).await;
+            app.chat_as(&token, "", &json!({"agentId": index.to_string(), "message": "hello"})).await;
         assert_eq!(answer.status(), 200, "{url}");
         assert!(answer.text().await.expect("a body").contains("RUN_FINISHED"), "{url}");
         let received = called.received().split_off(request_count);

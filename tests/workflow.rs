@@ -66,13 +66,13 @@ async fn the_payload_suits_both_triggers() {
     )
     .await;
     let history = json!([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello!"}]);
-    let asked = app
+    let response = app
         .chat(
             &json!({"agentId": "a1", "messages": history, "message": "When are you open?", "threadId": "t-1",
             "todoListId": "l1", "pageContext": {"url": "/plants"}}),
         )
         .await;
-    let body = asked.text().await.expect("a whole body");
+    let body = response.text().await.expect("a whole body");
     assert_eq!(messages_and_error(&body), (vec!["hello world".to_owned()], None));
     let announced = parse_events(&body)
         .into_iter()

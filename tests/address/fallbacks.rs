@@ -38,15 +38,15 @@ async fn a_fallback_at_an_address_that_is_not_public_is_never_connected_to() {
     let cases: Vec<_> = urls.iter().flat_map(|url| [(url, true), (url, false)]).collect();
     let agents = cases.iter().enumerate();
     let agents: Vec<Value> =
-        agents.map(|(place, (url, is_model))| agent(&format!("a{place}"), (&down, url), *is_model)).collect();
+        agents.map(|(index, (url, is_model))| agent(&format!("a{index}"), (&down, url), *is_model)).collect();
     let people = json!([{"id": "u1", "companyId": "c1"}]);
     let stores = server::stores(&json!({"users": people, "agents": agents})).await;
     let mut config = server::app_config(&[("OUTBOUND_ALLOW", &vendor.address.to_string())]);
     config.server.outbound.network = network.clone();
     let app = server::app_with_config(config, stores).await;
     let own = vendor.address.to_string();
-    for (place, (url, is_model)) in cases.iter().enumerate() {
-        let id = format!("a{place}");
+    for (index, (url, is_model)) in cases.iter().enumerate() {
+        let id = format!("a{index}");
         let response = app.chat(&json!({"agentId": id, "message": "hello", "store": false})).await;
         let problem = expect_problem(response, 502, "BACKEND_FAILED").await;
         let reasons: Vec<_> = problem["attempts"]
@@ -64,7 +64,7 @@ async fn a_fallback_at_an_address_that_is_not_public_is_never_connected_to() {
         let others: Vec<String> = network.take_connections().into_iter().filter(|to| *to != own).collect();
         assert!(others.is_empty(), "{url} was connected to: {others:?}");
         // Saving the role connects to nothing either, whether it is refused or not.
-        let saved = app.request("PUT", &format!("/api/agents/{id}")).json(&agents[place]);
+        let saved = app.request("PUT", &format!("/api/agents/{id}")).json(&agents[index]);
         let saved = saved.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
         assert!(matches!(saved.status().as_u16(), 200 | 400), "{url}: {}", saved.status());
         assert!(network.take_connections().is_empty(), "{url}");

@@ -224,10 +224,10 @@ fn rendered(body: &Value) -> String {
 /// A prefix cache of one slot, as that of llama.cpp: it has the latest request and its answer.
 #[tokio::test]
 async fn the_prefix_cache_keeps_the_latest_turn() {
-    let said =
+    let answer_text =
         "On Thursdays the shop is open from nine to six, and on Fridays from nine to eight. ".repeat(10);
     let vendor = Vendor::start().await;
-    vendor.on("m", [answer(&[&*said])]);
+    vendor.on("m", [answer(&[&*answer_text])]);
     let mut workspace = workspace(&vendor.base_url(), "m");
     workspace["agents"][0]["content"]["systemPrompt"] = json!("You are the assistant of a shop. ".repeat(60));
     let app = server::app(&workspace, &[]).await;
@@ -248,8 +248,8 @@ async fn the_prefix_cache_keeps_the_latest_turn() {
                 let share = common as f64 / sent.len() as f64;
                 assert!(share >= 0.9, "{share:.2} of turn {turn} with thread {thread:?}");
             }
-            cached = format!("{sent}\n<|assistant|>\n{said}<|end|>");
-            messages.push(json!({"role": "assistant", "content": said}));
+            cached = format!("{sent}\n<|assistant|>\n{answer_text}<|end|>");
+            messages.push(json!({"role": "assistant", "content": answer_text}));
             messages.push(json!({"role": "user", "content": "And on Friday?"}));
         }
     }

@@ -196,14 +196,14 @@ async fn limits_within_an_answer_are_told_and_are_no_part_of_it() {
     let mut with_limits = plain.clone();
     let other = json!({"type": "codex.rate_limits", "metered_limit_name": "codex-spark",
         "rate_limits": {"primary": window(json!(99))}});
-    for (place, event) in [
+    for (index, event) in [
         (4, event(json!("many"))),
         (4, json!({"type": "codex.rate_limits", "rate_limits": [7], "credits": "?"})),
         (4, other),
         (3, event(json!(42.5))),
         (0, event(json!(41))),
     ] {
-        with_limits.insert(place, event.to_string());
+        with_limits.insert(index, event.to_string());
     }
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-codex-primary-used-percent: 40\r\n\
                 x-codex-secondary-used-percent: 7\r\ntransfer-encoding: chunked\r\n\r\n";

@@ -111,10 +111,10 @@ async fn an_approved_call_is_made_and_the_turn_goes_on() {
     let turn = test.resume("t", &interrupt, json!({"approved": true})).await;
     let kinds: Vec<&str> = turn.events.iter().filter_map(|event| event["type"].as_str()).collect();
     assert_eq!(kinds[0], "RUN_STARTED");
-    let place = |kind| {
+    let position_of = |kind| {
         kinds.iter().position(|found| *found == kind).unwrap_or_else(|| panic!("no {kind}: {kinds:?}"))
     };
-    assert!(place("TOOL_CALL_RESULT") < place("TEXT_MESSAGE_START"));
+    assert!(position_of("TOOL_CALL_RESULT") < position_of("TEXT_MESSAGE_START"));
     assert!(!kinds.contains(&"TOOL_CALL_START"), "the call is not started again");
     assert_eq!(turn.last()["outcome"], Value::Null);
     assert_eq!(test.titles().await, ["Water the basil", "Milk"]);

@@ -190,7 +190,7 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
     let body = |tools: Value| json!({"agentId": "a1", "threadId": "t", "message": "Hello", "tools": tools});
     let many: Vec<Value> = (0..65).map(|number| json!({"name": format!("t{number}")})).collect();
     let large = json!({"type": "object", "description": "x".repeat(17_000)});
-    for (tools, place) in [
+    for (tools, path) in [
         (json!([{"name": "readTodos"}]), "tools"),
         (json!([{"name": "a b"}]), "tools[0].name"),
         (json!([{"name": "a"}, {"name": "a"}]), "tools[1].name"),
@@ -206,7 +206,7 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
         (json!("a"), "tools"),
     ] {
         let problem = expect_problem(test.app.chat(&body(tools)).await, 400, "INVALID_REQUEST").await;
-        assert!(problem["detail"].as_str().expect("text").starts_with(place), "{problem}");
+        assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
     }
     let session = session_token("u1", "c1");
     let mut role = call_as(&test.app, &session, "GET", "/api/agents/a1", None).await.1;

@@ -55,9 +55,9 @@ fn question(turn: usize) -> String {
 async fn compact(test: &ConversationApp, thread: &str) -> (usize, Value, Vec<String>) {
     let mut runs = Vec::new();
     for turn in 0..60 {
-        let told = test.say(thread, &question(turn)).await;
-        runs.push(told.run_id());
-        if let Some(account) = compacted(&told.events) {
+        let result = test.say(thread, &question(turn)).await;
+        runs.push(result.run_id());
+        if let Some(account) = compacted(&result.events) {
             return (turn + 1, account.clone(), runs);
         }
     }
@@ -92,8 +92,8 @@ async fn a_thread_is_summarized_once_for_all_processes_and_keeps_its_messages() 
     assert_eq!(elsewhere["compaction"], preview_body["compaction"]);
     assert_eq!(elsewhere["payload"]["messages"][1], preview_body["payload"]["messages"][1]);
     // What is sent is what was shown.
-    let told = test.say("t", "And now?").await;
-    assert_eq!(compacted(&told.events).expect("it stays compacted")["sha256"], account["sha256"]);
+    let turn = test.say("t", "And now?").await;
+    assert_eq!(compacted(&turn.events).expect("it stays compacted")["sha256"], account["sha256"]);
     let received = test.vendor.received();
     let sent = received.iter().rev().map(|request| request.json()).find(|body| !is_summary(body));
     let sent = sent.expect("a request");

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::approvals::{call, results, resume_entry, start, start_with};
 use super::stores::{config, start as start_process};
 use super::{call_as, everyone};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer};
@@ -59,25 +59,25 @@ async fn decide(app: &Server, approval: &str, decision: &str) -> u16 {
 
 /// Returns the decisions of the audit log once it has those about two runs, one of each process. A process writes its
 /// entries in order, so that all former ones are there, too.
-async fn audited(app: &Server, last: &[String; 2]) -> Vec<Value> {
+async fn audited(app: &Server, last_runs: &[String; 2]) -> Vec<Value> {
     let read = async || {
         let calls = get(app, "/api/agent/tools/audit?agentId=a1&limit=100").await["calls"].clone();
         let calls = calls.as_array().expect("calls").clone();
         calls.into_iter().filter(|call| call["decision"].is_string()).collect::<Vec<Value>>()
     };
     let has_last =
-        |calls: &Vec<Value>| last.iter().all(|run| calls.iter().any(|call| call["runId"] == **run));
+        |calls: &Vec<Value>| last_runs.iter().all(|run| calls.iter().any(|call| call["runId"] == **run));
     poll_until(read, has_last).await
 }
 
-async fn approve_and_deny_at_once(place: Place) {
+async fn approve_and_deny_at_once(database: TestDatabase) {
     let vendor = Vendor::start().await;
     vendor.on_all_with(ask_for_todo);
     let mut all = everyone(&vendor.base_url());
     all["agents"][0]["content"]["approvals"] = json!([{"tools": ["createTodo"], "by": "company"}]);
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &all.to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     let mut expected = vec!["Water the basil".to_owned()];
     for round in 0..ROUNDS {
         let thread = format!("t{round}");
@@ -99,7 +99,7 @@ async fn approve_and_deny_at_once(place: Place) {
         assert_eq!(runs.as_array().expect("runs").len(), 2, "{round}: the run is continued once");
         expected.extend((accepted[0] == "approve").then_some(thread));
     }
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     assert_eq!(
         todo_titles(&stores, "l1").await,
         expected,
@@ -121,12 +121,12 @@ async fn approve_and_deny_at_once(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_approvals_and_denials_at_once_one_counts_in_sqlite() {
-    approve_and_deny_at_once(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    approve_and_deny_at_once(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_approvals_and_denials_at_once_one_counts_in_postgres() {
-    approve_and_deny_at_once(Place::Postgres(Cluster::start())).await;
+    approve_and_deny_at_once(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]

@@ -28,12 +28,12 @@ async fn end_of(response: reqwest::Response) -> String {
 }
 
 /// Checks that the events of a run end as a cancelled run's do.
-fn assert_cancelled(shown: &str) {
-    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
+fn assert_cancelled(events: &str) {
+    let last: Value = serde_json::from_str(events.lines().last().expect("a line")).expect("an event");
     assert_eq!(
         (&last["type"], &last["outcome"]["type"]),
         (&json!("RUN_FINISHED"), &json!("cancelled")),
-        "{shown}"
+        "{events}"
     );
 }
 

@@ -141,7 +141,7 @@ async fn a_run_is_cancelled_before_the_backend_answers() {
 async fn a_client_may_leave_after_each_event() {
     let test = ConversationApp::start().await;
     let words = ["One ", "two ", "three ", "four ", "five "];
-    let mut said = Vec::new();
+    let mut expected = Vec::new();
     for count in 0..=words.len() {
         let run = format!("r{count}");
         let mut steps = vec![stream_head()];
@@ -160,11 +160,11 @@ async fn a_client_may_leave_after_each_event() {
         );
         test.vendor.wait_for_disconnects(count + 1).await;
         // What was sent is stored, and nothing else.
-        said.push(("user".to_owned(), "Hello".to_owned()));
+        expected.push(("user".to_owned(), "Hello".to_owned()));
         if count > 0 {
-            said.push(("assistant".to_owned(), words[..count].concat().trim().to_owned()));
+            expected.push(("assistant".to_owned(), words[..count].concat().trim().to_owned()));
         }
-        assert_eq!(test.path("t").await, said, "{count}");
+        assert_eq!(test.path("t").await, expected, "{count}");
         let log = test.app.request("GET", &format!("/api/runs/{run}/events"));
         let log = log.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
         let log = parse_run(&log.text().await.expect("a whole body"));

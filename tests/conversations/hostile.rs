@@ -248,12 +248,13 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     look_around(&mut seen_by_others).await;
     // Problems, also the owner's, tell nothing of the values.
     let decide = |entry: Value| json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [entry]});
-    let wrong = json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});
+    let invalid_arguments =
+        json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});
     let entry =
         |payload: Value| json!({"interruptId": interrupt["id"], "status": "resolved", "payload": payload});
     for body in [
         json!({"agentId": "a1", "threadId": "t", "message": "Hello?"}),
-        decide(entry(wrong)),
+        decide(entry(invalid_arguments)),
         decide(entry(json!({"approved": SECRETS[2]}))),
         decide(json!({"interruptId": SECRETS[2], "status": SECRETS[2]})),
         decide(json!({"interruptId": SECRETS[2], "status": "resolved", "payload": true})),
@@ -289,7 +290,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
         log.contains("run ended") && seen_by_others.contains("INTERRUPTS_OPEN"),
         "there is something to see"
     );
-    for (place, text) in [("the log", &log), ("what others see", &seen_by_others)] {
+    for (source, text) in [("the log", &log), ("what others see", &seen_by_others)] {
         for secret in SECRETS {
             let found = text.find(secret).map(|at| {
                 text.chars()
@@ -297,7 +298,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
                     .take(400)
                     .collect::<String>()
             });
-            assert_eq!(found, None, "{secret} is in {place}");
+            assert_eq!(found, None, "{secret} is in {source}");
         }
     }
 }

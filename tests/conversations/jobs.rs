@@ -51,7 +51,7 @@ impl ConversationApp {
     }
 }
 
-fn said(role: &str, text: &str) -> (String, String) {
+fn entry(role: &str, text: &str) -> (String, String) {
     (role.to_owned(), text.to_owned())
 }
 
@@ -60,12 +60,12 @@ async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
     let test = start(|_| {}).await;
     test.vendor.on("m", [answer(&["It rains."]), answer(&["The sun shines."]), answer(&["Mostly."])]);
     test.done(question("How is the weather?"), "j1", 1).await;
-    let first = [said("user", "How is the weather?"), said("assistant", "It rains.")];
+    let first = [entry("user", "How is the weather?"), entry("assistant", "It rains.")];
     assert_eq!(test.path("job:j1").await, first);
     test.done(question("How is the weather?"), "j1", 2).await;
-    let second = [said("user", "How is the weather?"), said("assistant", "The sun shines.")];
+    let second = [entry("user", "How is the weather?"), entry("assistant", "The sun shines.")];
     assert_eq!(test.path("job:j1").await, second);
-    assert_eq!(test.prompt(), [said("user", "How is the weather?")], "no prompt grows");
+    assert_eq!(test.prompt(), [entry("user", "How is the weather?")], "no prompt grows");
 
     let thread = test.get("/api/threads/job:j1?messages=none").await;
     assert_eq!((&thread["origin"], &thread["status"]), (&json!("job"), &json!("idle")));
@@ -83,7 +83,7 @@ async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
     // The user goes on below the latest occurrence.
     test.say("job:j1", "All day?").await;
     let [user, assistant] = second;
-    assert_eq!(test.prompt(), [user, assistant, said("user", "All day?")]);
+    assert_eq!(test.prompt(), [user, assistant, entry("user", "All day?")]);
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_job_may_name_a_thread_of_its_user() {
     let mut payload = question("How is the weather?");
     payload["threadId"] = json!("t");
     test.done(payload.clone(), "j1", 1).await;
-    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "It rains.")]);
+    assert_eq!(test.path("t").await, [entry("user", "How is the weather?"), entry("assistant", "It rains.")]);
     assert_eq!(test.get("/api/threads/t?messages=tree").await["nodes"].as_array().map(Vec::len), Some(4));
 
     // A thread of another agent, and an id that no thread has.
@@ -122,8 +122,8 @@ async fn each_attempt_is_a_run_and_no_tool_is_called_twice() {
     assert_eq!(states, ["completed", "failed", "cancelled"]);
     assert_eq!(runs[2]["id"], "j1:1");
     let created = test.path("job:j1").await;
-    assert_eq!(created.first(), Some(&said("user", "Buy milk")));
-    assert_eq!(created.last(), Some(&said("assistant", "Done.")));
+    assert_eq!(created.first(), Some(&entry("user", "Buy milk")));
+    assert_eq!(created.last(), Some(&entry("assistant", "Done.")));
     let todos = crate::pulse::todo_titles(&test.stores).await;
     assert_eq!(todos.iter().filter(|title| *title == "Milk").count(), 1, "{todos:?}");
 }
@@ -136,7 +136,7 @@ async fn a_call_that_breaks_off_leaves_no_text_in_the_thread() {
     test.vendor.on("m", [lost.clone(), call, lost, answer(&["Done."])]);
     test.done(question("Buy milk"), "j1", 1).await;
     let path = test.path("job:j1").await;
-    assert_eq!(path.last(), Some(&said("assistant", "Done.")), "{path:?}");
+    assert_eq!(path.last(), Some(&entry("assistant", "Done.")), "{path:?}");
     let log = test.app.request("GET", "/api/runs/j1:1/events").bearer_auth(session_token("u1", "c1"));
     let log = log.send().await.expect("an answer").text().await.expect("a whole body");
     assert!(log.contains("modelAttempt") && !log.contains("Lost"), "{log}");
@@ -169,7 +169,7 @@ async fn a_busy_thread_delays_an_occurrence() {
     // The occurrence begins when the user's run is over.
     let ((), (status, _)) = tokio::join!(test.done(payload, "j1", 1), cancel);
     assert_eq!(status, 200);
-    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "It rains.")]);
+    assert_eq!(test.path("t").await, [entry("user", "How is the weather?"), entry("assistant", "It rains.")]);
     let runs = test.get("/api/runs?threadId=t&kind=job").await["runs"].clone();
     let states: Vec<_> = runs.as_array().expect("runs").iter().map(|run| run["state"].clone()).collect();
     assert_eq!(states, ["completed", "failed"], "the first attempt has waited for too long");
@@ -200,7 +200,7 @@ async fn a_full_queue_delays_an_occurrence() {
     test.ended_run("r8").await;
     // The scheduler delivers it again.
     test.done(payload, "j1", 1).await;
-    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "Done.")]);
+    assert_eq!(test.path("t").await, [entry("user", "How is the weather?"), entry("assistant", "Done.")]);
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
     assert_eq!(test.call("POST", &format!("/api/approvals/{id}"), decision).await.0, 200);
     let runs = test.get("/api/runs?threadId=job:j1&kind=approval").await["runs"].clone();
     test.ended_run(runs[0]["id"].as_str().expect("an id")).await;
-    assert_eq!(test.path("job:j1").await.last(), Some(&said("assistant", "It is on the list.")));
+    assert_eq!(test.path("job:j1").await.last(), Some(&entry("assistant", "It is on the list.")));
 }
 
 #[tokio::test]

@@ -145,15 +145,15 @@ async fn check(process: &AppProcess, Seen { id, lines }: &Seen) {
     assert_eq!(stored[..common], lines[..common], "{id}: what is stored is what was shown");
     if run["state"] == "interrupted" {
         assert_eq!(last["code"], "RUN_INTERRUPTED", "{id}");
-        let said: String = log
+        let logged_text: String = log
             .iter()
             .filter_map(|line| {
                 let event: Value = serde_json::from_str(line).expect("an event");
                 Some(event["delta"].as_str()?.to_owned())
             })
             .collect();
-        let kept = nodes.get(1).map_or("", |node| node["message"]["content"].as_str().expect("text"));
-        assert_eq!(kept, said, "{id}: the thread has what the log has");
+        let stored_text = nodes.get(1).map_or("", |node| node["message"]["content"].as_str().expect("text"));
+        assert_eq!(stored_text, logged_text, "{id}: the thread has what the log has");
         assert!(nodes.get(1).is_none_or(|node| node["status"] == "incomplete"), "{id}");
     }
 }

@@ -154,10 +154,10 @@ async fn a_run_that_is_to_continue_goes_on_without_its_client() {
         let session = session_token("u1", "c1");
         let request_body = body(json!({"onDisconnect": "continue"}));
         let query = format!("?format={format}");
-        let asked = test.app.chat_as(&session, &query, &request_body);
+        let request = test.app.chat_as(&session, &query, &request_body);
         let left = async {
             tokio::select! {
-                response = asked => {
+                response = request => {
                     // The head of a stream is there; its body is not read.
                     drop(response);
                     test.vendor.wait_for_requests("m", 1).await;
@@ -360,11 +360,11 @@ async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
     let test = ConversationApp::start().await;
     let later = Timestamp::now().checked_add(SignedDuration::from_hours(1)).expect("a time");
     test.begin_in_store("t", "r1", later).await;
-    let mut said = ChunkWriter::default();
-    said.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
-    said.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
-    said.push(&Event::TextMessageContent { message_id: "m1".into(), delta: "Partly".into() });
-    let chunk = said.take().expect("events");
+    let mut chunk_writer = ChunkWriter::default();
+    chunk_writer.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
+    chunk_writer.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
+    chunk_writer.push(&Event::TextMessageContent { message_id: "m1".into(), delta: "Partly".into() });
+    let chunk = chunk_writer.take().expect("events");
     let run = RunKey { owner: ThreadOwner::new("c1", "u1"), id: "r1".into() };
     let store = &test.stores.conversations;
     store.append_events("process of r1", vec![RunChunk { run, chunk }]).await.expect("it is stored");

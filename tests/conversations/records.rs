@@ -186,14 +186,14 @@ async fn a_run_tells_each_attempt_with_the_hash_of_its_request() {
     let expected = json!({"round": 1, "attempt": 1, "entry": 0, "provider": "openai", "model": "m",
         "reason": "BACKEND_FAILED", "status": 503, "waitedMs": 0, "requestSha256": run["requestSha256"]});
     assert_eq!(run["attempts"][0], expected);
-    let told = turn.events.iter().map(|event| event["value"].clone());
-    let told: Vec<Value> = told.filter(|value| value["kind"] == "modelAttempt").collect();
+    let attempts = turn.events.iter().map(|event| event["value"].clone());
+    let attempts: Vec<Value> = attempts.filter(|value| value["kind"] == "modelAttempt").collect();
     let recorded = run["attempts"].as_array().expect("attempts").iter().map(|attempt| {
         let mut attempt = attempt.clone();
         attempt["kind"] = json!("modelAttempt");
         attempt
     });
-    assert_eq!(recorded.collect::<Vec<_>>(), told, "the run has what its events have told");
+    assert_eq!(recorded.collect::<Vec<_>>(), attempts, "the run has what its events have told");
     assert_eq!(test.get("/api/runs").await["runs"][0]["attempts"], run["attempts"]);
     let text = bundle_of(&test, &id).await;
     let bundle = RunBundle::parse(text.as_bytes()).expect("a bundle");

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::logs::read_until;
 use super::stores::{config, start as start_process};
 use super::{ConversationApp, call_as, dialogue, everyone, gated};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head};
@@ -95,8 +95,8 @@ async fn of_a_hundred_messages_at_once_one_runs() {
     let other = test.another_process().await;
     test.vendor.on("m", [stalled()]);
     let session = session_token("u1", "c1");
-    let asked: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
-    let calls = asked.iter().enumerate().map(|(number, body)| {
+    let bodies: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
+    let calls = bodies.iter().enumerate().map(|(number, body)| {
         let app = if number % 2 == 0 { &test.app } else { &other };
         app.chat_as(&session, "", body)
     });
@@ -107,14 +107,14 @@ async fn of_a_hundred_messages_at_once_one_runs() {
     assert_eq!(test.get("/api/threads/t?messages=none").await["messageCount"], 1);
 }
 
-async fn of_a_hundred_messages_to_two_processes_one_runs(place: Place) {
+async fn of_a_hundred_messages_to_two_processes_one_runs(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     vendor.on("m", [stalled()]);
-    let asked: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
-    let calls = asked.iter().enumerate().map(|(number, body)| apps[number % 2].chat(body));
+    let bodies: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
+    let calls = bodies.iter().enumerate().map(|(number, body)| apps[number % 2].chat(body));
     let responses = futures_util::future::join_all(calls).await;
     let is_busy = |response: &&reqwest::Response| response.status() == 409;
     assert_eq!(responses.iter().filter(is_busy).count(), 99);
@@ -132,12 +132,13 @@ async fn of_a_hundred_messages_to_two_processes_one_runs(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_messages_one_runs_in_sqlite() {
-    of_a_hundred_messages_to_two_processes_one_runs(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    of_a_hundred_messages_to_two_processes_one_runs(TestDatabase::Sqlite(TempDir::new().expect("a folder")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_messages_one_runs_in_postgres() {
-    of_a_hundred_messages_to_two_processes_one_runs(Place::Postgres(Cluster::start())).await;
+    of_a_hundred_messages_to_two_processes_one_runs(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]
@@ -188,7 +189,7 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
     let (client, connection) =
         tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
     tokio::spawn(connection);
-    let database = Place::Postgres(cluster);
+    let database = TestDatabase::Postgres(cluster);
     let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
     let apps = [start_process(&database).await, start_process(&database).await];
@@ -284,10 +285,10 @@ async fn a_client_that_leaves_before_the_answer_begins_leaves_its_message() {
     let mut body = body("t", "Hello");
     body["runId"] = json!("r1");
     let session = session_token("u1", "c1");
-    let asked = test.app.chat_as(&session, "", &body);
+    let response = test.app.chat_as(&session, "", &body);
     let left = tokio::time::timeout(Duration::from_secs(20), async {
         tokio::select! {
-            _ = asked => panic!("the vendor answers nothing"),
+            _ = response => panic!("the vendor answers nothing"),
             () = test.vendor.wait_for_requests("m", 1) => {}
         }
     });
@@ -316,8 +317,8 @@ async fn a_failed_run_is_kept_with_what_it_has_said() {
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("BACKEND_FAILED")));
     test.say("t", "Once more").await;
     let roles_and_texts = test.path("t").await;
-    let said: Vec<&str> = roles_and_texts.iter().map(|(_, text)| text.as_str()).collect();
-    assert_eq!(said, ["Hello", "Partly", "Again", "Once more", "Well."]);
+    let texts: Vec<&str> = roles_and_texts.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["Hello", "Partly", "Again", "Once more", "Well."]);
 }
 
 #[tokio::test]

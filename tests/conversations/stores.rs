@@ -8,19 +8,19 @@ use tokio::sync::watch;
 
 use super::logs::read_until;
 use super::{call_as, everyone, prompt_of, whole_run};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until};
 
-pub(super) fn config(place: &Place) -> AppConfig {
-    let url = place.url();
+pub(super) fn config(database: &TestDatabase) -> AppConfig {
+    let url = database.url();
     server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
 }
 
-pub(super) async fn start(place: &Place) -> Server {
-    let config = config(place);
+pub(super) async fn start(database: &TestDatabase) -> Server {
+    let config = config(database);
     let stores = Stores::open(&config).await.expect("it opens");
     server::app_with_config(config, stores).await
 }
@@ -31,13 +31,13 @@ async fn get(app: &Server, path: &str) -> Value {
     body
 }
 
-async fn share_a_thread(place: Place) {
+async fn share_a_thread(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
     let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
     vendor.on("m", [answer(&["One."]), answer(&["Two."]), stalled, answer(&["Three."])]);
-    let (first, second) = (start(&place).await, start(&place).await);
+    let (first, second) = (start(&database).await, start(&database).await);
     let body = |message: &str, run: &str| json!({"agentId": "a1", "threadId": "t", "message": message, "runId": run});
     whole_run(&first, &body("A", "r1")).await;
     whole_run(&second, &body("B", "r2")).await;
@@ -55,32 +55,32 @@ async fn share_a_thread(place: Place) {
     assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
     whole_run(&second, &body("D", "r4")).await;
     drop((first, second));
-    let third = start(&place).await;
+    let third = start(&database).await;
     let thread = get(&third, "/api/threads/t").await;
-    let said: Vec<_> = thread["nodes"]
+    let texts: Vec<_> = thread["nodes"]
         .as_array()
         .expect("nodes")
         .iter()
         .map(|node| super::role_and_text(&node["message"]))
         .collect();
-    assert_eq!(said, super::dialogue(&["A", "One.", "B", "Two.", "C", "Partly", "D", "Three."]));
+    assert_eq!(texts, super::dialogue(&["A", "One.", "B", "Two.", "C", "Partly", "D", "Three."]));
     assert_eq!(get(&third, "/api/threads").await["threads"][0]["messageCount"], 8);
 }
 
 #[tokio::test]
 async fn two_processes_share_a_thread_in_sqlite() {
-    share_a_thread(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    share_a_thread(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test]
 async fn two_processes_share_a_thread_in_postgres() {
-    share_a_thread(Place::Postgres(Cluster::start())).await;
+    share_a_thread(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     let vendor = Vendor::start().await;
-    let mut database = Place::Postgres(Cluster::start());
+    let mut database = TestDatabase::Postgres(Cluster::start());
     let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
     let app = start(&database).await;
@@ -92,7 +92,7 @@ async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     let running = app.chat(&body).await;
     assert_eq!(running.status(), 200);
-    let Place::Postgres(cluster) = &mut database else { panic!("a cluster") };
+    let TestDatabase::Postgres(cluster) = &mut database else { panic!("a cluster") };
     cluster.crash();
     gate.send_replace(true);
     let events = parse_run(&running.text().await.expect("a whole body"));
@@ -111,7 +111,7 @@ async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_while_its_store_is_away() {
     let vendor = Vendor::start().await;
-    let mut database = Place::Postgres(Cluster::start());
+    let mut database = TestDatabase::Postgres(Cluster::start());
     let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
     let app = start(&database).await;
@@ -126,7 +126,7 @@ async fn a_run_goes_on_while_its_store_is_away() {
     let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     let mut running = app.chat(&body).await;
     let mut received_text = read_until(&mut running, "first ").await;
-    let Place::Postgres(cluster) = &mut database else { panic!("a cluster") };
+    let TestDatabase::Postgres(cluster) = &mut database else { panic!("a cluster") };
     cluster.crash();
     gates[0].send_replace(true);
     received_text.push_str(&read_until(&mut running, "second ").await);

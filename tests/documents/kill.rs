@@ -125,10 +125,10 @@ async fn run_kill_rounds(url: &str, processes: usize) {
         poll_until(async || count(), |count| *count >= goal).await;
         // The moment of a kill, within the work on an upload.
         tokio::time::sleep(random.up_to(KILL_SPREAD)).await;
-        let place = round % processes;
+        let process_index = round % processes;
         running.remove(0).kill().await;
         running.push(start(url).await);
-        shared.addresses.lock().expect("unpoisoned")[place] = running[processes - 1].address;
+        shared.addresses.lock().expect("unpoisoned")[process_index] = running[processes - 1].address;
     }
     shared.is_over.store(true, Ordering::Relaxed);
     let mut last = HashMap::new();

@@ -121,9 +121,9 @@ impl Twins {
     /// Delivers an occurrence of a job as the scheduler does.
     async fn deliver(&self, payload: &Value, job: &str) -> Response {
         let mut body = payload.clone();
-        let place =
+        let occurrence =
             json!({"jobId": job, "occurrence": 1, "scheduledFor": "2026-01-01T00:00:00.000Z", "attempt": 1});
-        body.as_object_mut().expect("an object").extend(place.as_object().expect("an object").clone());
+        body.as_object_mut().expect("an object").extend(occurrence.as_object().expect("an object").clone());
         let body = body.to_string();
         let signed = webhook::sign(
             &Secret::new(PULSE_SECRET),
@@ -323,14 +323,14 @@ async fn jobs_and_assignments_are_the_companys_own() {
             company_id: company.into(),
             ..Default::default()
         };
-        let told = agent_platform::workspace::list_notifications(
+        let notifications = agent_platform::workspace::list_notifications(
             &*twins.stores.records,
             &context,
             false,
             Default::default(),
         );
-        let told = told.await.expect("read").items;
-        let texts: Vec<_> = told.iter().filter_map(|record| record.value.text.as_deref()).collect();
+        let notifications = notifications.await.expect("read").items;
+        let texts: Vec<_> = notifications.iter().filter_map(|record| record.value.text.as_deref()).collect();
         assert_eq!(texts, [format!("told-{company}")]);
     }
     // The agent's deletion in one company ends its jobs there only.

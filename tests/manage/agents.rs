@@ -141,7 +141,7 @@ async fn of_concurrent_writes_of_a_version_one_succeeds() {
     assert!(join_all(race).await.iter().all(|response| response.status() == 200));
     // Of concurrent creations of one agent in a company, one succeeds; the other is 403 (another owner). Another
     // company's agent of the same id is independent of them.
-    let race = [OWNER, COLLEAGUE, STRANGER].map(|who| bench.put(who, "/api/agents/new", &bodies[0]));
+    let race = [OWNER, COLLEAGUE, STRANGER].map(|user| bench.put(user, "/api/agents/new", &bodies[0]));
     let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
     assert_eq!(statuses.pop(), Some(201), "the stranger's");
     statuses.sort_unstable();

@@ -70,9 +70,9 @@ async fn the_changes_of_a_user_per_minute_are_limited() {
 #[tokio::test]
 async fn the_runs_of_a_user_per_minute_are_limited() {
     let bench = open(&[("RUNS_PER_MINUTE", "2")]).await;
-    let chat = async |who| {
+    let chat = async |user| {
         let body = json!({"agentId": "none", "message": "Hello"});
-        bench.send(who, "POST", "/api/agent/chat", &[], Some(&body)).await
+        bench.send(user, "POST", "/api/agent/chat", &[], Some(&body)).await
     };
     for _ in 0..2 {
         expect_problem(chat(OWNER).await, 404, "NOT_FOUND").await;

@@ -54,10 +54,10 @@ async fn tokens_are_shown_once_listed_and_revoked() {
         assert!(!text.contains(made["token"].as_str().expect("a text")), "{text}");
     }
     let listed: Value = serde_json::from_str(&text).expect("JSON");
-    let without_text = |made: &Value| {
-        let mut made = made.clone();
-        made.as_object_mut().expect("an object").remove("token");
-        made
+    let without_text = |token: &Value| {
+        let mut token = token.clone();
+        token.as_object_mut().expect("an object").remove("token");
+        token
     };
     assert_eq!(listed["tokens"], json!([without_text(&widget), without_text(&mcp)]));
 

@@ -155,19 +155,19 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     ];
     let absent = bench.ask(&ada, "resources/read", json!({"uri": "doc://none"})).await;
     assert_eq!(absent["code"], -32002);
-    for (place, (token, listed, readable)) in cases.into_iter().enumerate() {
+    for (index, (token, listed, readable)) in cases.into_iter().enumerate() {
         let list = bench.ask(token, "resources/list", json!({})).await;
-        assert_eq!(uris(&list), listed, "{place}");
+        assert_eq!(uris(&list), listed, "{index}");
         for (uri, readable) in [open, inner, theirs].into_iter().zip(readable) {
             let read = bench.ask(token, "resources/read", json!({"uri": uri})).await;
             if readable {
-                assert_eq!(read["contents"][0]["uri"], uri, "{place} {read}");
+                assert_eq!(read["contents"][0]["uri"], uri, "{index} {read}");
                 assert_eq!(read["contents"][0]["mimeType"], "text/markdown");
                 assert!(!read["contents"][0]["text"].as_str().expect("text").is_empty());
             } else {
                 let mut expected = absent.clone();
                 expected["data"]["uri"] = uri.into();
-                assert_eq!(read, expected, "{place} {uri}: foreign is as absent");
+                assert_eq!(read, expected, "{index} {uri}: foreign is as absent");
             }
         }
     }
@@ -232,9 +232,9 @@ async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
         .expect("in time")
         .expect("whole")
         .expect("a chunk");
-    let told = String::from_utf8(chunk.to_vec()).expect("text");
-    assert!(told.contains("notifications/resources/updated") && told.contains("doc://open"), "{told}");
-    assert!(!told.contains("inner"), "{told}");
+    let text = String::from_utf8(chunk.to_vec()).expect("text");
+    assert!(text.contains("notifications/resources/updated") && text.contains("doc://open"), "{text}");
+    assert!(!text.contains("inner"), "{text}");
 }
 
 #[tokio::test]

@@ -246,13 +246,13 @@ async fn clients_are_told_of_changes_that_concern_them() {
     server.server.announce(&change);
     for stream in [&mut own, &mut ours] {
         let line = tokio::time::timeout(TEST_TIMEOUT, stream.next()).await.expect("in time").expect("a line");
-        let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
-        assert!(told.contains("notifications/tools/list_changed"), "{told}");
+        let line_text = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+        assert!(line_text.contains("notifications/tools/list_changed"), "{line_text}");
     }
     server.server.announce(&Change::Role { company_id: "c2".into(), agent_id: "a2".into() });
     let line = tokio::time::timeout(TEST_TIMEOUT, theirs.next()).await.expect("in time").expect("a line");
-    let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
-    assert_eq!(told.lines().count(), 1, "not of the other agent's too: {told}");
+    let line_text = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+    assert_eq!(line_text.lines().count(), 1, "not of the other agent's too: {line_text}");
 
     server.server.stop();
     for mut stream in [own, ours, theirs] {

@@ -206,7 +206,7 @@ impl McpTestServer {
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let door = HostGuard::new(
+        let host_guard = HostGuard::new(
             &format!("http://{address}/").parse().expect("an address"),
             address,
             parse_origins("https://app.example").expect("an origin"),
@@ -224,7 +224,8 @@ impl McpTestServer {
         };
         let authority = McpAuthenticator::new(tokens.clone(), legacy);
         let tools = Arc::new(tools);
-        let server = McpServer::for_agents(door, authority, roles.clone(), records.clone(), tools, limits);
+        let server =
+            McpServer::for_agents(host_guard, authority, roles.clone(), records.clone(), tools, limits);
         let server = Arc::new(server);
         let handler = server.clone();
         let service = service_fn(move |request| {
@@ -255,10 +256,10 @@ impl McpTestServer {
         response.json().await.expect("one message")
     }
 
-    /// Waits until `wanted` holds for the counts of running, completed and dropped `slow` calls.
-    pub async fn wait_for_slow_calls(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
+    /// Waits until `condition` holds for the counts of running, completed and dropped `slow` calls.
+    pub async fn wait_for_slow_calls(&self, condition: impl Fn(usize, usize, usize) -> bool) {
         let mut slow = self.stage.slow.subscribe();
-        let reached = slow.wait_for(|(running, ended, dropped)| wanted(*running, *ended, *dropped));
+        let reached = slow.wait_for(|(running, ended, dropped)| condition(*running, *ended, *dropped));
         tokio::time::timeout(support::TEST_TIMEOUT, reached)
             .await
             .expect("it comes to that")

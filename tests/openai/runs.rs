@@ -53,8 +53,11 @@ async fn a_completion_is_a_run_of_the_agent() {
     // The agent's own instructions come before those of the client, and its own tools are offered.
     let request_body = test.vendor.received_bodies("m").pop().expect("a request");
     let prompt = request_body["messages"].to_string();
-    let place = |text: &str| prompt.find(text).unwrap_or_else(|| panic!("no {text:?} in {prompt}"));
-    assert!(place("Be brief.") < place("Rhyme.") && place("Rhyme.") < place("Hello"), "{prompt}");
+    let position_of = |text: &str| prompt.find(text).unwrap_or_else(|| panic!("no {text:?} in {prompt}"));
+    assert!(
+        position_of("Be brief.") < position_of("Rhyme.") && position_of("Rhyme.") < position_of("Hello"),
+        "{prompt}"
+    );
     assert!(request_body["tools"].to_string().contains("readTodos"), "{request_body}");
     // Nothing is kept, and the usage is that of the user by this API.
     assert_eq!(test.call("GET", "/api/threads").await["threads"], json!([]));

@@ -66,10 +66,10 @@ async fn a_migration_is_killed_at(cluster: &Cluster, name: &str, n: i32) -> bool
 
 /// Waits until the migration waits for the test's lock. Returns false if it is done before.
 async fn is_waiting(client: &tokio_postgres::Client, migration: &mut CommandProcess) -> bool {
-    let asked = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)";
+    let query = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)";
     let waiting = async {
         loop {
-            if client.query_one(asked, &[]).await.expect("read").get(0) {
+            if client.query_one(query, &[]).await.expect("read").get(0) {
                 return true;
             }
             if migration.has_ended() {

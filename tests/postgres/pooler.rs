@@ -47,8 +47,8 @@ async fn processes_share_a_database_through_a_pooler_of_transactions() {
     a_run_id_is_accepted_once(&processes).await;
     a_token_is_capped_and_revoked_everywhere(&processes).await;
     jobs_are_delivered_once(&fixture).await;
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'agentd'";
-    let connections: i64 = fixture.connect().await.query_one(asked, &[]).await.expect("read").get(0);
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'agentd'";
+    let connections: i64 = fixture.connect().await.query_one(query, &[]).await.expect("read").get(0);
     assert!(connections <= SERVER_CONNECTIONS as i64, "{connections} connections");
 }
 

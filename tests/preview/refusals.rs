@@ -96,7 +96,7 @@ async fn an_agent_is_shown_to_its_company_alone() {
     let problem = expect_problem(ask(own.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
     let hidden = expect_problem(ask(strange, "agentId=a1").await, 404, "NOT_FOUND").await;
     assert_eq!(problem["detail"], hidden["detail"]);
-    for (query, status, code, said) in [
+    for (query, status, code, detail) in [
         ("", 400, "INVALID_REQUEST", "agentId is missing"),
         (
             "agentId=a1&userId=u2",
@@ -113,7 +113,7 @@ async fn an_agent_is_shown_to_its_company_alone() {
             "trigger must be a reason of printable ASCII characters, at most 256 of them",
         ),
     ] {
-        assert_eq!(expect_problem(ask(own.clone(), query).await, status, code).await["detail"], said);
+        assert_eq!(expect_problem(ask(own.clone(), query).await, status, code).await["detail"], detail);
     }
 }
 

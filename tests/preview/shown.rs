@@ -40,9 +40,9 @@ async fn the_parts_make_up_the_prompt() {
 
     let context = preview["combinedContext"].as_str().expect("text");
     assert_eq!(strings(&preview["combinedContextParts"], "content").join("\n\n"), context);
-    for (name, said) in [("pageContext", "/plants"), ("blocksContext", "\"b1\"")] {
+    for (name, expected) in [("pageContext", "/plants"), ("blocksContext", "\"b1\"")] {
         let part = preview[name].as_str().expect("text");
-        assert!(part.contains(said) && context.contains(part), "{part}");
+        assert!(part.contains(expected) && context.contains(part), "{part}");
     }
     let latest = format!("<context>\n{context}\n</context>\n\nHello?");
     assert_eq!(preview["payload"]["messages"][1], json!({"role": "user", "content": latest}));
@@ -79,11 +79,11 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
     let query = "agentId=a1&message=Any%20todos%3F&threadId=t&todoListId=l1&timezone=Asia/Tokyo";
     let body =
         json!({"agentId": "a1", "message": "Any todos?", "todoListId": "l1", "timezone": "Asia/Tokyo"});
-    let same = |one: &Value, other: &Value| {
+    let same = |left: &Value, right: &Value| {
         // All fields but those that contain the time.
         ["finalSystemPrompt", "systemPromptParts", "executionContext", "selection", "tools", "budget"]
             .iter()
-            .all(|name| one[*name] == other[*name] && !one[*name].is_null())
+            .all(|name| left[*name] == right[*name] && !left[*name].is_null())
     };
     let posted = json_of(preview(&app, "", &body)).await;
     for path in [DEBUG, PREVIEW] {

@@ -130,10 +130,10 @@ async fn refusals_are_those_of_saving() {
         ("u1", json!({"role": role, "message": 7}), 400, "INVALID_REQUEST", "message"),
         ("u1", with(|role| role["children"] = json!([])), 422, "NO_CONNECTOR", "backend"),
     ];
-    for (user, body, status, code, told) in cases {
+    for (user, body, status, code, expected) in cases {
         let answer = request(&app, user, "a1", &body).send().await.expect("an answer");
         let problem = expect_problem(answer, status, code).await;
-        assert!(problem["detail"].as_str().expect("a detail").contains(told), "{problem}");
+        assert!(problem["detail"].as_str().expect("a detail").contains(expected), "{problem}");
     }
     let path = format!("{AGENT}/preview");
     let stranger =

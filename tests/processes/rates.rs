@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(3);
 
 /// Three applications with stores of their own over one database.
 async fn start_three(database: &SharedDatabase) -> [Server; 3] {
-    let url = database.place.url();
+    let url = database.test_database.url();
     let limit = LIMIT.to_string();
     let settings =
         [("DATABASE_URL", &*url), ("DATA_SECRET", "data-secret-canary"), ("RUNS_PER_MINUTE", &limit)];

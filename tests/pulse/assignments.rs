@@ -135,9 +135,9 @@ async fn what_cannot_be_saved_is_refused() {
     ] {
         expect_problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
     }
-    for (who, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
+    for (user, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
         for (method, given) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
-            expect_problem(ask(&app, who, method, PATH, given.as_ref()).await, status, code).await;
+            expect_problem(ask(&app, user, method, PATH, given.as_ref()).await, status, code).await;
         }
     }
 }

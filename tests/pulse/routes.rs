@@ -64,7 +64,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
     assert_eq!(after, expected);
     let rare = next(json!({"schedule": {"cron": "0 0 29 2 *"}, "count": 100})).await;
     assert!(rare.len() == 100 && rare.is_sorted(), "{rare:?}");
-    for (body, told) in [
+    for (body, member) in [
         (json!({}), "schedule"),
         (json!({"schedule": {}}), "cron"),
         (json!({"schedule": {"cron": "0 0 31 2 *"}}), "cron"),
@@ -74,7 +74,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
         (json!({"schedule": {"everyMs": 3_600_000}, "after": "tomorrow"}), "after"),
     ] {
         let problem = expect_problem(ask_next(body.clone()).await, 400, "INVALID_REQUEST").await;
-        assert!(problem["detail"].as_str().expect("a detail").contains(told), "{body}: {problem}");
+        assert!(problem["detail"].as_str().expect("a detail").contains(member), "{body}: {problem}");
     }
     let stranger = app.request("POST", "/api/pulse/next").json(&json!({})).send().await.expect("an answer");
     expect_problem(stranger, 401, "UNAUTHENTICATED").await;
@@ -88,13 +88,14 @@ async fn jobs_are_their_owners_alone() {
     let path = format!("/api/pulse/jobs/{}", response["jobId"].as_str().expect("an id"));
     let reschedule = format!("{path}/reschedule");
     let later = json!({"delayMs": 7_200_000});
-    for who in [COLLEAGUE, STRANGER, ("u1", "c2")] {
-        let list = expect_json(ask(&bench.app, who, "GET", "/api/pulse/jobs", None).await, 200).await;
+    for user in [COLLEAGUE, STRANGER, ("u1", "c2")] {
+        let list = expect_json(ask(&bench.app, user, "GET", "/api/pulse/jobs", None).await, 200).await;
         assert_eq!(list, json!({"jobs": []}));
         for method in ["GET", "DELETE"] {
-            expect_problem(ask(&bench.app, who, method, &path, None).await, 404, "NOT_FOUND").await;
+            expect_problem(ask(&bench.app, user, method, &path, None).await, 404, "NOT_FOUND").await;
         }
-        expect_problem(ask(&bench.app, who, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND").await;
+        expect_problem(ask(&bench.app, user, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND")
+            .await;
     }
     let list = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
     assert_eq!(list["jobs"][0]["jobId"], response["jobId"]);
@@ -177,13 +178,13 @@ async fn a_job_shows_its_attempts_and_the_time_of_the_next_one() {
 #[tokio::test]
 async fn a_user_schedules_turns_and_tools_for_themselves() {
     let bench = open(NOWHERE, &[]).await;
-    let post = async |who, body: &Value| ask(&bench.app, who, "POST", "/api/pulse/jobs", Some(body)).await;
+    let post = async |user, body: &Value| ask(&bench.app, user, "POST", "/api/pulse/jobs", Some(body)).await;
     let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "Good morning"},
         "delayMs": 3_600_000, "idempotencyKey": "k"});
     // A colleague may talk to the agent, and has keys of their own.
     let mut ids = Vec::new();
-    for who in [OWNER, COLLEAGUE, OWNER] {
-        let created = expect_json(post(who, &turn).await, 201).await;
+    for user in [OWNER, COLLEAGUE, OWNER] {
+        let created = expect_json(post(user, &turn).await, 201).await;
         ids.push(created["jobId"].as_str().expect("an id").to_owned());
     }
     assert!(ids[0] != ids[1] && ids[0] == ids[2], "{ids:?}");

@@ -10,8 +10,8 @@ const NO_COMPLAINT: &[String] = &[];
 
 /// Returns an answer with reasoning, a text and three calls, which are different in each round.
 pub(crate) fn round(number: usize) -> Vec<OutputItem> {
-    let call = |place: usize, name, arguments: Value| {
-        OutputItem::call(format!("call_{number}_{place}"), name, arguments.to_string())
+    let call = |index: usize, name, arguments: Value| {
+        OutputItem::call(format!("call_{number}_{index}"), name, arguments.to_string())
     };
     let mut items = vec![
         OutputItem::reasoning("Let me see.", format!("sealed-canary-{number}")),

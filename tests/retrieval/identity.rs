@@ -240,18 +240,23 @@ impl World {
             }
             path => self.request(caller, path, agent, id, token).send().await.expect("an answer"),
         };
-        let (status, mut seen) = (response.status().as_u16(), response.text().await.expect("a whole body"));
-        seen.extend(self.prompts.lock().expect("unpoisoned").drain(..));
-        (status, seen)
+        let (status, mut output) = (response.status().as_u16(), response.text().await.expect("a whole body"));
+        output.extend(self.prompts.lock().expect("unpoisoned").drain(..));
+        (status, output)
     }
 }
 
 /// Returns the ids of the documents whose words an answer may have, and of those whose words it must have.
-fn expected_documents(caller: &Caller, path: AccessPath, agent: Agent, asked: char) -> (String, String) {
+fn expected_documents(
+    caller: &Caller,
+    path: AccessPath,
+    agent: Agent,
+    question_id: char,
+) -> (String, String) {
     let (_, standing, searched, is_enabled) = agent;
     let all = documents_of(caller.company);
     let present = |ids: &str| ids.chars().filter(|id| all.contains(*id)).collect::<String>();
-    let asked_of = |ids: &str| present(ids).chars().filter(|id| *id == asked).collect::<String>();
+    let asked_of = |ids: &str| present(ids).chars().filter(|id| *id == question_id).collect::<String>();
     let named = [standing, searched].concat();
     match path {
         AccessPath::GetDoc if caller.user.starts_with("widget:") => (asked_of(&named), asked_of(&named)),
@@ -267,9 +272,9 @@ fn expected_documents(caller: &Caller, path: AccessPath, agent: Agent, asked: ch
 }
 
 /// Returns the documents, each by its company and id, of which an answer has words that no query has.
-fn documents_in(seen: &str) -> Vec<(&'static str, char)> {
+fn documents_in(output: &str) -> Vec<(&'static str, char)> {
     let all = COMPANIES.iter().flat_map(|(company, ids)| ids.chars().map(move |id| (*company, id)));
-    all.filter(|(company, id)| HIDDEN.iter().any(|prefix| seen.contains(&word(prefix, company, *id))))
+    all.filter(|(company, id)| HIDDEN.iter().any(|prefix| output.contains(&word(prefix, company, *id))))
         .collect()
 }
 
@@ -283,20 +288,20 @@ async fn no_cell_has_words_of_documents_out_of_its_reach() {
             for path in caller.paths {
                 let token = world.token(caller, agent.0, *path).await.unwrap_or_default();
                 for id in IDS.chars() {
-                    let (status, seen) = world.ask(caller, *path, agent.0, id, &token).await;
+                    let (status, output) = world.ask(caller, *path, agent.0, id, &token).await;
                     let cell = format!("{}, {}, {path:?}, {id}", caller.name, agent.0);
                     let (allowed, quoted) = match is_own {
                         true => expected_documents(caller, *path, agent, id),
                         false => Default::default(),
                     };
-                    let found = documents_in(&seen);
+                    let found = documents_in(&output);
                     let is_allowed =
                         |(company, id): &(&str, char)| *company == caller.company && allowed.contains(*id);
-                    assert!(found.iter().all(is_allowed), "{cell}: {found:?} in {seen}");
+                    assert!(found.iter().all(is_allowed), "{cell}: {found:?} in {output}");
                     let is_found = |id: char| found.contains(&(caller.company, id));
-                    assert!(quoted.chars().all(is_found), "{cell}: {status}, {found:?} in {seen}");
+                    assert!(quoted.chars().all(is_found), "{cell}: {status}, {found:?} in {output}");
                     assert!(
-                        status < 500 && (is_own || status != 200 || seen.contains("error")),
+                        status < 500 && (is_own || status != 200 || output.contains("error")),
                         "{cell}: {status}"
                     );
                     cells += 1;

@@ -71,12 +71,12 @@ async fn a_ui_message_has_the_cited_documents_as_parts() {
     let chunks = body.lines().filter_map(|line| line.strip_prefix("data: "));
     let chunks: Vec<Value> = chunks.filter_map(|data| serde_json::from_str(data).ok()).collect();
     let parts: Vec<&Value> = chunks.iter().filter(|chunk| chunk["type"] == "source-document").collect();
-    let place = json!({"agentd": {"documentId": "handbook", "start": 0, "end": 58}});
+    let metadata = json!({"agentd": {"documentId": "handbook", "start": 0, "end": 58}});
     assert_eq!(
         parts,
         [
             &json!({"type": "source-document", "sourceId": "1", "mediaType": "text/markdown", "title": "Handbook",
-            "providerMetadata": place})
+            "providerMetadata": metadata})
         ]
     );
 }

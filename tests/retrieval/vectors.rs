@@ -31,7 +31,7 @@ async fn app_with_workspace(server: &EmbeddingServer, workspace: &Value) -> Serv
 /// Returns a text on one of twenty topics, with words of the topic and words of its own.
 fn topical_text(number: usize) -> String {
     let word = |n: usize| -> String {
-        let letters = (0..6).map(|place| char::from(b'a' + (n * 7919 / 13_usize.pow(place) % 13) as u8));
+        let letters = (0..6).map(|digit| char::from(b'a' + (n * 7919 / 13_usize.pow(digit) % 13) as u8));
         letters.collect()
     };
     let of_topic =
@@ -67,8 +67,8 @@ async fn sources(app: &Server, message: &str) -> Value {
     announced.expect("the sources are announced")["value"].clone()
 }
 
-/// Returns document, place and score of each fragment.
-fn places(shown: &Value) -> Vec<[&Value; 4]> {
+/// Returns document, range and score of each fragment.
+fn fragment_ranges(shown: &Value) -> Vec<[&Value; 4]> {
     let fragments = shown["fragments"].as_array().expect("a list");
     fragments
         .iter()
@@ -185,8 +185,8 @@ async fn vectors_without_meaning_change_no_ranking() {
     assert_eq!(previewed["fragments"], preview(&by_words, &question).await["fragments"]);
     let announced = sources(&app, &question).await;
     assert_eq!(announced["embedderSkipped"], "meaninglessVectors");
-    assert_eq!(places(&announced), places(&sources(&by_words, &question).await));
-    assert!(!places(&announced).is_empty(), "{announced}");
+    assert_eq!(fragment_ranges(&announced), fragment_ranges(&sources(&by_words, &question).await));
+    assert!(!fragment_ranges(&announced).is_empty(), "{announced}");
     assert_eq!(server.take_texts(), [""; 0], "a question is not sent for nothing");
 }
 

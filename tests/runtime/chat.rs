@@ -234,9 +234,12 @@ async fn a_tool_call_is_told_that_there_is_no_tool_server() {
     assert_eq!(text_of(&events), "I cannot look.");
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     assert_eq!(result["metadata"], json!({"isError": true}));
-    let said = &vendor.received_bodies("m")[1]["messages"][2];
-    assert_eq!((&said["role"], &said["tool_call_id"]), (&json!("tool"), &json!("c1")));
-    assert!(said["content"].as_str().expect("text").contains("the request has no tool server"), "{said}");
+    let message = &vendor.received_bodies("m")[1]["messages"][2];
+    assert_eq!((&message["role"], &message["tool_call_id"]), (&json!("tool"), &json!("c1")));
+    assert!(
+        message["content"].as_str().expect("text").contains("the request has no tool server"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

@@ -102,10 +102,10 @@ async fn results_and_refusals_reach_the_model() {
         for (id, expected) in expected {
             assert_eq!(result_of(&events, id), expected, "{era:?}");
         }
-        let told = &vendor.received_bodies("m")[1]["messages"];
-        let told: Vec<&str> =
-            told.as_array().expect("a list").iter().filter_map(|m| m["content"].as_str()).collect();
-        assert!(told.contains(&r#"{"sum":3}"#), "{told:?}");
+        let messages = &vendor.received_bodies("m")[1]["messages"];
+        let texts: Vec<&str> =
+            messages.as_array().expect("a list").iter().filter_map(|m| m["content"].as_str()).collect();
+        assert!(texts.contains(&r#"{"sum":3}"#), "{texts:?}");
     }
 }
 
@@ -203,8 +203,11 @@ async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_
         restart.send_replace(true);
         let events = run.await.expect("it does not panic");
         for id in ["c1", "c2"] {
-            let (said, is_error) = result_of(&events, id);
-            assert!(is_error && said.starts_with("the tool server failed: "), "{era:?} {id}: {said}");
+            let (error_text, is_error) = result_of(&events, id);
+            assert!(
+                is_error && error_text.starts_with("the tool server failed: "),
+                "{era:?} {id}: {error_text}"
+            );
         }
         assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
         assert_eq!(*anew.works.begun.borrow(), 0, "what may have run is not sent again");
@@ -375,8 +378,8 @@ async fn a_call_that_takes_too_long_is_cancelled() {
         let (vendor, tools, runtime) = start_unanswered_call(steps, &[("TOOL_TIMEOUT_MS", "1000")]).await;
         let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
         let events = answered(post(&runtime, &body).await).await;
-        let said = "the tool call timed out after 1000 ms";
-        assert_eq!(result_of(&events, "c1"), (said, true));
+        let expected = "the tool call timed out after 1000 ms";
+        assert_eq!(result_of(&events, "c1"), (expected, true));
         assert_cancelled_then_closed(&tools).await;
     }
 }
@@ -394,22 +397,22 @@ async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
-    for (era, asked) in [
+    for (era, method_name) in [
         (McpRevision::Sessions, "server/discover"),
         (McpRevision::Sessions, "initialize"),
         (McpRevision::Stateless, "first"),
     ] {
         for steps in [vec![Step::Stall], streamed([Step::Stall])] {
             let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
-            tools.on(asked, [steps]);
+            tools.on(method_name, [steps]);
             vendor.on("m", [tool_calls(&[("c1", "first", "{}")])]);
             let runtime = server::runtime(&[]).await;
             let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
-            tools.wait_for_names(|methods| methods.iter().any(|method| method == asked)).await;
-            assert_eq!(tools.disconnect_count(), 0, "{asked}");
+            tools.wait_for_names(|methods| methods.iter().any(|method| method == method_name)).await;
+            assert_eq!(tools.disconnect_count(), 0, "{method_name}");
             drop(response);
             let left = tokio::time::timeout(CANCEL_TIMEOUT, tools.wait_for_disconnect()).await;
-            left.unwrap_or_else(|_| panic!("{asked}"));
+            left.unwrap_or_else(|_| panic!("{method_name}"));
         }
     }
 }

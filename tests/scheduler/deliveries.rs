@@ -117,9 +117,9 @@ async fn the_response_decides_the_state_of_the_job() {
         let job =
             bench.poll_job_until(&id, |job| job.get("attempts").is_some() && job["state"] == state).await;
         assert_eq!(job["attempts"][0]["status"].as_u64(), status.map(u64::from), "{name}: {job}");
-        let told = job["lastError"].as_str().unwrap_or_default();
-        assert_eq!(error.is_empty(), told.is_empty(), "{name}: {told}");
-        assert!(told.contains(error), "{name}: {told}");
+        let last_error = job["lastError"].as_str().unwrap_or_default();
+        assert_eq!(error.is_empty(), last_error.is_empty(), "{name}: {last_error}");
+        assert!(last_error.contains(error), "{name}: {last_error}");
         bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
     }
     let paths: Vec<_> = bench.receiver.received().iter().map(|received| received.path().to_owned()).collect();

@@ -188,9 +188,9 @@ impl Cluster {
 
     /// Returns true if the server's `postmaster.pid` reports that it accepts connections.
     fn is_ready(&self) -> bool {
-        let said = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let pid_file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let own = self.server.as_ref().map(|server| server.id().to_string());
-        let mut lines = said.lines();
+        let mut lines = pid_file.lines();
         lines.next().map(str::to_owned) == own && lines.next_back().is_some_and(|line| line.trim() == "ready")
     }
 

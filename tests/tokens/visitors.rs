@@ -71,7 +71,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
 async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
     let bench = open(with_tools).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
-    let mut told = Vec::new();
+    let mut results_by_list = Vec::new();
     for list in ["l1", "none"] {
         let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":"mine"}"#)];
         bench.vendor.on("m", [tool_calls(&calls), answer(&["Sorry."])]);
@@ -87,10 +87,14 @@ async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
             .filter(|m| m["role"] == "tool")
             .collect();
         assert_eq!(results.len(), 2);
-        told.push(json!(results).to_string().replace(list, "<list>"));
+        results_by_list.push(json!(results).to_string().replace(list, "<list>"));
     }
-    assert_eq!(told[0], told[1]);
-    assert!(told[0].contains("no todo list") && !told[0].contains("canary"), "{}", told[0]);
+    assert_eq!(results_by_list[0], results_by_list[1]);
+    assert!(
+        results_by_list[0].contains("no todo list") && !results_by_list[0].contains("canary"),
+        "{}",
+        results_by_list[0]
+    );
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
     let owner = bench.app.chat(&own).await.text().await.expect("a whole body");
@@ -116,9 +120,9 @@ async fn a_model_that_reasons_for_longer_than_the_idle_limit_answers_a_visitor()
     let thought =
         [delta(json!({"reasoning_content": "thought-canary"})), Step::Pause(Duration::from_millis(100))];
     let thoughts = iter::repeat_n(thought, 40).flatten();
-    let said = [delta(json!({"content": "Here you are."}))];
+    let content = [delta(json!({"content": "Here you are."}))];
     let steps: Vec<Step> =
-        iter::once(stream_head()).chain(thoughts).chain(said).chain(finish("stop")).collect();
+        iter::once(stream_head()).chain(thoughts).chain(content).chain(finish("stop")).collect();
     bench.vendor.on("m", [steps]);
     let events = expect_finished(bench.ask_with_token(&minted, &json!({})).await).await;
     assert_eq!(text_of(&events), "Here you are.");

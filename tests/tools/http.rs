@@ -162,7 +162,7 @@ async fn a_role_with_a_faulty_tool_is_refused_and_a_secret_stays_with_its_addres
     ] {
         let mut faulty = workspace.clone();
         match faulty.pointer_mut(&format!("{tool}{field}")) {
-            Some(place) => *place = value,
+            Some(member) => *member = value,
             None => faulty.pointer_mut(tool).expect("a tool")["timeoutMs"] = value,
         }
         let problem = expect_problem(put_agent(&app, &faulty).await, 400, "INVALID_REQUEST").await;
@@ -247,10 +247,10 @@ async fn operations_of_an_openapi_document_are_tools() {
         let problem = expect_problem(put_agent(&app, &faulty).await, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
     }
-    let place = workspace.pointer_mut(entry).expect("an entry").as_object_mut().expect("an object");
-    place.remove("documentId");
-    place.insert("document".to_owned(), document);
-    place.insert("auth".to_owned(), json!({"type": "bearer", "secret": "***"}));
+    let source = workspace.pointer_mut(entry).expect("an entry").as_object_mut().expect("an object");
+    source.remove("documentId");
+    source.insert("document".to_owned(), document);
+    source.insert("auth".to_owned(), json!({"type": "bearer", "secret": "***"}));
     let saved: Value = put_agent(&app, &workspace).await.json().await.expect("JSON");
     assert!(saved["content"]["openApi"][0].get("document").is_none(), "{saved}");
     workspace["agents"][0] = saved;

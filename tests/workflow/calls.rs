@@ -202,7 +202,7 @@ async fn every_framing_reports_the_calls() {
         ("/api/svcchat/private?format=ui-message", r#""type":"tool-output-available""#),
         ("/api/agent/chat?format=sse", r#"data: {"type":"TOOL_CALL_RESULT""#),
     ];
-    for (i, (path, told)) in cases.into_iter().enumerate() {
+    for (i, (path, expected)) in cases.into_iter().enumerate() {
         let gate = watch::Sender::new(false);
         vendor.on("a1", [in_two_messages(&gate)]);
         let thread = format!("t-{i}");
@@ -216,6 +216,6 @@ async fn every_framing_reports_the_calls() {
         call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
         gate.send_replace(true);
         let body = asking.await.expect("it does not panic").expect("a whole body");
-        assert!(body.contains(told) && body.contains("Buy soil"), "{path}: {body}");
+        assert!(body.contains(expected) && body.contains("Buy soil"), "{path}: {body}");
     }
 }

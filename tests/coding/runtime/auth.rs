@@ -250,7 +250,7 @@ async fn the_missing_setting_is_named() {
         let settings: Vec<_> = all
             .iter()
             .enumerate()
-            .filter(|(place, _)| *place != missing)
+            .filter(|(index, _)| *index != missing)
             .map(|(_, setting)| *setting)
             .collect();
         let runtime = runtime(&settings).await;

@@ -429,8 +429,8 @@ async fn an_issuer_that_is_not_there_is_unreachable() {
         ];
         let runtime = runtime(&settings).await;
         let revoked = super::post(&runtime, "/coding-auth/revoke", &json!({"token": "t"})).await;
-        for told in [begin(&runtime).await, refresh(&runtime, "r").await, revoked] {
-            assert_eq!(outcome(told).await, "502 BACKEND_UNREACHABLE");
+        for response in [begin(&runtime).await, refresh(&runtime, "r").await, revoked] {
+            assert_eq!(outcome(response).await, "502 BACKEND_UNREACHABLE");
         }
     }
 }

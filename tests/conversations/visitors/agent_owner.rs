@@ -131,20 +131,20 @@ impl Target {
 struct Caller {
     name: &'static str,
     headers: Vec<(&'static str, String)>,
-    own: &'static str,
+    own_threads: &'static str,
 }
 
 impl Caller {
-    fn session(name: &'static str, user: &str, company: &str, own: &'static str) -> Self {
+    fn session(name: &'static str, user: &str, company: &str, own_threads: &'static str) -> Self {
         let bearer = format!("Bearer {}", session_token(user, company));
-        Self { name, headers: vec![("authorization", bearer)], own }
+        Self { name, headers: vec![("authorization", bearer)], own_threads }
     }
 
-    fn visitor(name: &'static str, visitor: &Visitor, own: &'static str) -> Self {
+    fn visitor(name: &'static str, visitor: &Visitor, own_threads: &'static str) -> Self {
         let key = visitor.key.expect("a key").to_owned();
         let token = visitor.token.clone();
         let headers = vec![("x-widget-token", token), ("x-visitor-key", key), ("origin", PAGE.to_owned())];
-        Self { name, headers, own }
+        Self { name, headers, own_threads }
     }
 }
 
@@ -229,7 +229,7 @@ async fn nobody_sees_what_belongs_to_others() {
                 ("authorization", format!("Bearer {INTERNAL_SECRET}")),
                 ("x-proactive-trigger", "x".to_owned()),
             ],
-            own: "",
+            own_threads: "",
         },
     ];
     let owners = [visitors_owner.clone(), "u2".to_owned(), "widget:never:00".to_owned()];
@@ -241,7 +241,7 @@ async fn nobody_sees_what_belongs_to_others() {
             for (at, call) in target.calls(&owners).iter().enumerate() {
                 let is_named = call.1.contains("owner=");
                 let named_by_its_owner = caller.name == "the agent's owner" && *kind == "visitor";
-                let is_own = (caller.own == *kind && !is_named)
+                let is_own = (caller.own_threads == *kind && !is_named)
                     || (named_by_its_owner && call.1.contains(&visitors_owner));
                 if is_own {
                     // What changes something is tested elsewhere.
@@ -249,7 +249,7 @@ async fn nobody_sees_what_belongs_to_others() {
                         let answer = test.answer_to(caller, call).await;
                         let is_route_of_sessions =
                             call.1.starts_with("/api/runs/") && !call.1.contains("events");
-                        let is_refused = is_route_of_sessions && caller.own == "visitor";
+                        let is_refused = is_route_of_sessions && caller.own_threads == "visitor";
                         let expected = if is_refused { 403 } else { 200 };
                         assert_eq!(answer.0, expected, "{}: {call:?}: {}", caller.name, answer.1);
                         cells += 1;
@@ -271,7 +271,7 @@ async fn nobody_sees_what_belongs_to_others() {
         for list in ["/api/threads", "/api/runs", "/api/threads/export", "/api/approvals"] {
             let answer = test.answer_to(caller, &("GET", list.to_owned(), None)).await;
             assert!(
-                !caller.own.is_empty() || !answer.1.contains("canary"),
+                !caller.own_threads.is_empty() || !answer.1.contains("canary"),
                 "{}: {list}: {}",
                 caller.name,
                 answer.1

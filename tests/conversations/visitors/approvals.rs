@@ -26,17 +26,17 @@ async fn start(rule: Value, settings: &[(&str, &str)]) -> ConversationApp {
 
 impl ConversationApp {
     /// Asks as a visitor what there is; the run waits. Returns the interrupt.
-    async fn visitor_asks(&self, who: &Visitor) -> Value {
-        let events = self.chat_of(who, json!({"threadId": "t", "message": "What is there?"})).await;
+    async fn visitor_asks(&self, visitor: &Visitor) -> Value {
+        let events = self.chat_of(visitor, json!({"threadId": "t", "message": "What is there?"})).await;
         let outcome = &events.last().expect("an end")["outcome"];
         assert_eq!(outcome["type"], "interrupt", "{events:?}");
         assert!(events.iter().all(|event| event["type"] != "TOOL_CALL_RESULT"), "{events:?}");
         outcome["interrupts"][0].clone()
     }
 
-    async fn decide_as(&self, who: &Visitor, approval: &Value, body: Value) -> (u16, Value) {
+    async fn decide_as(&self, visitor: &Visitor, approval: &Value, body: Value) -> (u16, Value) {
         let path = format!("/api/approvals/{}", approval["id"].as_str().expect("an id"));
-        let response = self.send(who, "POST", &path, Some(body)).await;
+        let response = self.send(visitor, "POST", &path, Some(body)).await;
         (response.status().as_u16(), response.json().await.expect("JSON"))
     }
 

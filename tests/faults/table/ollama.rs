@@ -13,7 +13,7 @@ pub(super) fn faults() -> Vec<Fault> {
     let after_text = |last: Step| text_then(Provider::Ollama, last);
     let blank = |pause| Step::Drip(b"1\r\n\n\r\n".to_vec(), pause);
     let whole = |name, script: Vec<Step>| {
-        Fault::new(name, script, Outcome::Complete { said: "whole", failed_calls: 0 })
+        Fault::new(name, script, Outcome::Complete { text: "whole", failed_calls: 0 })
     };
     let ended = [stream_head(), text("whole")].into_iter().chain(done("stop", 11));
     let with_more = |more: Step| -> Vec<Step> {

@@ -55,7 +55,7 @@ fn run_error(code: &str) -> Step {
 pub fn faults() -> Vec<Fault> {
     let answered = before_the_head().into_iter().chain(refused_calls()).chain(runs_without_events());
     let answered = answered
-        .map(|fault| Fault { outcome: Outcome::Complete { said: "hello world", failed_calls: 0 }, ..fault });
+        .map(|fault| Fault { outcome: Outcome::Complete { text: "hello world", failed_calls: 0 }, ..fault });
     answered.chain(final_faults()).collect()
 }
 

@@ -16,7 +16,7 @@ pub(super) fn faults() -> Vec<Fault> {
     let error = || json_line(&json!({"type": "error", "metadata": {"nodeId": "n", "nodeName": "AI Agent"}}));
     let piece = |body: &str| vec![head(), chunk(body), last_chunk()];
     let whole = |name, script: Vec<Step>| {
-        Fault::new(name, script, Outcome::Complete { said: "whole", failed_calls: 0 })
+        Fault::new(name, script, Outcome::Complete { text: "whole", failed_calls: 0 })
     };
     let Step::Send(keepalive) = json_line(&json!({"type": "keepalive"})) else { panic!("a chunk is sent") };
     let [ended, _] = end();

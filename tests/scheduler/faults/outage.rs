@@ -35,7 +35,7 @@ async fn a_database_server_that_restarts_under_load_loses_nothing() {
 }
 
 async fn a_read_only_database_keeps_its_jobs(
-    place: &TestDatabase,
+    database: &TestDatabase,
     scheduler: &SchedulerProcess,
     sink: &WebhookReceiver,
 ) {
@@ -46,7 +46,7 @@ async fn a_read_only_database_keeps_its_jobs(
     // On a machine that is not loaded, the first falls due while nothing can be written.
     let (soon, waits) = (later(700).await, later(3_600_000).await);
     let before = scheduled_job_ids(scheduler).await;
-    set_read_only(&place.url(), true).await;
+    set_read_only(&database.url(), true).await;
     let refusal = async || {
         let problem = expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
         problem["detail"].as_str().expect("text").to_owned()
@@ -60,7 +60,7 @@ async fn a_read_only_database_keeps_its_jobs(
     let listed = scheduled_job_ids(scheduler).await;
     assert!(listed.iter().any(|id| *id == waits), "it can be read: {listed:?}");
     assert!(listed.iter().all(|id| before.contains(id)), "it has nothing that was refused: {listed:?}");
-    set_read_only(&place.url(), false).await;
+    set_read_only(&database.url(), false).await;
     scheduler.wait_for_state(&soon, "completed").await;
     assert_eq!(sink.effects()[&soon].len(), 1);
     // The cancellation that was refused has had no effect.
