@@ -200,7 +200,7 @@ async fn a_chat_program_has_agents_as_models() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_inspector_runs_as_the_page_says() {
+async fn the_documented_inspector_commands_work() {
     let clients = ClientApp::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     install_npx(folder.path());

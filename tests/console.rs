@@ -95,7 +95,7 @@ async fn one_of_two_tabs_gets_the_session() {
 }
 
 #[tokio::test]
-async fn a_sign_in_comes_from_the_own_page() {
+async fn a_sign_in_from_another_origin_is_refused() {
     let app = open().await;
     let (code, own) = (code(&app).await, app.url(""));
     let body = json!({ "code": code });
@@ -229,7 +229,7 @@ async fn hosts_are_allowed_by_a_setting() {
 }
 
 #[tokio::test]
-async fn switched_off_nothing_of_it_is_there() {
+async fn no_console_route_exists_when_it_is_switched_off() {
     let on = open().await;
     let asset = agent_console::asset_paths().next().expect("an asset");
     let cookie = sign_in(&on).await;

@@ -16,7 +16,7 @@ use crate::support::{
 const CHAT: &str = "/api/agent/chat";
 
 #[tokio::test]
-async fn what_runs_may_finish_when_the_service_stops() {
+async fn running_requests_may_finish_when_the_service_stops() {
     let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
@@ -195,7 +195,7 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn further_clients_wait_for_a_place() {
+async fn further_clients_wait_for_a_free_connection() {
     let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[("MAX_CONNECTIONS", "1")]).await;
     let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;

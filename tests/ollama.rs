@@ -86,7 +86,7 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_the_operators_server_is_reached_without_allowance() {
+async fn missing_settings_are_named_and_the_operators_server_needs_no_allowance() {
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let closed = ("OUTBOUND_ALLOW", "");
@@ -139,7 +139,7 @@ async fn pictures_are_sent_and_other_media_refused() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
+async fn a_prompt_truncated_by_ollama_is_reported_to_the_caller() {
     let vendor = Vendor::start().await;
     // `prompt_eval_count` of a prompt that Ollama has truncated to half of the context window.
     let cut = [ollama::stream_head(), ollama::text("What?")].into_iter().chain(ollama::done("stop", 258));
@@ -176,7 +176,7 @@ async fn config_after_detection(env: &[(&str, &str)]) -> (AppConfig, Option<Stri
 }
 
 #[tokio::test]
-async fn dev_finds_an_ollama_and_says_who_answers() {
+async fn dev_finds_an_ollama_and_names_the_model() {
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let listed = json!([
@@ -208,7 +208,7 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
 }
 
 #[tokio::test]
-async fn dev_does_without_an_ollama_that_does_not_answer_well() {
+async fn dev_ignores_an_ollama_with_a_faulty_response() {
     let absent = refused_url();
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
@@ -231,7 +231,7 @@ async fn dev_does_without_an_ollama_that_does_not_answer_well() {
 }
 
 #[tokio::test]
-async fn what_dev_has_found_answers_agents_that_leave_it_open_unless_there_is_a_key() {
+async fn the_detected_model_answers_agents_without_a_model_unless_a_key_is_set() {
     let vendor = Vendor::start().await;
     let (url, hosted) = (vendor.ollama_url(), vendor.base_url());
     let tags = ollama::tags(&json!([{"name": "found:latest", "capabilities": ["completion"]}]));

@@ -10,7 +10,7 @@ use crate::support::{parse_events, workspace};
 const PREVIEW: &str = "/api/svcchat/previewPrompt";
 
 #[tokio::test]
-async fn parameters_that_the_model_is_not_sent_are_told_once_a_run() {
+async fn ignored_parameters_are_reported_once_a_run() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
     workspace["agents"][0]["children"][0]["content"]["parameters"] = json!({"topK": 9, "seed": 7});

@@ -27,7 +27,7 @@ pub(crate) fn select_runtime(agent: &mut Value, runtime: &Server, vendor: &Vendo
 }
 
 #[tokio::test]
-async fn a_model_is_told_of_a_lost_update_and_mends_it() {
+async fn a_model_gets_the_version_conflict_and_repeats_the_write() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
     let tools = json!(["appendDoc", "getDoc", "readPlan", "recordMetric", "updateTodo"]);

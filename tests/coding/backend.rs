@@ -92,7 +92,7 @@ async fn a_rejected_token_is_refreshed_once() {
 }
 
 #[tokio::test]
-async fn an_ended_sign_in_is_told() {
+async fn an_ended_sign_in_is_reported() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     all.issuer.script(
@@ -168,7 +168,7 @@ fn page(status: &str) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn limits_of_the_subscription_are_told() {
+async fn limits_of_the_subscription_are_reported() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     let headers = "x-codex-primary-used-percent: 42.5\r\nx-codex-primary-window-minutes: 300\r\n";
@@ -182,7 +182,7 @@ async fn limits_of_the_subscription_are_told() {
 }
 
 #[tokio::test]
-async fn limits_within_an_answer_are_told_and_are_no_part_of_it() {
+async fn limits_within_an_answer_are_reported_and_not_part_of_it() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     let limits = async || {
@@ -253,7 +253,7 @@ async fn a_preview_shows_the_request_that_is_sent_without_the_tokens() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn missing_settings_are_named() {
     let app = server::app(&workspace(), &[]).await;
     let response = app.chat(&question("a1")).await;
     let problem = expect_problem(response, 503, "NOT_CONFIGURED").await;

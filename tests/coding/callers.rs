@@ -54,7 +54,7 @@ async fn ask_by_mcp(all: &Installation) -> Response {
 }
 
 #[tokio::test]
-async fn nobody_but_a_user_with_a_session_is_answered() {
+async fn only_a_user_with_a_session_is_answered() {
     let all = open(&SCHEDULER).await;
     // The owner of the agent is signed in too, whose tokens are nobody else's.
     all.sign_in("u1").await;

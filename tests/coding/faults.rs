@@ -75,7 +75,7 @@ async fn a_client_that_leaves_ends_the_call_behind_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_away_or_without_an_api_is_told() {
+async fn an_unreachable_runtime_and_one_without_an_api_are_reported() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     // Another runtime, which has no address of an API, and then none at all.
@@ -107,7 +107,7 @@ fn usage_limit(more: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_usage_limit_is_told_with_its_time_and_the_vendor_is_called_once() {
+async fn a_usage_limit_has_its_reset_time_and_the_vendor_is_called_once() {
     let all = open(&[("MODEL_ATTEMPTS", "3")]).await;
     all.sign_in("u1").await;
     let month = 31 * 86_400;

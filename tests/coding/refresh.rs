@@ -51,7 +51,7 @@ async fn a_rejection_after_another_process_has_refreshed_uses_its_tokens() {
 }
 
 #[tokio::test]
-async fn a_refresh_goes_on_without_the_client_for_whom_it_began() {
+async fn a_refresh_outlives_the_client_that_caused_it() {
     let all = open(&[]).await;
     all.issuer.set_token_lifetime(SHORT_LIFETIME);
     all.sign_in("u1").await;

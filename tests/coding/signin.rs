@@ -120,7 +120,7 @@ async fn ten_at_once_are_one_and_an_hour_has_ten() {
 }
 
 #[tokio::test]
-async fn what_ends_while_the_issuer_says_yes_gets_no_tokens() {
+async fn a_sign_in_that_ends_during_its_approval_gets_no_tokens() {
     for is_erased in [false, true] {
         let bench = open().await;
         let issuer = &bench.runtime.issuer;
@@ -145,7 +145,7 @@ async fn what_ends_while_the_issuer_says_yes_gets_no_tokens() {
 }
 
 #[tokio::test]
-async fn another_process_goes_on_with_a_sign_in() {
+async fn another_process_continues_a_sign_in() {
     let Bench { runtime, app, stores } = open().await;
     let path = begin(&app).await;
     app.stop();
@@ -175,7 +175,7 @@ async fn a_process_that_stops_waits_for_the_issuers_answer() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_before_anything_starts() {
+async fn missing_settings_are_named_before_a_sign_in_starts() {
     let bench = open().await;
     let without = server::app_with_stores(bench.stores.clone(), &[]).await;
     for (method, path) in

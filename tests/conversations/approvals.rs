@@ -91,7 +91,7 @@ pub(super) fn results(turn: &Turn) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_approved_call_is_made_and_the_turn_goes_on() {
+async fn an_approved_call_is_made_and_the_turn_continues() {
     let test = start(json!({"message": "Add it?"})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["It is on the list."])]);
     let interrupt = test.ask("t").await;
@@ -147,7 +147,7 @@ async fn an_approved_call_is_made_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_person_denies_edits_or_withdraws_reaches_the_model() {
+async fn denials_edits_and_withdrawals_reach_the_model() {
     for (payload, expected, made) in [
         (json!({"approved": false, "reason": "too much milk"}), "too much milk", None),
         (json!(false), "denied", None),
@@ -347,7 +347,7 @@ async fn decisions_are_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn runs_that_nobody_attends_follow_the_policy() {
+async fn unattended_runs_follow_the_policy() {
     for (unattended, made, waits) in [("deny", false, false), ("allow", true, false), ("wait", false, true)] {
         let test = start(json!({"unattended": unattended})).await;
         test.vendor.on("m", [call("c1", "Milk"), answer(&["So be it."])]);

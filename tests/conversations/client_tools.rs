@@ -30,7 +30,7 @@ fn prompt(test: &ConversationApp) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_client_executes_its_tools_and_the_turn_goes_on() {
+async fn a_client_executes_its_tools_and_the_turn_continues() {
     let test = ConversationApp::start().await;
     let calls = tool_calls(&[("call-1", "readTodos", "{}"), ("call-2", "paint", r#"{"color":"red"}"#)]);
     test.vendor.on("m", [calls, answer(&["It is red."])]);
@@ -111,7 +111,7 @@ async fn only_pending_calls_are_answered_and_once() {
 }
 
 #[tokio::test]
-async fn a_message_instead_of_results_goes_on_without_them() {
+async fn a_message_instead_of_results_continues_without_them() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["As you like."])]);
     let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;

@@ -128,7 +128,7 @@ async fn a_summary_is_deleted_with_its_thread() {
 }
 
 #[tokio::test]
-async fn invalid_settings_are_refused_with_their_place() {
+async fn invalid_settings_are_refused_with_their_path() {
     let test = start().await;
     let (_, agent) = test.call("GET", "/api/agents/a1", None).await;
     for (compaction, path) in [

@@ -130,7 +130,7 @@ async fn of_approvals_and_denials_at_once_one_counts_in_postgres() {
 }
 
 #[tokio::test]
-async fn a_message_that_comes_with_a_decision_leaves_a_whole_thread() {
+async fn a_message_sent_with_a_decision_leaves_a_consistent_thread() {
     let test = start(json!({})).await;
     let other = test.another_process().await;
     test.vendor.on_all_with(ask_for_todo);

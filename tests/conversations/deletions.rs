@@ -105,7 +105,7 @@ async fn readers_in_other_processes_end_with_their_thread() {
 }
 
 #[tokio::test]
-async fn readers_end_with_a_thread_of_whose_end_no_process_is_told() {
+async fn readers_of_a_deleted_thread_end_without_a_notification() {
     let test = ConversationApp::start().await;
     let (other, third) = (test.another_process().await, test.another_process().await);
     let (steps, gate) = gated();

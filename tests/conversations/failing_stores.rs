@@ -275,7 +275,7 @@ async fn a_run_whose_beginning_cannot_be_stored_is_refused_and_leaves_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_on_whose_events_cannot_be_stored_and_its_log_says_what_it_lacks() {
+async fn a_run_whose_events_cannot_be_stored_continues_and_its_log_marks_the_gap() {
     on_each_store(async |test: FailingStore| {
         let piece = "x".repeat(PIECE_BYTES);
         let pieces = vec![piece.as_str(); PIECES];

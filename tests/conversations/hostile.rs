@@ -304,7 +304,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
 }
 
 #[tokio::test]
-async fn equal_words_are_as_many_messages_as_were_said() {
+async fn equal_texts_remain_separate_messages() {
     let test = ConversationApp::start().await;
     for _ in 0..5 {
         test.vendor.on("m", [answer(&["Yes."])]);

@@ -53,7 +53,7 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
+async fn foreign_deleted_and_unknown_ids_get_the_same_response() {
     let test = ConversationApp::start().await;
     test.say("deleted", "Gone canary").await;
     let deleted = test.get("/api/threads/deleted").await;
@@ -96,7 +96,7 @@ async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
 }
 
 #[tokio::test]
-async fn the_same_id_is_another_thread_for_everybody() {
+async fn each_user_has_a_separate_thread_of_an_id() {
     let test = ConversationApp::start().await;
     test.say("t", "My canary").await;
     for (user, company) in [("u2", "c1"), ("u3", "c2")] {

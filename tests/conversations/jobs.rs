@@ -229,7 +229,7 @@ async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_has_no_thread() {
+async fn runs_that_are_not_stored_have_no_thread() {
     let test = start(|content| content["conversations"] = json!({"store": false})).await;
     test.vendor.on("m", [answer(&["It rains."])]);
     test.done(question("How is the weather?"), "j1", 1).await;

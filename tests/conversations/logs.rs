@@ -93,7 +93,7 @@ async fn a_log_continues_the_first_response_byte_for_byte_at_every_event() {
 }
 
 #[tokio::test]
-async fn a_live_run_is_read_while_it_goes_on() {
+async fn a_running_run_s_log_is_read() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
@@ -130,7 +130,7 @@ async fn a_live_run_is_read_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_run_is_read_in_another_process_while_it_goes_on() {
+async fn a_running_run_s_log_is_read_in_another_process() {
     let test = ConversationApp::start().await;
     let other = test.another_process().await;
     let (steps, gate) = gated();
@@ -146,7 +146,7 @@ async fn a_run_is_read_in_another_process_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_to_continue_goes_on_without_its_client() {
+async fn a_run_set_to_continue_outlives_its_client() {
     for format in ["ndjson", "json", "ui-message"] {
         let test = ConversationApp::start().await;
         let (steps, gate) = gated();
@@ -239,7 +239,7 @@ async fn a_run_in_the_background_is_answered_at_once() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_in_whichever_process_it_is() {
+async fn a_run_is_cancelled_from_any_process() {
     let test = ConversationApp::start().await;
     let other = test.another_process().await;
     let session = session_token("u1", "c1");
@@ -397,7 +397,7 @@ async fn a_log_is_kept_for_its_time() {
 }
 
 #[tokio::test]
-async fn wrong_places_and_too_many_readers_are_refused() {
+async fn invalid_positions_and_too_many_readers_are_refused() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
@@ -420,7 +420,7 @@ async fn wrong_places_and_too_many_readers_are_refused() {
 }
 
 #[tokio::test]
-async fn the_place_in_a_log_is_named_by_the_header_before_the_address() {
+async fn the_header_with_the_log_position_precedes_the_query() {
     let test = ConversationApp::start().await;
     let first = test.app.chat(&body(json!({}))).await.text().await.expect("a whole body");
     let lines: Vec<&str> = first.split_inclusive('\n').collect();
@@ -459,7 +459,7 @@ async fn the_place_in_a_log_is_named_by_the_header_before_the_address() {
 }
 
 #[tokio::test]
-async fn a_place_beyond_the_end_of_a_live_run_is_waited_for() {
+async fn a_position_beyond_the_end_of_a_running_run_is_waited_for() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
@@ -476,7 +476,7 @@ async fn a_place_beyond_the_end_of_a_live_run_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_message_has_no_place_in_a_log() {
+async fn a_chat_request_ignores_last_event_id() {
     let test = ConversationApp::start().await;
     for (number, id) in ["0", "3", "-1", "1e99", "x"].into_iter().enumerate() {
         let request = test.app.request("POST", "/api/agent/chat").header("last-event-id", id);

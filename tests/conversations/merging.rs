@@ -120,7 +120,7 @@ async fn the_ai_sdk_may_send_the_last_message_alone() {
 }
 
 #[tokio::test]
-async fn a_client_may_name_the_place_of_its_message() {
+async fn a_client_may_name_the_parent_of_its_message() {
     let test = start().await;
     let first = test.say("t", "A").await;
     test.say("t", "B").await;

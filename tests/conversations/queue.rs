@@ -194,7 +194,7 @@ async fn a_queued_run_is_attached_to_in_any_process() {
 }
 
 #[tokio::test]
-async fn whole_conversations_go_below_the_answer_they_have_waited_for() {
+async fn conversations_from_a_client_follow_the_answer_they_waited_for() {
     let (test, first, gate) = with_a_run().await;
     test.vendor.on("m", [answer(&["Second."]), answer(&["Third."])]);
     let message = |id: &str, text: &str| json!({"id": id, "role": "user", "content": text});

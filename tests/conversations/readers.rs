@@ -79,7 +79,7 @@ async fn read_answer(response: &mut reqwest::Response, mut between: impl AsyncFn
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_of_single_bytes_delays_nobody() {
+async fn a_slow_reader_delays_no_other_reader() {
     let test = ConversationApp::start_with(&SETTINGS[..2]).await;
     let answer = LongAnswer::of(&test);
     let mut first = test.app.chat(&body(json!({}))).await;
@@ -115,7 +115,7 @@ async fn a_reader_of_single_bytes_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_who_reads_nothing_is_cut_and_the_run_goes_on() {
+async fn a_reader_that_reads_nothing_is_disconnected_and_the_run_continues() {
     let test = ConversationApp::start_with(&SETTINGS).await;
     let answer = LongAnswer::of(&test);
     let mut first = test.app.chat(&body(json!({}))).await;

@@ -266,7 +266,7 @@ async fn the_models_of_a_run_are_called_anew() {
 }
 
 #[tokio::test]
-async fn inputs_are_kept_where_the_setting_says_so() {
+async fn model_inputs_are_stored_if_the_setting_allows_it() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["Well."])]);
     let run = test.say("t", "How are you?").await.run_id();

@@ -6,7 +6,7 @@ use super::{ConversationApp, dialogue, whole_run};
 use crate::support::expect_problem;
 
 #[tokio::test]
-async fn what_the_server_does_not_support_is_refused_by_name() {
+async fn unsupported_values_are_refused_by_field_name() {
     let test = ConversationApp::start().await;
     for (field, value) in [
         ("resume", json!([{"interruptId": "i", "status": "resolved"}])),
@@ -112,7 +112,7 @@ async fn a_thread_has_ten_thousand_messages_at_most() {
 }
 
 #[tokio::test]
-async fn ten_thousand_unknown_messages_find_no_place_in_a_full_thread() {
+async fn a_full_thread_takes_none_of_ten_thousand_new_messages() {
     let test = ConversationApp::start().await;
     let create = json!({"id": "t", "agentId": "a1", "messages": numbered(10_000)});
     assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);

@@ -299,7 +299,7 @@ async fn a_client_that_leaves_before_the_answer_begins_leaves_its_message() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_kept_with_what_it_has_said() {
+async fn a_failed_run_is_stored_with_its_partial_answer() {
     let test = ConversationApp::start().await;
     let cut = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Close];
     test.vendor.on("m", [cut, json_response("500 Internal Server Error", "", "{}"), answer(&["Well."])]);

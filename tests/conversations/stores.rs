@@ -109,7 +109,7 @@ async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_on_while_its_store_is_away() {
+async fn a_run_continues_while_its_store_is_unavailable() {
     let vendor = Vendor::start().await;
     let mut database = TestDatabase::Postgres(Cluster::start());
     let stores = Stores::open(&config(&database)).await.expect("it opens");

@@ -13,7 +13,7 @@ fn shape(turn: &Turn) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_is_answered_as_before() {
+async fn runs_that_are_not_stored_are_answered() {
     let test = ConversationApp::start().await;
     let off = ConversationApp::start_with(&[("CONVERSATIONS", "off")]).await;
     let before = off.chat(json!({"threadId": "t", "message": "Hello"})).await;

@@ -162,12 +162,12 @@ async fn goes_on_after_a_restart(test: ConversationApp) {
 }
 
 #[tokio::test]
-async fn a_visitor_s_thread_goes_on() {
+async fn a_visitor_s_thread_continues() {
     goes_on_after_a_restart(ConversationApp::start().await).await;
 }
 
 #[tokio::test]
-async fn a_visitor_s_thread_goes_on_in_sqlite() {
+async fn a_visitor_s_thread_continues_in_sqlite() {
     let folder = TempDir::new().expect("a folder");
     goes_on_after_a_restart(start_in_sqlite(&folder).await).await;
 }

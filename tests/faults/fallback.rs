@@ -119,7 +119,7 @@ async fn every_fault_before_content_is_answered_by_the_fallback() {
 }
 
 #[tokio::test]
-async fn attempts_are_told_to_the_user() {
+async fn attempts_are_events_of_the_stream() {
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     vendor.on("bad", [json_response("503 Service Unavailable", "", "{}")]);
     let fallback = json!({"provider": "openai", "model": HEALTHY_MODEL, "baseUrl": healthy.base_url()});

@@ -65,7 +65,7 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
 }
 
 #[tokio::test]
-async fn attempts_at_runtimes_are_told_to_the_user() {
+async fn attempts_at_runtimes_are_events_of_the_stream() {
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     vendor.on("bad", [problem("503 Service Unavailable", "INTERNAL")]);
     healthy.on(HEALTHY_MODEL, [answer(), problem("401 Unauthorized", "UNAUTHENTICATED")]);

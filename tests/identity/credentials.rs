@@ -59,7 +59,7 @@ async fn expect_accepted(response: reqwest::Response) {
 }
 
 #[tokio::test]
-async fn credentials_that_hold() {
+async fn valid_credentials_are_accepted() {
     let (_vendor, app) = open(&[]).await;
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let lower = format!("bearer {}", session_token("u1", "c1"));
@@ -107,7 +107,7 @@ async fn a_cookie_counts_on_our_own_pages_alone() {
 }
 
 #[tokio::test]
-async fn credentials_that_do_not_hold_are_refused_alike() {
+async fn invalid_credentials_are_refused_alike() {
     let (vendor, app) = open(&[]).await;
     let own = format!("http://{}", app.address);
     let good = hs256(&json!({}));
@@ -166,7 +166,7 @@ async fn credentials_that_do_not_hold_are_refused_alike() {
 }
 
 #[tokio::test]
-async fn two_explicit_credentials_are_one_too_many() {
+async fn two_explicit_credentials_are_refused() {
     let (vendor, app) = open(&[]).await;
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let internal = format!("Bearer {INTERNAL_SECRET}");
@@ -191,7 +191,7 @@ async fn two_explicit_credentials_are_one_too_many() {
 }
 
 #[tokio::test]
-async fn a_proactive_call_says_for_whom_it_is() {
+async fn a_proactive_call_must_name_its_user() {
     let (vendor, app) = open(&[]).await;
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let headers = [("authorization", internal.as_str()), ("x-proactive-trigger", "plan-canary")];
@@ -238,7 +238,7 @@ async fn a_parameter_that_disagrees_with_the_credential_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_surface_whose_secret_is_missing_says_which() {
+async fn a_missing_secret_is_named_in_the_problem() {
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let (_vendor, app) = open(&[("SESSION_SECRET", ""), ("INTERNAL_SECRET", "")]).await;

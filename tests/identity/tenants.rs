@@ -31,7 +31,7 @@ async fn open() -> (Vendor, Server) {
 }
 
 #[tokio::test]
-async fn another_company_s_agent_is_as_absent_as_none() {
+async fn another_company_s_agent_is_not_found() {
     let (vendor, app) = open().await;
     let session = session_token("u1", "c1");
     let mut answers = Vec::new();

@@ -199,7 +199,7 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
 }
 
 #[tokio::test]
-async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
+async fn a_change_by_one_client_notifies_another_that_may_see_it() {
     let bench = start(&[]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let bob = bench.mint(mcp_token("bob", "c1", "a1")).await;
@@ -302,7 +302,7 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
 }
 
 #[tokio::test]
-async fn what_was_called_before_the_end_is_noted_and_open_streams_do_not_hold_it_up() {
+async fn calls_before_a_shutdown_are_recorded_and_open_streams_do_not_delay_it() {
     let bench = start(&[]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let meta: Value = serde_json::from_str(super::world::REQUEST_META).expect("JSON");

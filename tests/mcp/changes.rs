@@ -137,7 +137,7 @@ async fn assert_notified_or_ended(listener: &mut NotificationListener, version: 
 }
 
 #[tokio::test]
-async fn clients_are_told_of_what_the_management_changes() {
+async fn clients_are_notified_of_changes_by_the_management() {
     let role = json!({"name": "Other", "content": {"mcpPreset": ["getDoc", "listDocs"]}});
     let text = json!({"title": "T", "text": "Changed."});
     let nothing = Value::Null;
@@ -206,7 +206,7 @@ async fn clients_are_told_of_what_the_management_changes() {
 }
 
 #[tokio::test]
-async fn clients_are_told_of_what_a_runs_tools_change() {
+async fn clients_are_notified_of_changes_by_a_runs_tools() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
     workspace["agents"][0]["content"]["mcpPreset"] = json!(["appendDoc", "createDoc", "getDoc", "listDocs"]);

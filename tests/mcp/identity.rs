@@ -170,7 +170,7 @@ async fn visible_results(world: &McpTestServer, token: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn everybody_sees_their_own_alone() {
+async fn each_caller_sees_only_its_own_data() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     let mut cut = identity("ada", "c1", "a1");
     cut.context.granted_tools = Some(vec!["steps".into(), "remember".into()]);
@@ -213,7 +213,7 @@ async fn everybody_sees_their_own_alone() {
 }
 
 #[tokio::test]
-async fn clients_are_told_of_changes_that_concern_them() {
+async fn clients_are_notified_of_changes_that_concern_them() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     server.tokens.add("eve", identity("eve", "c2", "a2"));
     let change = Change::Role { company_id: "c1".into(), agent_id: "a1".into() };

@@ -92,7 +92,7 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
 
 /// A tool's name in Base64 is valid and leaves the call to `rmcp`, which is the reference for the short way.
 #[tokio::test]
-async fn calls_are_answered_by_the_short_way_as_by_rmcp() {
+async fn direct_calls_are_answered_as_by_rmcp() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     let cases = [
         ("readTodos", json!({})),
@@ -140,7 +140,7 @@ async fn calls_are_answered_by_the_short_way_as_by_rmcp() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
+async fn invalid_messages_have_the_standards_error_codes() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#,
@@ -290,7 +290,7 @@ async fn an_identifier_that_is_under_way_is_refused() {
 }
 
 #[tokio::test]
-async fn who_does_not_wait_stops_the_work() {
+async fn cancelled_calls_are_stopped() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     // With a session, the client cancels by a notification; disconnecting does not cancel.
     let session = server.open_session("ada", "2025-11-25").await;

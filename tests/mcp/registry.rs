@@ -90,7 +90,7 @@ fn meta() -> Value {
 }
 
 #[tokio::test]
-async fn the_mcp_client_conforms_as_a_registry() {
+async fn the_mcp_client_conforms_to_the_tool_registry_contract() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     server.tokens.add("eve", identity("eve", "c2", "a2"));
     let specs = listed_specs(&server, "fails").await;

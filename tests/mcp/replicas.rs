@@ -242,7 +242,7 @@ async fn an_evicted_session_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_is_opened_at_any_process_and_hears_of_its_changes() {
+async fn a_stream_at_any_process_gets_its_changes() {
     let (_folder, first, second) = two_replicas().await;
     let ada = first.mint("ada").await;
     let ada = ada.text.expose();

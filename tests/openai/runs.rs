@@ -194,7 +194,7 @@ fn create_todo() -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn a_call_that_needs_approval_is_denied_where_nobody_is_asked() {
+async fn a_call_that_needs_approval_is_denied_in_an_unattended_run() {
     let test = OpenAiApp::start_with(with_approval("deny")).await;
     test.vendor.on("m", [create_todo(), answer(&["As you like."]), create_todo(), answer(&["As you like."])]);
     for headers in [&[][..], &[("x-thread-id", "t1")]] {
@@ -209,7 +209,7 @@ async fn a_call_that_needs_approval_is_denied_where_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_kept_run_may_wait_and_says_so() {
+async fn a_stored_run_may_wait_for_approval() {
     let test = OpenAiApp::start_with(with_approval("wait")).await;
     test.vendor.on("m", [create_todo(), create_todo(), create_todo(), answer(&["As you like."])]);
     let whole = test.send(json!({}), &[("x-thread-id", "t1")]).await;

@@ -21,7 +21,7 @@ const DEFAULT_WRITES: usize = 60;
 /// The transaction has a snapshot and a transaction id, which holds back the horizon of the change feed, and it has
 /// locked one record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_another_program_holds_open_delays_nobody() {
+async fn a_transaction_held_open_by_another_program_delays_no_request() {
     let writes = env_number(WRITES_ENV, DEFAULT_WRITES);
     let vendor = Vendor::start().await;
     let fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;

@@ -50,7 +50,7 @@ async fn the_older_name_is_the_chat_entry() {
 }
 
 #[tokio::test]
-async fn what_is_gone_is_answered_and_does_nothing() {
+async fn removed_routes_are_answered_and_do_nothing() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     for (method, path) in [
         ("GET", "/api/assistants/context-status"),
@@ -70,7 +70,7 @@ async fn what_is_gone_is_answered_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_an_older_client() {
+async fn the_prompt_names_a_legacy_client() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     let client = "The message comes from a signed-in user through a mobile app or another older client.";

@@ -118,7 +118,7 @@ async fn an_agent_is_shown_to_its_company_alone() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_asked_cannot_be_shown_as_the_chat_says_it() {
+async fn a_preview_of_an_unusable_agent_fails_as_the_chat_does() {
     let workflow = json!([{"name": "WorkflowConnector", "content": {"webhookUrl": " "}}]);
     let unknown = json!([{"name": "EmbeddedAI", "content": {"provider": "openia"}}]);
     for (children, status, code) in [

@@ -87,7 +87,7 @@ fn sha256(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_shown_is_what_is_sent() {
+async fn the_preview_shows_the_request_that_is_sent() {
     let vendor = Vendor::start().await;
     let openai = json!({"provider": "openai", "model": "m", "baseUrl": vendor.base_url(), "apiKey": KEY});
     let ollama = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url(), "apiKey": KEY});

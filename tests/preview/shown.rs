@@ -101,7 +101,7 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_said_to_be_left_out() {
+async fn omitted_parts_are_reported() {
     let agent = json!({"provider": "ollama", "model": "m", "baseUrl": "http://127.0.0.1:9"});
     let app =
         server::app(&workspace_with_container("EmbeddedAI", &agent), &[("OLLAMA_NUM_CTX", "4096")]).await;

@@ -17,7 +17,7 @@ fn open_jobs(jobs: &Value) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn the_scheduler_knows_what_is_saved() {
+async fn saved_assignments_reach_the_scheduler() {
     let bench = open(NOWHERE, &[]).await;
     let put = async |assignment: &Value, status| {
         expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(assignment)).await, status).await
@@ -111,7 +111,7 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_saved_is_refused() {
+async fn invalid_assignments_are_refused() {
     let (app, _) = app_without_scheduler(NOWHERE, &[]).await;
     let with = |name: &str, value: Value| {
         let mut assignment = every_day("x");
@@ -143,7 +143,7 @@ async fn what_cannot_be_saved_is_refused() {
 }
 
 #[tokio::test]
-async fn what_was_saved_while_the_scheduler_was_away_is_told_when_it_is_back() {
+async fn assignments_saved_during_an_outage_reach_the_scheduler_afterwards() {
     let (away, stores) = app_without_scheduler(NOWHERE, &[]).await;
     let created = expect_json(ask(&away, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
     assert_eq!(created["sync"], json!({"inStep": false}));

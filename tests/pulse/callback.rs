@@ -33,7 +33,7 @@ async fn an_effect_happens_once_however_often_it_is_called_for() {
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_is_done_again_when_its_process_has_ended() {
+async fn an_interrupted_occurrence_is_repeated_after_its_process_has_ended() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let key = Key::new("c1", OCCURRENCE_COLLECTION, "j1:1").expect("a key");
     let now = Timestamp::now();
@@ -105,7 +105,7 @@ async fn the_secret_before_holds_while_it_is_replaced() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_done_is_told_as_such() {
+async fn permanent_failures_are_reported_as_permanent() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let with = |change: Value| {
         let mut payload = create_todo("x");

@@ -31,7 +31,7 @@ async fn start_with_due_assignment() -> (Server, Server, Stores, Value) {
 }
 
 #[tokio::test]
-async fn it_is_for_whoever_has_its_secret() {
+async fn the_cron_route_needs_its_secret() {
     let app = server::app(&workspace(NOWHERE), &[]).await;
     let problem = expect_problem(cron(&app, CRON_SECRET, "").await, 503, "NOT_CONFIGURED").await;
     assert!(problem["detail"].as_str().expect("text").contains("CRON_SECRET"));
@@ -45,7 +45,7 @@ async fn it_is_for_whoever_has_its_secret() {
 
 /// Without a scheduler, the application stores the jobs itself, and this route runs them.
 #[tokio::test]
-async fn where_no_scheduler_is_configured_it_works_alone() {
+async fn the_cron_route_runs_jobs_without_a_scheduler() {
     let vendor = Vendor::start().await;
     vendor.on("m", [answer(&["Water the basil"])]);
     let stores = server::stores(&workspace(&vendor.base_url())).await;
@@ -105,7 +105,7 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
 }
 
 #[tokio::test]
-async fn what_the_scheduler_cannot_deliver_is_run_once() {
+async fn jobs_that_the_scheduler_cannot_deliver_are_run_once() {
     let (app, scheduler, stores, _) = start_with_due_assignment().await;
     let fetch = || request_scheduler(&scheduler, "GET", "/jobs", None);
     poll_until(fetch, |jobs| jobs["jobs"][0]["state"] == "retryable").await;
@@ -119,7 +119,7 @@ async fn what_the_scheduler_cannot_deliver_is_run_once() {
 }
 
 #[tokio::test]
-async fn where_the_scheduler_is_gone_what_is_remembered_is_run_under_its_key() {
+async fn remembered_jobs_of_a_lost_scheduler_are_run_under_their_keys() {
     let (app, scheduler, stores, made) = start_with_due_assignment().await;
     scheduler.stop();
     scheduler.stopped().await;

@@ -9,7 +9,7 @@ use crate::support::{exchange, expect_problem, poll_until};
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
 #[tokio::test]
-async fn without_a_scheduler_all_but_the_status_says_so() {
+async fn without_a_scheduler_all_routes_but_the_status_fail() {
     let app = server::app(&workspace(NOWHERE), &[]).await;
     let status = expect_json(ask(&app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(
@@ -278,7 +278,7 @@ async fn a_job_id_that_a_url_would_drop_is_invalid() {
 }
 
 #[tokio::test]
-async fn what_answers_in_the_schedulers_place_is_not_repeated() {
+async fn responses_of_another_server_are_not_repeated() {
     let stores = server::stores(&workspace(NOWHERE)).await;
     let echo = format!("{{\"code\":\"X\",\"detail\":\"{PULSE_SECRET}\"}}");
     let whole = json!({"jobs": [{"jobId": "j", "state": "scheduled", "executeAt": "2026-01-01T00:00:00Z",

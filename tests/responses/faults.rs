@@ -238,7 +238,7 @@ pub(crate) async fn check_cases<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_at_every_place_ends_the_run_once() {
+async fn every_fault_at_every_position_ends_the_run_once() {
     let (faults, vendor) = (faults(), ResponsesVendor::start().await);
     let cases = cases(&faults, &vendor);
     let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
@@ -291,7 +291,7 @@ async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
 }
 
 #[tokio::test]
-async fn what_follows_the_end_of_an_answer_is_ignored() {
+async fn data_after_the_end_of_an_answer_is_ignored() {
     let vendor = ResponsesVendor::start().await;
     let text = || vec![event(text_delta(0, "whole")), event(completed())];
     for (model, after) in [

@@ -29,7 +29,7 @@ pub(crate) fn round(number: usize) -> Vec<OutputItem> {
 }
 
 #[tokio::test]
-async fn sixteen_rounds_of_reasoning_and_three_calls_leave_nothing_to_complain_of() {
+async fn sixteen_rounds_of_reasoning_and_three_calls_send_valid_requests() {
     let vendor = ResponsesVendor::start().await;
     for (model, reply) in [("in-order", Reply::answer as fn(_) -> _), ("interleaved", Reply::interleaved)] {
         let rounds = (0..16).map(round).map(reply);
@@ -54,7 +54,7 @@ async fn sixteen_rounds_of_reasoning_and_three_calls_leave_nothing_to_complain_o
 }
 
 #[tokio::test]
-async fn the_vendor_complains_of_other_items_than_it_has_sent() {
+async fn the_fake_vendor_detects_changed_items() {
     // The check of the checks: an answer whose items the vendor expects back, and which it has not sent.
     let vendor = ResponsesVendor::start().await;
     let sent = vec![OutputItem::reasoning("", "a"), OutputItem::call("c1", "readTodos", "{}")];

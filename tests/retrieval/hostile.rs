@@ -48,7 +48,7 @@ fn boundary(prompt: &str) -> &str {
 
 /// The suffix of a document's quotation is not known to its writer; here it is even that of the quotation before.
 #[tokio::test]
-async fn what_a_document_imitates_stays_within_its_quotation() {
+async fn imitated_delimiters_stay_within_the_document_s_quotation() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
     for imitation in IMITATIONS {

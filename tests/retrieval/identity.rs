@@ -279,7 +279,7 @@ fn documents_in(output: &str) -> Vec<(&'static str, char)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_cell_has_words_of_documents_out_of_its_reach() {
+async fn no_cell_has_words_of_documents_it_may_not_read() {
     let world = World::start(&["alpha", "beta"], |_| true).await;
     let mut cells = 0;
     for caller in &CALLERS {
@@ -354,7 +354,7 @@ async fn other_documents_change_nothing_in_the_account_of_a_search() {
 
 /// An agent of another company is answered as one that does not exist.
 #[tokio::test]
-async fn an_agent_of_another_company_is_as_absent_as_none() {
+async fn an_agent_of_another_company_is_not_found() {
     let world = World::start(&["alpha", "beta"], |_| true).await;
     let stranger = &CALLERS[3];
     for path in SESSION_PATHS {

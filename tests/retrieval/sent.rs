@@ -106,7 +106,7 @@ async fn the_source_of_an_upload_has_its_media_type_and_place() {
 }
 
 #[tokio::test]
-async fn the_latest_turn_holds_them_if_the_role_says_so() {
+async fn fragments_are_in_the_latest_turn_if_the_role_sets_it() {
     let vendor = Vendor::start().await;
     vendor.on("m", [answer(&["Ten years."])]);
     let mut workspace = workspace_with_documents(&vendor.base_url());
@@ -121,7 +121,7 @@ async fn the_latest_turn_holds_them_if_the_role_says_so() {
 }
 
 #[tokio::test]
-async fn a_workflow_gets_them_in_a_field_of_their_own() {
+async fn a_workflow_gets_fragments_in_a_separate_field() {
     let vendor = Vendor::start().await;
     vendor.on("a1", [json_response("200 OK", "", r#"{"output":"Ten years."}"#)]);
     let mut workspace = workspace_with_documents("http://unused.example/v1");

@@ -149,7 +149,7 @@ async fn the_context_may_be_a_string_of_json() {
 }
 
 #[tokio::test]
-async fn providers_are_told_apart() {
+async fn unknown_and_unimplemented_providers_have_different_codes() {
     let vendor = Vendor::start().await;
     let runtime = server::runtime(&[]).await;
     let body = request(&vendor.base_url(), &json!({"provider": "anthropic"}));
@@ -224,7 +224,7 @@ async fn a_field_that_is_wrong_is_named() {
 }
 
 #[tokio::test]
-async fn a_tool_call_is_told_that_there_is_no_tool_server() {
+async fn a_tool_call_without_a_tool_server_has_an_error_result() {
     let vendor = Vendor::start().await;
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["I cannot look."])]);
     let runtime = server::runtime(&[]).await;

@@ -214,7 +214,7 @@ fn token(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn whatever_the_api_does_is_passed_on_or_a_problem() {
+async fn every_response_of_the_api_is_passed_on_or_becomes_a_problem() {
     let vendor = Vendor::start().await;
     let runtime = runtime(&format!("http://{}/api/", vendor.address)).await;
     // Parameters are forwarded byte for byte: whitespace, order and large numbers are kept.
@@ -262,7 +262,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_a_problem() {
+async fn an_unreachable_api_is_a_problem() {
     let runtime = runtime(&refused_url()).await;
     let response = call(&runtime, &json!({"token": token("x"), "method": "getMe"})).await;
     let problem = expect_problem(response, 502, "BACKEND_UNREACHABLE").await;
@@ -270,7 +270,7 @@ async fn an_api_that_is_not_there_is_a_problem() {
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_not_made() {
+async fn invalid_calls_are_not_sent() {
     let vendor = Vendor::start().await;
     let runtime = runtime(&format!("http://{}", vendor.address)).await;
     let good = json!({"token": token("x"), "method": "getMe"});
@@ -386,7 +386,7 @@ async fn what_is_no_call_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_runtime_without_an_api_says_which_setting_is_missing_and_is_well() {
+async fn a_runtime_without_an_api_names_the_missing_setting_and_is_healthy() {
     let runtime = server::runtime(&[]).await;
     for body in [json!({"token": token("x"), "method": "getMe"}), json!({})] {
         let response = client().post(runtime.url(CALL)).json(&body).send().await.expect("an answer");

@@ -139,7 +139,7 @@ async fn the_limit_on_an_answer_is_sent_if_the_role_has_one() {
 }
 
 #[tokio::test]
-async fn what_a_role_leaves_out_is_not_sent() {
+async fn parameters_that_a_role_omits_are_not_sent() {
     let fake = Vendor::start().await;
     fake.on("/chat", [runtime_response()]);
     let mut workspace = workspace_with_runtime(&json!({}));
@@ -169,7 +169,7 @@ async fn what_a_role_leaves_out_is_not_sent() {
 }
 
 #[tokio::test]
-async fn the_user_s_own_time_zone_stands_in_for_a_missing_one() {
+async fn a_request_without_a_time_zone_uses_the_user_s() {
     let fake = Vendor::start().await;
     fake.on("/chat", [runtime_response()]);
     let workspace = workspace_with_runtime(&json!({"agentServerUrl": format!("http://{}", fake.address)}));

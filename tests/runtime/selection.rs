@@ -19,7 +19,7 @@ async fn ask(workspace: &Value) -> reqwest::Response {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
+async fn an_agent_without_a_backend_gets_the_outcome_of_each_rule() {
     let mut workspace = with_children(&json!([
         {"name": "AgentServer", "content": {"agentServerModel": "m", "agentServerApiKey": "key-canary"}},
         {"name": "SubscriptionConnector", "content": {"model": " "}},
@@ -49,7 +49,7 @@ async fn a_subscription_without_a_runtime_is_not_configured() {
 }
 
 #[tokio::test]
-async fn an_embedded_provider_is_told_apart() {
+async fn unusable_embedded_providers_name_their_settings() {
     let embedded = |content: Value| with_children(&json!([{"name": "EmbeddedAI", "content": content}]));
     let problem =
         expect_problem(ask(&embedded(json!({"provider": "openia"}))).await, 400, "UNKNOWN_PROVIDER").await;

@@ -144,7 +144,7 @@ async fn a_client_that_leaves_cancels_the_call_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_run_survives_that_its_tool_server_is_started_anew() {
+async fn a_run_survives_a_restart_of_its_tool_server() {
     for era in MCP_REVISIONS {
         let vendor = Vendor::start().await;
         let tools = RmcpServer::start(era).await;
@@ -181,7 +181,7 @@ async fn a_run_survives_that_its_tool_server_is_started_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_run_goes_on() {
+async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
     for era in MCP_REVISIONS {
         let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         let (url, address) = (tools.url(), tools.address);
@@ -396,7 +396,7 @@ async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
+async fn a_client_that_leaves_cancels_every_request_to_the_tool_server() {
     for (era, method_name) in [
         (McpRevision::Sessions, "server/discover"),
         (McpRevision::Sessions, "initialize"),
@@ -418,7 +418,7 @@ async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
 }
 
 #[tokio::test]
-async fn nobody_connects_for_a_run_without_calls() {
+async fn a_run_without_calls_opens_no_connection_to_the_tool_server() {
     let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     vendor.on("m", [answer(&["No need."])]);
     let runtime = server::runtime(&[]).await;
@@ -427,7 +427,7 @@ async fn nobody_connects_for_a_run_without_calls() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_is_opened_anew_and_the_call_repeated_once() {
+async fn a_lost_session_is_reopened_and_the_call_repeated_once() {
     let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     let gone = || json_response("404 Not Found", "", "{}");
     tools.on("once", [gone(), text_result("done")]).on("never", [gone()]);

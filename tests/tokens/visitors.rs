@@ -68,7 +68,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
 }
 
 #[tokio::test]
-async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
+async fn the_owner_s_list_does_not_exist_for_a_visitor() {
     let bench = open(with_tools).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     let mut results_by_list = Vec::new();
@@ -166,7 +166,7 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
 }
 
 #[tokio::test]
-async fn what_a_remote_runtime_says_is_filtered_too() {
+async fn the_stream_of_a_remote_runtime_is_filtered_too() {
     let bench = open(|_| {}).await;
     let lines = [
         json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
@@ -217,7 +217,7 @@ async fn what_a_remote_runtime_says_is_filtered_too() {
 }
 
 #[tokio::test]
-async fn how_the_agent_is_set_up_is_not_told() {
+async fn the_configuration_of_the_agent_is_not_disclosed() {
     let bench = open(|workspace| {
         workspace["agents"][0]["children"] = json!([]);
     })

@@ -104,7 +104,7 @@ async fn a_message_goes_through_the_operators_runtime() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_what_became_of_its_message() {
+async fn the_model_gets_the_outcome_of_its_message() {
     let (vendor, workspace) = start().await;
     let runtime = runtime(&vendor).await;
     let url = runtime.url("");
@@ -152,7 +152,7 @@ async fn the_model_is_told_what_became_of_its_message() {
 }
 
 #[tokio::test]
-async fn what_is_not_configured_is_named() {
+async fn missing_settings_are_named() {
     let (vendor, mut workspace) = start().await;
     let without_api = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;
     let with_api = runtime(&vendor).await;

@@ -291,7 +291,7 @@ async fn a_dead_server_costs_nothing_before_a_call() {
 }
 
 #[tokio::test]
-async fn two_servers_with_one_tool_name_are_told_apart() {
+async fn equal_tool_names_of_two_servers_are_distinguished() {
     let (vendor, crm, erp) = (
         Vendor::start().await,
         start_server(McpRevision::Stateless).await,

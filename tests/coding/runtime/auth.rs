@@ -264,7 +264,7 @@ async fn the_missing_setting_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_not_sent() {
+async fn invalid_requests_are_not_sent() {
     let issuer = FakeIssuer::start(DeviceAuthDialect::Codex).await;
     let runtime = runtime_for(&issuer).await;
     let long = "x".repeat(16 * 1024 - 50);

@@ -119,7 +119,7 @@ async fn the_other_spelling_and_the_time_of_expiry_are_read() {
 }
 
 #[tokio::test]
-async fn a_page_that_nobody_should_open_is_not_given_to_a_person() {
+async fn unsafe_sign_in_urls_are_refused() {
     let issuer = FakeIssuer::start(Codex).await;
     let settings = issuer.settings();
     for (page, expected) in [
@@ -332,7 +332,7 @@ async fn tokens_are_read_as_far_as_they_are_sound() {
 }
 
 #[tokio::test]
-async fn a_dead_refresh_token_is_told_with_its_reason_wherever_the_word_is() {
+async fn an_invalid_refresh_token_has_its_reason_from_any_field() {
     let words = [
         ("invalid_grant", "invalid_grant unknown"),
         ("refresh_token_expired", "invalid_grant expired"),
@@ -368,7 +368,7 @@ async fn a_dead_refresh_token_is_told_with_its_reason_wherever_the_word_is() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_no_answer() {
+async fn a_truncated_response_is_an_error() {
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
     let [Step::Send(whole)] = &ok(&json!({"access_token": "a", "refresh_token": "r"}))[..] else {
@@ -418,7 +418,7 @@ async fn an_issuer_that_does_not_answer_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_not_there_is_unreachable() {
+async fn a_refused_connection_to_the_issuer_is_reported_as_unreachable() {
     let address = refused_url();
     for dialect in ["rfc8628", "codex"] {
         let settings = [

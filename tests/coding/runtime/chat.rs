@@ -116,7 +116,7 @@ async fn an_account_and_a_key_that_are_none_are_left_out() {
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_not_sent_and_names_the_field() {
+async fn an_invalid_call_is_not_sent_and_names_the_field() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     let with = |name: &str, value: Value| {
@@ -449,7 +449,7 @@ async fn a_response_passes_or_is_a_problem() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_unreachable() {
+async fn a_refused_connection_is_reported_as_unreachable() {
     let api = format!("{}/", refused_url());
     let runtime = runtime(&[("CODING_API_URL", &api)]).await;
     expect_problem(post(&runtime, PATH, &call("m")).await, 502, "BACKEND_UNREACHABLE").await;
@@ -470,7 +470,7 @@ async fn the_bytes_arrive_as_they_come() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_no_whole_body() {
+async fn a_truncated_body_is_an_error_for_the_client() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[("CODING_STREAM_IDLE_MS", "1000")]).await;
     for (name, end) in [("close", Step::Close), ("reset", Step::Reset), ("silence", Step::Stall)] {
@@ -484,7 +484,7 @@ async fn a_body_that_breaks_off_is_no_whole_body() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_takes_the_request_along() {
+async fn a_client_that_leaves_cancels_the_request() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     // In the middle of the body.

@@ -171,7 +171,7 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn nobody_sees_what_belongs_to_others() {
+async fn no_caller_reads_what_belongs_to_another() {
     let test = ConversationApp::start_with(&[("CHANGES_PER_MINUTE", "100000")]).await;
     let owner = session_token("u2", "c1");
     for thread in ["users", "usersGone"] {

@@ -51,7 +51,7 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn a_visitor_decides_in_the_chat_where_the_role_says_so() {
+async fn a_visitor_decides_in_the_chat_if_the_role_allows_it() {
     let test = start(json!({}), &[]).await;
     let visitor = test.visitor("a1").await;
     test.vendor.on("m", [round(), answer(&["There is one."]), answer(&["Yes."])]);
@@ -149,7 +149,7 @@ async fn a_visitor_decides_by_the_route_and_the_answer_is_a_visitor_s() {
 }
 
 #[tokio::test]
-async fn nobody_else_decides_about_a_visitor_s_call() {
+async fn only_the_visitor_decides_about_a_visitor_s_call() {
     let test = start(json!({}), &[]).await;
     let visitor = test.visitor("a1").await;
     test.vendor.on("m", [round(), answer(&["Never."])]);

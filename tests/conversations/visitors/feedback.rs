@@ -8,7 +8,7 @@ fn feedback_path(thread: &str, node: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_message_is_rated_and_the_owner_of_the_agent_is_told() {
+async fn a_message_is_rated_and_the_owner_of_the_agent_is_notified() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["One."]), answer(&["Two."])]);
     test.say("t", "A secret canary").await;

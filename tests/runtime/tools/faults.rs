@@ -11,7 +11,7 @@ use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
+async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
     for era in MCP_REVISIONS {
         let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
         let faults = faults();
@@ -42,7 +42,7 @@ async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
+async fn a_failed_handshake_is_the_result_of_every_call() {
     let runtime = server::runtime(&[]).await;
     for (name, scripts, expected) in handshake_faults() {
         let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
