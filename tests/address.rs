@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use self::table::{
     INVALID_URLS, NON_PUBLIC_HOSTS, NON_PUBLIC_NAMES, PUBLIC_NAMES, PUBLIC_URLS, REFUSED_URLS,
 };
+use crate::support::fake_network::FakeNetwork;
 use crate::support::server::{self, Server, session_token};
 use crate::support::tool_server::{FakeMcpServer, McpRevision};
 use crate::support::vendor::{Vendor, answer, empty_run, json_response, n8n, tool_calls};
-use crate::support::world::FakeNetwork;
 use crate::support::{client, parse_events};
 
 /// A component that sends to an address taken from a role or a request.

@@ -305,7 +305,7 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
 async fn calls_before_a_shutdown_are_recorded_and_open_streams_do_not_delay_it() {
     let bench = start(&[]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
-    let meta: Value = serde_json::from_str(super::world::REQUEST_META).expect("JSON");
+    let meta: Value = serde_json::from_str(super::test_server::REQUEST_META).expect("JSON");
     let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"_meta": meta, "notifications": {}}});
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
     let listen =

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::application::{McpApp, mcp_token, start};
-use super::world::REQUEST_META;
+use super::test_server::REQUEST_META;
 use crate::support::server::{self, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 use crate::support::{TEST_TIMEOUT, parse_run, text_of, workspace};

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::world::{McpTestConfig, McpTestServer};
+use super::test_server::{McpTestConfig, McpTestServer};
 use crate::support::packages::{INSPECTOR, node_path, npm_folder};
 
 /// Time limit for a client, far above its duration, so that a hanging client does not hang the tests.

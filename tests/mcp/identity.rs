@@ -5,7 +5,7 @@ use agent_mcp::server::Change;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use super::world::{McpTestConfig, McpTestServer, REQUEST_META, identity};
+use super::test_server::{McpTestConfig, McpTestServer, REQUEST_META, identity};
 use crate::support::{self, TEST_TIMEOUT};
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -148,9 +148,9 @@ async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
 }
 
 /// Returns the results that an identity receives, one line for each request.
-async fn visible_results(world: &McpTestServer, token: &str) -> Vec<String> {
+async fn visible_results(server: &McpTestServer, token: &str) -> Vec<String> {
     let mut seen = Vec::new();
-    let list = world.ask(token, "tools/list", json!({})).await;
+    let list = server.ask(token, "tools/list", json!({})).await;
     let tools = list["result"]["tools"].as_array().expect("tools");
     seen.push(tools.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(" "));
     for (method, params) in [
@@ -163,7 +163,7 @@ async fn visible_results(world: &McpTestServer, token: &str) -> Vec<String> {
         ("prompts/list", json!({})),
         ("prompts/get", json!({"name": "Tone"})),
     ] {
-        let answer = world.ask(token, method, params).await;
+        let answer = server.ask(token, method, params).await;
         seen.push(answer.get("result").or(answer.get("error")).expect("either").to_string());
     }
     seen

@@ -3,7 +3,7 @@
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::world::{McpTestConfig, McpTestServer};
+use super::test_server::{McpTestConfig, McpTestServer};
 
 #[tokio::test]
 async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
@@ -33,7 +33,7 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
     assert_eq!(ping["result"], json!({}), "what asks for no work is answered");
     for done in 1..=34 {
         server.wait_for_slow_calls(|running, _, _| running >= 1).await;
-        server.stage.release.notify_one();
+        server.tool_state.release.notify_one();
         server.wait_for_slow_calls(|_, ended, _| ended == done).await;
     }
     for call in calls {
@@ -60,18 +60,18 @@ async fn a_minute_has_so_many_requests() {
 async fn ten_thousand_identifiers_at_once_are_answered_or_refused() {
     let server = McpTestServer::start(McpTestConfig { concurrency: 4, ..McpTestConfig::default() }).await;
     let session = server.open_session("ada", "2025-11-25").await;
-    let world = &server;
+    let server = &server;
     let session = session.as_str();
     let send = |id: usize| {
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "slow"}});
-        world.in_session("ada", Some(session), &body).send()
+        server.in_session("ada", Some(session), &body).send()
     };
-    let mut slow = world.stage.slow.subscribe();
+    let mut slow = server.tool_state.slow.subscribe();
     let ending = async {
         loop {
-            let running = slow.wait_for(|(running, ..)| *running > 0).await.expect("the stage stands").0;
+            let running = slow.wait_for(|(running, ..)| *running > 0).await.expect("the tools exist").0;
             assert!(running <= 4, "{running}");
-            world.stage.release.notify_one();
+            server.tool_state.release.notify_one();
             tokio::task::yield_now().await;
         }
     };
@@ -86,6 +86,6 @@ async fn ten_thousand_identifiers_at_once_are_answered_or_refused() {
     let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
     assert!(count(200) > 0 && count(429) > 0, "{} and {}", count(200), count(429));
     assert_eq!(count(200) + count(429), 10_000);
-    let after = world.ask("ada", "ping", json!({})).await;
+    let after = server.ask("ada", "ping", json!({})).await;
     assert_eq!(after["result"], json!({}), "the server goes on");
 }

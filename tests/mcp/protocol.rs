@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::world::{McpTestConfig, McpTestServer, REQUEST_META};
+use super::test_server::{McpTestConfig, McpTestServer, REQUEST_META};
 use crate::support;
 
 fn call(id: Value, tool: &str, meta: Value) -> Value {
@@ -277,7 +277,7 @@ async fn an_identifier_that_is_under_way_is_refused() {
     let other = server.open_session("ada", "2025-11-25").await;
     let elsewhere = tokio::spawn(server.in_session("ada", Some(&other), &slow).send());
     server.wait_for_slow_calls(|running, _, _| running == 2).await;
-    server.stage.release.notify_waiters();
+    server.tool_state.release.notify_waiters();
     for answered in [first, elsewhere] {
         let response = answered.await.expect("it ran").expect("an answer");
         let answer: Value = response.json().await.expect("a message");
@@ -285,7 +285,7 @@ async fn an_identifier_that_is_under_way_is_refused() {
     }
     let second = tokio::spawn(server.in_session("ada", Some(&session), &slow).send());
     server.wait_for_slow_calls(|running, _, _| running == 1).await;
-    server.stage.release.notify_waiters();
+    server.tool_state.release.notify_waiters();
     assert_eq!(second.await.expect("it ran").expect("an answer").status(), 200, "it is over");
 }
 

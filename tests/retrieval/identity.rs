@@ -125,15 +125,15 @@ fn workspace(base_url: &str, companies: &[&str], is_there: impl Fn(char) -> bool
     all
 }
 
-/// An application with everything that its vendor was sent.
-struct World {
+/// An application, and the prompts that its vendor received.
+struct RetrievalApp {
     app: Server,
     records: Arc<dyn Records>,
     prompts: Arc<Mutex<Vec<String>>>,
     _vendor: Vendor,
 }
 
-impl World {
+impl RetrievalApp {
     async fn start(companies: &[&str], is_there: impl Fn(char) -> bool) -> Self {
         let (vendor, prompts) = (Vendor::start().await, Arc::<Mutex<Vec<String>>>::default());
         let sent = prompts.clone();
@@ -149,9 +149,9 @@ impl World {
             server::store_agent(&stores, agent.clone()).await;
         }
         let records = stores.records.clone();
-        let nobody = refused_url();
+        let pulse_url = refused_url();
         let settings = [
-            ("PULSE_URL", &*nobody),
+            ("PULSE_URL", &*pulse_url),
             ("PULSE_SECRET", PULSE_SECRET),
             ("DATA_SECRET", "data-secret-of-some-length"),
             ("MCP_REQUESTS_PER_MINUTE", "1000000"),
@@ -280,15 +280,15 @@ fn documents_in(output: &str) -> Vec<(&'static str, char)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_cell_has_words_of_documents_it_may_not_read() {
-    let world = World::start(&["alpha", "beta"], |_| true).await;
+    let app_test = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     let mut cells = 0;
     for caller in &CALLERS {
         for agent in AGENTS.into_iter().chain(OWN_AGENTS) {
             let is_own = agents_of(caller.company).any(|own| own == agent);
             for path in caller.paths {
-                let token = world.token(caller, agent.0, *path).await.unwrap_or_default();
+                let token = app_test.token(caller, agent.0, *path).await.unwrap_or_default();
                 for id in IDS.chars() {
-                    let (status, output) = world.ask(caller, *path, agent.0, id, &token).await;
+                    let (status, output) = app_test.ask(caller, *path, agent.0, id, &token).await;
                     let cell = format!("{}, {}, {path:?}, {id}", caller.name, agent.0);
                     let (allowed, quoted) = match is_own {
                         true => expected_documents(caller, *path, agent, id),
@@ -331,17 +331,17 @@ fn account(path: AccessPath, answer: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_documents_change_nothing_in_the_account_of_a_search() {
     let owner = &CALLERS[0];
-    let crowded = World::start(&["alpha", "beta"], |_| true).await;
+    let crowded = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     for agent in agents_of("alpha") {
         let named = [agent.1, agent.2].concat();
-        let alone = World::start(&["alpha"], |id| named.contains(id)).await;
+        let alone = RetrievalApp::start(&["alpha"], |id| named.contains(id)).await;
         for path in [AccessPath::Retrieve, AccessPath::Preview, AccessPath::SearchDocs] {
             let mut answers = Vec::new();
-            for world in [&crowded, &alone] {
-                let token = world.token(owner, agent.0, path).await.unwrap_or_default();
+            for app_test in [&crowded, &alone] {
+                let token = app_test.token(owner, agent.0, path).await.unwrap_or_default();
                 let mut accounts = Vec::new();
                 for id in IDS.chars() {
-                    let (status, answer) = world.ask(owner, path, agent.0, id, &token).await;
+                    let (status, answer) = app_test.ask(owner, path, agent.0, id, &token).await;
                     assert_eq!(status, 200, "{}, {path:?}: {answer}", agent.0);
                     accounts.push(account(path, &answer));
                 }
@@ -355,12 +355,12 @@ async fn other_documents_change_nothing_in_the_account_of_a_search() {
 /// An agent of another company is answered as one that does not exist.
 #[tokio::test]
 async fn an_agent_of_another_company_is_not_found() {
-    let world = World::start(&["alpha", "beta"], |_| true).await;
+    let app_test = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     let stranger = &CALLERS[3];
     for path in SESSION_PATHS {
         let mut answers = Vec::new();
         for agent in ["inner", "nobdy"] {
-            let (status, answer) = world.ask(stranger, *path, agent, 'e', "").await;
+            let (status, answer) = app_test.ask(stranger, *path, agent, 'e', "").await;
             let mut problem: Value = serde_json::from_str(&answer).expect("a problem");
             problem.as_object_mut().expect("an object").remove("requestId");
             answers.push((status, problem.to_string().replace(agent, "agent")));

@@ -20,6 +20,7 @@ pub mod coding_runtime;
 pub mod command;
 pub mod control;
 pub mod embedder;
+pub mod fake_network;
 pub mod grants;
 // Tests of the application use more of this module than those of the runtime do.
 #[allow(dead_code)]
@@ -43,7 +44,6 @@ pub mod statement_log;
 pub mod third_party;
 pub mod tool_server;
 pub mod vendor;
-pub mod world;
 
 /// Time limit for waits, after which a test counts as hanging.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -183,7 +183,7 @@ pub struct McpTestServer {
     pub address: SocketAddr,
     pub server: Arc<McpServer>,
     pub tokens: Arc<TokenTable>,
-    pub stage: Arc<TestToolState>,
+    pub tool_state: Arc<TestToolState>,
     client: reqwest::Client,
 }
 
@@ -198,9 +198,9 @@ impl McpTestServer {
         let tokens = Arc::new(TokenTable::default());
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
-        let stage = Arc::new(TestToolState::default());
+        let tool_state = Arc::new(TestToolState::default());
         let tools = builtin_tools(records.clone(), roles.clone(), ToolServices::default())
-            .with_tool(SlowTool(stage.clone()))
+            .with_tool(SlowTool(tool_state.clone()))
             .with_tool(ProgressTool)
             .with_tool(FailingTool);
 
@@ -233,7 +233,7 @@ impl McpTestServer {
             async move { mcp::handle(&server, &BodyLimits::default(), request).await }
         });
         tokio::spawn(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()));
-        Self { address, server, tokens, stage, client: support::client() }
+        Self { address, server, tokens, tool_state, client: support::client() }
     }
 
     pub fn url(&self, query: &str) -> String {
@@ -258,12 +258,12 @@ impl McpTestServer {
 
     /// Waits until `condition` holds for the counts of running, completed and dropped `slow` calls.
     pub async fn wait_for_slow_calls(&self, condition: impl Fn(usize, usize, usize) -> bool) {
-        let mut slow = self.stage.slow.subscribe();
+        let mut slow = self.tool_state.slow.subscribe();
         let reached = slow.wait_for(|(running, ended, dropped)| condition(*running, *ended, *dropped));
         tokio::time::timeout(support::TEST_TIMEOUT, reached)
             .await
             .expect("it comes to that")
-            .expect("the stage stands");
+            .expect("the tools exist");
     }
 
     /// Initializes a session and returns its id.
