@@ -272,6 +272,25 @@ async fn a_server_that_misbehaves_harms_one_call() {
 }
 
 #[tokio::test]
+async fn a_list_of_too_many_tools_is_not_read_any_further() {
+    let tools: Vec<Value> = (0..=1000).map(|number| definition(&format!("t{number}"))).collect();
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search"]).await;
+        for page in [json!({"tools": tools}), json!({"tools": tools, "nextCursor": "again"})] {
+            server.on("tools/list", [result_response(&page)]);
+            let request_count = server.received().len();
+            let result = run(&app, &vendor, "crm_search", 1).await.remove(0);
+            assert!(result.contains("lists too many tools"), "{result}");
+            let names = server.received_names().split_off(request_count);
+            let lists = names.iter().filter(|name| *name == "tools/list").count();
+            assert_eq!(lists, 1, "{revision:?}: {names:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_dead_server_costs_nothing_before_a_call() {
     let (vendor, alive) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
     let dead = start_server(McpRevision::Stateless).await;

@@ -90,8 +90,11 @@ impl SessionConnection {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let page = self.service.list_tools(Some(params)).await.map_err(errors::call_error)?;
             tools.extend(page.tools);
+            if tools.len() > MAX_LISTED_TOOLS {
+                break;
+            }
             cursor = page.next_cursor;
-            if cursor.is_none() && tools.len() <= MAX_LISTED_TOOLS {
+            if cursor.is_none() {
                 return Ok(tools);
             }
         }

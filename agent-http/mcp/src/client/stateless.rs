@@ -215,8 +215,11 @@ impl StatelessClient {
                 return Ok(Err(errors::unavailable(errors::NOT_A_TOOL_LIST)));
             };
             tools.extend(page.tools);
+            if tools.len() > MAX_LISTED_TOOLS {
+                break;
+            }
             cursor = page.next_cursor;
-            if cursor.is_none() && tools.len() <= MAX_LISTED_TOOLS {
+            if cursor.is_none() {
                 return Ok(Ok(tools));
             }
         }
