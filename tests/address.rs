@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use self::table::{
     INVALID_URLS, NON_PUBLIC_HOSTS, NON_PUBLIC_NAMES, PUBLIC_NAMES, PUBLIC_URLS, REFUSED_URLS,
 };
+use crate::support::fake_network::FakeNetwork;
 use crate::support::server::{self, Server, session_token};
 use crate::support::tool_server::{FakeMcpServer, McpRevision};
 use crate::support::vendor::{Vendor, answer, empty_run, json_response, n8n, tool_calls};
-use crate::support::world::FakeNetwork;
 use crate::support::{client, parse_events};
 
 /// A component that sends to an address taken from a role or a request.
@@ -100,7 +100,7 @@ struct AddressTestServices {
     messenger: Vendor,
     app: Server,
     runtime: Server,
-    world: Arc<FakeNetwork>,
+    network: Arc<FakeNetwork>,
     urls: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl AddressTestServices {
     async fn start(urls: Vec<String>, allow: &str) -> Self {
         let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
         vendor.on("events", [empty_run()]);
-        let world = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
+        let network = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
         let vendor_url = vendor.base_url();
         let messenger_url = messenger.base_url();
         let settings = [
@@ -119,45 +119,45 @@ impl AddressTestServices {
             ("MESSENGER_API_URL", &*messenger_url),
         ];
         let mut config = server::runtime_config(&settings);
-        config.server.outbound.network = world.clone();
+        config.server.outbound.network = network.clone();
         let runtime = server::runtime_with_config(config).await;
         let runtime_url = runtime.url("");
         let mut agents = Vec::new();
-        for (place, url) in urls.iter().enumerate() {
-            vendor.on(&format!("Workflow-{place}"), [n8n::answer(&["hello"])]);
+        for (index, url) in urls.iter().enumerate() {
+            vendor.on(&format!("Workflow-{index}"), [n8n::answer(&["hello"])]);
             for caller in OUTBOUND_CALLERS {
                 let Some((mut content, children)) = caller.agent(url, &runtime_url) else { continue };
                 content["mcpPreset"] = "none".into();
-                agents.push(json!({"id": format!("{caller:?}-{place}"), "ownerId": "u1", "companyId": "c1",
+                agents.push(json!({"id": format!("{caller:?}-{index}"), "ownerId": "u1", "companyId": "c1",
                     "content": content, "children": children}));
             }
         }
         let stores = server::stores(&json!({"agents": agents})).await;
         let mut config = server::app_config(&[("OUTBOUND_ALLOW", allow), ("RUNTIME_URL", &runtime_url)]);
-        config.server.outbound.network = world.clone();
+        config.server.outbound.network = network.clone();
         let app = server::app_with_config(config, stores).await;
-        Self { client: client(), vendor, messenger, app, runtime, world, urls }
+        Self { client: client(), vendor, messenger, app, runtime, network, urls }
     }
 
     /// Makes a caller send to the address at index `place`.
-    async fn send_from(&self, caller: OutboundCaller, place: usize) -> Response {
-        let asked = if caller.agent("", "").is_some() {
-            let agent = format!("{caller:?}-{place}");
+    async fn send_from(&self, caller: OutboundCaller, index: usize) -> Response {
+        let request = if caller.agent("", "").is_some() {
+            let agent = format!("{caller:?}-{index}");
             let request =
                 self.client.post(self.app.url("/api/agent/chat")).bearer_auth(session_token("u1", "c1"));
             request.json(&json!({"agentId": agent, "message": "hello"}))
         } else {
             // The runtime connects to the tool server only when a tool is called.
             self.vendor.on("caller", [tool_calls(&[("c1", "look", "{}")]), answer(&["done"])]);
-            self.client.post(self.runtime.url("/chat")).json(&caller.request(&self.urls[place]))
+            self.client.post(self.runtime.url("/chat")).json(&caller.request(&self.urls[index]))
         };
-        asked.send().await.expect("an answer")
+        request.send().await.expect("an answer")
     }
 
     /// Takes the addresses connected to since the last call, without those of the operator's own runtime and vendor.
     fn take_connections(&self) -> BTreeSet<String> {
-        let own = [self.runtime.address.to_string(), self.vendor.address.to_string()];
-        self.world.take_connections().into_iter().filter(|to| !own.contains(to)).collect()
+        let operator_addresses = [self.runtime.address.to_string(), self.vendor.address.to_string()];
+        self.network.take_connections().into_iter().filter(|to| !operator_addresses.contains(to)).collect()
     }
 }
 
@@ -198,11 +198,11 @@ async fn no_component_connects_to_an_address_that_is_not_public() {
     let urls = forms.map(|url| url.replace("PORT", &port).replace("P\tORT", &port)).collect();
     let setting = AddressTestServices::start(urls, "").await;
     let mut faults = Vec::new();
-    for (place, url) in setting.urls.iter().enumerate() {
+    for (index, url) in setting.urls.iter().enumerate() {
         for caller in OUTBOUND_CALLERS {
-            let response = setting.send_from(caller, place).await;
+            let response = setting.send_from(caller, index).await;
             // The runtime rejects an address with any control character as invalid.
-            let readable = place < readable && !url.contains(char::is_control);
+            let readable = index < readable && !url.contains(char::is_control);
             if let Err(answer) = expect_refused(caller, response, readable).await {
                 faults.push(format!("{caller:?} {url:?}: {answer}"));
             }
@@ -220,9 +220,9 @@ async fn no_component_connects_to_an_address_that_is_not_public() {
 async fn every_component_connects_to_public_addresses() {
     let setting =
         AddressTestServices::start(PUBLIC_URLS.iter().map(|(url, _)| (*url).to_owned()).collect(), "").await;
-    for (place, (url, address)) in PUBLIC_URLS.iter().enumerate() {
+    for (index, (url, address)) in PUBLIC_URLS.iter().enumerate() {
         for caller in OUTBOUND_CALLERS {
-            let response = setting.send_from(caller, place).await;
+            let response = setting.send_from(caller, index).await;
             let status = response.status().as_u16();
             response.text().await.expect("a whole body");
             // The server behind the fake network does not speak TLS.
@@ -277,10 +277,10 @@ async fn an_allowed_address_is_allowed_in_other_spellings_but_not_by_name() {
             .into();
     let allowed = 3;
     let setting = AddressTestServices::start(urls, &format!("127.0.0.1:{port}")).await;
-    for (place, url) in setting.urls.iter().enumerate() {
+    for (index, url) in setting.urls.iter().enumerate() {
         for caller in [OutboundCaller::OpenAi, OutboundCaller::RuntimeOpenAi, OutboundCaller::BehindRuntime] {
-            let response = setting.send_from(caller, place).await;
-            if place < allowed {
+            let response = setting.send_from(caller, index).await;
+            if index < allowed {
                 assert_eq!(response.status(), 200, "{caller:?} {url}");
             } else {
                 expect_refused(caller, response, true)
@@ -297,17 +297,17 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
     let first = AddressTestServices::start(Vec::new(), "").await;
     let (runtime, vendor) = (first.runtime.url(""), first.vendor.base_url());
     let setting = AddressTestServices::start(vec![runtime, vendor], "").await;
-    for place in 0..2 {
+    for index in 0..2 {
         for caller in OUTBOUND_CALLERS {
-            let answer = expect_refused(caller, setting.send_from(caller, place).await, true).await;
-            assert_eq!(answer, Ok(()), "{caller:?} {}", setting.urls[place]);
+            let answer = expect_refused(caller, setting.send_from(caller, index).await, true).await;
+            assert_eq!(answer, Ok(()), "{caller:?} {}", setting.urls[index]);
         }
     }
     // The operator's address is allowed only for its own purpose: the vendor is the runtime's OpenAI model, so it is
     // refused as a webhook, as another protocol's model and as a tool server.
     let urls = vec![first.vendor.base_url(), first.runtime.url(""), first.messenger.base_url()];
     let own = AddressTestServices { urls, ..first };
-    for (caller, place) in [
+    for (caller, index) in [
         (OutboundCaller::RuntimeOllama, 0),
         (OutboundCaller::RuntimeTools, 0),
         (OutboundCaller::RuntimeOpenAi, 1),
@@ -316,8 +316,8 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
         (OutboundCaller::RuntimeOllama, 2),
         (OutboundCaller::RuntimeTools, 2),
     ] {
-        let answer = expect_refused(caller, own.send_from(caller, place).await, true).await;
-        assert_eq!(answer, Ok(()), "{caller:?} {}", own.urls[place]);
+        let answer = expect_refused(caller, own.send_from(caller, index).await, true).await;
+        assert_eq!(answer, Ok(()), "{caller:?} {}", own.urls[index]);
     }
     assert_eq!(own.messenger.connections(), 0);
     assert_eq!(
@@ -342,9 +342,10 @@ async fn no_proxy_is_taken_from_the_environment() {
         child.env(name, &proxy).env(name.to_lowercase(), &proxy);
     }
     child.env_remove("NO_PROXY").env_remove("no_proxy");
-    let ended = tokio::task::spawn_blocking(move || child.output()).await.expect("it runs").expect("started");
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+    let child_output =
+        tokio::task::spawn_blocking(move || child.output()).await.expect("it runs").expect("started");
+    let stdout = String::from_utf8_lossy(&child_output.stdout).into_owned();
+    assert!(child_output.status.success() && stdout.contains("1 passed"), "{stdout}");
     assert_eq!(trap.connections(), 0);
 }
 
@@ -355,9 +356,9 @@ async fn sends_with_proxies_in_the_environment() {
     let urls = ["http://public.example/", "https://public.example/", "http://8.8.8.8/"];
     let setting = AddressTestServices::start(urls.map(str::to_owned).into(), "").await;
     let expected = BTreeSet::from(["93.184.215.14:80", "93.184.215.14:443", "8.8.8.8:80"].map(str::to_owned));
-    for (place, url) in urls.iter().enumerate() {
+    for (index, url) in urls.iter().enumerate() {
         for caller in OUTBOUND_CALLERS {
-            let response = setting.send_from(caller, place).await;
+            let response = setting.send_from(caller, index).await;
             let status = response.status();
             response.text().await.expect("a whole body");
             assert!(status == 200 || url.starts_with("https"), "{caller:?} {url}: {status}");

@@ -80,13 +80,13 @@ async fn a_turn_thinks_calls_two_tools_and_answers() {
         let blocks = message["content"].as_array().expect("blocks");
         blocks.iter().map(|block| block["type"].as_str().expect("a type").to_owned()).collect()
     };
-    let [.., said, results] = &messages[..] else { panic!("two messages") };
-    assert_eq!(kinds(said), ["thinking", "text", "tool_use", "tool_use"]);
+    let [.., assistant_message, results] = &messages[..] else { panic!("two messages") };
+    assert_eq!(kinds(assistant_message), ["thinking", "text", "tool_use", "tool_use"]);
     assert_eq!(
-        (&said["content"][0]["thinking"], &said["content"][0]["signature"]),
+        (&assistant_message["content"][0]["thinking"], &assistant_message["content"][0]["signature"]),
         (&json!("Both at once."), &json!("sig-1"))
     );
-    assert_eq!(said["content"][3]["input"], json!({"title": "Milk"}));
+    assert_eq!(assistant_message["content"][3]["input"], json!({"title": "Milk"}));
     assert_eq!(kinds(results), ["tool_result", "tool_result"]);
     // The prefix up to the first breakpoint holds over rounds and turns.
     run(&app, "Thanks!").await;
@@ -96,12 +96,12 @@ async fn a_turn_thinks_calls_two_tools_and_answers() {
     }
     // The tokens are booked as the vendor counts them, for the model whose price is known.
     let run_id = events[0]["runId"].as_str().expect("a run");
-    let look = async || {
+    let fetch = async || {
         let path = format!("/api/usage/runs/{run_id}");
         call_as(&app, &session_token("u1", "c1"), "GET", &path, None).await.1
     };
     let usage =
-        poll_until(look, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == 2)).await;
+        poll_until(fetch, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == 2)).await;
     let entry = &usage["entries"][0];
     assert_eq!((&entry["provider"], &entry["model"]), (&json!("anthropic"), &json!(MODEL)), "{usage}");
     for (name, tokens) in [
@@ -222,7 +222,7 @@ fn the_vendor_refuses_what_the_api_refuses() {
     let is_refused =
         |request: ReceivedRequest| std::panic::catch_unwind(|| check_request(&request, KEY)).is_err();
     let accepted: Vec<usize> =
-        (0..faults.len()).filter(|place| !is_refused(request(faults[*place]))).collect();
+        (0..faults.len()).filter(|index| !is_refused(request(faults[*index]))).collect();
     assert_eq!(accepted, Vec::<usize>::new());
     assert!(is_refused(request(call)), "the call has no result");
 }

@@ -73,15 +73,15 @@ async fn the_catalogue_sets_the_limit_on_a_prompt() {
         ("gpt-4o", 16_000, 4_000, true, true),
         ("unknown", 128_000, 16_384, false, false),
     ] {
-        let shown = test.preview(&long_conversation(model)).await;
-        let budget = &shown["budget"];
+        let preview = test.preview(&long_conversation(model)).await;
+        let budget = &preview["budget"];
         assert_eq!(budget["maxPromptTokens"], window - output, "{model}");
         let tokens = budget["promptTokens"].as_u64().expect("a count");
         assert!(tokens <= window - output && (is_cut || tokens > 50_000), "{model}: {budget}");
-        assert_eq!(shown["trimmed"] != json!([]), is_cut, "{model}: {}", shown["trimmed"]);
-        let attempt = &shown["attempts"][0];
+        assert_eq!(preview["trimmed"] != json!([]), is_cut, "{model}: {}", preview["trimmed"]);
+        let attempt = &preview["attempts"][0];
         assert_eq!((&attempt["model"], &attempt["known"]), (&json!(model), &json!(is_known)));
-        assert_eq!(shown["payload"]["max_tokens"], output, "{model}");
+        assert_eq!(preview["payload"]["max_tokens"], output, "{model}");
     }
     let million = test.preview(&long_conversation("million")).await;
     assert!(million["budget"]["maxPromptTokens"].as_u64() >= Some(900_000), "{}", million["budget"]);
@@ -107,10 +107,10 @@ async fn a_role_overrides_the_catalogue() {
         let request = test.app.request("PUT", &path).bearer_auth(session_token("u1", "c1"));
         let saved = request.json(&role).send().await.expect("an answer");
         assert!(saved.status().is_success(), "{}", saved.status());
-        let shown = test.preview(&long_conversation(agent)).await;
-        assert_eq!(shown["budget"]["maxPromptTokens"], 7_900, "{agent}");
+        let preview = test.preview(&long_conversation(agent)).await;
+        assert_eq!(preview["budget"]["maxPromptTokens"], 7_900, "{agent}");
         assert_eq!(
-            (&shown["payload"]["max_tokens"], &shown["attempts"][0]["known"]),
+            (&preview["payload"]["max_tokens"], &preview["attempts"][0]["known"]),
             (&json!(100), &json!(true)),
             "{agent}"
         );

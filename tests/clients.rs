@@ -104,16 +104,16 @@ async fn the_clients_that_people_use_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_mcp_sdk_for_python_lists_and_calls() {
     let clients = ClientApp::start().await;
-    let printed = clients.run_python("mcp", &recipes().join("mcp_client.py")).await;
-    assert_eq!(printed, "['createTodo', 'readTodos']\nRepot the basil\n");
+    let output = clients.run_python("mcp", &recipes().join("mcp_client.py")).await;
+    assert_eq!(output, "['createTodo', 'readTodos']\nRepot the basil\n");
 }
 
 /// Runs an agent in Python with a fake model, which calls `readTodos` and then answers.
 async fn check_python_agent(environment: &str, script: &str) {
     let clients = ClientApp::start().await;
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
-    let printed = clients.run_python(environment, &scripts.join(script)).await;
-    let run: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    let output = clients.run_python(environment, &scripts.join(script)).await;
+    let run: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     assert_eq!(run["tools"], json!(["createTodo", "readTodos"]));
     assert_eq!(run["result"]["todos"][0]["title"], "Water the basil");
     assert_eq!(run["answer"], "Water the basil.");
@@ -135,8 +135,8 @@ async fn the_openai_package_for_python_works() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/openai_client.py");
     let mut python = clients.python("openai", &script).await;
     clients.set_api_tokens(&mut python, 1).await;
-    let printed = run_program(&mut python).await;
-    let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    let output = run_program(&mut python).await;
+    let found: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let expected = json!({
         "models": ["guide", "text", "tools", "error", "slow", "paint"], "model": "text",
         "text": "Hello from the model.", "usage": 11, "id": true,
@@ -186,8 +186,8 @@ async fn a_chat_program_has_agents_as_models() {
     std::fs::write(folder.path().join("extra-openai-models.yaml"), models.concat()).expect("written");
     let keys = json!({ "agents": token }).to_string();
     std::fs::write(folder.path().join("keys.json"), keys).expect("written");
-    let said = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
-    assert_eq!(said.as_deref().map(str::trim), Ok("Hello from the model."));
+    let output = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
+    assert_eq!(output.as_deref().map(str::trim), Ok("Hello from the model."));
     let whole = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
     assert_eq!(whole.as_deref().map(str::trim), Ok("Hello from the model."));
     let chat = run_llm(folder.path(), &["chat", "-m", "our-text"], "Hello\nAnd then?\nexit\n").await;
@@ -200,7 +200,7 @@ async fn a_chat_program_has_agents_as_models() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_inspector_runs_as_the_page_says() {
+async fn the_documented_inspector_commands_work() {
     let clients = ClientApp::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     install_npx(folder.path());
@@ -211,8 +211,8 @@ async fn the_inspector_runs_as_the_page_says() {
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("HOME", folder.path());
     clients.set_variables(&mut shell).await;
-    let printed = run_program(&mut shell).await;
-    let mut answers = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
+    let output = run_program(&mut shell).await;
+    let mut answers = serde_json::Deserializer::from_str(&output).into_iter::<Value>();
     let listed = answers.next().expect("a list").expect("JSON");
     assert_eq!(listed["tools"][0]["name"], "createTodo", "{listed}");
     let called = answers.next().expect("a result").expect("JSON");
@@ -242,8 +242,8 @@ fn the_page_quotes_the_recipes() {
         let path = file.expect("a file").path();
         let recipe = fs::read_to_string(&path).expect("text");
         let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
-        let place = quoted.iter().position(|(_, block)| *block == recipe);
-        quoted.remove(place.unwrap_or_else(|| panic!("docs/clients.md does not quote {name}:\n{recipe}")));
+        let position = quoted.iter().position(|(_, block)| *block == recipe);
+        quoted.remove(position.unwrap_or_else(|| panic!("docs/clients.md does not quote {name}:\n{recipe}")));
         assert!(page.contains(&format!("(../examples/clients/{name})")), "docs/clients.md links {name}");
         files += 1;
     }

@@ -95,7 +95,7 @@ async fn one_of_two_tabs_gets_the_session() {
 }
 
 #[tokio::test]
-async fn a_sign_in_comes_from_the_own_page() {
+async fn a_sign_in_from_another_origin_is_refused() {
     let app = open().await;
     let (code, own) = (code(&app).await, app.url(""));
     let body = json!({ "code": code });
@@ -155,9 +155,9 @@ async fn sessions_are_revoked_from_the_next_request_on() {
     let delete = |query: &str, cookie: &str| {
         app.request("DELETE", &format!("{SESSION}{query}")).header(COOKIE, cookie).header(ORIGIN, app.url(""))
     };
-    let ended = delete("", &first).send().await.expect("an answer");
-    assert_eq!(ended.status(), 204);
-    assert!(ended.headers()[SET_COOKIE].to_str().expect("text").contains("; Max-Age=0;"));
+    let response = delete("", &first).send().await.expect("an answer");
+    assert_eq!(response.status(), 204);
+    assert!(response.headers()[SET_COOKIE].to_str().expect("text").contains("; Max-Age=0;"));
     expect_problem(get_session(&app, &first).await, 401, "UNAUTHENTICATED").await;
     assert_eq!(get_session(&app, &second).await.status(), 200);
     expect_problem(delete("?all=maybe", &second).send().await.expect("an answer"), 400, "INVALID_REQUEST")
@@ -207,8 +207,8 @@ async fn the_page_and_its_assets_are_served() {
         let head = head.expect("an answer");
         assert_eq!((head.status().as_u16(), &head.headers()["etag"]), (200, &headers["etag"]));
         assert_eq!(head.headers()["content-length"], body.len().to_string());
-        let known = get().header("if-none-match", &headers["etag"]).send().await.expect("an answer");
-        assert_eq!(known.status(), 304, "{path}");
+        let response = get().header("if-none-match", &headers["etag"]).send().await.expect("an answer");
+        assert_eq!(response.status(), 304, "{path}");
     }
     for path in ["/assets/", "/assets/x/app.js", "/index.html"] {
         assert_eq!(app.request("GET", path).send().await.expect("an answer").status(), 404, "{path}");
@@ -229,7 +229,7 @@ async fn hosts_are_allowed_by_a_setting() {
 }
 
 #[tokio::test]
-async fn switched_off_nothing_of_it_is_there() {
+async fn no_console_route_exists_when_it_is_switched_off() {
     let on = open().await;
     let asset = agent_console::asset_paths().next().expect("an asset");
     let cookie = sign_in(&on).await;

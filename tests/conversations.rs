@@ -123,8 +123,8 @@ impl ConversationApp {
 
     /// Returns role and text of the messages on a thread's path.
     async fn path(&self, thread: &str) -> Vec<(String, String)> {
-        let read = self.get(&format!("/api/threads/{thread}")).await;
-        let nodes = read["nodes"].as_array().expect("nodes").clone();
+        let thread = self.get(&format!("/api/threads/{thread}")).await;
+        let nodes = thread["nodes"].as_array().expect("nodes").clone();
         nodes.iter().map(|node| role_and_text(&node["message"])).collect()
     }
 
@@ -136,8 +136,8 @@ impl ConversationApp {
     /// Waits until a run has ended and returns it.
     async fn ended_run(&self, id: &str) -> Value {
         let path = format!("/api/runs/{id}");
-        let look = async || self.call("GET", &path, None).await.1;
-        poll_until(look, |run| run["endedAt"].is_string()).await
+        let fetch = async || self.call("GET", &path, None).await.1;
+        poll_until(fetch, |run| run["endedAt"].is_string()).await
     }
 }
 
@@ -210,13 +210,13 @@ fn dialogue(texts: &[&str]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_thread_goes_on_by_its_id_alone() {
+async fn a_thread_continues_by_its_id_alone() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["I am ", "well."]), answer(&["You asked how I am."])]);
     let first = test.say("t 1", "How are you?\nTell me.").await;
     let second = test.say("t 1", "What have I asked?").await;
     assert_eq!(test.prompt(), dialogue(&["How are you?\nTell me.", "I am well.", "What have I asked?"]));
-    let read = test.get("/api/threads/t%201").await;
+    let thread = test.get("/api/threads/t%201").await;
     assert_eq!(
         test.path("t%201").await,
         dialogue(&["How are you?\nTell me.", "I am well.", "What have I asked?", "You asked how I am."])
@@ -231,15 +231,15 @@ async fn a_thread_goes_on_by_its_id_alone() {
         ("messageCount", json!(4)),
         ("head", json!(second.message_id())),
     ] {
-        assert_eq!(read[field], expected, "{field}");
+        assert_eq!(thread[field], expected, "{field}");
     }
-    let nodes = read["nodes"].as_array().expect("nodes");
-    let told = first.custom("agent.thread").expect("an event");
-    assert_eq!(*told, json!({"userMessageId": nodes[0]["id"], "turnId": first.run_id()}));
-    let told = second.custom("agent.thread").expect("an event");
+    let nodes = thread["nodes"].as_array().expect("nodes");
+    let thread_event = first.custom("agent.thread").expect("an event");
+    assert_eq!(*thread_event, json!({"userMessageId": nodes[0]["id"], "turnId": first.run_id()}));
+    let thread_event = second.custom("agent.thread").expect("an event");
     let expected =
         json!({"userMessageId": nodes[2]["id"], "parentId": first.message_id(), "turnId": second.run_id()});
-    assert_eq!(*told, expected);
+    assert_eq!(*thread_event, expected);
     assert_eq!(nodes[1]["id"], json!(first.message_id()), "a node has the id of the stream's message");
     assert_eq!((&nodes[1]["runId"], &nodes[1]["origin"]), (&json!(first.run_id()), &json!("run")));
     let run = test.get(&format!("/api/runs/{}", second.run_id())).await;
@@ -256,14 +256,14 @@ async fn tool_calls_and_results_are_part_of_the_thread() {
     let body = json!({"threadId": "t", "message": "What is to do?", "todoListId": "l1"});
     test.chat(body).await;
     test.say("t", "Sure?").await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let messages = sent["messages"].as_array().expect("messages");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages");
     let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "user"]);
     assert_eq!(messages[2]["tool_calls"][0]["function"]["name"], "readTodos");
     assert!(messages[3]["content"].as_str().expect("text").contains("Water the basil"), "{messages:?}");
-    let read = test.get("/api/threads/t?format=ui-message").await;
-    let nodes = read["nodes"].as_array().expect("nodes");
+    let thread = test.get("/api/threads/t?format=ui-message").await;
+    let nodes = thread["nodes"].as_array().expect("nodes");
     let roles: Vec<&Value> = nodes.iter().map(|node| &node["message"]["role"]).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
     let parts = nodes[1]["message"]["parts"].as_array().expect("parts");
@@ -278,8 +278,8 @@ async fn instructions_precede_the_path_and_are_not_stored() {
     test.say("t", "First").await;
     let messages = json!([{"role": "developer", "content": "Rhyme."}, {"role": "user", "content": "Second"}]);
     test.chat(json!({"threadId": "t", "messages": messages})).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(sent.to_string().contains("Rhyme."), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(request_body.to_string().contains("Rhyme."), "{request_body}");
     assert_eq!(test.path("t").await, dialogue(&["First", "One.", "Second", "Two."]));
 }
 
@@ -288,9 +288,9 @@ async fn a_thread_is_made_for_a_request_that_wants_one() {
     let test = ConversationApp::start().await;
     let body = json!({"message": "Hello", "store": true, "title": "Mine", "metadata": {"color": "green"}});
     let turn = test.chat(body).await;
-    let read = test.get(&format!("/api/threads/{}", turn.thread_id())).await;
-    assert_eq!((&read["title"], &read["titleFrom"]), (&json!("Mine"), &json!("user")));
-    assert_eq!(read["metadata"], json!({"color": "green"}));
+    let thread = test.get(&format!("/api/threads/{}", turn.thread_id())).await;
+    assert_eq!((&thread["title"], &thread["titleFrom"]), (&json!("Mine"), &json!("user")));
+    assert_eq!(thread["metadata"], json!({"color": "green"}));
     let kept = test.get("/api/threads").await;
     assert_eq!(kept["threads"].as_array().expect("threads").len(), 1);
 }

@@ -36,15 +36,15 @@ async fn open(settings: &[(&str, &str)]) -> Server {
     server::app_with_stores(stores().await, settings).await
 }
 
-/// Sends a request with a session of `who`.
+/// Sends a request with a session of `user`.
 async fn send(
     app: &Server,
-    who: (&str, &str),
+    user: (&str, &str),
     (method, path): (&str, &str),
     headers: &[(&str, &str)],
     body: impl Into<reqwest::Body>,
 ) -> Response {
-    let request = app.request(method, path).bearer_auth(session_token(who.0, who.1)).body(body);
+    let request = app.request(method, path).bearer_auth(session_token(user.0, user.1)).body(body);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     request.send().await.expect("the application answers")
 }
@@ -52,17 +52,17 @@ async fn send(
 /// Uploads a plain text.
 async fn upload(
     app: &Server,
-    who: (&str, &str),
+    user: (&str, &str),
     path: &str,
     headers: &[(&str, &str)],
     text: impl Into<reqwest::Body>,
 ) -> Response {
     let headers = [&[("content-type", "text/plain")], headers].concat();
-    send(app, who, ("PUT", path), &headers, text).await
+    send(app, user, ("PUT", path), &headers, text).await
 }
 
-async fn get(app: &Server, who: (&str, &str), path: &str) -> Response {
-    send(app, who, ("GET", path), &[], "").await
+async fn get(app: &Server, user: (&str, &str), path: &str) -> Response {
+    send(app, user, ("GET", path), &[], "").await
 }
 
 fn header<'a>(response: &'a Response, name: &str) -> &'a str {

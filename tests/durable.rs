@@ -71,15 +71,15 @@ async fn imports_and_writes_survive_a_kill_whole() {
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
         // Spreads the kills over the rounds' progress.
         let wait_for = 1 + (round * 37) % (2 * IMPORTS_PER_ROUND - 40);
-        let mut said = HashSet::new();
-        while said.len() < wait_for {
-            said.extend(parse_acknowledgement(lines.next().expect("the child goes on")));
+        let mut acknowledged = HashSet::new();
+        while acknowledged.len() < wait_for {
+            acknowledged.extend(parse_acknowledgement(lines.next().expect("the child goes on")));
         }
         child.0.kill().expect("killed");
-        said.extend(lines.filter_map(parse_acknowledgement));
+        acknowledged.extend(lines.filter_map(parse_acknowledgement));
         child.0.wait().expect("ended");
-        early += usize::from(said.len() < 2 * IMPORTS_PER_ROUND);
-        check_store(&database, round, &said).await;
+        early += usize::from(acknowledged.len() < 2 * IMPORTS_PER_ROUND);
+        check_store(&database, round, &acknowledged).await;
     }
     assert!(early >= ROUNDS / 2, "the kills come while it writes");
 }
@@ -91,7 +91,7 @@ fn parse_acknowledgement(line: String) -> Option<(bool, usize)> {
     imported.or_else(|| line.strip_prefix("added ").map(|n| (false, number(n))))
 }
 
-async fn check_store(database: &Path, round: usize, said: &HashSet<(bool, usize)>) {
+async fn check_store(database: &Path, round: usize, acknowledged: &HashSet<(bool, usize)>) {
     let (store, stores) = open(database);
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     assert_eq!(store.companies(None).await.expect("read"), [COMPANY], "round {round}");
@@ -106,13 +106,19 @@ async fn check_store(database: &Path, round: usize, said: &HashSet<(bool, usize)
         let list = Key::new(COMPANY, collection::TODO_LISTS, format!("list-{round}-{n}")).expect("a key");
         there.push(stores.records.get(&list).await.expect("read").is_some());
         assert!(there.iter().all(|there| *there == role.is_some()), "round {round}: half of import {n}");
-        assert!(role.is_some() || !said.contains(&(true, n)), "round {round}: import {n} was acknowledged");
+        assert!(
+            role.is_some() || !acknowledged.contains(&(true, n)),
+            "round {round}: import {n} was acknowledged"
+        );
         if let Some(role) = role {
             let token = role.content.messenger_token.as_ref().expect("the secret came along");
             assert_eq!(token.expose(), format!("token-{round}-{n}"));
             let todos =
                 get_todo_list(&*stores.records, &owner(round, n)).await.expect("the list").todos.len();
-            assert!(todos == 1 || !said.contains(&(false, n)), "round {round}: todo {n} was acknowledged");
+            assert!(
+                todos == 1 || !acknowledged.contains(&(false, n)),
+                "round {round}: todo {n} was acknowledged"
+            );
         }
     }
 }

@@ -43,7 +43,7 @@ enum Topology {
 
 /// The running services of a topology, with one agent for each model.
 struct TopologyServices {
-    way: Topology,
+    topology: Topology,
     provider: Provider,
     outer: server::Server,
     _inner: Option<server::Server>,
@@ -55,7 +55,7 @@ impl TopologyServices {
     /// Starts the services. `models` are model names with their base addresses; `settings` configure the service that
     /// calls the vendor.
     async fn start(
-        way: Topology,
+        topology: Topology,
         provider: Provider,
         models: &[(&str, String)],
         settings: &[(&str, &str)],
@@ -64,7 +64,7 @@ impl TopologyServices {
             Provider::Workflow => connector(base),
             _ => embedded(provider, model, base),
         };
-        let (outer, inner) = match way {
+        let (outer, inner) = match topology {
             Topology::Runtime => (server::runtime(settings).await, None),
             Topology::App => (server::app(&workspace(models, container), settings).await, None),
             Topology::Chain => {
@@ -75,7 +75,7 @@ impl TopologyServices {
             }
         };
         Self {
-            way,
+            topology,
             provider,
             outer,
             _inner: inner,
@@ -86,7 +86,7 @@ impl TopologyServices {
 
     /// Builds a request to be answered by `model`.
     fn request(&self, model: &str, base: &str, format: &str) -> reqwest::RequestBuilder {
-        let (path, body) = match self.way {
+        let (path, body) = match self.topology {
             Topology::Runtime => ("chat", runtime_request(self.provider, model, base)),
             Topology::App | Topology::Chain => {
                 ("api/agent/chat", json!({"agentId": model, "message": "hello", "todoListId": "l1"}))
@@ -166,7 +166,7 @@ async fn every_fault_of_a_workflow_ends_a_run_of_the_application_once_and_soon()
     every_fault_ends_a_run_once_and_soon(Topology::App, Provider::Workflow).await;
 }
 
-async fn every_fault_ends_a_run_once_and_soon(way: Topology, provider: Provider) {
+async fn every_fault_ends_a_run_once_and_soon(topology: Topology, provider: Provider) {
     let absent = format!("{}/v1", refused_url());
     let vendor = Vendor::start().await;
     let faults = faults(provider);
@@ -177,15 +177,15 @@ async fn every_fault_ends_a_run_once_and_soon(way: Topology, provider: Provider)
     let tool_rounds = MAX_TOOL_ROUNDS.to_string();
     let start = async |time_outs: [(&str, &str); 2]| {
         let settings = [&[("TOOL_ROUNDS", tool_rounds.as_str())], &time_outs[..]].concat();
-        TopologyServices::start(way, provider, &models, &settings).await
+        TopologyServices::start(topology, provider, &models, &settings).await
     };
     let (patient, impatient) = (start(LONG_TIMEOUTS).await, start(SHORT_TIMEOUTS).await);
 
     for format in FORMATS {
         let cases: Vec<_> = stream::iter(faults.iter().zip(&models))
             .map(async |(fault, (_, base))| {
-                let door = if fault.waits { &impatient } else { &patient };
-                (fault.name, check(door, &vendor, fault, base, format).await)
+                let services = if fault.waits { &impatient } else { &patient };
+                (fault.name, check(services, &vendor, fault, base, format).await)
             })
             .buffer_unordered(MAX_CONCURRENT_CASES)
             .collect()
@@ -193,32 +193,33 @@ async fn every_fault_ends_a_run_once_and_soon(way: Topology, provider: Provider)
         let wrong =
             cases.into_iter().filter_map(|(name, checked)| Some(format!("{name}: {}", checked.err()?)));
         let wrong: Vec<String> = wrong.collect();
-        assert!(wrong.is_empty(), "{way:?}, {provider:?}, {format}:\n{}", wrong.join("\n"));
+        assert!(wrong.is_empty(), "{topology:?}, {provider:?}, {format}:\n{}", wrong.join("\n"));
     }
 }
 
 /// Runs one fault and then a faultless request, and describes what is wrong.
 async fn check(
-    door: &TopologyServices,
+    services: &TopologyServices,
     vendor: &Vendor,
     fault: &Fault,
     base: &str,
     format: &str,
 ) -> Result<(), String> {
     vendor.on(fault.name, fault.script.clone());
-    let asked_before = vendor.received_bodies(fault.name).len();
-    let answering = ClientResponse::read(door.request(fault.name, base, format));
+    let requests_before = vendor.received_bodies(fault.name).len();
+    let answering = ClientResponse::read(services.request(fault.name, base, format));
     let answer = tokio::time::timeout(CASE_TIMEOUT, answering).await.map_err(|_| "it hangs")?;
-    let asked = vendor.received_bodies(fault.name).len() - asked_before;
-    expect_eq("the number of requests to the vendor", asked, fault.asked)?;
+    let request_count = vendor.received_bodies(fault.name).len() - requests_before;
+    expect_eq("the number of requests to the vendor", request_count, fault.request_count)?;
     answer
-        .run_case(fault, format, door.way)
+        .run_case(fault, format, services.topology)
         .map_err(|what| format!("{what}, in {} {:?}\n{}", answer.status, answer.retry_after, answer.body))?;
-    let good = ClientResponse::read(door.request(HEALTHY_MODEL, &door.provider.base_url(vendor), "ndjson"))
-        .await
-        .parse("ndjson")?;
+    let good =
+        ClientResponse::read(services.request(HEALTHY_MODEL, &services.provider.base_url(vendor), "ndjson"))
+            .await
+            .parse("ndjson")?;
     expect_eq("a good answer's error after it", good.error, None)?;
-    expect_eq("a good answer after it", &*good.said, "hello world")
+    expect_eq("a good answer after it", &*good.text, "hello world")
 }
 
 /// A response as the client received it.
@@ -232,7 +233,7 @@ struct ClientResponse {
 /// The framing-independent contents of a response.
 #[derive(Debug, Default)]
 struct StreamSummary {
-    said: String,
+    text: String,
     error: Option<String>,
     failed_calls: usize,
 }
@@ -249,36 +250,36 @@ impl ClientResponse {
         Self { status, content_type, retry_after, body }
     }
 
-    fn run_case(&self, fault: &Fault, format: &str, way: Topology) -> Result<(), String> {
+    fn run_case(&self, fault: &Fault, format: &str, topology: Topology) -> Result<(), String> {
         match fault.outcome {
             Outcome::Problem(code) => {
                 if let Some(seconds) = &fault.retry_after {
-                    let told = self.retry_after.ok_or("Retry-After is missing")?;
-                    if !seconds.contains(&told) {
-                        return Err(format!("Retry-After is {told}"));
+                    let retry_after = self.retry_after.ok_or("Retry-After is missing")?;
+                    if !seconds.contains(&retry_after) {
+                        return Err(format!("Retry-After is {retry_after}"));
                     }
                 }
                 self.is_problem(code)
             }
             Outcome::StreamError { code, .. } if format == "json" => self.is_problem(code),
-            Outcome::StreamError { said, code } => {
-                let reading = self.parse(format)?;
+            Outcome::StreamError { text, code } => {
+                let summary = self.parse(format)?;
                 // The AI SDK's error chunk has no code.
                 let code = if format == "ui-message" { "error" } else { code };
-                if reading.error.as_deref() != Some(code) {
-                    return Err(format!("the error is {:?}", reading.error));
+                if summary.error.as_deref() != Some(code) {
+                    return Err(format!("the error is {:?}", summary.error));
                 }
-                expect_eq("what was said", &*reading.said, said)
+                expect_eq("the text", &*summary.text, text)
             }
-            Outcome::Complete { said, failed_calls } => {
-                let reading = self.parse(format)?;
-                if let Some(error) = reading.error {
+            Outcome::Complete { text, failed_calls } => {
+                let summary = self.parse(format)?;
+                if let Some(error) = summary.error {
                     return Err(format!("there is an error: {error}"));
                 }
-                expect_eq("what was said", &*reading.said, said)?;
-                match way {
+                expect_eq("the text", &*summary.text, text)?;
+                match topology {
                     Topology::App => {
-                        expect_eq("the number of failed calls", reading.failed_calls, failed_calls)
+                        expect_eq("the number of failed calls", summary.failed_calls, failed_calls)
                     }
                     // Without a tool server, every call fails.
                     _ => Ok(()),
@@ -333,7 +334,7 @@ fn read_events(events: &[Value]) -> Result<StreamSummary, String> {
 
     let texts = events.iter().filter(|event| kind(event) == "TEXT_MESSAGE_CONTENT");
     Ok(StreamSummary {
-        said: texts.filter_map(|event| event["delta"].as_str()).collect(),
+        text: texts.filter_map(|event| event["delta"].as_str()).collect(),
         error: (kind(last) == "RUN_ERROR").then(|| last["code"].as_str().unwrap_or_default().to_owned()),
         failed_calls: events.iter().filter(|event| event["metadata"]["isError"] == true).count(),
     })
@@ -368,7 +369,7 @@ fn read_ui_message(body: &str) -> Result<StreamSummary, String> {
     let reason = of("finish")[0]["finishReason"].as_str().unwrap_or_default();
     expect_eq("the number of errors", errors, usize::from(reason == "error"))?;
     Ok(StreamSummary {
-        said: of("text-delta").iter().filter_map(|chunk| chunk["delta"].as_str()).collect(),
+        text: of("text-delta").iter().filter_map(|chunk| chunk["delta"].as_str()).collect(),
         error: (errors > 0).then(|| "error".to_owned()),
         failed_calls: of("tool-output-error").len(),
     })
@@ -378,7 +379,7 @@ fn read_object(body: &str) -> Result<StreamSummary, String> {
     let object: Value = serde_json::from_str(body).map_err(|error| error.to_string())?;
     let calls = object["toolCalls"].as_array().ok_or("there are no toolCalls")?;
     Ok(StreamSummary {
-        said: object["output"].as_str().ok_or("there is no output")?.to_owned(),
+        text: object["output"].as_str().ok_or("there is no output")?.to_owned(),
         error: None,
         failed_calls: calls.iter().filter(|call| call["isError"] == true).count(),
     })

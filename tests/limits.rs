@@ -16,7 +16,7 @@ use crate::support::{
 const CHAT: &str = "/api/agent/chat";
 
 #[tokio::test]
-async fn what_runs_may_finish_when_the_service_stops() {
+async fn running_requests_may_finish_when_the_service_stops() {
     let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
@@ -104,9 +104,9 @@ async fn silent_and_idle_connections_are_closed() {
     );
 }
 
-async fn assert_closed_by_timeout(server: &Server, said: &str) {
-    let answer = exchange(server.address, said).await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{said:?}: {answer}");
+async fn assert_closed_by_timeout(server: &Server, request: &str) {
+    let answer = exchange(server.address, request).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{request:?}: {answer}");
 }
 
 async fn assert_idle_connection_closed(server: &Server) {
@@ -195,7 +195,7 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn further_clients_wait_for_a_place() {
+async fn further_clients_wait_for_a_free_connection() {
     let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[("MAX_CONNECTIONS", "1")]).await;
     let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;

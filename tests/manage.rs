@@ -65,36 +65,36 @@ async fn open() -> ManagementApp {
 }
 
 impl ManagementApp {
-    /// Sends a request with a session of `who` and additional headers.
+    /// Sends a request with a session of `user` and additional headers.
     async fn send(
         &self,
-        who: (&str, &str),
+        user: (&str, &str),
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Response {
-        let mut request = self.app.request(method, path).bearer_auth(session_token(who.0, who.1));
+        let mut request = self.app.request(method, path).bearer_auth(session_token(user.0, user.1));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         body.into_iter().fold(request, |request, body| request.json(body)).send().await.expect("an answer")
     }
 
-    async fn get(&self, who: (&str, &str), path: &str) -> Response {
-        self.send(who, "GET", path, &[], None).await
+    async fn get(&self, user: (&str, &str), path: &str) -> Response {
+        self.send(user, "GET", path, &[], None).await
     }
 
-    async fn put(&self, who: (&str, &str), path: &str, body: &Value) -> Response {
-        self.send(who, "PUT", path, &[], Some(body)).await
+    async fn put(&self, user: (&str, &str), path: &str, body: &Value) -> Response {
+        self.send(user, "PUT", path, &[], Some(body)).await
     }
 
-    async fn post(&self, who: (&str, &str), path: &str, body: &Value) -> Response {
-        self.send(who, "POST", path, &[], Some(body)).await
+    async fn post(&self, user: (&str, &str), path: &str, body: &Value) -> Response {
+        self.send(user, "POST", path, &[], Some(body)).await
     }
 
-    async fn delete(&self, who: (&str, &str), path: &str) -> Response {
-        self.send(who, "DELETE", path, &[], None).await
+    async fn delete(&self, user: (&str, &str), path: &str) -> Response {
+        self.send(user, "DELETE", path, &[], None).await
     }
 }
 

@@ -12,4 +12,4 @@ mod matrix;
 mod protocol;
 mod registry;
 mod replicas;
-mod world;
+mod test_server;

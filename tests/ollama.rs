@@ -79,25 +79,25 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
         let mut without = request.clone();
         without["baseUrl"] = base;
         without.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
-        let refused = expect_problem(post(&without).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], "baseUrl is missing: it is required for the provider ollama");
+        let problem = expect_problem(post(&without).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], "baseUrl is missing: it is required for the provider ollama");
     }
     assert_eq!(vendor.received().len(), 1);
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_the_operators_server_is_reached_without_allowance() {
+async fn missing_settings_are_named_and_the_operators_server_needs_no_allowance() {
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let closed = ("OUTBOUND_ALLOW", "");
     let no_server =
         server::app(&workspace_with_model(&json!({"provider": "ollama", "model": "m"})), &[closed]).await;
-    let refused = expect_problem(ask(&no_server, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
-    assert_eq!(refused["detail"], "OLLAMA_BASE_URL is not configured");
+    let problem = expect_problem(ask(&no_server, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
+    assert_eq!(problem["detail"], "OLLAMA_BASE_URL is not configured");
     let settings = [closed, ("OLLAMA_BASE_URL", &*url)];
     let no_model = server::app(&workspace_with_model(&json!({"provider": "ollama"})), &settings).await;
-    let refused = expect_problem(ask(&no_model, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
-    assert_eq!(refused["detail"], "OLLAMA_MODEL is not configured");
+    let problem = expect_problem(ask(&no_model, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
+    assert_eq!(problem["detail"], "OLLAMA_MODEL is not configured");
     let settings = [closed, ("OLLAMA_BASE_URL", &*url), ("OLLAMA_MODEL", "m")];
     for content in [json!({"provider": "ollama"}), json!({})] {
         let app = server::app(&workspace_with_model(&content), &settings).await;
@@ -123,8 +123,8 @@ async fn pictures_are_sent_and_other_media_refused() {
         message(json!({"type": kind, "source": {"type": "data", "value": "QUJD", "mimeType": mime}}))
     };
     answered(ask(&app, &data("image", "image/png")).await).await;
-    let sent = vendor.received_bodies("m").pop().expect("it was asked");
-    let latest = sent["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
+    let request_body = vendor.received_bodies("m").pop().expect("it was asked");
+    let latest = request_body["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
     assert_eq!(latest["images"], json!(["QUJD"]));
     assert!(latest["content"].as_str().expect("text").ends_with("What is this?"), "{latest}");
     let address = json!({"type": "url", "value": "https://example.com/a.png"});
@@ -139,7 +139,7 @@ async fn pictures_are_sent_and_other_media_refused() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
+async fn a_prompt_truncated_by_ollama_is_reported_to_the_caller() {
     let vendor = Vendor::start().await;
     // `prompt_eval_count` of a prompt that Ollama has truncated to half of the context window.
     let cut = [ollama::stream_head(), ollama::text("What?")].into_iter().chain(ollama::done("stop", 258));
@@ -150,8 +150,8 @@ async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
             "messages": [{"role": "user", "content": "word ".repeat(words)}]})
     };
     for (words, expected) in [(1_000, true), (260, false)] {
-        let asked = runtime.request("POST", "/chat").json(&request(words)).send().await;
-        let events = answered(asked.expect("an answer")).await;
+        let response = runtime.request("POST", "/chat").json(&request(words)).send().await;
+        let events = answered(response.expect("an answer")).await;
         assert_eq!(text_of(&events), "What?");
         let notice = events.iter().find(|event| event["type"] == "CUSTOM");
         assert_eq!(notice.is_some(), expected, "{events:?}");
@@ -170,13 +170,13 @@ async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
 async fn config_after_detection(env: &[(&str, &str)]) -> (AppConfig, Option<String>) {
     let env: BTreeMap<&str, &str> = env.iter().copied().collect();
     let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
-    let words = tokio::time::timeout(TEST_TIMEOUT, detect_ollama(&mut config)).await;
-    let words = words.expect("it does not wait long").expect("it can look");
-    (config, words)
+    let message = tokio::time::timeout(TEST_TIMEOUT, detect_ollama(&mut config)).await;
+    let message = message.expect("it does not wait long").expect("it can look");
+    (config, message)
 }
 
 #[tokio::test]
-async fn dev_finds_an_ollama_and_says_who_answers() {
+async fn dev_finds_an_ollama_and_names_the_model() {
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let listed = json!([
@@ -195,20 +195,20 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
         (&json!([]), "", None, none),
         (&json!([]), "mistral", Some("mistral"), missing),
     ];
-    for (models, setting, expected, said) in cases {
+    for (models, setting, expected, expected_message) in cases {
         vendor.on("/api/tags", [ollama::tags(models)]);
-        let (config, words) =
+        let (config, message) =
             config_after_detection(&[("OLLAMA_BASE_URL", &url), ("OLLAMA_MODEL", setting)]).await;
-        let words = words.expect("there is something to say");
-        assert!(words.contains(said), "{words}");
-        assert_eq!(words.contains("does not have that model"), said == missing, "{words}");
+        let message = message.expect("there is something to say");
+        assert!(message.contains(expected_message), "{message}");
+        assert_eq!(message.contains("does not have that model"), expected_message == missing, "{message}");
         let ollama = config.server.ollama;
-        assert_eq!((ollama.model.as_deref(), ollama.preferred), (expected, expected.is_some()), "{words}");
+        assert_eq!((ollama.model.as_deref(), ollama.preferred), (expected, expected.is_some()), "{message}");
     }
 }
 
 #[tokio::test]
-async fn dev_does_without_an_ollama_that_does_not_answer_well() {
+async fn dev_ignores_an_ollama_with_a_faulty_response() {
     let absent = refused_url();
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
@@ -231,7 +231,7 @@ async fn dev_does_without_an_ollama_that_does_not_answer_well() {
 }
 
 #[tokio::test]
-async fn what_dev_has_found_answers_agents_that_leave_it_open_unless_there_is_a_key() {
+async fn the_detected_model_answers_agents_without_a_model_unless_a_key_is_set() {
     let vendor = Vendor::start().await;
     let (url, hosted) = (vendor.ollama_url(), vendor.base_url());
     let tags = ollama::tags(&json!([{"name": "found:latest", "capabilities": ["completion"]}]));

@@ -10,7 +10,7 @@ use crate::support::{parse_events, workspace};
 const PREVIEW: &str = "/api/svcchat/previewPrompt";
 
 #[tokio::test]
-async fn parameters_that_the_model_is_not_sent_are_told_once_a_run() {
+async fn ignored_parameters_are_reported_once_a_run() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
     workspace["agents"][0]["children"][0]["content"]["parameters"] = json!({"topK": 9, "seed": 7});
@@ -20,12 +20,12 @@ async fn parameters_that_the_model_is_not_sent_are_told_once_a_run() {
     for run in ["r1", "r2"] {
         let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1", "runId": run});
         let events = parse_events(&app.chat(&body).await.text().await.expect("a whole body"));
-        let told: Vec<_> =
+        let ignored: Vec<_> =
             events.iter().filter(|event| event["value"]["kind"] == "parametersIgnored").collect();
         let expected =
             json!({"kind": "parametersIgnored", "provider": "openai", "model": "m", "parameters": ["topK"]});
-        assert_eq!(told.len(), 1, "once in two rounds: {events:?}");
-        assert_eq!((&told[0]["name"], &told[0]["value"]), (&json!("agent.debug"), &expected));
+        assert_eq!(ignored.len(), 1, "once in two rounds: {events:?}");
+        assert_eq!((&ignored[0]["name"], &ignored[0]["value"]), (&json!("agent.debug"), &expected));
     }
 }
 
@@ -48,16 +48,16 @@ async fn the_model_is_sent_what_the_preview_shows() {
     let events = parse_events(&response.text().await.expect("a whole body"));
     let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("the event");
     assert_eq!(prompt["value"]["requestSha256"], shown["requestSha256"]);
-    let sent = vendor.received_bodies("m").remove(0);
-    assert_eq!(shown["payload"], sent);
+    let request_body = vendor.received_bodies("m").remove(0);
+    assert_eq!(shown["payload"], request_body);
     for (name, value) in json!({"temperature": 0.25, "max_tokens": 300, "top_p": 0.5, "seed": 7, "stop": ["END"],
         "presence_penalty": 0.5, "frequency_penalty": -1.5, "reasoning_effort": "low", "service_tier": "flex"})
     .as_object()
     .expect("an object")
     {
-        assert_eq!(sent[name], *value, "{name}: {sent}");
+        assert_eq!(request_body[name], *value, "{name}: {request_body}");
     }
-    assert_eq!(sent.get("top_k"), None, "{sent}");
+    assert_eq!(request_body.get("top_k"), None, "{request_body}");
 
     // They are saved, read back and checked.
     let (status, mut agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
@@ -116,22 +116,22 @@ async fn a_runtimes_model_is_sent_the_parameters_of_the_role() {
             let events = parse_events(&app.chat(&body).await.text().await.expect("a whole body"));
             let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("the event");
             assert_eq!(prompt["value"]["requestSha256"], shown["requestSha256"]);
-            let sent = vendor.received_bodies(provider).pop().expect("a call");
+            let request_body = vendor.received_bodies(provider).pop().expect("a call");
             let expected = match provider {
                 "openai" => {
                     json!({"temperature": 0.25, "max_tokens": 300, "top_p": 0.5, "seed": 7, "stop": ["END"],
                     "presence_penalty": 0.5, "frequency_penalty": -1.5, "reasoning_effort": "low", "keep_alive": "5m"})
                 }
                 _ => {
-                    json!({"think": true, "keep_alive": "5m", "options": {"num_ctx": sent["options"]["num_ctx"],
+                    json!({"think": true, "keep_alive": "5m", "options": {"num_ctx": request_body["options"]["num_ctx"],
                     "num_predict": 300, "temperature": 0.25, "top_p": 0.5, "top_k": 9, "seed": 7, "stop": ["END"],
                     "presence_penalty": 0.5, "frequency_penalty": -1.5}})
                 }
             };
             for (name, value) in expected.as_object().expect("an object") {
-                assert_eq!(sent[name], *value, "{name}: {sent}");
+                assert_eq!(request_body[name], *value, "{name}: {request_body}");
             }
-            assert_eq!(sent.get("top_k"), None, "{sent}");
+            assert_eq!(request_body.get("top_k"), None, "{request_body}");
         }
     }
 }

@@ -21,17 +21,17 @@ use crate::support::{TEST_TIMEOUT, client, expect_problem, parse_run, poll_until
 
 /// The application's database, and the vendor of its agents.
 struct SharedDatabase {
-    place: Place,
+    test_database: TestDatabase,
     vendor: Vendor,
 }
 
 /// Server or folder of a database, removed when dropped.
-pub(crate) enum Place {
+pub(crate) enum TestDatabase {
     Sqlite(TempDir),
     Postgres(Cluster),
 }
 
-impl Place {
+impl TestDatabase {
     /// Returns the connection URL (`DATABASE_URL`).
     pub(crate) fn url(&self) -> String {
         match self {
@@ -43,13 +43,13 @@ impl Place {
 
 /// Runs a test over a SQLite file and over PostgreSQL.
 async fn over_both(test: impl AsyncFn(SharedDatabase)) {
-    test(SharedDatabase::create(Place::Sqlite(TempDir::new().expect("a folder"))).await).await;
-    test(SharedDatabase::create(Place::Postgres(Cluster::start())).await).await;
+    test(SharedDatabase::create(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await).await;
+    test(SharedDatabase::create(TestDatabase::Postgres(Cluster::start())).await).await;
 }
 
 impl SharedDatabase {
     /// Creates a database with an agent of each kind: `a1` has a model, `flow` a workflow, `remote` an agent server.
-    async fn create(place: Place) -> Self {
+    async fn create(test_database: TestDatabase) -> Self {
         let vendor = Vendor::start().await;
         let mut all = workspace(&vendor.base_url(), "m");
         let mut flow = all["agents"][0].clone();
@@ -64,14 +64,14 @@ impl SharedDatabase {
         let content = remote["content"].as_object_mut().expect("an object");
         content.extend(server.as_object().expect("an object").clone());
         all["agents"].as_array_mut().expect("a list").extend([flow, remote]);
-        let database = Self { place, vendor };
+        let database = Self { test_database, vendor };
         let file = WorkspaceFile::parse_stored(&all.to_string()).expect("it is right");
         file.apply(&database.open().await.roles).await.expect("it is imported");
         database
     }
 
     fn config(&self) -> agentd::config::AppConfig {
-        let url = self.place.url();
+        let url = self.test_database.url();
         server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
     }
 
@@ -136,10 +136,10 @@ async fn a_widget_tokens_cap_is_counted_over_all_processes_over(database: Shared
         let request = request.header("x-widget-token", minted.text.expose());
         request.json(&json!({"message": "Hello"})).send()
     };
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let responses = join_all((0..60).map(ask)).await;
     // One more run is admitted every three seconds.
-    let later = usize::try_from(began.elapsed().as_secs() / 3).expect("few");
+    let later = usize::try_from(start.elapsed().as_secs() / 3).expect("few");
     let mut admitted = 0;
     for response in responses {
         let response = response.expect("an answer");
@@ -178,8 +178,8 @@ async fn open_session_stream(address: &str) -> reqwest::Response {
 /// Returns the `mcpServerUrl` that an agent's backend received, as it is and with the address of another process.
 async fn sent_tool_urls(vendor: &Vendor, agent: &str, from: &Server, to: &Server) -> [String; 2] {
     vendor.wait_for_requests(agent, 1).await;
-    let sent = vendor.received_bodies(agent).remove(0);
-    let url = sent["mcpServerUrl"].as_str().expect("text").to_owned();
+    let request_body = vendor.received_bodies(agent).remove(0);
+    let url = request_body["mcpServerUrl"].as_str().expect("text").to_owned();
     let elsewhere = url.replace(&from.address.to_string(), &to.address.to_string());
     assert_ne!(url, elsewhere);
     [url, elsewhere]
@@ -238,8 +238,8 @@ async fn a_runs_token_ends_at_all_processes_over(database: SharedDatabase) {
     // The client leaves, which ends the run.
     drop(response);
     for url in &urls {
-        let look = async || call_tool(url, "readTodos", json!({})).await.status().as_u16();
-        poll_until(look, |status| *status == 401).await;
+        let fetch = async || call_tool(url, "readTodos", json!({})).await.status().as_u16();
+        poll_until(fetch, |status| *status == 401).await;
     }
     tokio::time::timeout(TEST_TIMEOUT, stream.text()).await.expect("it ends with the token").expect("text");
     let restarted = database.start().await;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, app_config, session_token};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
@@ -104,12 +104,12 @@ impl ProviderApp {
         provider
     }
 
-    async fn send(&self, who: (&str, &str), method: &str, path: &str, body: &Value) -> Response {
-        send(&self.app, who, method, path, body).await
+    async fn send(&self, user: (&str, &str), method: &str, path: &str, body: &Value) -> Response {
+        send(&self.app, user, method, path, body).await
     }
 
-    async fn get(&self, who: (&str, &str), path: &str) -> Value {
-        let response = self.send(who, "GET", path, &Value::Null).await;
+    async fn get(&self, user: (&str, &str), path: &str) -> Value {
+        let response = self.send(user, "GET", path, &Value::Null).await;
         assert_eq!(response.status(), 200, "{path}");
         response.json().await.expect("JSON")
     }
@@ -137,8 +137,8 @@ async fn admins_manage_the_providers_of_their_company() {
         expect_problem(test.send(OWNER, method, path, &body).await, 403, "FORBIDDEN").await;
     }
     for id in ["openai", "Ollama", "auto", "local", "workflow", "a%20b", "-a"] {
-        let refused = test.send(BOSS, "PUT", &format!("/api/providers/{id}"), &body).await;
-        expect_problem(refused, 400, "INVALID_REQUEST").await;
+        let response = test.send(BOSS, "PUT", &format!("/api/providers/{id}"), &body).await;
+        expect_problem(response, 400, "INVALID_REQUEST").await;
     }
     let created = test.send(BOSS, "PUT", path, &body).await;
     assert_eq!(
@@ -157,9 +157,9 @@ async fn admins_manage_the_providers_of_their_company() {
     assert_eq!((&page["providers"][0]["id"], page["nextCursor"].is_string()), (&json!("acme"), true));
     let rest = format!("/api/providers?limit=1&cursor={}", page["nextCursor"].as_str().expect("text"));
     assert_eq!(test.get(BOSS, &rest).await, json!({"providers": [shown]}));
-    let raced = test.app.request("DELETE", path).bearer_auth(session_token("boss", "c1"));
-    let raced = raced.header("If-Match", tag).send().await.expect("an answer");
-    expect_problem(raced, 412, "PRECONDITION_FAILED").await;
+    let request = test.app.request("DELETE", path).bearer_auth(session_token("boss", "c1"));
+    let response = request.header("If-Match", tag).send().await.expect("an answer");
+    expect_problem(response, 412, "PRECONDITION_FAILED").await;
     assert_eq!(test.send(BOSS, "DELETE", path, &Value::Null).await.status(), 204);
     expect_problem(test.send(BOSS, "GET", path, &Value::Null).await, 404, "NOT_FOUND").await;
 
@@ -221,8 +221,8 @@ async fn hostile_providers_are_refused() {
             "models[0].prices.output",
         ),
     ] {
-        let refused = test.send(BOSS, "PUT", "/api/providers/acme", &test.provider(changes.clone())).await;
-        let problem = expect_problem(refused, 400, "INVALID_REQUEST").await.to_string();
+        let response = test.send(BOSS, "PUT", "/api/providers/acme", &test.provider(changes.clone())).await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await.to_string();
         assert!(problem.contains(field), "{changes}: {problem}");
         assert!(field == "canary" || !problem.contains("canary"), "{changes}: {problem}");
     }
@@ -300,17 +300,17 @@ async fn another_company_cannot_name_read_or_see_it() {
     }
     assert_eq!(test.get(stranger, "/api/providers").await, json!({"providers": []}));
     assert_eq!(test.get(stranger, "/api/models?provider=acme").await["models"], json!([]));
-    let listed = test.get(OWNER, "/api/models?provider=acme").await;
+    let list = test.get(OWNER, "/api/models?provider=acme").await;
     let expected =
         json!([{"provider": "acme", "providerType": "openai", "model": "own-model", "contextWindow": 4_096}]);
-    assert_eq!(listed["models"], expected);
-    let refused = test.send(stranger, "PUT", "/api/agents/a1", &other).await;
-    let problem = expect_problem(refused, 400, "INVALID_REQUEST").await;
+    assert_eq!(list["models"], expected);
+    let response = test.send(stranger, "PUT", "/api/agents/a1", &other).await;
+    let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
     assert!(problem.to_string().contains("children[0].content.provider"), "{problem}");
     // An agent that was stored with the name has no model, and says which name is unknown.
     let body = json!({"agentId": "a1", "message": "Hello", "store": false});
-    let refused = test.app.chat_as(&session_token("boss", "c2"), "", &body).await;
-    let problem = expect_problem(refused, 400, "UNKNOWN_PROVIDER").await;
+    let response = test.app.chat_as(&session_token("boss", "c2"), "", &body).await;
+    let problem = expect_problem(response, 400, "UNKNOWN_PROVIDER").await;
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("\"acme\"")), "{problem}");
     assert!(keys(&test.vendor).is_empty());
     // Its own of the same name is another.
@@ -341,8 +341,12 @@ async fn visitors_and_tokens_have_no_access() {
         let headed = test.app.request(method, path).header("x-widget-token", &widget);
         let borne = test.app.request(method, path).bearer_auth(&widget);
         for request in [headed, borne] {
-            let refused = request.json(&test.provider(json!({}))).send().await.expect("an answer");
-            assert!(matches!(refused.status().as_u16(), 401 | 403), "{method} {path}: {}", refused.status());
+            let response = request.json(&test.provider(json!({}))).send().await.expect("an answer");
+            assert!(
+                matches!(response.status().as_u16(), 401 | 403),
+                "{method} {path}: {}",
+                response.status()
+            );
         }
     }
     // A visitor is answered, and is told nothing of the provider.
@@ -363,19 +367,19 @@ async fn previews_and_usage_name_the_provider_and_metrics_its_type() {
     let models = json!([{"model": "m", "contextWindow": 9_000, "maxOutputTokens": 64,
         "prices": {"input": "2", "output": "10"}}]);
     put(&test.app, "acme", &test.provider(json!({"models": models}))).await;
-    let shown = test.preview().await;
-    let attempt = &shown["attempts"][0];
+    let preview = test.preview().await;
+    let attempt = &preview["attempts"][0];
     assert_eq!(
         [&attempt["provider"], &attempt["providerType"], &attempt["known"], &attempt["maxPromptTokens"]],
         [&json!("acme"), &json!("openai"), &json!(true), &json!(9_000 - 64)],
     );
     assert_eq!(attempt["priced"], true, "by the company's provider: {attempt}");
-    assert_eq!(shown["attempts"][1].get("providerType"), None);
-    assert!(!shown.to_string().contains("k1"), "{shown}");
+    assert_eq!(preview["attempts"][1].get("providerType"), None);
+    assert!(!preview.to_string().contains("k1"), "{preview}");
     let events = parse_events(&ask(&test.app, "a1").await.text().await.expect("a body"));
     let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("the event");
-    let sent = test.vendor.received_bodies("m").remove(0);
-    assert_eq!(sent["max_tokens"], 64);
+    let request_body = test.vendor.received_bodies("m").remove(0);
+    assert_eq!(request_body["max_tokens"], 64);
     assert!(prompt["value"]["requestSha256"].is_string());
     let run = events[0]["runId"].as_str().expect("a run");
     let path = format!("/api/usage/runs/{run}");
@@ -403,10 +407,10 @@ async fn the_role_precedes_the_provider_and_the_provider_the_catalogue() {
     let path = catalog.path().to_str().expect("UTF-8").to_owned();
     let test = ProviderApp::start(&[("MODEL_CATALOG", &path)]).await;
     let limits = async || {
-        let shown = test.preview().await;
+        let preview = test.preview().await;
         let tokens = |value: &Value| value.as_u64().expect("a number");
-        let output = tokens(&shown["payload"]["max_tokens"]);
-        (tokens(&shown["budget"]["maxPromptTokens"]) + output, output)
+        let output = tokens(&preview["payload"]["max_tokens"]);
+        (tokens(&preview["budget"]["maxPromptTokens"]) + output, output)
     };
     assert_eq!(limits().await, (16_000, 1_000), "the file's, by the type");
     let window = json!({"model": "m", "contextWindow": 12_000});
@@ -475,8 +479,8 @@ async fn a_company_is_never_called_with_the_operators_key() {
 async fn a_wrong_key_is_replaced_without_waiting_for_its_circuit() {
     let test = ProviderApp::start(&[]).await;
     test.vendor.on("m", [json_response("401 Unauthorized", "", "{}"), answer(&["Hi."])]);
-    let refused = ask(&test.app, "a1").await;
-    assert!(!refused.status().is_success(), "{}", refused.status());
+    let response = ask(&test.app, "a1").await;
+    assert!(!response.status().is_success(), "{}", response.status());
     assert_eq!(test.preview().await["attempts"][0]["circuit"], "open");
     put(&test.app, "acme", &test.provider(json!({"apiKey": "k2"}))).await;
     assert_eq!(test.preview().await["attempts"][0]["circuit"], "closed");
@@ -488,9 +492,9 @@ async fn a_wrong_key_is_replaced_without_waiting_for_its_circuit() {
 async fn a_key_that_is_changed_within_a_run_holds_for_its_next_call() {
     let test = ProviderApp::start(&[]).await;
     let gate = watch::Sender::new(false);
-    let mut held = tool_calls(&[("c1", "readTodos", "{}")]);
-    held.insert(1, Step::Until(gate.subscribe()));
-    test.vendor.on("m", [held, answer(&["Done."])]);
+    let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);
+    steps.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [steps, answer(&["Done."])]);
     let running = ask(&test.app, "a1").await;
     test.vendor.wait_for_requests("m", 1).await;
     put(&test.app, "acme", &test.provider(json!({"apiKey": "k2"}))).await;
@@ -511,9 +515,9 @@ async fn a_price_that_is_changed_within_a_run_holds_for_the_next_run() {
     let budget = json!({"limits": [{"unit": "cost", "amount": "50", "window": "month"}]});
     assert!(test.send(BOSS, "PUT", path, &budget).await.status().is_success());
     let gate = watch::Sender::new(false);
-    let mut held = tool_calls(&[("c1", "readTodos", "{}")]);
-    held.insert(1, Step::Until(gate.subscribe()));
-    test.vendor.on("m", [held, answer(&["Done."])]);
+    let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);
+    steps.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [steps, answer(&["Done."])]);
     let running = ask(&test.app, "a1").await;
     test.vendor.wait_for_requests("m", 1).await;
     put(&test.app, "acme", &priced("100")).await;
@@ -532,23 +536,23 @@ async fn a_price_that_is_changed_within_a_run_holds_for_the_next_run() {
     assert_eq!(limit["used"], "0.000906000", "the meter has what the calls have");
 }
 
-async fn start(place: &Place) -> Server {
-    let url = place.url();
+async fn start(database: &TestDatabase) -> Server {
+    let url = database.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
     let stores = Stores::open(&config).await.expect("it opens");
     server::app_with_config(config, stores).await
 }
 
 /// Changes the key in one process while another one is called all the time.
-async fn rotate_a_key(place: Place) {
+async fn rotate_a_key(database: TestDatabase) {
     let vendor = Vendor::start().await;
     vendor.on_all(answer(&["Hi."]));
-    let url = place.url();
+    let url = database.url();
     let config = app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")]);
     let stores = Stores::open(&config).await.expect("it opens");
     let file = agent_platform::workspace::WorkspaceFile::parse_stored(&with_container(&named()).to_string());
     file.expect("a workspace").apply(&stores.roles).await.expect("imported");
-    let (one, two) = (start(&place).await, start(&place).await);
+    let (one, two) = (start(&database).await, start(&database).await);
     let provider = |key: &str| json!({"type": "openai", "baseUrl": vendor.base_url(), "apiKey": key});
     let call = async |app: &Server| {
         assert_eq!(ask(app, "a1").await.status(), 200);
@@ -564,23 +568,26 @@ async fn rotate_a_key(place: Place) {
         assert_eq!(call(writer).await, new, "at once in the process that has changed it");
         let seen = poll_until(async || call(reader).await, |key| *key == new).await;
         assert_eq!(seen, new);
-        let before = keys(&vendor).len();
+        let request_count = keys(&vendor).len();
         for _ in 0..5 {
             call(reader).await;
             call(writer).await;
         }
-        assert!(keys(&vendor)[before..].iter().all(|key| *key == new), "none uses the old one afterwards");
+        assert!(
+            keys(&vendor)[request_count..].iter().all(|key| *key == new),
+            "none uses the old one afterwards"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_changed_key_holds_in_every_process_over_sqlite() {
-    rotate_a_key(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    rotate_a_key(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test]
 async fn a_changed_key_holds_in_every_process_over_postgres() {
-    rotate_a_key(Place::Postgres(Cluster::start())).await;
+    rotate_a_key(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]
@@ -595,8 +602,8 @@ async fn a_recorded_run_is_replayed_without_the_provider() {
         "RUN_FINISHED"
     );
     let path = "/api/runs/r1/bundle";
-    let look = async || test.send(OWNER, "GET", path, &Value::Null).await.text().await.expect("a body");
-    let bundle = poll_until(look, |text| text.contains("companyModels")).await;
+    let fetch = async || test.send(OWNER, "GET", path, &Value::Null).await.text().await.expect("a body");
+    let bundle = poll_until(fetch, |text| text.contains("companyModels")).await;
     assert!(!bundle.contains("k1") && bundle.contains("acme"), "{bundle}");
     let bundle = RunBundle::parse(bundle.as_bytes()).expect("a bundle");
     let replay = Replay::new(bundle).expect("inputs and events");

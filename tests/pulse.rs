@@ -149,8 +149,8 @@ pub(crate) async fn deliver_callback(app: &Server, delivery: &Value) -> Response
     request.send().await.expect("the application answers")
 }
 
-async fn ask(app: &Server, who: (&str, &str), method: &str, path: &str, body: Option<&Value>) -> Response {
-    let request = app.request(method, path).bearer_auth(session_token(who.0, who.1));
+async fn ask(app: &Server, user: (&str, &str), method: &str, path: &str, body: Option<&Value>) -> Response {
+    let request = app.request(method, path).bearer_auth(session_token(user.0, user.1));
     let request = body.into_iter().fold(request, |request, body| request.json(body));
     request.send().await.expect("the application answers")
 }
@@ -177,8 +177,11 @@ pub(crate) async fn todo_titles(stores: &Stores) -> Vec<String> {
 
 /// Returns title and text of the user's notifications, newest first.
 async fn notification_texts(stores: &Stores) -> Vec<(String, String)> {
-    let told = notifications(stores).await;
-    told.into_iter().map(|told| (told.title, told.text.unwrap_or_default())).collect()
+    let notifications = notifications(stores).await;
+    notifications
+        .into_iter()
+        .map(|notification| (notification.title, notification.text.unwrap_or_default()))
+        .collect()
 }
 
 /// Returns the notifications of the user `u1`, the newest first.

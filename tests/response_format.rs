@@ -86,20 +86,21 @@ async fn the_request_of_each_rung_is_the_one_that_the_preview_shows() {
         .await;
         vendor.on(model, [answer(&[VALID])]);
         let token = session_token("u1", "c1");
-        let asked = Some(body(json!({"runId": "r1"})));
-        let (status, shown) = call_as(&app, &token, "POST", &format!("{PREVIEW}?attempts=all"), asked).await;
+        let request_body = Some(body(json!({"runId": "r1"})));
+        let (status, shown) =
+            call_as(&app, &token, "POST", &format!("{PREVIEW}?attempts=all"), request_body).await;
         assert_eq!(status, 200, "{shown}");
         assert_eq!(shown["attempts"][0]["responseFormat"], rung, "{shown}");
         assert_eq!(shown["attempts"][1]["responseFormat"], "prompt");
         let spare = shown["attempts"][1]["payload"].to_string();
         assert!(spare.contains("JSON Schema") && !spare.contains("response_format"), "{spare}");
         let events = run(&app, json!({"runId": "r1"})).await;
-        let sent = vendor.received_bodies(model).remove(0);
-        assert_eq!(shown["payload"], sent);
+        let request_body = vendor.received_bodies(model).remove(0);
+        assert_eq!(shown["payload"], request_body);
         let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("the event");
         assert_eq!(prompt["value"]["requestSha256"], shown["requestSha256"]);
-        assert_eq!(sent["response_format"], sent_format);
-        let system = sent["messages"][0]["content"].as_str().expect("a text");
+        assert_eq!(request_body["response_format"], sent_format);
+        let system = request_body["messages"][0]["content"].as_str().expect("a text");
         assert_eq!(system.contains(&order().to_string()), rung != "schema", "{system}");
         assert_eq!(
             last(&events)["result"],
@@ -128,9 +129,9 @@ async fn the_object_is_in_every_framing() {
     // A request may ask for text, or for another format.
     let events = run(&app, json!({"responseFormat": {"type": "text"}})).await;
     assert_eq!(last(&events)["result"], json!({"finishReason": "stop"}));
-    let asked =
+    let request_body =
         json!({"responseFormat": {"type": "json", "schema": {"type": "object", "required": ["price"]}}});
-    assert_eq!(last(&run(&app, asked).await)["code"], "OUTPUT_INVALID");
+    assert_eq!(last(&run(&app, request_body).await)["code"], "OUTPUT_INVALID");
 }
 
 #[tokio::test]
@@ -180,8 +181,8 @@ async fn a_repair_is_a_round_that_is_counted() {
     let rejected = events.iter().find(|event| event["value"]["kind"] == "outputRejected").expect("the event");
     assert_eq!(rejected["value"], json!({"kind": "outputRejected", "repair": 1, "reason": "/count (type)"}));
     assert_eq!(last(&events)["usage"][0]["inputTokens"], 22);
-    let sent = vendor.received_bodies(SCHEMA_MODEL).remove(1);
-    let messages = sent["messages"].as_array().expect("messages");
+    let request_body = vendor.received_bodies(SCHEMA_MODEL).remove(1);
+    let messages = request_body["messages"].as_array().expect("messages");
     assert_eq!(messages[messages.len() - 2], json!({"role": "assistant", "content": INVALID}));
     let token = session_token("u1", "c1");
     let usage = async || call_as(&app, &token, "GET", "/api/usage/runs/repaired", None).await.1;
@@ -205,8 +206,8 @@ async fn tools_are_called_before_the_answer() {
     let events = run(&app, json!({"todoListId": "l1"})).await;
     assert_eq!(text_of(&events), r#"{"item":"pear","count":3}"#);
     assert_eq!(last(&events)["result"]["object"]["item"], "pear");
-    let sent = vendor.received_bodies(SCHEMA_MODEL).remove(1);
-    let messages = sent["messages"].as_array().expect("messages");
+    let request_body = vendor.received_bodies(SCHEMA_MODEL).remove(1);
+    let messages = request_body["messages"].as_array().expect("messages");
     let called = messages.iter().find(|message| message["role"] == "assistant").expect("a message");
     assert_eq!(called["content"], "I look.");
 }
@@ -261,10 +262,10 @@ async fn visitors_may_not_name_a_format_and_have_that_of_the_role() {
     let minted = mint(&app, json!({"kind": "widget", "origins": ["http://shop.example"]})).await;
     vendor.on_all(answer(&[VALID]));
     let ask = async |more: Value| {
-        let mut asked = body(more);
-        asked["widgetToken"] = json!(minted);
+        let mut request_body = body(more);
+        request_body["widgetToken"] = json!(minted);
         let request = app.request("POST", "/api/agent/chat").header("origin", "http://shop.example");
-        request.json(&asked).send().await.expect("an answer")
+        request.json(&request_body).send().await.expect("an answer")
     };
     let problem =
         expect_problem(ask(json!({"responseFormat": {"type": "text"}})).await, 400, "INVALID_REQUEST").await;
@@ -335,8 +336,8 @@ async fn the_openai_package_for_python_parses_the_answers() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/openai_format.py");
     let mut python = Command::new(python_path("openai"));
     python.arg(script).env("AGENTD_URL", app.url(""));
-    let printed = run_program(python.env("API_TOKEN", minted)).await;
-    let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    let output = run_program(python.env("API_TOKEN", minted)).await;
+    let found: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let order = json!({"item": "pear", "count": 3});
     let hostile = "response_format.json_schema.schema.properties.a.$ref";
     let expected = json!({"parsed": order, "streamed": order, "free": order,
@@ -344,7 +345,7 @@ async fn the_openai_package_for_python_parses_the_answers() {
         "hostile": ["BadRequestError", 400, "invalid_request", hostile]});
     assert_eq!(found, expected);
     // The schema of the package's own making is in the strict subset.
-    let sent = vendor.received_bodies(SCHEMA_MODEL).remove(0);
-    let format = &sent["response_format"]["json_schema"];
-    assert_eq!((&format["strict"], &format["name"]), (&json!(true), &json!("Order")), "{sent}");
+    let request_body = vendor.received_bodies(SCHEMA_MODEL).remove(0);
+    let format = &request_body["response_format"]["json_schema"];
+    assert_eq!((&format["strict"], &format["name"]), (&json!(true), &json!("Order")), "{request_body}");
 }

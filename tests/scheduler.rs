@@ -62,9 +62,9 @@ impl SchedulerFixture {
         json_of(self.ask("GET", &format!("/jobs/{id}"), None).await).await
     }
 
-    /// Polls a job until `wanted` holds.
-    async fn poll_job_until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        support::poll_until(|| self.get(id), wanted).await
+    /// Polls a job until `condition` holds.
+    async fn poll_job_until(&self, id: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        support::poll_until(|| self.get(id), condition).await
     }
 
     async fn wait_for_state(&self, id: &str, state: &str) -> Value {

@@ -57,7 +57,7 @@ fn leaking_responses() -> Vec<(&'static str, Vec<Step>)> {
         "x-request-id: {UPSTREAM_CANARY}\r\nset-cookie: a={UPSTREAM_CANARY}\r\nwww-authenticate: Bearer realm=\"{all}\"\r\n\
          retry-after: {UPSTREAM_CANARY}\r\nlocation: http://127.0.0.1:1/?key={UPSTREAM_CANARY}\r\n"
     );
-    let said = |step: Step| vec![stream_head(), delta(json!({"content": "par"})), step, last_chunk()];
+    let after_text = |step: Step| vec![stream_head(), delta(json!({"content": "par"})), step, last_chunk()];
     let raw = |text: String| vec![Step::Send(text.into_bytes()), Step::Close];
     vec![
         ("good", answer(&["hello"])),
@@ -81,14 +81,14 @@ fn leaking_responses() -> Vec<(&'static str, Vec<Step>)> {
                 &json!({"code": UPSTREAM_CANARY, "detail": all}).to_string(),
             ),
         ),
-        ("error-event", said(event(&error))),
-        ("text-event", said(event(&all))),
-        ("error-text-event", said(event(json!({"error": all})))),
-        ("comment", said(chunk(format!(": {all}\n\n")))),
-        ("shape", said(event(json!({"choices": all})))),
-        ("inner-shape", said(event(json!({"choices": [{"index": all, "delta": all}]})))),
-        ("usage-shape", said(event(json!({"choices": [], "usage": {"prompt_tokens": all}})))),
-        ("line", said(chunk(format!("{all}\n")))),
+        ("error-event", after_text(event(&error))),
+        ("text-event", after_text(event(&all))),
+        ("error-text-event", after_text(event(json!({"error": all})))),
+        ("comment", after_text(chunk(format!(": {all}\n\n")))),
+        ("shape", after_text(event(json!({"choices": all})))),
+        ("inner-shape", after_text(event(json!({"choices": [{"index": all, "delta": all}]})))),
+        ("usage-shape", after_text(event(json!({"choices": [], "usage": {"prompt_tokens": all}})))),
+        ("line", after_text(chunk(format!("{all}\n")))),
         ("head", raw(format!("HTTP/1.1 200 OK\r\n{all}\r\n\r\n"))),
         ("no-http", raw(all.clone())),
         ("chunk-length", vec![stream_head(), Step::Send(format!("{all}\r\n").into()), Step::Close]),
@@ -264,8 +264,8 @@ async fn no_secret_is_in_any_log_or_answer() {
     let runtime_url = runtime.url("");
     let mut agents = Vec::new();
     for (name, script) in leaking_responses() {
-        for (way, auth) in webhook_auths().iter().enumerate() {
-            let id = format!("webhook-{way}-{name}");
+        for (index, auth) in webhook_auths().iter().enumerate() {
+            let id = format!("webhook-{index}-{name}");
             vendor.on(&id, [script.clone()]);
             let webhook = format!("{}?key={WEBHOOK_SECRET}", vendor.webhook_url());
             let content = json!({"webhookUrl": webhook, "auth": auth});
@@ -273,7 +273,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         }
         vendor.on(name, [script]);
         let mut agent =
-            |way: &str, (content, children)| agents.push((format!("{way}-{name}"), content, children));
+            |prefix: &str, (content, children)| agents.push((format!("{prefix}-{name}"), content, children));
         agent("operator", embedded(json!({"provider": "openai", "model": name})));
         agent(
             "role",
@@ -284,10 +284,10 @@ async fn no_secret_is_in_any_log_or_answer() {
             "ollama",
             embedded(json!({"provider": "ollama", "model": name, "baseUrl": server_url, "apiKey": ROLE_KEY})),
         );
-        for (way, url) in [("chain", &runtime_url), ("server", &server_url)] {
+        for (prefix, url) in [("chain", &runtime_url), ("server", &server_url)] {
             let content = json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": name,
                 "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": ROLE_KEY});
-            agent(way, (content, json!([])));
+            agent(prefix, (content, json!([])));
         }
     }
     let names: Vec<String> = agents.iter().map(|(id, ..)| id.clone()).collect();
@@ -297,9 +297,9 @@ async fn no_secret_is_in_any_log_or_answer() {
     let stores = server::stores(&workspace(agents)).await;
     let app = server::app_with_stores(stores.clone(), &settings).await;
 
-    let mut told = ClientTranscript::default();
+    let mut transcript = ClientTranscript::default();
     let bearer = session_token("u1", "c1");
-    told_of_provider(&client, &app, &url, &mut told).await;
+    told_of_provider(&client, &app, &url, &mut transcript).await;
     let mut statuses = Vec::new();
     for format in ["ndjson", "json"] {
         for name in &names {
@@ -307,7 +307,7 @@ async fn no_secret_is_in_any_log_or_answer() {
                 .post(app.url(&format!("/api/agent/chat?format={format}")))
                 .bearer_auth(&bearer)
                 .json(&json!({"agentId": name, "message": "hello"}));
-            statuses.push((name.clone(), told.record(request).await));
+            statuses.push((name.clone(), transcript.record(request).await));
         }
         // Longer than the smallest context window, so that Ollama's truncation is detected.
         let long =
@@ -315,12 +315,12 @@ async fn no_secret_is_in_any_log_or_answer() {
         let of_ollama =
             json!({"provider": "ollama", "baseUrl": server_url, "apiKey": ROLE_KEY, "messages": long});
         for (name, _) in leaking_responses() {
-            for (way, more) in [("", json!({})), ("runtime-ollama-", of_ollama.clone())] {
+            for (prefix, more) in [("", json!({})), ("runtime-ollama-", of_ollama.clone())] {
                 let request = client
                     .post(runtime.url(&format!("/chat?format={format}")))
                     .bearer_auth(RUNTIME_SECRET)
                     .json(&runtime_request(name, more));
-                statuses.push((format!("{way}{name}"), told.record(request).await));
+                statuses.push((format!("{prefix}{name}"), transcript.record(request).await));
             }
         }
     }
@@ -333,7 +333,7 @@ async fn no_secret_is_in_any_log_or_answer() {
             client.get(app.url(&debug.replace("debugPrompt", "previewPrompt"))),
             client.post(app.url("/api/svcchat/previewPrompt")).json(&question),
         ] {
-            shown += usize::from(told.record(request.bearer_auth(&bearer)).await == 200);
+            shown += usize::from(transcript.record(request.bearer_auth(&bearer)).await == 200);
         }
     }
     assert_eq!(shown, 3 * names.len(), "previews send nothing, and so nothing of them fails");
@@ -355,27 +355,30 @@ async fn no_secret_is_in_any_log_or_answer() {
         .into_iter()
         .chain(bad_requests_to_the_runtime(&client, &runtime))
     {
-        told.record(request).await;
+        transcript.record(request).await;
     }
     let cookie = client
         .post(app.url("/api/agent/chat"))
         .header("origin", app.url(""))
         .header("cookie", format!("agent_session={bearer}"))
         .json(&json!({"agentId": "role-good", "message": "hello"}));
-    assert_eq!(told.record(cookie).await, 200);
+    assert_eq!(transcript.record(cookie).await, 200);
     let proactive = client
         .post(app.url("/api/agent/chat"))
         .header("x-proactive-trigger", "morning")
         .bearer_auth(INTERNAL_SECRET)
         .json(&json!({"agentId": "role-good", "message": "hello", "userId": "u1", "companyId": "c1"}));
-    assert_eq!(told.record(proactive).await, 200);
+    assert_eq!(transcript.record(proactive).await, 200);
 
     for _ in bot_answers() {
         let request = client.post(app.url("/api/agent/chat")).bearer_auth(&bearer);
-        assert_eq!(told.record(request.json(&json!({"agentId": "bot", "message": "hello"}))).await, 200);
+        assert_eq!(
+            transcript.record(request.json(&json!({"agentId": "bot", "message": "hello"}))).await,
+            200
+        );
     }
     for path in ["/api/agents/bot", "/api/svcchat/previewPrompt?agentId=bot"] {
-        assert_eq!(told.record(client.get(app.url(path)).bearer_auth(&bearer)).await, 200);
+        assert_eq!(transcript.record(client.get(app.url(path)).bearer_auth(&bearer)).await, 200);
     }
     // The API's own response is passed to the caller, who has the token, so only the log is checked here.
     vendor.on(&bot_path(), bot_answers());
@@ -389,7 +392,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     let widgets = widget_requests(&client, &app, &tokens).await;
     let mut texts = Vec::new();
     for (text, expected, request) in widgets {
-        assert_eq!(told.record(request).await, expected);
+        assert_eq!(transcript.record(request).await, expected);
         texts.push(text);
     }
 
@@ -410,7 +413,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     for known in
         ["BACKEND_FAILED", "STREAM_TRUNCATED", "RATE_LIMITED", "RUN_FINISHED", "application/problem+json"]
     {
-        assert!(told.0.contains(known), "{known:?} is in no answer");
+        assert!(transcript.0.contains(known), "{known:?} is in no answer");
     }
     let heads: String = vendor.received().into_iter().map(|received| received.head).collect();
     for key in [OPERATOR_KEY, ROLE_KEY, PROVIDER_KEY] {
@@ -423,7 +426,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     for known in
         [r#""messageId\":7"#, "the message was not sent", "the message may or may not have been sent"]
     {
-        assert!(told.0.contains(known), "{known:?} is in no answer");
+        assert!(transcript.0.contains(known), "{known:?} is in no answer");
     }
 
     let webhooks: Vec<_> =
@@ -455,15 +458,15 @@ async fn no_secret_is_in_any_log_or_answer() {
     // The second half of a token's text is its secret part.
     let halves = texts.iter().map(|text| &text[text.len() / 2..]);
     for canary in canaries.into_iter().chain(halves).chain(credentials) {
-        for (place, text) in [("the log", &log), ("an answer", &told.0)] {
+        for (source, text) in [("the log", &log), ("an answer", &transcript.0)] {
             let line = text.lines().find(|line| line.contains(canary));
-            assert!(line.is_none(), "{canary} is in {place}: {}", line.unwrap_or_default());
+            assert!(line.is_none(), "{canary} is in {source}: {}", line.unwrap_or_default());
         }
     }
 }
 
 /// Saves a provider of the company as its admin does, rightly and wrongly, and reads it.
-async fn told_of_provider(client: &Client, app: &Server, url: &str, told: &mut ClientTranscript) {
+async fn told_of_provider(client: &Client, app: &Server, url: &str, transcript: &mut ClientTranscript) {
     let admin = session_token("boss", "c1");
     let provider = |changes: Value| {
         let mut provider = json!({"type": "openai", "baseUrl": url, "apiKey": PROVIDER_KEY,
@@ -485,10 +488,10 @@ async fn told_of_provider(client: &Client, app: &Server, url: &str, told: &mut C
         (json!({"apiKey": "***"}), 200),
     ] {
         let request = client.put(app.url("/api/providers/acme")).bearer_auth(&admin);
-        assert_eq!(told.record(request.json(&provider(changes.clone()))).await, expected, "{changes}");
+        assert_eq!(transcript.record(request.json(&provider(changes.clone()))).await, expected, "{changes}");
     }
     for path in ["/api/providers/acme", "/api/providers", "/api/models?provider=acme"] {
-        assert_eq!(told.record(client.get(app.url(path)).bearer_auth(&admin)).await, 200);
+        assert_eq!(transcript.record(client.get(app.url(path)).bearer_auth(&admin)).await, 200);
     }
 }
 
@@ -516,7 +519,7 @@ async fn widget_requests(
     let body = json!({"message": "hello"});
     let mut requests = Vec::new();
     for revoked in [false, true] {
-        for place in ["header", "query", "body"] {
+        for location in ["header", "query", "body"] {
             let new = NewToken::new("c1", "role-good", grant.clone());
             let minted = tokens.mint(new).await.expect("minted");
             if revoked {
@@ -524,7 +527,7 @@ async fn widget_requests(
             }
             let text = minted.text.expose().to_owned();
             for again in [false, true] {
-                let request = match place {
+                let request = match location {
                     "header" => client.post(&url).header("x-widget-token", &text).json(&body),
                     "query" => client.post(format!("{url}?widgetToken={text}")).json(&body),
                     _ => client.post(&url).json(&json!({"message": "hello", "widgetToken": text})),
@@ -683,17 +686,17 @@ async fn the_operators_key_goes_to_the_operators_vendor_alone() {
     ];
     let settings = [("OPENAI_BASE_URL", &*own_url), ("OPENAI_API_KEY", OPERATOR_KEY)];
     let runtime = server::runtime(&settings).await;
-    let agents = cases.iter().enumerate().map(|(place, (brings, ..))| {
+    let agents = cases.iter().enumerate().map(|(index, (brings, ..))| {
         let mut content = json!({"provider": "openai", "model": "m"});
         content.as_object_mut().expect("an object").extend(brings.as_object().expect("an object").clone());
         let (content, children) = embedded(content);
-        (place.to_string(), content, children)
+        (index.to_string(), content, children)
     });
     let app = server::app(&workspace(agents), &settings).await;
-    for (place, (brings, called, key)) in cases.iter().enumerate() {
+    for (index, (brings, called, key)) in cases.iter().enumerate() {
         let before = (own.received().len(), other.received().len());
         let answers = [
-            app.chat(&json!({"agentId": place.to_string(), "message": "hello"})).await,
+            app.chat(&json!({"agentId": index.to_string(), "message": "hello"})).await,
             client
                 .post(runtime.url("/chat"))
                 .json(&runtime_request("m", brings.clone()))
@@ -728,22 +731,22 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
         (other_url.clone(), &other, None),
         (format!("{other_url}/?{own_url}"), &other, None),
     ];
-    let agents = cases.iter().enumerate().map(|(place, (url, ..))| {
+    let agents = cases.iter().enumerate().map(|(index, (url, ..))| {
         let content =
             json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": "m"});
-        (place.to_string(), content, json!([]))
+        (index.to_string(), content, json!([]))
     });
     let settings =
         [("RUNTIME_URL", &*own_url), ("RUNTIME_SECRET", RUNTIME_SECRET), ("OPENAI_API_KEY", OPERATOR_KEY)];
     let app = server::app(&workspace(agents), &settings).await;
     let token = session_token("u1", "c1");
-    for (place, (url, called, expected)) in cases.iter().enumerate() {
-        let before = called.received().len();
+    for (index, (url, called, expected)) in cases.iter().enumerate() {
+        let request_count = called.received().len();
         let answer =
-            app.chat_as(&token, "", &json!({"agentId": place.to_string(), "message": "hello"})).await;
+            app.chat_as(&token, "", &json!({"agentId": index.to_string(), "message": "hello"})).await;
         assert_eq!(answer.status(), 200, "{url}");
         assert!(answer.text().await.expect("a body").contains("RUN_FINISHED"), "{url}");
-        let received = called.received().split_off(before);
+        let received = called.received().split_off(request_count);
         assert_eq!(received.len(), 1, "{url}");
         assert_eq!(bearer(&received[0]), *expected, "{url}");
         let whole = format!("{}{}", received[0].head, String::from_utf8_lossy(&received[0].body));

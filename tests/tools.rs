@@ -27,7 +27,7 @@ pub(crate) fn select_runtime(agent: &mut Value, runtime: &Server, vendor: &Vendo
 }
 
 #[tokio::test]
-async fn a_model_is_told_of_a_lost_update_and_mends_it() {
+async fn a_model_gets_the_version_conflict_and_repeats_the_write() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
     let tools = json!(["appendDoc", "getDoc", "readPlan", "recordMetric", "updateTodo"]);
@@ -61,21 +61,21 @@ async fn a_model_is_told_of_a_lost_update_and_mends_it() {
     let names: Vec<_> = offered.iter().map(|tool| tool["function"]["name"].clone()).collect();
     assert_eq!(json!(names), tools);
     assert!(offered.iter().all(|tool| tool["function"]["parameters"]["type"] == "object"), "{offered:?}");
-    let told = |id: &str| -> String {
+    let text_result = |id: &str| -> String {
         let messages = requests[2]["messages"].as_array().expect("messages");
         let result = messages.iter().find(|message| message["tool_call_id"] == id).expect("a result");
         result["content"].as_str().expect("text").to_owned()
     };
-    let result = |id: &str| -> Value { serde_json::from_str(&told(id)).expect("JSON") };
+    let result = |id: &str| -> Value { serde_json::from_str(&text_result(id)).expect("JSON") };
     assert_eq!(result("c1")["doc"]["text"], "Sown.");
     let version = &result("c1")["doc"]["version"];
     let lost = format!(
         "the document \"d1\" has changed since it was read and is now at version {version}: read it again"
     );
-    assert_eq!(told("c2"), lost);
-    assert_eq!(told("c3"), "there is no document \"d2\"");
+    assert_eq!(text_result("c2"), lost);
+    assert_eq!(text_result("c3"), "there is no document \"d2\"");
     assert_eq!(result("c4")["todo"]["done"], true);
-    assert_eq!(told("c5"), "there is no tool named \"deleteTodo\"");
+    assert_eq!(text_result("c5"), "there is no tool named \"deleteTodo\"");
     assert_eq!(result("c6")["doc"]["bytes"], "Sown.\nWatered.".len());
     let metric = &result("c7")["metric"];
     assert_eq!(

@@ -77,8 +77,8 @@ impl UsageApp {
     /// Waits until a run has this number of booked calls.
     async fn booked(&self, run: &str, calls: usize) -> Value {
         let path = format!("/api/usage/runs/{run}");
-        let look = async || self.get("boss", &path).await.1;
-        poll_until(look, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == calls)).await
+        let fetch = async || self.get("boss", &path).await.1;
+        poll_until(fetch, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == calls)).await
     }
 
     /// Returns the rows of a query of usage.
@@ -115,9 +115,9 @@ async fn a_run_is_booked_with_its_tools_and_its_price() {
     let call = [("c1", "createTodo", r#"{"title":"Weed"}"#), ("c2", "nonsense", "{}")];
     test.vendor.on("m", [tool_calls(&call), answer(&["Done."])]);
     let run = test.chat("u1", "Remind me").await;
-    let look = async || test.booked(&run, 2).await;
+    let fetch = async || test.booked(&run, 2).await;
     // Tool calls are booked at the end of the run.
-    let usage = poll_until(look, |usage| usage["toolCalls"] == 1).await;
+    let usage = poll_until(fetch, |usage| usage["toolCalls"] == 1).await;
     let expected = json!({"currency": "USD", "runId": run, "agentId": "a1", "userId": "u1", "caller": "session",
         "calls": 2, "inputTokens": 22, "cachedInputTokens": 0, "cacheWriteTokens": 0, "outputTokens": 14,
         "reasoningTokens": 0, "toolCalls": 1, "cost": "0.000184000", "estimatedCost": "0.000000000",

@@ -66,13 +66,13 @@ async fn the_payload_suits_both_triggers() {
     )
     .await;
     let history = json!([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello!"}]);
-    let asked = app
+    let response = app
         .chat(
             &json!({"agentId": "a1", "messages": history, "message": "When are you open?", "threadId": "t-1",
             "todoListId": "l1", "pageContext": {"url": "/plants"}}),
         )
         .await;
-    let body = asked.text().await.expect("a whole body");
+    let body = response.text().await.expect("a whole body");
     assert_eq!(messages_and_error(&body), (vec!["hello world".to_owned()], None));
     let announced = parse_events(&body)
         .into_iter()
@@ -86,9 +86,9 @@ async fn the_payload_suits_both_triggers() {
     assert!(head.contains("content-type: application/json\r\n"), "{head}");
     assert!(received.head.contains("Basic YWRhOnMzY3JldA=="), "{head}");
 
-    let sent = received.json();
+    let request_body = received.json();
     assert_eq!(
-        names(&sent),
+        names(&request_body),
         [
             "action",
             "agentId",
@@ -100,20 +100,20 @@ async fn the_payload_suits_both_triggers() {
             "todoListBlockId"
         ]
     );
-    assert_eq!((&sent["action"], &sent["sessionId"]), (&json!("sendMessage"), &json!("t-1")));
-    assert_eq!((&sent["agentId"], &sent["todoListBlockId"]), (&json!("a1"), &json!("l1")));
-    assert_eq!(sent["chatInput"], "When are you open?");
-    let tools = sent["mcpServerUrl"].as_str().expect("text");
+    assert_eq!((&request_body["action"], &request_body["sessionId"]), (&json!("sendMessage"), &json!("t-1")));
+    assert_eq!((&request_body["agentId"], &request_body["todoListBlockId"]), (&json!("a1"), &json!("l1")));
+    assert_eq!(request_body["chatInput"], "When are you open?");
+    let tools = request_body["mcpServerUrl"].as_str().expect("text");
     assert!(tools.starts_with("https://app.example.com/api/agent/mcp?"), "{tools}");
     assert!(tools.contains("agentId=a1") && tools.contains("todoListId=l1"), "{tools}");
-    let messages = sent["messages"].as_array().expect("a list");
+    let messages = request_body["messages"].as_array().expect("a list");
     assert_eq!(messages.len(), 3);
     // The page context belongs to the turn, so it is in the latest message, but not in the user's own text
     // (`chatInput`).
     let latest = messages[2]["content"].as_str().expect("text");
     assert!(latest.contains("/plants") && latest.ends_with("When are you open?"), "{latest}");
 
-    let role = &sent["roleData"];
+    let role = &request_body["roleData"];
     let prompt = role["finalSystemPrompt"].as_str().expect("text");
     for part in ["Be brief.", "Be kind.", "Open from 9 to 18."] {
         assert!(prompt.contains(part), "{prompt}");
@@ -182,9 +182,9 @@ async fn recorded_answers_of_one_piece_become_runs_or_problems() {
     ];
     for (status, name, media_type, words) in refused {
         vendor.on("a1", [n8n::fixture_response(status, media_type, name)]);
-        let refused = expect_problem(ask(&app).await, 502, "BACKEND_FAILED").await;
-        assert!(refused["detail"].as_str().expect("text").contains(words), "{name}: {refused}");
-        assert!(!refused.to_string().to_ascii_lowercase().contains("canary"), "{refused}");
+        let problem = expect_problem(ask(&app).await, 502, "BACKEND_FAILED").await;
+        assert!(problem["detail"].as_str().expect("text").contains(words), "{name}: {problem}");
+        assert!(!problem.to_string().to_ascii_lowercase().contains("canary"), "{problem}");
     }
 }
 

@@ -54,17 +54,17 @@ pub(crate) fn endpoints() -> Vec<Endpoint<RuntimeState>> {
         coding_auth::revoke,
         coding_auth::describe_revoke,
     );
-    let mut all = vec![
+    let mut endpoints = vec![
         Endpoint::post("/chat", RuntimeSecret, chat::post, chat::describe),
         Endpoint::post("/coding-chat", RuntimeSecret, coding_chat::post, coding_chat::describe)
             .own_body_limit(CodingApi::body_limit),
         Endpoint::post("/messenger/call", RuntimeSecret, messenger::post, messenger::describe),
     ];
-    all.extend(
+    endpoints.extend(
         [device, token, refresh, revoke].map(|route| route.max_body_bytes(coding_auth::MAX_BODY_BYTES)),
     );
-    all.extend(health);
-    all
+    endpoints.extend(health);
+    endpoints
 }
 
 /// Creates the runtime's HTTP service.

@@ -31,22 +31,22 @@ fn agent(id: &str, (down, url): (&str, &str), is_model: bool) -> Value {
 async fn a_fallback_at_an_address_that_is_not_public_is_never_connected_to() {
     let (vendor, trap) = (Vendor::start().await, Vendor::start().await);
     vendor.on_all(json_response("503 Service Unavailable", "", "{}"));
-    let world = FakeNetwork::new(NON_PUBLIC_NAMES, trap.address);
+    let network = FakeNetwork::new(NON_PUBLIC_NAMES, trap.address);
     let urls: Vec<String> =
         HOSTS.iter().map(|host| format!("http://{host}:{}/latest", trap.address.port())).collect();
     let down = vendor.base_url();
     let cases: Vec<_> = urls.iter().flat_map(|url| [(url, true), (url, false)]).collect();
     let agents = cases.iter().enumerate();
     let agents: Vec<Value> =
-        agents.map(|(place, (url, is_model))| agent(&format!("a{place}"), (&down, url), *is_model)).collect();
+        agents.map(|(index, (url, is_model))| agent(&format!("a{index}"), (&down, url), *is_model)).collect();
     let people = json!([{"id": "u1", "companyId": "c1"}]);
     let stores = server::stores(&json!({"users": people, "agents": agents})).await;
     let mut config = server::app_config(&[("OUTBOUND_ALLOW", &vendor.address.to_string())]);
-    config.server.outbound.network = world.clone();
+    config.server.outbound.network = network.clone();
     let app = server::app_with_config(config, stores).await;
     let own = vendor.address.to_string();
-    for (place, (url, is_model)) in cases.iter().enumerate() {
-        let id = format!("a{place}");
+    for (index, (url, is_model)) in cases.iter().enumerate() {
+        let id = format!("a{index}");
         let response = app.chat(&json!({"agentId": id, "message": "hello", "store": false})).await;
         let problem = expect_problem(response, 502, "BACKEND_FAILED").await;
         let reasons: Vec<_> = problem["attempts"]
@@ -61,13 +61,13 @@ async fn a_fallback_at_an_address_that_is_not_public_is_never_connected_to() {
             "{url}, a model: {is_model}"
         );
         assert!(!problem.to_string().contains("canary"), "{problem}");
-        let others: Vec<String> = world.take_connections().into_iter().filter(|to| *to != own).collect();
+        let others: Vec<String> = network.take_connections().into_iter().filter(|to| *to != own).collect();
         assert!(others.is_empty(), "{url} was connected to: {others:?}");
         // Saving the role connects to nothing either, whether it is refused or not.
-        let saved = app.request("PUT", &format!("/api/agents/{id}")).json(&agents[place]);
+        let saved = app.request("PUT", &format!("/api/agents/{id}")).json(&agents[index]);
         let saved = saved.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
         assert!(matches!(saved.status().as_u16(), 200 | 400), "{url}: {}", saved.status());
-        assert!(world.take_connections().is_empty(), "{url}");
+        assert!(network.take_connections().is_empty(), "{url}");
     }
     assert_eq!(trap.connections(), 0);
 }

@@ -131,10 +131,12 @@ async fn a_conversation_beyond_the_models_window_is_cut_and_sent_again() {
             assert_eq!(response.status(), 200, "behind a runtime: {behind_runtime}");
             let events = parse_run(&response.text().await.expect("a whole body"));
             assert_eq!(text_of(&events), "Yes.");
-            let sent = vendor.received_bodies("m");
-            let lengths: Vec<usize> =
-                sent.iter().map(|body| body["messages"].as_array().expect("messages").len()).collect();
-            assert_eq!(sent.len(), requests, "the next turn knows the window");
+            let request_bodies = vendor.received_bodies("m");
+            let lengths: Vec<usize> = request_bodies
+                .iter()
+                .map(|body| body["messages"].as_array().expect("messages").len())
+                .collect();
+            assert_eq!(request_bodies.len(), requests, "the next turn knows the window");
             assert!(lengths[0] >= 41 && lengths[1..].iter().all(|length| *length < 30), "{lengths:?}");
         }
     }
@@ -202,8 +204,8 @@ async fn a_forbidden_tool_is_not_offered_behind_an_agent_server() {
     ] {
         let body = json!({"agentId": "a1", "message": "Hello", "toolChoice": choice});
         parse_run(&app.chat(&body).await.text().await.expect("a whole body"));
-        let sent = vendor.received_bodies("m").pop().expect("a request");
-        let tools = sent["tools"].as_array().into_iter().flatten();
+        let request_body = vendor.received_bodies("m").pop().expect("a request");
+        let tools = request_body["tools"].as_array().into_iter().flatten();
         let names: Vec<&str> = tools.filter_map(|tool| tool["function"]["name"].as_str()).collect();
         assert_eq!(names, offered, "{choice}");
     }
@@ -222,10 +224,10 @@ fn rendered(body: &Value) -> String {
 /// A prefix cache of one slot, as that of llama.cpp: it has the latest request and its answer.
 #[tokio::test]
 async fn the_prefix_cache_keeps_the_latest_turn() {
-    let said =
+    let answer_text =
         "On Thursdays the shop is open from nine to six, and on Fridays from nine to eight. ".repeat(10);
     let vendor = Vendor::start().await;
-    vendor.on("m", [answer(&[&*said])]);
+    vendor.on("m", [answer(&[&*answer_text])]);
     let mut workspace = workspace(&vendor.base_url(), "m");
     workspace["agents"][0]["content"]["systemPrompt"] = json!("You are the assistant of a shop. ".repeat(60));
     let app = server::app(&workspace, &[]).await;
@@ -246,8 +248,8 @@ async fn the_prefix_cache_keeps_the_latest_turn() {
                 let share = common as f64 / sent.len() as f64;
                 assert!(share >= 0.9, "{share:.2} of turn {turn} with thread {thread:?}");
             }
-            cached = format!("{sent}\n<|assistant|>\n{said}<|end|>");
-            messages.push(json!({"role": "assistant", "content": said}));
+            cached = format!("{sent}\n<|assistant|>\n{answer_text}<|end|>");
+            messages.push(json!({"role": "assistant", "content": answer_text}));
             messages.push(json!({"role": "user", "content": "And on Friday?"}));
         }
     }

@@ -61,19 +61,19 @@ async fn the_query_or_the_accept_header_chooses() {
 }
 
 #[tokio::test]
-async fn a_framing_that_there_is_not_is_refused_before_anything_is_asked() {
+async fn an_unknown_framing_is_refused_before_the_model_is_called() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     for accept in ["text/html", "image/*", "*/*;q=0", "application/json;q=0"] {
-        let refused = expect_problem(ask(&app, "", Some(accept)).await, 406, "NOT_ACCEPTABLE").await;
-        let detail = refused["detail"].as_str().expect("text");
+        let problem = expect_problem(ask(&app, "", Some(accept)).await, 406, "NOT_ACCEPTABLE").await;
+        let detail = problem["detail"].as_str().expect("text");
         for there_is in ["application/x-ndjson", "text/event-stream", "application/json"] {
             assert!(detail.contains(there_is), "{detail}");
         }
     }
     for query in ["?format=xml", "?format=", "?format=SSE", "?format=sse&format=json"] {
-        let refused = expect_problem(ask(&app, query, None).await, 400, "INVALID_REQUEST").await;
-        assert!(refused["detail"].as_str().expect("text").contains("format"), "{refused}");
+        let problem = expect_problem(ask(&app, query, None).await, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().expect("text").contains("format"), "{problem}");
     }
     assert!(vendor.received().is_empty());
 }
@@ -143,7 +143,7 @@ async fn a_ui_message_stream_ends_in_done() {
 }
 
 #[tokio::test]
-async fn one_object_tells_what_the_run_has_come_to() {
+async fn the_json_object_has_the_outcome_of_the_run() {
     let vendor = Vendor::start().await;
     let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":""}"#)];
     let mut first = tool_calls(&calls);
@@ -189,7 +189,7 @@ async fn a_failed_run_as_one_object_is_a_problem_with_the_failure_s_status() {
 }
 
 #[tokio::test]
-async fn each_event_comes_as_soon_as_it_is_there() {
+async fn each_event_is_sent_without_delay() {
     let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
     let mut waiting = Vec::new();

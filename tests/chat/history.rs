@@ -27,8 +27,8 @@ impl ChatTestApp {
         let status = response.status();
         let text = response.text().await.expect("a whole body");
         assert_eq!(status, 200, "{text}");
-        let sent = self.vendor.received_bodies("m").pop().expect("the vendor was asked");
-        (parse_run(&text).swap_remove(0), sent)
+        let request_body = self.vendor.received_bodies("m").pop().expect("the vendor was asked");
+        (parse_run(&text).swap_remove(0), request_body)
     }
 }
 
@@ -80,7 +80,7 @@ fn platform_call(id: &str) -> Value {
 #[tokio::test]
 async fn every_spelling_reaches_the_model_as_one() {
     const INTERRUPTED_RESULT: &str = "no result: the tool call was interrupted";
-    let told = [
+    let messages = [
         user("What is left?"),
         calls(&["c1"]),
         result("c1", "nothing"),
@@ -111,7 +111,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             {"role": "assistant", "toolCalls": [platform_call("c1")]},
             {"role": "tool", "toolCallId": "c1", "content": "nothing"},
             {"role": "assistant", "content": "Nothing."}]}),
-            told.to_vec(),
+            messages.to_vec(),
         ),
         (
             "AG-UI's envelope",
@@ -124,7 +124,7 @@ async fn every_spelling_reaches_the_model_as_one() {
                 {"id": "5", "role": "activity", "activityType": "PLAN", "content": {}},
                 {"id": "6", "role": "assistant", "content": "Nothing."},
                 {"id": "7", "role": "user", "content": "Sure?"}]}),
-            told.to_vec(),
+            messages.to_vec(),
         ),
         (
             "the AI SDK's parts",
@@ -137,7 +137,7 @@ async fn every_spelling_reaches_the_model_as_one() {
                 {"type": "step-start"},
                 {"type": "text", "text": "Nothing.", "state": "done"}]},
             {"id": "3", "role": "user", "parts": [{"type": "text", "text": "Sure?"}]}]}),
-            told.to_vec(),
+            messages.to_vec(),
         ),
         (
             "OpenAI's spelling",
@@ -147,7 +147,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             {"role": "tool", "tool_call_id": "c1", "content": "nothing"},
             {"role": "assistant", "content": "Nothing."},
             {"role": "user", "content": "Sure?"}]}),
-            told.to_vec(),
+            messages.to_vec(),
         ),
         (
             "several spellings in one",
@@ -157,7 +157,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             {"role": "tool", "toolCallId": "c1", "content": "nothing"},
             {"role": "assistant", "content": [{"type": "output_text", "text": "Nothing."}]},
             {"role": "user", "content": [{"type": "input_text", "text": "Sure?"}]}]}),
-            told.to_vec(),
+            messages.to_vec(),
         ),
         (
             "a call whose result is lost",
@@ -230,10 +230,10 @@ async fn every_spelling_reaches_the_model_as_one() {
             vec![user("Hello")],
         ),
     ];
-    let door = ChatTestApp::start().await;
+    let app_test = ChatTestApp::start().await;
     for (case, mut body, expected) in cases {
         body["agentId"] = "a1".into();
-        let (_, sent) = door.send(&body).await;
+        let (_, sent) = app_test.send(&body).await;
         assert_eq!(conversation(&sent), expected, "{case}");
     }
 }
@@ -269,11 +269,11 @@ async fn pictures_and_files_go_to_the_model() {
                 {"filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}}),
         ),
     ];
-    let door = ChatTestApp::start().await;
+    let app_test = ChatTestApp::start().await;
     for (part, expected) in cases {
         for parts in ["content", "parts"] {
             let message = json!({"role": "user", parts: [{"type": "text", "text": "Look"}, part]});
-            let (_, sent) = door.send(&json!({"agentId": "a1", "message": message})).await;
+            let (_, sent) = app_test.send(&json!({"agentId": "a1", "message": message})).await;
             let content = &conversation(&sent)[0]["content"];
             assert_eq!(content[0], json!({"type": "text", "text": "Look"}), "{part}");
             assert_eq!(content[1], expected, "{part}");
@@ -282,14 +282,14 @@ async fn pictures_and_files_go_to_the_model() {
 }
 
 #[tokio::test]
-async fn what_stands_around_the_chat_is_in_the_latest_turn_alone() {
-    let door = ChatTestApp::start().await;
+async fn page_and_block_contexts_are_in_the_latest_turn_alone() {
+    let app_test = ChatTestApp::start().await;
     let body = json!({"agentId": "a1", "tabId": "tab-canary",
         "pageContext": {"title": "page-canary"}, "blocksContext": [{"text": "block-canary"}],
         "context": [{"description": "of AG-UI", "value": "context-canary"}],
         "messages": [{"role": "user", "content": "One"}, {"role": "assistant", "content": "Two"}],
         "message": "Three"});
-    let (_, sent) = door.send(&body).await;
+    let (_, sent) = app_test.send(&body).await;
     let messages = sent["messages"].as_array().expect("messages");
     let (latest, earlier) = messages.split_last().expect("messages");
     let earlier = json!(earlier).to_string();
@@ -301,7 +301,7 @@ async fn what_stands_around_the_chat_is_in_the_latest_turn_alone() {
 
 #[tokio::test]
 async fn identifiers_come_from_wherever_a_client_puts_them() {
-    let door = ChatTestApp::start().await;
+    let app_test = ChatTestApp::start().await;
     let ui = json!([{"role": "user", "parts": [{"type": "text", "text": "Hello"}]}]);
     let cases = [
         (json!({"message": "Hello", "threadId": "t-1", "runId": "r-1"}), Some("t-1"), Some("r-1")),
@@ -317,7 +317,7 @@ async fn identifiers_come_from_wherever_a_client_puts_them() {
     ];
     for (mut body, thread, named) in cases {
         body["agentId"] = "a1".into();
-        let (started, _) = door.send(&body).await;
+        let (started, _) = app_test.send(&body).await;
         for (field, expected) in [("threadId", thread), ("runId", named)] {
             let given = started[field].as_str().expect("an identifier");
             match expected {
@@ -331,7 +331,7 @@ async fn identifiers_come_from_wherever_a_client_puts_them() {
 
 #[tokio::test]
 async fn the_agent_may_be_named_in_the_query_or_in_forwarded_props() {
-    let door = ChatTestApp::start().await;
+    let app_test = ChatTestApp::start().await;
     let session = server::session_token("u1", "c1");
     for (query, body) in [
         ("?agentId=a1", json!({"message": "Hello"})),
@@ -339,7 +339,7 @@ async fn the_agent_may_be_named_in_the_query_or_in_forwarded_props() {
         ("", json!({"message": "Hello", "forwardedProps": {"agentId": "a1"}})),
         ("?agentId=a1&timezone=Europe/Berlin&threadId=t&tabId=1", json!({"message": "Hello"})),
     ] {
-        let response = door.app.chat_as(&session, query, &body).await;
+        let response = app_test.app.chat_as(&session, query, &body).await;
         assert_eq!(response.status(), 200, "{query} {body}");
         parse_run(&response.text().await.expect("a whole body"));
     }
@@ -347,7 +347,7 @@ async fn the_agent_may_be_named_in_the_query_or_in_forwarded_props() {
 
 #[tokio::test]
 async fn a_choice_of_tool_reaches_the_model() {
-    let door = ChatTestApp::start().await;
+    let app_test = ChatTestApp::start().await;
     let named = json!({"type": "function", "function": {"name": "createTodo"}});
     let all = ["createTodo", "readTodos"];
     for (given, expected, offered) in [
@@ -363,7 +363,7 @@ async fn a_choice_of_tool_reaches_the_model() {
     ] {
         let mut body = json!({"agentId": "a1", "message": "Hello"});
         body.as_object_mut().expect("an object").extend(given.as_object().expect("an object").clone());
-        let (_, sent) = door.send(&body).await;
+        let (_, sent) = app_test.send(&body).await;
         assert_eq!(sent["tool_choice"], expected);
         let names: Vec<_> =
             sent["tools"].as_array().into_iter().flatten().map(|t| &t["function"]["name"]).collect();

@@ -45,8 +45,8 @@ async fn a_text_that_is_no_json_is_refused_as_such() {
     ];
     let (vendor, app) = open(&[]).await;
     for (body, expected) in bodies {
-        let refused = expect_problem(post(&app, &[JSON], body).await, 400, "INVALID_REQUEST").await;
-        let detail = refused["detail"].as_str().expect("text");
+        let problem = expect_problem(post(&app, &[JSON], body).await, 400, "INVALID_REQUEST").await;
+        let detail = problem["detail"].as_str().expect("text");
         assert!(detail.starts_with(expected), "{}: {detail}", body.escape_ascii());
     }
     assert!(vendor.received().is_empty());
@@ -176,8 +176,8 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
     let (vendor, app) = open(&[]).await;
     for (mut body, expected) in cases {
         body["agentId"] = "a1".into();
-        let refused = expect_problem(app.chat(&body).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], expected);
+        let problem = expect_problem(app.chat(&body).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], expected);
     }
     assert!(vendor.received().is_empty());
 }
@@ -199,8 +199,8 @@ async fn the_agent_is_needed_and_named_once() {
         ),
     ];
     for (query, body, expected) in cases {
-        let refused = expect_problem(app.chat_as(&session, query, &body).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], expected, "{query} {body}");
+        let problem = expect_problem(app.chat_as(&session, query, &body).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], expected, "{query} {body}");
     }
 }
 
@@ -212,8 +212,8 @@ async fn nesting_is_bounded() {
         format!(r#"{{"agentId":"a1","message":"x","pageContext":{open}{close}}}"#)
     };
     assert_eq!(post(&app, &[JSON], nested(63)).await.status(), 200);
-    let refused = expect_problem(post(&app, &[JSON], nested(64)).await, 400, "INVALID_REQUEST").await;
-    assert_eq!(refused["detail"], "the body is nested deeper than 64 levels");
+    let problem = expect_problem(post(&app, &[JSON], nested(64)).await, 400, "INVALID_REQUEST").await;
+    assert_eq!(problem["detail"], "the body is nested deeper than 64 levels");
     for bomb in [nested(100_000), "[".repeat(1_000_000), r#"{"a":"#.repeat(150_000)] {
         expect_problem(post(&app, &[JSON], bomb).await, 400, "INVALID_REQUEST").await;
     }
@@ -229,9 +229,9 @@ async fn a_body_is_at_most_a_mebibyte() {
     };
     assert_eq!(of_bytes(LIMIT).len(), LIMIT);
     assert_eq!(post(&app, &[JSON], of_bytes(LIMIT)).await.status(), 200);
-    let refused =
+    let problem =
         expect_problem(post(&app, &[JSON], of_bytes(LIMIT + 1)).await, 413, "PAYLOAD_TOO_LARGE").await;
-    assert_eq!(refused["detail"], "the body exceeds 1048576 bytes");
+    assert_eq!(problem["detail"], "the body exceeds 1048576 bytes");
     // A chunked body announces no length; it is cut off once it exceeds the limit.
     let body = of_bytes(LIMIT + 1);
     let chunks: Vec<_> = body.as_bytes().chunks(64 * 1024).map(<[u8]>::to_vec).collect();
@@ -335,8 +335,8 @@ async fn a_request_is_known_by_its_id() {
     assert_eq!(expect_problem(kept, 400, "INVALID_REQUEST").await["requestId"], "mine-1");
     let long = "x".repeat(129);
     for not_taken in [&long[..], "tab\tbed", ""] {
-        let made = post(&app, &[JSON, ("x-request-id", not_taken)], "{}").await;
-        let problem = expect_problem(made, 400, "INVALID_REQUEST").await;
+        let response = post(&app, &[JSON, ("x-request-id", not_taken)], "{}").await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
         let id = problem["requestId"].as_str().expect("an id");
         assert!(id.len() == 36 && id.as_bytes()[14] == b'7', "{id}");
     }

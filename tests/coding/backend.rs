@@ -13,8 +13,8 @@ use crate::support::{expect_problem, parse_run, text_of};
 #[tokio::test]
 async fn a_user_signs_in_and_is_answered_with_tools_and_reasoning() {
     let all = open(&[]).await;
-    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
-    assert_eq!(refused["signIn"], "/api/coding/sign-in");
+    let problem = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(problem["signIn"], "/api/coding/sign-in");
     assert_eq!(all.vendor.received_bodies(MODEL), [Value::Null; 0]);
 
     all.sign_in("u1").await;
@@ -92,7 +92,7 @@ async fn a_rejected_token_is_refreshed_once() {
 }
 
 #[tokio::test]
-async fn an_ended_sign_in_is_told() {
+async fn an_ended_sign_in_is_reported() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     all.issuer.script(
@@ -100,8 +100,8 @@ async fn an_ended_sign_in_is_told() {
         [json_response("400 Bad Request", "", r#"{"error":"invalid_grant","error_description":"canary"}"#)],
     );
     all.vendor.on(MODEL, [unauthorized(), hello()]);
-    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
-    assert!(!refused.to_string().contains("canary"), "{refused}");
+    let problem = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert!(!problem.to_string().contains("canary"), "{problem}");
     let status: Value = all.send("u1", "GET", "/api/coding").await.json().await.expect("JSON");
     assert_eq!(status["state"], "signInRequired");
 }
@@ -168,7 +168,7 @@ fn page(status: &str) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn limits_of_the_subscription_are_told() {
+async fn limits_of_the_subscription_are_reported() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     let headers = "x-codex-primary-used-percent: 42.5\r\nx-codex-primary-window-minutes: 300\r\n";
@@ -182,7 +182,7 @@ async fn limits_of_the_subscription_are_told() {
 }
 
 #[tokio::test]
-async fn limits_within_an_answer_are_told_and_are_no_part_of_it() {
+async fn limits_within_an_answer_are_reported_and_not_part_of_it() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     let limits = async || {
@@ -196,14 +196,14 @@ async fn limits_within_an_answer_are_told_and_are_no_part_of_it() {
     let mut with_limits = plain.clone();
     let other = json!({"type": "codex.rate_limits", "metered_limit_name": "codex-spark",
         "rate_limits": {"primary": window(json!(99))}});
-    for (place, event) in [
+    for (index, event) in [
         (4, event(json!("many"))),
         (4, json!({"type": "codex.rate_limits", "rate_limits": [7], "credits": "?"})),
         (4, other),
         (3, event(json!(42.5))),
         (0, event(json!(41))),
     ] {
-        with_limits.insert(place, event.to_string());
+        with_limits.insert(index, event.to_string());
     }
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-codex-primary-used-percent: 40\r\n\
                 x-codex-secondary-used-percent: 7\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -247,13 +247,13 @@ async fn a_preview_shows_the_request_that_is_sent_without_the_tokens() {
     let events = parse_run(&response);
     let announced = events.iter().find(|event| event["name"] == "agent.prompt").expect("it is announced");
     assert_eq!(announced["value"]["requestSha256"], preview["requestSha256"]);
-    let mut sent = all.vendor.received_bodies(MODEL)[0].clone();
-    sent["prompt_cache_key"] = json!("***");
-    assert_eq!(sent, payload["body"]);
+    let mut request_body = all.vendor.received_bodies(MODEL)[0].clone();
+    request_body["prompt_cache_key"] = json!("***");
+    assert_eq!(request_body, payload["body"]);
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn missing_settings_are_named() {
     let app = server::app(&workspace(), &[]).await;
     let response = app.chat(&question("a1")).await;
     let problem = expect_problem(response, 503, "NOT_CONFIGURED").await;

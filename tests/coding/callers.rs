@@ -54,22 +54,22 @@ async fn ask_by_mcp(all: &Installation) -> Response {
 }
 
 #[tokio::test]
-async fn nobody_but_a_user_with_a_session_is_answered() {
+async fn only_a_user_with_a_session_is_answered() {
     let all = open(&SCHEDULER).await;
     // The owner of the agent is signed in too, whose tokens are nobody else's.
     all.sign_in("u1").await;
     all.sign_in("u2").await;
     all.vendor.on(MODEL, [hello()]);
     for response in [ask_as_visitor(&all).await, ask_proactively(&all).await, deliver_job(&all, "j1").await] {
-        let refused = expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
-        assert!(!refused.to_string().contains("canary"), "{refused}");
+        let problem = expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
+        assert!(!problem.to_string().contains("canary"), "{problem}");
     }
     let response = ask_by_api(&all).await;
     assert_eq!(response.status(), 403);
-    let refused: Value = response.json().await.expect("JSON");
+    let body: Value = response.json().await.expect("JSON");
     assert!(
-        refused["error"]["message"].as_str().is_some_and(|text| text.contains("own subscription")),
-        "{refused}"
+        body["error"]["message"].as_str().is_some_and(|text| text.contains("own subscription")),
+        "{body}"
     );
     expect_problem(ask_by_mcp(&all).await, 401, "UNAUTHENTICATED").await;
     assert_eq!(all.vendor.received_bodies(MODEL), [Value::Null; 0], "the vendor is not called");
@@ -88,8 +88,8 @@ async fn unattended_runs_use_the_tokens_of_their_user_where_the_operator_allows_
     all.sign_in("u2").await;
     all.vendor.on(MODEL, [hello()]);
     for response in [ask_proactively(&all).await, deliver_job(&all, "j1").await] {
-        let refused = expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
-        assert_eq!(refused["signIn"], "/api/coding/sign-in");
+        let problem = expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
+        assert_eq!(problem["signIn"], "/api/coding/sign-in");
     }
     assert_eq!(ask_by_api(&all).await.status(), 403);
     expect_problem(ask_as_visitor(&all).await, 403, "SIGN_IN_REQUIRED").await;

@@ -9,7 +9,7 @@ use super::installation::{
     InstallationSettings, MODEL, RUNTIME_SECRET, open, open_over, question, workspace, workspace_of_models,
 };
 use super::{hello, refusal};
-use crate::responses::faults::{self, FaultCase, Place};
+use crate::responses::faults::{self, FaultCase, FaultPosition};
 use crate::support::issuer::IssuerRoute;
 use crate::support::responses_vendor::{
     self, OutputItem, Reply, ResponsesVendor, completed, created, item_events, text_delta,
@@ -22,12 +22,13 @@ use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, report, text_of};
 
 /// Returns the code of a case whose call passes through the runtime with a user's token.
 fn code_by_subscription(case: &FaultCase<'_>) -> Option<&'static str> {
-    match (case.fault.name, case.place) {
-        ("401", Place::Head) => Some("SIGN_IN_REQUIRED"),
+    match (case.fault.name, case.position) {
+        ("401", FaultPosition::Head) => Some("SIGN_IN_REQUIRED"),
         // A connection that breaks within a response ends the runtime's response, without its end.
-        ("reset" | "garbage", Place::BeforeOutput | Place::InText | Place::InCall) => {
-            Some("STREAM_TRUNCATED")
-        }
+        (
+            "reset" | "garbage",
+            FaultPosition::BeforeOutput | FaultPosition::InText | FaultPosition::InCall,
+        ) => Some("STREAM_TRUNCATED"),
         _ => case.code(),
     }
 }
@@ -59,7 +60,7 @@ async fn every_fault_behind_the_runtime_ends_the_run_once() {
 async fn a_client_that_leaves_ends_the_call_behind_the_runtime() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
-    all.vendor.on(MODEL, [Reply::steps([Place::InText.begun(), vec![Step::Stall]].concat())]);
+    all.vendor.on(MODEL, [Reply::steps([FaultPosition::InText.steps_before(), vec![Step::Stall]].concat())]);
     let response = all.chat("u1", question("a1")).await;
     let mut body = response.bytes_stream();
     let mut seen = Vec::new();
@@ -74,7 +75,7 @@ async fn a_client_that_leaves_ends_the_call_behind_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_away_or_without_an_api_is_told() {
+async fn an_unreachable_runtime_and_one_without_an_api_are_reported() {
     let all = open(&[]).await;
     all.sign_in("u1").await;
     // Another runtime, which has no address of an API, and then none at all.
@@ -106,7 +107,7 @@ fn usage_limit(more: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_usage_limit_is_told_with_its_time_and_the_vendor_is_called_once() {
+async fn a_usage_limit_has_its_reset_time_and_the_vendor_is_called_once() {
     let all = open(&[("MODEL_ATTEMPTS", "3")]).await;
     all.sign_in("u1").await;
     let month = 31 * 86_400;
@@ -128,11 +129,11 @@ async fn a_usage_limit_is_told_with_its_time_and_the_vendor_is_called_once() {
         ];
         for reply in replies {
             all.vendor.on(MODEL, [reply]);
-            let before = all.vendor.received_bodies(MODEL).len();
+            let request_count = all.vendor.received_bodies(MODEL).len();
             let response = all.chat("u1", question("a1")).await;
             let retry_after = response.headers().get("retry-after").cloned();
             let problem = expect_problem(response, 429, "RATE_LIMITED").await;
-            assert_eq!(all.vendor.received_bodies(MODEL).len(), before + 1, "it is not retried");
+            assert_eq!(all.vendor.received_bodies(MODEL).len(), request_count + 1, "it is not retried");
             assert!(!problem.to_string().contains("canary"), "{problem}");
             let limit = &problem["limit"];
             assert_eq!((&limit["kind"], &limit["plan"]), (&json!("usage"), &json!("plus")));

@@ -122,8 +122,8 @@ impl Installation {
         let begun: Value = self.send(user, "POST", "/api/coding/sign-in").await.json().await.expect("JSON");
         self.issuer.approve(begun["userCode"].as_str().expect("a code"));
         let path = format!("/api/coding/sign-in/{}", begun["signInId"].as_str().expect("an id"));
-        let look = async || self.send(user, "GET", &path).await.json::<Value>().await.expect("JSON");
-        poll_until(look, |status| status["status"] == "complete").await;
+        let fetch = async || self.send(user, "GET", &path).await.json::<Value>().await.expect("JSON");
+        poll_until(fetch, |status| status["status"] == "complete").await;
     }
 
     pub async fn chat(&self, user: &str, body: Value) -> Response {

@@ -51,7 +51,7 @@ async fn a_rejection_after_another_process_has_refreshed_uses_its_tokens() {
 }
 
 #[tokio::test]
-async fn a_refresh_goes_on_without_the_client_for_whom_it_began() {
+async fn a_refresh_outlives_the_client_that_caused_it() {
     let all = open(&[]).await;
     all.issuer.set_token_lifetime(SHORT_LIFETIME);
     all.sign_in("u1").await;
@@ -97,8 +97,8 @@ async fn a_sign_out_during_a_run_ends_no_other_sign_in() {
     all.sign_in("u2").await;
     all.vendor.on(MODEL, [hello()]);
     assert_eq!(all.send("u1", "DELETE", "/api/coding/sign-in").await.status(), 204);
-    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
-    assert_eq!(refused["signIn"], "/api/coding/sign-in");
+    let problem = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(problem["signIn"], "/api/coding/sign-in");
     assert_eq!(text_of(&all.run("u2", "a1").await), "Hello.");
     all.sign_in("u1").await;
     assert_eq!(text_of(&all.run("u1", "a1").await), "Hello.");

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use self::fixture::{Installation, Replica, RunOutcome, User, in_order};
 use self::issuer::{MAX_LATENCY, Reuse, TokenFamily};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::random::Random;
 use crate::support::{TEST_TIMEOUT, env_number, report};
@@ -39,12 +39,12 @@ fn has_real_leases() -> bool {
     std::env::var_os(REAL_LEASES).is_some()
 }
 
-fn sqlite() -> Place {
-    Place::Sqlite(TempDir::new().expect("a folder"))
+fn sqlite() -> TestDatabase {
+    TestDatabase::Sqlite(TempDir::new().expect("a folder"))
 }
 
-fn postgres() -> Place {
-    Place::Postgres(Cluster::start())
+fn postgres() -> TestDatabase {
+    TestDatabase::Postgres(Cluster::start())
 }
 
 /// Progress of a refresh when its process is killed or stopped.
@@ -148,9 +148,9 @@ fn check_next_run(
 }
 
 /// Removes the users who are not kept.
-fn retain(users: &mut Vec<User>, kept: &[bool]) {
-    let mut kept = kept.iter();
-    users.retain(|_| *kept.next().expect("one for each"));
+fn retain(users: &mut Vec<User>, is_kept: &[bool]) {
+    let mut is_kept = is_kept.iter();
+    users.retain(|_| *is_kept.next().expect("one for each"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,8 +165,8 @@ async fn killed_processes_lose_no_sign_in_over_postgres() {
 
 /// Kills a process in each round at a random moment of its users' refreshes. Only users whose answer was on its way to
 /// the store have to sign in again.
-async fn kill_processes(place: Place, rounds: usize) {
-    let mut installation = Installation::open(place).await;
+async fn kill_processes(database: TestDatabase, rounds: usize) {
+    let mut installation = Installation::open(database).await;
     let (mut users, mut random) = (Vec::new(), Random::with_seed(1));
     let mut replicas = [installation.start().await, installation.start().await];
     let mut reached = BTreeMap::<RefreshPhase, usize>::new();
@@ -185,9 +185,9 @@ async fn kill_processes(place: Place, rounds: usize) {
             }
         }
         let phases = phases(&installation, &users, &before).await;
-        let began = Instant::now();
+        let start = Instant::now();
         let next_outcomes = installation.run_all(&next, &users).await;
-        longest = longest.max(began.elapsed());
+        longest = longest.max(start.elapsed());
         let mut kept = Vec::new();
         for (index, phase) in phases.into_iter().enumerate() {
             *reached.entry(phase).or_default() += 1;
@@ -220,8 +220,8 @@ async fn stopped_processes_overwrite_nothing_over_postgres() {
 
 /// Stops a process in each round at a random moment of its users' refreshes, lets another process refresh the tokens
 /// after the end of the leases, and continues the first one.
-async fn stop_processes(place: Place, rounds: usize) {
-    let mut installation = Installation::open(place).await;
+async fn stop_processes(database: TestDatabase, rounds: usize) {
+    let mut installation = Installation::open(database).await;
     let (mut users, mut random) = (Vec::new(), Random::with_seed(2));
     let (stopped, other) = (installation.start().await, installation.start().await);
     let mut reached = BTreeMap::<RefreshPhase, usize>::new();
@@ -342,8 +342,8 @@ async fn three_processes_refresh_once_at_expiry_over_postgres() {
 }
 
 /// Lets the tokens of one user expire in each round, and runs that user many times at each of three processes.
-async fn refresh_at_expiry(place: Place, rounds: usize) {
-    let mut installation = Installation::open(place).await;
+async fn refresh_at_expiry(database: TestDatabase, rounds: usize) {
+    let mut installation = Installation::open(database).await;
     let (mut users, mut random) = (Vec::new(), Random::with_seed(3));
     installation.fill(&mut users, 1).await;
     let replicas = [installation.start().await, installation.start().await, installation.start().await];

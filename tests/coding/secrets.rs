@@ -49,15 +49,15 @@ impl Transcript {
 }
 
 /// Signs `u1` in, with polls before the person has confirmed.
-async fn sign_in(all: &Installation, told: &mut Transcript) {
+async fn sign_in(all: &Installation, transcript: &mut Transcript) {
     let polls = all.issuer.calls(IssuerRoute::Poll);
-    let begun = told.record(all.send("u1", "POST", "/api/coding/sign-in").await).await;
+    let begun = transcript.record(all.send("u1", "POST", "/api/coding/sign-in").await).await;
     let path = format!("/api/coding/sign-in/{}", begun["signInId"].as_str().expect("an id"));
     all.issuer.wait_for_calls(IssuerRoute::Poll, polls + 1).await;
-    told.record(all.send("u1", "GET", &path).await).await;
+    transcript.record(all.send("u1", "GET", &path).await).await;
     all.issuer.approve(begun["userCode"].as_str().expect("a code"));
-    let look = async || all.send("u1", "GET", &path).await.json::<Value>().await.expect("JSON");
-    poll_until(look, |status| status["status"] == "complete").await;
+    let fetch = async || all.send("u1", "GET", &path).await.json::<Value>().await.expect("JSON");
+    poll_until(fetch, |status| status["status"] == "complete").await;
 }
 
 /// Returns replies of the vendor: a whole run of two rounds, then refusals and faults that repeat its text everywhere.
@@ -90,28 +90,28 @@ fn replies() -> Vec<Vec<Reply>> {
 }
 
 /// Runs everything that a user does, and lets the issuer refuse at the end.
-async fn use_all(all: &Installation, told: &mut Transcript) {
-    sign_in(all, told).await;
+async fn use_all(all: &Installation, transcript: &mut Transcript) {
+    sign_in(all, transcript).await;
     for replies in replies() {
         all.vendor.on(MODEL, replies);
         let chat = all.app.chat_as(&session_token("u1", "c1"), "?store=true", &question("a1")).await;
-        told.record(chat).await;
-        told.record(all.send("u1", "GET", "/api/coding").await).await;
+        transcript.record(chat).await;
+        transcript.record(all.send("u1", "GET", "/api/coding").await).await;
     }
     let preview =
         all.app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
-    told.record(preview.json(&question("a1")).send().await.expect("an answer")).await;
-    told.record(all.send("u1", "GET", "/api/threads").await).await;
-    told.record(all.send("u1", "DELETE", "/api/coding/sign-in").await).await;
-    sign_in(all, told).await;
+    transcript.record(preview.json(&question("a1")).send().await.expect("an answer")).await;
+    transcript.record(all.send("u1", "GET", "/api/threads").await).await;
+    transcript.record(all.send("u1", "DELETE", "/api/coding/sign-in").await).await;
+    sign_in(all, transcript).await;
     let dead = json!({"error": "invalid_grant", "error_description": UPSTREAM_TEXT});
     all.issuer.script(IssuerRoute::Refresh, [json_answer("400 Bad Request", &dead)]);
     all.vendor.on(MODEL, [unauthorized()]);
-    told.record(all.chat("u1", question("a1")).await).await;
-    let refused = json!({"error": UPSTREAM_TEXT, "error_description": UPSTREAM_TEXT});
-    all.issuer.script(IssuerRoute::Device, [json_answer("400 Bad Request", &refused)]);
-    told.record(all.send("u1", "POST", "/api/coding/sign-in").await).await;
-    sign_in(all, told).await;
+    transcript.record(all.chat("u1", question("a1")).await).await;
+    let response_body = json!({"error": UPSTREAM_TEXT, "error_description": UPSTREAM_TEXT});
+    all.issuer.script(IssuerRoute::Device, [json_answer("400 Bad Request", &response_body)]);
+    transcript.record(all.send("u1", "POST", "/api/coding/sign-in").await).await;
+    sign_in(all, transcript).await;
 }
 
 /// Returns the secrets that have occurred, by their names.
@@ -189,10 +189,10 @@ async fn no_secret_of_a_subscription_is_anywhere() {
         file.apply(&stores.roles).await.expect("it is imported");
         let settings = InstallationSettings { dialect, app: &at_rest, ..Default::default() };
         let all = open_over(stores, settings).await;
-        let mut told = Transcript::default();
-        use_all(&all, &mut told).await;
+        let mut transcript = Transcript::default();
+        use_all(&all, &mut transcript).await;
         for server in [&all.app, &all.runtime] {
-            told.record(server.request("GET", "/metrics").send().await.expect("an answer")).await;
+            transcript.record(server.request("GET", "/metrics").send().await.expect("an answer")).await;
         }
         let export = WorkspaceFile::export(&*all.stores.records, None).await.expect("exported");
         let secrets = secrets(&all, dialect);
@@ -200,21 +200,21 @@ async fn no_secret_of_a_subscription_is_anywhere() {
             assert!(secrets.contains_key(name), "no {name} has occurred: {:?}", secrets.keys());
         }
         for known in ["RUN_FINISHED", "RUN_ERROR", "SIGN_IN_REQUIRED", "\"payload\"", "\"signedIn\""] {
-            assert!(told.0.contains(known), "{known:?} is in no response");
+            assert!(transcript.0.contains(known), "{known:?} is in no response");
         }
         let export = export.to_text().expect("text");
         let database = files(folder.path());
         assert!(database.contains("codingTokens") && export.contains("SubscriptionConnector"));
-        let places = [
+        let texts = [
             ("the log", log.text()),
-            ("a response", told.0),
+            ("a response", transcript.0),
             ("the export", export),
             ("the database", database),
         ];
         for (name, secret) in secrets.iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one))) {
-            for (place, text) in &places {
+            for (source, text) in &texts {
                 let line = text.lines().find(|line| line.contains(secret));
-                assert!(line.is_none(), "{name} is in {place}: {:.2000}", line.unwrap_or_default());
+                assert!(line.is_none(), "{name} is in {source}: {:.2000}", line.unwrap_or_default());
             }
         }
     }

@@ -76,10 +76,10 @@ async fn a_user_signs_in_and_out() {
     assert_eq!((&begun["expiresIn"], &begun["interval"]), (&json!(900), &json!(1)));
     assert!(begun["notice"].as_str().expect("a notice").starts_with("Enter this code only if you asked"));
     assert!(begun.get("verificationUriComplete").is_none() && begun.get("deviceCode").is_none());
-    let again = send(&bench.app, "POST", SIGN_IN).await;
-    assert_eq!(again.status(), 200);
-    let again: Value = again.json().await.expect("JSON");
-    assert_eq!(again["signInId"], begun["signInId"]);
+    let second = send(&bench.app, "POST", SIGN_IN).await;
+    assert_eq!(second.status(), 200);
+    let second: Value = second.json().await.expect("JSON");
+    assert_eq!(second["signInId"], begun["signInId"]);
 
     let path = format!("{SIGN_IN}/{}", begun["signInId"].as_str().expect("an id"));
     assert_eq!(get(&bench.app, &path).await["status"], "pending");
@@ -113,14 +113,14 @@ async fn ten_at_once_are_one_and_an_hour_has_ten() {
         assert_eq!(send(&bench.app, "DELETE", &path).await.status(), 204, "{left} are left");
         expect_problem(send(&bench.app, "GET", &path).await, 404, "NOT_FOUND").await;
     }
-    let refused = send(&bench.app, "POST", SIGN_IN).await;
-    assert!(refused.headers().contains_key("retry-after"));
-    assert_eq!(refused.headers()["ratelimit-policy"], "\"hour\";q=10;w=3600");
-    expect_problem(refused, 429, "RATE_LIMITED").await;
+    let response = send(&bench.app, "POST", SIGN_IN).await;
+    assert!(response.headers().contains_key("retry-after"));
+    assert_eq!(response.headers()["ratelimit-policy"], "\"hour\";q=10;w=3600");
+    expect_problem(response, 429, "RATE_LIMITED").await;
 }
 
 #[tokio::test]
-async fn what_ends_while_the_issuer_says_yes_gets_no_tokens() {
+async fn a_sign_in_that_ends_during_its_approval_gets_no_tokens() {
     for is_erased in [false, true] {
         let bench = open().await;
         let issuer = &bench.runtime.issuer;
@@ -145,7 +145,7 @@ async fn what_ends_while_the_issuer_says_yes_gets_no_tokens() {
 }
 
 #[tokio::test]
-async fn another_process_goes_on_with_a_sign_in() {
+async fn another_process_continues_a_sign_in() {
     let Bench { runtime, app, stores } = open().await;
     let path = begin(&app).await;
     app.stop();
@@ -175,7 +175,7 @@ async fn a_process_that_stops_waits_for_the_issuers_answer() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_before_anything_starts() {
+async fn missing_settings_are_named_before_a_sign_in_starts() {
     let bench = open().await;
     let without = server::app_with_stores(bench.stores.clone(), &[]).await;
     for (method, path) in
@@ -263,8 +263,9 @@ async fn a_sign_in_is_its_users_alone() {
         let state = bench.app.request("GET", STATE).bearer_auth(&bearer).send().await.expect("an answer");
         let state: Value = state.json().await.expect("JSON");
         assert_eq!(state, json!({"signedIn": false, "state": "signInRequired"}), "{user} of {company}");
-        let left = bench.app.request("DELETE", SIGN_IN).bearer_auth(&bearer).send().await.expect("an answer");
-        assert_eq!(left.status(), 204);
+        let response =
+            bench.app.request("DELETE", SIGN_IN).bearer_auth(&bearer).send().await.expect("an answer");
+        assert_eq!(response.status(), 204);
     }
     assert_eq!(bench.runtime.issuer.calls(IssuerCall::Device), 1, "nobody else has begun one");
     assert_eq!(get(&bench.app, &own).await["status"], "pending", "nothing of it is changed");

@@ -53,7 +53,7 @@ fn browser() -> PathBuf {
 }
 
 /// Returns the text of the latest user message, without the context before it.
-fn asked(body: &Value) -> String {
+fn message_text(body: &Value) -> String {
     let messages = body["messages"].as_array().into_iter().flatten();
     let mut texts = messages
         .filter(|message| message["role"] == "user")
@@ -87,7 +87,7 @@ fn in_pieces(reasoning: &str, text: &str) -> Vec<Step> {
 
 /// Returns the fake model's response: it is selected by the model's name.
 fn respond(body: &Value) -> Vec<Step> {
-    let text = asked(body);
+    let text = message_text(body);
     match body["model"].as_str() {
         Some("markdown") => in_pieces("The guest wants to see everything.", MARKDOWN),
         Some("echo") => in_pieces(&text, &text),

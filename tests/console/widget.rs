@@ -45,7 +45,7 @@ async fn any_page_may_load_the_widget() {
 }
 
 #[tokio::test]
-async fn switched_off_there_is_no_widget() {
+async fn no_widget_route_exists_when_it_is_switched_off() {
     let app = open(&[("WIDGET", "off"), ON]).await;
     for path in ["/widget.js", "/widget/0123456789ab/widget/main.js"] {
         expect_problem(get(&app, path).await, 404, "NOT_FOUND").await;

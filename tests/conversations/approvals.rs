@@ -92,7 +92,7 @@ pub(super) fn results(turn: &Turn) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_approved_call_is_made_and_the_turn_goes_on() {
+async fn an_approved_call_is_made_and_the_turn_continues() {
     let test = start(json!({"message": "Add it?"})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["It is on the list."])]);
     let interrupt = test.ask("t").await;
@@ -112,15 +112,15 @@ async fn an_approved_call_is_made_and_the_turn_goes_on() {
     let turn = test.resume("t", &interrupt, json!({"approved": true})).await;
     let kinds: Vec<&str> = turn.events.iter().filter_map(|event| event["type"].as_str()).collect();
     assert_eq!(kinds[0], "RUN_STARTED");
-    let place = |kind| {
+    let position_of = |kind| {
         kinds.iter().position(|found| *found == kind).unwrap_or_else(|| panic!("no {kind}: {kinds:?}"))
     };
-    assert!(place("TOOL_CALL_RESULT") < place("TEXT_MESSAGE_START"));
+    assert!(position_of("TOOL_CALL_RESULT") < position_of("TEXT_MESSAGE_START"));
     assert!(!kinds.contains(&"TOOL_CALL_START"), "the call is not started again");
     assert_eq!(turn.last()["outcome"], Value::Null);
     assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let last = sent["messages"].as_array().expect("messages").last().expect("a message").clone();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let last = request_body["messages"].as_array().expect("messages").last().expect("a message").clone();
     assert_eq!((&last["role"], &last["tool_call_id"]), (&json!("tool"), &json!("c1")));
     let run = test.get(&format!("/api/runs/{}", turn.run_id())).await;
     assert_eq!((&run["trigger"]["kind"], &run["continues"]), (&json!("resume"), &waiting["id"]));
@@ -148,7 +148,7 @@ async fn an_approved_call_is_made_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_person_denies_edits_or_withdraws_reaches_the_model() {
+async fn denials_edits_and_withdrawals_reach_the_model() {
     for (payload, expected, made) in [
         (json!({"approved": false, "reason": "too much milk"}), "too much milk", None),
         (json!(false), "denied", None),
@@ -160,8 +160,8 @@ async fn what_a_person_denies_edits_or_withdraws_reaches_the_model() {
         let turn = test.resume("t", &interrupt, payload).await;
         let results = results(&turn);
         assert!(results[0].contains(expected), "{results:?}");
-        let sent = test.vendor.received_bodies("m").pop().expect("a request").to_string();
-        assert!(sent.contains(expected), "{sent}");
+        let request_text = test.vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert!(request_text.contains(expected), "{request_text}");
         assert_eq!(test.titles().await.get(1).map(String::as_str), made);
     }
     let test = start(json!({})).await;
@@ -373,7 +373,7 @@ async fn decisions_are_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn runs_that_nobody_attends_follow_the_policy() {
+async fn unattended_runs_follow_the_policy() {
     for (unattended, made, waits) in [("deny", false, false), ("allow", true, false), ("wait", false, true)] {
         let test = start(json!({"unattended": unattended})).await;
         test.vendor.on("m", [call("c1", "Milk"), answer(&["So be it."])]);

@@ -10,23 +10,23 @@ const PATH: &str = "/api/agents/a1/capabilities";
 #[tokio::test]
 async fn an_agent_tells_what_it_can() {
     let test = ConversationApp::start().await;
-    let told = test.get(PATH).await;
-    assert_eq!(told["identity"]["name"], "Agent");
+    let capabilities = test.get(PATH).await;
+    assert_eq!(capabilities["identity"]["name"], "Agent");
     assert_eq!(
-        (&told["transport"]["streaming"], &told["transport"]["resumable"]),
+        (&capabilities["transport"]["streaming"], &capabilities["transport"]["resumable"]),
         (&json!(true), &json!(true))
     );
-    let items = told["tools"]["items"].as_array().expect("tools");
+    let items = capabilities["tools"]["items"].as_array().expect("tools");
     let mut names: Vec<&str> = items.iter().filter_map(|tool| tool["name"].as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["createTodo", "readTodos"]);
-    assert_eq!(told["tools"]["items"][0]["parameters"]["type"], "object");
+    assert_eq!(capabilities["tools"]["items"][0]["parameters"]["type"], "object");
     assert_eq!(
-        (&told["tools"]["clientProvided"], &told["humanInTheLoop"]["approvals"]),
+        (&capabilities["tools"]["clientProvided"], &capabilities["humanInTheLoop"]["approvals"]),
         (&json!(true), &json!(false))
     );
     let own = json!({"threads": true, "onDisconnect": "cancel", "graceMs": 0, "onBusy": "reject"});
-    assert_eq!(told["custom"]["agentd"], own);
+    assert_eq!(capabilities["custom"]["agentd"], own);
 
     let mut role = test.get("/api/agents/a1").await;
     role["content"]["approvals"] = json!([{"tools": ["createTodo"], "editable": false}]);
@@ -34,15 +34,15 @@ async fn an_agent_tells_what_it_can() {
         json!({"onDisconnect": "continue", "onBusy": "interrupt", "clientTools": "off"});
     let (status, saved) = test.call("PUT", "/api/agents/a1", Some(role)).await;
     assert_eq!(status, 200, "{saved}");
-    let told = test.get(PATH).await;
-    let human = &told["humanInTheLoop"];
+    let capabilities = test.get(PATH).await;
+    let human = &capabilities["humanInTheLoop"];
     assert_eq!((&human["approvals"], &human["approveWithEdits"]), (&json!(true), &json!(false)));
-    assert_eq!(told["tools"]["clientProvided"], false);
-    assert_eq!(told["custom"]["agentd"]["onBusy"], "interrupt");
+    assert_eq!(capabilities["tools"]["clientProvided"], false);
+    assert_eq!(capabilities["custom"]["agentd"]["onBusy"], "interrupt");
 
-    let told = test.get("/api/agents/forgetful/capabilities").await;
+    let capabilities = test.get("/api/agents/forgetful/capabilities").await;
     assert_eq!(
-        (&told["transport"]["resumable"], &told["humanInTheLoop"]["feedback"]),
+        (&capabilities["transport"]["resumable"], &capabilities["humanInTheLoop"]["feedback"]),
         (&json!(false), &json!(false))
     );
     let foreign =
@@ -53,9 +53,9 @@ async fn an_agent_tells_what_it_can() {
 #[tokio::test]
 async fn an_application_without_conversations_offers_no_threads() {
     let test = ConversationApp::start_with(&[("CONVERSATIONS", "off")]).await;
-    let told = test.get(PATH).await;
+    let capabilities = test.get(PATH).await;
     assert_eq!(
-        (&told["custom"]["agentd"]["threads"], &told["transport"]["resumable"]),
+        (&capabilities["custom"]["agentd"]["threads"], &capabilities["transport"]["resumable"]),
         (&json!(false), &json!(false))
     );
 }

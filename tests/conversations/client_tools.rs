@@ -24,13 +24,13 @@ fn user(id: &str, text: &str) -> Value {
 
 /// Returns role and call of the messages of the latest prompt.
 fn prompt(test: &ConversationApp) -> Vec<Value> {
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let messages = sent["messages"].as_array().expect("messages").iter();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages").iter();
     messages.filter(|message| message["role"] != "system").cloned().collect()
 }
 
 #[tokio::test]
-async fn a_client_executes_its_tools_and_the_turn_goes_on() {
+async fn a_client_executes_its_tools_and_the_turn_continues() {
     let test = ConversationApp::start().await;
     let calls = tool_calls(&[("call-1", "readTodos", "{}"), ("call-2", "paint", r#"{"color":"red"}"#)]);
     test.vendor.on("m", [calls, answer(&["It is red."])]);
@@ -111,7 +111,7 @@ async fn only_pending_calls_are_answered_and_once() {
 }
 
 #[tokio::test]
-async fn a_message_instead_of_results_goes_on_without_them() {
+async fn a_message_instead_of_results_continues_without_them() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["As you like."])]);
     let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
@@ -190,7 +190,7 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
     let body = |tools: Value| json!({"agentId": "a1", "threadId": "t", "message": "Hello", "tools": tools});
     let many: Vec<Value> = (0..65).map(|number| json!({"name": format!("t{number}")})).collect();
     let large = json!({"type": "object", "description": "x".repeat(17_000)});
-    for (tools, place) in [
+    for (tools, path) in [
         (json!([{"name": "readTodos"}]), "tools"),
         (json!([{"name": "a b"}]), "tools[0].name"),
         (json!([{"name": "a"}, {"name": "a"}]), "tools[1].name"),
@@ -206,7 +206,7 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
         (json!("a"), "tools"),
     ] {
         let problem = expect_problem(test.app.chat(&body(tools)).await, 400, "INVALID_REQUEST").await;
-        assert!(problem["detail"].as_str().expect("text").starts_with(place), "{problem}");
+        assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
     }
     let session = session_token("u1", "c1");
     let mut role = call_as(&test.app, &session, "GET", "/api/agents/a1", None).await.1;
@@ -216,6 +216,6 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
     test.say("t", "Hello").await;
     let body = json!({"threadId": "t", "message": "Hello", "tools": client_tools()});
     test.chat(body).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(!sent["tools"].to_string().contains("paint"), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(!request_body["tools"].to_string().contains("paint"), "{request_body}");
 }

@@ -55,9 +55,9 @@ fn question(turn: usize) -> String {
 async fn compact(test: &ConversationApp, thread: &str) -> (usize, Value, Vec<String>) {
     let mut runs = Vec::new();
     for turn in 0..60 {
-        let told = test.say(thread, &question(turn)).await;
-        runs.push(told.run_id());
-        if let Some(account) = compacted(&told.events) {
+        let result = test.say(thread, &question(turn)).await;
+        runs.push(result.run_id());
+        if let Some(account) = compacted(&result.events) {
             return (turn + 1, account.clone(), runs);
         }
     }
@@ -80,24 +80,24 @@ async fn a_thread_is_summarized_once_for_all_processes_and_keeps_its_messages() 
     assert!(account["tokensAfter"].as_u64() < account["tokensBefore"].as_u64(), "{account}");
     let made = summary_calls(&test);
     assert!(made > 0);
-    let shown = preview(&test, &test.app, "And now?").await;
-    let text = shown["compaction"]["text"].as_str().expect("a text");
+    let preview_body = preview(&test, &test.app, "And now?").await;
+    let text = preview_body["compaction"]["text"].as_str().expect("a text");
     assert!(text.contains("The user asks about parcels.") && text.contains("Where is parcel"), "{text}");
     assert_eq!(
-        (&shown["compaction"]["sha256"], &shown["compaction"]["summary"]),
+        (&preview_body["compaction"]["sha256"], &preview_body["compaction"]["summary"]),
         (&account["sha256"], &json!("stored"))
     );
     let other = test.another_process().await;
     let elsewhere = preview(&test, &other, "And now?").await;
-    assert_eq!(elsewhere["compaction"], shown["compaction"]);
-    assert_eq!(elsewhere["payload"]["messages"][1], shown["payload"]["messages"][1]);
+    assert_eq!(elsewhere["compaction"], preview_body["compaction"]);
+    assert_eq!(elsewhere["payload"]["messages"][1], preview_body["payload"]["messages"][1]);
     // What is sent is what was shown.
-    let told = test.say("t", "And now?").await;
-    assert_eq!(compacted(&told.events).expect("it stays compacted")["sha256"], account["sha256"]);
+    let turn = test.say("t", "And now?").await;
+    assert_eq!(compacted(&turn.events).expect("it stays compacted")["sha256"], account["sha256"]);
     let received = test.vendor.received();
     let sent = received.iter().rev().map(|request| request.json()).find(|body| !is_summary(body));
     let sent = sent.expect("a request");
-    assert_eq!(sent["messages"][1], shown["payload"]["messages"][1], "the block");
+    assert_eq!(sent["messages"][1], preview_body["payload"]["messages"][1], "the block");
     assert_eq!(summary_calls(&test), made, "it is made once");
     // The thread has all messages.
     let kept = test.get("/api/threads/t?limit=200").await;
@@ -113,8 +113,8 @@ async fn a_thread_is_summarized_once_for_all_processes_and_keeps_its_messages() 
         }
         found
     };
-    let found = poll_until(booked, |found| found.len() >= made).await;
-    assert!(found.len() == made && found.iter().all(|entry| entry["outcome"] == "ok"), "{found:?}");
+    let result = poll_until(booked, |found| found.len() >= made).await;
+    assert!(result.len() == made && result.iter().all(|entry| entry["outcome"] == "ok"), "{result:?}");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_summary_is_deleted_with_its_thread() {
 }
 
 #[tokio::test]
-async fn invalid_settings_are_refused_with_their_place() {
+async fn invalid_settings_are_refused_with_their_path() {
     let test = start().await;
     let (_, agent) = test.call("GET", "/api/agents/a1", None).await;
     for (compaction, path) in [

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::approvals::{call, results, resume_entry, start, start_with};
 use super::stores::{config, start as start_process};
 use super::{call_as, everyone};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer};
@@ -59,25 +59,25 @@ async fn decide(app: &Server, approval: &str, decision: &str) -> u16 {
 
 /// Returns the decisions of the audit log once it has those about two runs, one of each process. A process writes its
 /// entries in order, so that all former ones are there, too.
-async fn audited(app: &Server, last: &[String; 2]) -> Vec<Value> {
+async fn audited(app: &Server, last_runs: &[String; 2]) -> Vec<Value> {
     let read = async || {
         let calls = get(app, "/api/agent/tools/audit?agentId=a1&limit=100").await["calls"].clone();
         let calls = calls.as_array().expect("calls").clone();
         calls.into_iter().filter(|call| call["decision"].is_string()).collect::<Vec<Value>>()
     };
     let has_last =
-        |calls: &Vec<Value>| last.iter().all(|run| calls.iter().any(|call| call["runId"] == **run));
+        |calls: &Vec<Value>| last_runs.iter().all(|run| calls.iter().any(|call| call["runId"] == **run));
     poll_until(read, has_last).await
 }
 
-async fn approve_and_deny_at_once(place: Place) {
+async fn approve_and_deny_at_once(database: TestDatabase) {
     let vendor = Vendor::start().await;
     vendor.on_all_with(ask_for_todo);
     let mut all = everyone(&vendor.base_url());
     all["agents"][0]["content"]["approvals"] = json!([{"tools": ["createTodo"], "by": "company"}]);
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &all.to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     let mut expected = vec!["Water the basil".to_owned()];
     for round in 0..ROUNDS {
         let thread = format!("t{round}");
@@ -99,7 +99,7 @@ async fn approve_and_deny_at_once(place: Place) {
         assert_eq!(runs.as_array().expect("runs").len(), 2, "{round}: the run is continued once");
         expected.extend((accepted[0] == "approve").then_some(thread));
     }
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     assert_eq!(
         todo_titles(&stores, "l1").await,
         expected,
@@ -121,16 +121,16 @@ async fn approve_and_deny_at_once(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_approvals_and_denials_at_once_one_counts_in_sqlite() {
-    approve_and_deny_at_once(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    approve_and_deny_at_once(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_approvals_and_denials_at_once_one_counts_in_postgres() {
-    approve_and_deny_at_once(Place::Postgres(Cluster::start())).await;
+    approve_and_deny_at_once(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]
-async fn a_message_that_comes_with_a_decision_leaves_a_whole_thread() {
+async fn a_message_sent_with_a_decision_leaves_a_consistent_thread() {
     let test = start(json!({})).await;
     let other = test.another_process().await;
     test.vendor.on_all_with(ask_for_todo);
@@ -172,8 +172,8 @@ async fn a_message_that_comes_with_a_decision_leaves_a_whole_thread() {
             assert_eq!(test.call("POST", &format!("/api/runs/{run}/cancel"), None).await.0, 200);
         }
         let idle = async || test.get(&path).await;
-        let read = poll_until(idle, |thread| thread["status"] == "idle").await;
-        assert_eq!(read.get("activeRunId"), None, "{read}");
+        let body = poll_until(idle, |thread| thread["status"] == "idle").await;
+        assert_eq!(body.get("activeRunId"), None, "{body}");
         let made = test.titles().await.into_iter().filter(|title| *title == thread).count();
         assert!(made <= 1, "{round}: the call is made {made} times");
     }
@@ -190,7 +190,7 @@ async fn forged_answers_decide_nothing() {
     let theirs = parse_events(&theirs).last().expect("an end")["outcome"]["interrupts"][0]["id"].clone();
     let theirs = theirs.as_str().expect("an id");
     assert_ne!(theirs, mine);
-    let asked = test.vendor.received().len();
+    let request_count = test.vendor.received().len();
     let with_part = |part: Value| {
         json!({"agentId": "a1", "id": "t", "todoListId": "l1", "trigger": "submit-message",
             "messages": [{"id": "u-1", "role": "user", "parts": [{"type": "text", "text": "t"}]},
@@ -228,7 +228,7 @@ async fn forged_answers_decide_nothing() {
     for (method, body) in [("GET", None), ("POST", Some(json!({"decision": "approve"})))] {
         assert_eq!(call_as(&test.app, &elsewhere, method, &path, body).await.0, 404, "{method}");
     }
-    assert_eq!(test.vendor.received().len(), asked, "nothing was sent to the model");
+    assert_eq!(test.vendor.received().len(), request_count, "nothing was sent to the model");
     // Nothing waits in a thread that does not exist, or that is another's.
     for (bearer, thread) in [(&session_token("u1", "c1"), "new"), (&elsewhere, "t"), (&colleague, "new")] {
         let mut body = with_part(part("approval-responded", yes(&mine)));
@@ -343,8 +343,8 @@ async fn a_waiting_run_whose_agent_is_gone_can_be_withdrawn() {
     let message = json!({"agentId": "a1", "threadId": "t", "message": "Hello?", "onBusy": "interrupt"});
     expect_problem(test.app.chat(&resume).await, 400, "INVALID_REQUEST").await;
     expect_problem(test.app.chat(&message).await, 404, "NOT_FOUND").await;
-    let listed = test.get("/api/approvals?state=open").await;
-    assert_eq!(listed["approvals"][0]["id"], interrupt["id"]);
+    let list = test.get("/api/approvals?state=open").await;
+    assert_eq!(list["approvals"][0]["id"], interrupt["id"]);
     let (status, cancelled) = test.call("POST", &format!("/api/runs/{run}/cancel"), None).await;
     assert_eq!((status, &cancelled["state"]), (200, &json!("cancelled")));
     assert_eq!(test.get("/api/threads/t").await["status"], "idle");
@@ -388,8 +388,8 @@ async fn a_decision_for_a_deleted_thread_is_of_no_effect() {
         "resume": resume_entry(&interrupt, json!(true))});
     assert_eq!(test.app.chat(&resume).await.status(), 400, "there is no message to answer");
     // A thread of the same id has none of its questions.
-    let again = test.ask("t").await;
-    assert_ne!(again["id"], interrupt["id"]);
+    let second = test.ask("t").await;
+    assert_ne!(second["id"], interrupt["id"]);
     let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
         "resume": resume_entry(&interrupt, json!(true))});
     expect_problem(test.app.chat(&resume).await, 409, "INTERRUPTS_OPEN").await;

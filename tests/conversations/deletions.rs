@@ -28,12 +28,12 @@ async fn end_of(response: reqwest::Response) -> String {
 }
 
 /// Checks that the events of a run end as a cancelled run's do.
-fn assert_cancelled(shown: &str) {
-    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
+fn assert_cancelled(events: &str) {
+    let last: Value = serde_json::from_str(events.lines().last().expect("a line")).expect("an event");
     assert_eq!(
         (&last["type"], &last["outcome"]["type"]),
         (&json!("RUN_FINISHED"), &json!("cancelled")),
-        "{shown}"
+        "{events}"
     );
 }
 
@@ -44,12 +44,12 @@ async fn a_deletion_ends_the_run_in_another_process() {
     let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
     test.vendor.on("m", [stalled]);
     let mut first = test.app.chat(&body("r1")).await;
-    let mut shown = read_until(&mut first, "Partly").await;
+    let mut received_text = read_until(&mut first, "Partly").await;
     let session = session_token("u1", "c1");
     let (status, _) = call_as(&other, &session, "DELETE", "/api/threads/t", None).await;
     assert_eq!(status, 204);
-    shown.push_str(&first.text().await.expect("a whole body"));
-    assert_cancelled(&shown);
+    received_text.push_str(&first.text().await.expect("a whole body"));
+    assert_cancelled(&received_text);
     test.vendor.wait_for_disconnects(1).await;
     assert_eq!(test.call("GET", "/api/threads/t", None).await.0, 404);
     assert_eq!(test.call("GET", "/api/runs/r1", None).await.0, 404);
@@ -61,13 +61,13 @@ async fn a_run_whose_thread_is_gone_ends_as_cancelled() {
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
     let mut first = test.app.chat(&body("r1")).await;
-    let mut shown = read_until(&mut first, "Partly").await;
+    let mut received_text = read_until(&mut first, "Partly").await;
     // Deleted in the store, as by an operator's command: no process is told.
     let key = ThreadOwner::new("c1", "u1").thread("t");
     test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
     gate.send_replace(true);
-    shown.push_str(&first.text().await.expect("a whole body"));
-    assert_cancelled(&shown);
+    received_text.push_str(&first.text().await.expect("a whole body"));
+    assert_cancelled(&received_text);
 }
 
 #[tokio::test]
@@ -82,8 +82,8 @@ async fn readers_in_other_processes_end_with_their_thread() {
     let mut readers = Vec::new();
     for app in [&test.app, &other, &third] {
         let mut reader = attach(app, "r1").await;
-        let shown = read_until(&mut reader, "Partly").await;
-        readers.push((shown, reader));
+        let received_text = read_until(&mut reader, "Partly").await;
+        readers.push((received_text, reader));
     }
     let mut waiting = Vec::new();
     for app in [&test.app, &other, &third] {
@@ -105,7 +105,7 @@ async fn readers_in_other_processes_end_with_their_thread() {
 }
 
 #[tokio::test]
-async fn readers_end_with_a_thread_of_whose_end_no_process_is_told() {
+async fn readers_of_a_deleted_thread_end_without_a_notification() {
     let test = ConversationApp::start().await;
     let (other, third) = (test.another_process().await, test.another_process().await);
     let (steps, gate) = gated();
@@ -128,6 +128,6 @@ async fn readers_end_with_a_thread_of_whose_end_no_process_is_told() {
     assert_cancelled(&end_of(queued).await);
     gate.send_replace(true);
     assert_cancelled(&end_of(first).await);
-    let look = async || test.call("GET", "/api/threads/t", None).await.0;
-    poll_until(look, |status| *status == 404).await;
+    let fetch = async || test.call("GET", "/api/threads/t", None).await.0;
+    poll_until(fetch, |status| *status == 404).await;
 }

@@ -99,10 +99,10 @@ async fn a_run_without_grace_needs_a_reader() {
     assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
     test.vendor.wait_for_disconnects(1).await;
 
-    let asked = body("r2", json!({}));
+    let request_body = body("r2", json!({}));
     let mut reader = None;
     tokio::select! {
-        response = test.app.chat(&asked) => panic!("no head yet: {}", response.status()),
+        response = test.app.chat(&request_body) => panic!("no head yet: {}", response.status()),
         () = async {
             test.vendor.wait_for_requests("m", 2).await;
             // The backend may be asked before the beginning is stored.
@@ -122,17 +122,17 @@ async fn a_run_without_grace_needs_a_reader() {
 async fn a_run_is_cancelled_before_the_backend_answers() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [vec![Step::Stall]]);
-    let asked = body("r1", json!({}));
-    let (mut response, ()) = tokio::join!(test.app.chat(&asked), async {
+    let request_body = body("r1", json!({}));
+    let (mut response, ()) = tokio::join!(test.app.chat(&request_body), async {
         test.vendor.wait_for_requests("m", 1).await;
-        let look = async || test.call("POST", "/api/runs/r1/cancel", None).await.0;
+        let fetch = async || test.call("POST", "/api/runs/r1/cancel", None).await.0;
         // The backend may be asked before the beginning is stored.
-        poll_until(look, |status| *status == 200).await;
+        poll_until(fetch, |status| *status == 200).await;
     });
     assert_eq!(response.status(), 200);
-    let mut shown = read_until(&mut response, "RUN_STARTED").await;
-    shown.push_str(&response.text().await.expect("a whole body"));
-    assert_eq!(parse_run(&shown).last().expect("an end")["outcome"], json!({"type": "cancelled"}));
+    let mut received_text = read_until(&mut response, "RUN_STARTED").await;
+    received_text.push_str(&response.text().await.expect("a whole body"));
+    assert_eq!(parse_run(&received_text).last().expect("an end")["outcome"], json!({"type": "cancelled"}));
     test.vendor.wait_for_disconnects(1).await;
     assert_eq!(test.ended_run("r1").await["reason"], "requested");
 }
@@ -141,7 +141,7 @@ async fn a_run_is_cancelled_before_the_backend_answers() {
 async fn a_client_may_leave_after_each_event() {
     let test = ConversationApp::start().await;
     let words = ["One ", "two ", "three ", "four ", "five "];
-    let mut said = Vec::new();
+    let mut expected = Vec::new();
     for count in 0..=words.len() {
         let run = format!("r{count}");
         let mut steps = vec![stream_head()];
@@ -160,11 +160,11 @@ async fn a_client_may_leave_after_each_event() {
         );
         test.vendor.wait_for_disconnects(count + 1).await;
         // What was sent is stored, and nothing else.
-        said.push(("user".to_owned(), "Hello".to_owned()));
+        expected.push(("user".to_owned(), "Hello".to_owned()));
         if count > 0 {
-            said.push(("assistant".to_owned(), words[..count].concat().trim().to_owned()));
+            expected.push(("assistant".to_owned(), words[..count].concat().trim().to_owned()));
         }
-        assert_eq!(test.path("t").await, said, "{count}");
+        assert_eq!(test.path("t").await, expected, "{count}");
         let log = test.app.request("GET", &format!("/api/runs/{run}/events"));
         let log = log.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
         let log = parse_run(&log.text().await.expect("a whole body"));

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::logs::read_until;
 use super::stores::{config, start};
 use super::{dialogue, everyone, role_and_text};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::log::LogBuffer;
 use crate::support::process::AppProcess;
@@ -49,7 +49,7 @@ const SETTINGS: [(&str, &str); 6] = [
 struct FailingStore {
     vendor: Vendor,
     application: Application,
-    place: Place,
+    database: TestDatabase,
 }
 
 enum Application {
@@ -82,21 +82,21 @@ fn body(thread: &str, run: Option<&str>, message: &str) -> Value {
 
 impl FailingStore {
     /// Creates a database with an agent, and its vendor.
-    async fn create(place: Place) -> (Vendor, Place) {
+    async fn create(database: TestDatabase) -> (Vendor, TestDatabase) {
         let vendor = Vendor::start().await;
-        let stores = Stores::open(&config(&place)).await.expect("it opens");
+        let stores = Stores::open(&config(&database)).await.expect("it opens");
         stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-        (vendor, place)
+        (vendor, database)
     }
 
-    async fn create_file() -> (Vendor, Place) {
-        Self::create(Place::Sqlite(TempDir::new().expect("a folder"))).await
+    async fn create_file() -> (Vendor, TestDatabase) {
+        Self::create(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await
     }
 
     /// Starts the application over a file that has a limit.
     async fn full() -> Self {
-        let (vendor, place) = Self::create_file().await;
-        let (config, url) = (config(&place), place.url());
+        let (vendor, database) = Self::create_file().await;
+        let (config, url) = (config(&database), database.url());
         let path = url.strip_prefix("sqlite://").expect("a file");
         let limited = SqliteOptions { max_file_bytes: Some(MAX_FILE_BYTES), ..SqliteOptions::default() };
         let store = Arc::new(SqliteStore::open(path, limited).expect("a store"));
@@ -104,29 +104,29 @@ impl FailingStore {
         let stores = Stores::from_records(store.clone(), &config);
         let server = server::app_with_config(config, stores).await;
         let application = Application::Limited { server, store, filler };
-        Self { vendor, application, place }
+        Self { vendor, application, database }
     }
 
     /// Starts the application as a process.
     async fn broken() -> Self {
-        let (vendor, place) = Self::create_file().await;
-        let process = AppProcess::start(&place.url(), 0, &SETTINGS).await;
+        let (vendor, database) = Self::create_file().await;
+        let process = AppProcess::start(&database.url(), 0, &SETTINGS).await;
         let application = Application::Process(Box::new(process));
-        Self { vendor, application, place }
+        Self { vendor, application, database }
     }
 
     /// Starts the application over PostgreSQL.
     async fn read_only() -> Self {
-        let (vendor, place) = Self::create(Place::Postgres(Cluster::start())).await;
-        let application = Application::ReadOnly(start(&place).await);
-        Self { vendor, application, place }
+        let (vendor, database) = Self::create(TestDatabase::Postgres(Cluster::start())).await;
+        let application = Application::ReadOnly(start(&database).await);
+        Self { vendor, application, database }
     }
 
     /// Makes writes fail from now on.
     async fn fail(&self) {
         match &self.application {
             Application::Process(process) => process.limit_file_bytes(Some(0)).await,
-            Application::ReadOnly(_) => set_read_only(&self.place.url(), true).await,
+            Application::ReadOnly(_) => set_read_only(&self.database.url(), true).await,
             Application::Limited { store, filler, .. } => {
                 let records = (0..FILLER_RECORDS).map(|n| record(&n.to_string(), FILLER_BYTES));
                 filler.commit(records.collect()).await.expect("it has no limit");
@@ -142,7 +142,7 @@ impl FailingStore {
     async fn heal(&self) {
         match &self.application {
             Application::Process(process) => process.limit_file_bytes(None).await,
-            Application::ReadOnly(_) => set_read_only(&self.place.url(), false).await,
+            Application::ReadOnly(_) => set_read_only(&self.database.url(), false).await,
             Application::Limited { filler, .. } => {
                 let records = (0..FILLER_RECORDS).map(|n| {
                     let key = Key::new("filler", "things", n.to_string()).expect("a key");
@@ -211,9 +211,9 @@ impl FailingStore {
 
     /// Returns role and text of the messages of a thread, which must be idle.
     async fn path(&self, thread: &str) -> Vec<(String, String)> {
-        let read = self.get_json(&format!("/api/threads/{thread}")).await;
-        assert_eq!(read["status"], "idle", "{thread}");
-        read["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
+        let body = self.get_json(&format!("/api/threads/{thread}")).await;
+        assert_eq!(body["status"], "idle", "{thread}");
+        body["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
     }
 
     /// Begins a run of a thread of its own, whose answer is in parts that end in "1.", "2." and so on. Each part but the
@@ -230,8 +230,8 @@ impl FailingStore {
         self.vendor.on("m", [steps]);
         let mut response = self.chat(&body(run, Some(run), "Hello")).await;
         assert_eq!(response.status(), 200);
-        let shown = read_until(&mut response, "1.\"").await;
-        (response, shown, gates)
+        let received_text = read_until(&mut response, "1.\"").await;
+        (response, received_text, gates)
     }
 }
 
@@ -267,15 +267,15 @@ async fn a_run_whose_beginning_cannot_be_stored_is_refused_and_leaves_nothing() 
         for (thread, run) in refused {
             test.say(thread, run, &large).await;
         }
-        let said = ["First", "Stored.", &large, "Stored.", &large, "Stored."];
-        assert_eq!(test.path("t").await, dialogue(&said));
+        let expected = ["First", "Stored.", &large, "Stored.", &large, "Stored."];
+        assert_eq!(test.path("t").await, dialogue(&expected));
         assert_eq!(test.path("new").await, dialogue(&[&large, "Stored."]));
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_on_whose_events_cannot_be_stored_and_its_log_says_what_it_lacks() {
+async fn a_run_whose_events_cannot_be_stored_continues_and_its_log_marks_the_gap() {
     on_each_store(async |test: FailingStore| {
         let piece = "x".repeat(PIECE_BYTES);
         let pieces = vec![piece.as_str(); PIECES];

@@ -58,18 +58,18 @@ async fn a_file_is_sent_with_its_message_and_with_the_thread() {
     let summary = run.events.iter().find(|event| event["name"] == "agent.prompt").expect("a summary");
     assert_eq!(summary["value"]["requestSha256"], shown["requestSha256"], "the preview has the file");
     let image = format!("data:image/png;base64,{}", STANDARD.encode(PNG));
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(sent["messages"].to_string().contains(&image), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(request_body["messages"].to_string().contains(&image), "{request_body}");
 
     // The thread has the reference, and the next prompt the content, in another process, too.
-    let read = test.get("/api/threads/t").await;
-    let source = &read["nodes"][0]["message"]["content"][1]["source"];
-    assert_eq!(source["value"], format!("/api/files/{}", id.as_str().expect("an id")), "{read}");
+    let thread = test.get("/api/threads/t").await;
+    let source = &thread["nodes"][0]["message"]["content"][1]["source"];
+    assert_eq!(source["value"], format!("/api/files/{}", id.as_str().expect("an id")), "{thread}");
     let other = test.another_process().await;
     let next = json!({"agentId": "a1", "threadId": "t", "message": "And now?"});
     whole_run(&other, &next).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(sent["messages"].to_string().contains(&image), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(request_body["messages"].to_string().contains(&image), "{request_body}");
 
     // A file that the user deletes is a note from then on.
     let path = source["value"].as_str().expect("a path");
@@ -84,8 +84,8 @@ async fn a_file_is_sent_with_its_message_and_with_the_thread() {
     assert_eq!(test.call("DELETE", path, None).await.0, 404);
     test.vendor.on("m", [answer(&["Gone."])]);
     test.say("t", "And then?").await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let sent = sent["messages"].to_string();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let sent = request_body["messages"].to_string();
     assert!(sent.contains("[file, no longer stored]") && !sent.contains("base64"), "{sent}");
 }
 
@@ -101,13 +101,13 @@ async fn files_are_refused_to_others_and_by_their_content() {
             let response = test.app.request(method, &path).bearer_auth(&bearer).send().await;
             expect_problem(response.expect("an answer"), 404, "NOT_FOUND").await;
         }
-        let listed = test.app.request("GET", "/api/files").bearer_auth(&bearer).send().await;
-        let listed: Value = listed.expect("an answer").json().await.expect("JSON");
-        assert_eq!(listed["files"], json!([]));
+        let response = test.app.request("GET", "/api/files").bearer_auth(&bearer).send().await;
+        let body: Value = response.expect("an answer").json().await.expect("JSON");
+        assert_eq!(body["files"], json!([]));
     }
     let other = json!({"agentId": "a1", "messages": with_file(id, "Look")});
-    let refused = test.app.chat_as(&session_token("u2", "c1"), "", &other).await;
-    expect_problem(refused, 400, "INVALID_REQUEST").await;
+    let response = test.app.chat_as(&session_token("u2", "c1"), "", &other).await;
+    expect_problem(response, 400, "INVALID_REQUEST").await;
     for wrong in ["", "a/b", "../x", "a b", "http://169.254.169.254/"] {
         let body = json!({"agentId": "a1", "messages": with_file(&json!(wrong), "Look")});
         expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
@@ -123,8 +123,8 @@ async fn files_are_refused_to_others_and_by_their_content() {
         ("application/octet-stream", b"\x7fELF\x02\x01\x01\0\xff\xfe"),
     ];
     for (media_type, bytes) in cases {
-        let refused = upload(&test.app, &bearer, "/api/files", media_type, bytes).await;
-        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+        let response = upload(&test.app, &bearer, "/api/files", media_type, bytes).await;
+        expect_problem(response, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     }
     expect_problem(upload(&test.app, &bearer, "/api/files", "image/png", b"").await, 400, "INVALID_REQUEST")
         .await;
@@ -157,14 +157,14 @@ async fn a_compressed_bomb_is_a_file_of_its_compressed_size() {
         assert_eq!((&file["mimeType"], &file["bytes"]), (&json!(word), &json!(bomb.len())), "{declared}");
         let path = format!("/api/files/{}", file["fileId"].as_str().expect("an id"));
         let request = test.app.request("GET", &path).bearer_auth(&bearer).header("accept-encoding", "gzip");
-        let read = request.send().await.expect("an answer");
-        assert_eq!(read.headers()["content-length"], bomb.len().to_string());
-        assert_eq!(read.bytes().await.expect("a whole body"), bomb, "it is given as it is");
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.headers()["content-length"], bomb.len().to_string());
+        assert_eq!(response.bytes().await.expect("a whole body"), bomb, "it is given as it is");
         // A message does not inflate it: the model has no part for it, or the compressed bytes.
         let body =
             json!({"agentId": "a1", "messages": with_file(&file["fileId"], "Read it"), "store": false});
-        let answered = test.app.chat(&body).await;
-        assert!(answered.bytes().await.expect("a whole body").len() < 100_000);
+        let response = test.app.chat(&body).await;
+        assert!(response.bytes().await.expect("a whole body").len() < 100_000);
         let sent = test.vendor.received().into_iter().map(|request| request.body.len()).max();
         assert!(sent.unwrap_or_default() < 2 * bomb.len(), "{sent:?} bytes for {}", bomb.len());
         let deleted = test.app.request("DELETE", &path).bearer_auth(&bearer).send().await;
@@ -172,8 +172,8 @@ async fn a_compressed_bomb_is_a_file_of_its_compressed_size() {
     }
     // What is declared as a picture or compressed on the way is none of these.
     for (declared, bytes) in [("image/png", bomb.clone()), ("application/zip", bomb[..1_000].to_vec())] {
-        let refused = upload(&test.app, &bearer, "/api/files", declared, &bytes).await;
-        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+        let response = upload(&test.app, &bearer, "/api/files", declared, &bytes).await;
+        expect_problem(response, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     }
     let request = test.app.request("POST", "/api/files").bearer_auth(&bearer).header("content-type", word);
     let encoded = request.header("content-encoding", "gzip").body(bomb).send().await.expect("an answer");
@@ -194,9 +194,9 @@ async fn files_have_limits() {
     let problem = expect_problem(post(51).await, 409, "CONFLICT").await;
     assert_eq!(problem["limit"], 150);
     assert_eq!(post(50).await.status(), 201);
-    let listed = test.get("/api/files").await;
-    assert_eq!(listed["files"].as_array().map(Vec::len), Some(2), "{listed}");
-    assert_eq!(listed["files"][0], first);
+    let list = test.get("/api/files").await;
+    assert_eq!(list["files"].as_array().map(Vec::len), Some(2), "{list}");
+    assert_eq!(list["files"][0], first);
 }
 
 #[tokio::test]
@@ -216,9 +216,9 @@ async fn a_file_becomes_a_document() {
         "{stored}"
     );
     assert_eq!(stored["text"], "# Terms\nPay in 30 days.");
-    let missing = test.app.request("PUT", "/api/documents/other/content?fileId=gone");
-    let missing = missing.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
-    expect_problem(missing, 400, "INVALID_REQUEST").await;
+    let request = test.app.request("PUT", "/api/documents/other/content?fileId=gone");
+    let response = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+    expect_problem(response, 400, "INVALID_REQUEST").await;
 }
 
 #[tokio::test]

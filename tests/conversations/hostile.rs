@@ -95,8 +95,8 @@ async fn a_model_that_repeats_the_id_of_a_call_leaves_an_intact_thread() {
     test.chat(json!({"threadId": "t", "message": "What is to do?", "todoListId": "l1"})).await;
     let turn = test.say("t", "Sure?").await;
     assert_eq!(turn.last()["type"], "RUN_FINISHED");
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let messages = sent["messages"].as_array().expect("messages").clone();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages").clone();
     let calls: usize =
         messages.iter().filter_map(|message| message["tool_calls"].as_array()).map(Vec::len).sum();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
@@ -248,12 +248,13 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     look_around(&mut seen_by_others).await;
     // Problems, also the owner's, tell nothing of the values.
     let decide = |entry: Value| json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [entry]});
-    let wrong = json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});
+    let invalid_arguments =
+        json!({"approved": true, "editedArgs": {"title": [SECRETS[2]], "list": SECRETS[2]}});
     let entry =
         |payload: Value| json!({"interruptId": interrupt["id"], "status": "resolved", "payload": payload});
     for body in [
         json!({"agentId": "a1", "threadId": "t", "message": "Hello?"}),
-        decide(entry(wrong)),
+        decide(entry(invalid_arguments)),
         decide(entry(json!({"approved": SECRETS[2]}))),
         decide(json!({"interruptId": SECRETS[2], "status": SECRETS[2]})),
         decide(json!({"interruptId": SECRETS[2], "status": "resolved", "payload": true})),
@@ -278,8 +279,8 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     let denied = test.ask("t2").await;
     test.resume("t2", &denied, json!({"approved": false, "reason": SECRETS[3]})).await;
     look_around(&mut seen_by_others).await;
-    let late = test.app.chat(&decide(entry(edited))).await;
-    seen_by_others.push_str(&late.text().await.expect("a body"));
+    let response = test.app.chat(&decide(entry(edited))).await;
+    seen_by_others.push_str(&response.text().await.expect("a body"));
     // The decisions are in the audit, without their words.
     let audited = async || test.get(audit).await.to_string();
     let audited = poll_until(audited, |text| text.contains("edited") && text.contains("denied")).await;
@@ -289,7 +290,7 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
         log.contains("run ended") && seen_by_others.contains("INTERRUPTS_OPEN"),
         "there is something to see"
     );
-    for (place, text) in [("the log", &log), ("what others see", &seen_by_others)] {
+    for (source, text) in [("the log", &log), ("what others see", &seen_by_others)] {
         for secret in SECRETS {
             let found = text.find(secret).map(|at| {
                 text.chars()
@@ -297,13 +298,13 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
                     .take(400)
                     .collect::<String>()
             });
-            assert_eq!(found, None, "{secret} is in {place}");
+            assert_eq!(found, None, "{secret} is in {source}");
         }
     }
 }
 
 #[tokio::test]
-async fn equal_words_are_as_many_messages_as_were_said() {
+async fn equal_texts_remain_separate_messages() {
     let test = ConversationApp::start().await;
     for _ in 0..5 {
         test.vendor.on("m", [answer(&["Yes."])]);
@@ -344,7 +345,7 @@ async fn parents_are_of_the_thread() {
     assert_eq!(test.path("t").await, dialogue(&["Here", "hello world"]));
     let below_question = json!({"threadId": "t", "message": "There", "parentId": own});
     test.chat(below_question).await;
-    let read =
+    let thread =
         poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
-    assert_ne!(read["head"], json!(first.message_id()), "the new branch is shown");
+    assert_ne!(thread["head"], json!(first.message_id()), "the new branch is shown");
 }

@@ -53,15 +53,15 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
+async fn foreign_deleted_and_unknown_ids_get_the_same_response() {
     let test = ConversationApp::start().await;
     test.say("deleted", "Gone canary").await;
     let deleted = test.get("/api/threads/deleted").await;
     let deleted_run = deleted["nodes"][0]["runId"].as_str().expect("an id").to_owned();
     assert_eq!(test.call("DELETE", "/api/threads/deleted", None).await.0, 204);
     let turn = test.say("secret", "My canary").await;
-    let read = test.get("/api/threads/secret").await;
-    let node = read["nodes"][0]["id"].as_str().expect("an id").to_owned();
+    let thread = test.get("/api/threads/secret").await;
+    let node = thread["nodes"][0]["id"].as_str().expect("an id").to_owned();
     let deleted_node = deleted["nodes"][0]["id"].as_str().expect("an id");
     let never = calls("never", "never", "never");
     let (owner, colleague, stranger) =
@@ -76,9 +76,9 @@ async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
     ] {
         for (call, expected) in ids.into_iter().zip(&never) {
             let path = call.1.clone();
-            let found = test.seen(bearer, call).await;
-            assert_eq!(found.0, 404, "{path}: {}", found.1);
-            assert_eq!(found, test.seen(bearer, expected.clone()).await, "{path}");
+            let answer = test.seen(bearer, call).await;
+            assert_eq!(answer.0, 404, "{path}: {}", answer.1);
+            assert_eq!(answer, test.seen(bearer, expected.clone()).await, "{path}");
             cells += 1;
         }
     }
@@ -92,11 +92,11 @@ async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
         expect_problem(response, 401, "UNAUTHENTICATED").await;
     }
     // The owner still has everything.
-    assert_eq!(test.get("/api/threads/secret").await, read);
+    assert_eq!(test.get("/api/threads/secret").await, thread);
 }
 
 #[tokio::test]
-async fn the_same_id_is_another_thread_for_everybody() {
+async fn each_user_has_a_separate_thread_of_an_id() {
     let test = ConversationApp::start().await;
     test.say("t", "My canary").await;
     for (user, company) in [("u2", "c1"), ("u3", "c2")] {
@@ -105,8 +105,8 @@ async fn the_same_id_is_another_thread_for_everybody() {
         let response = test.app.chat_as(&session, "", &body).await;
         assert_eq!(response.status(), 200);
         assert!(!response.text().await.expect("a body").contains("canary"));
-        let sent = test.vendor.received_bodies("m").pop().expect("a request").to_string();
-        assert!(!sent.contains("canary"), "{sent}");
+        let request_text = test.vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert!(!request_text.contains("canary"), "{request_text}");
         for path in ["/api/threads", "/api/runs"] {
             let (_, list) = super::call_as(&test.app, &session, "GET", path, None).await;
             assert!(!list.to_string().contains("canary"), "{list}");
@@ -138,13 +138,13 @@ async fn any_id_without_control_characters_is_an_id() {
         let thread: Value = serde_json::from_str(read).expect("an object");
         assert_eq!((&thread["id"], &thread["messageCount"]), (&json!(id), &json!(2)), "{id}");
     }
-    let listed = test.get("/api/threads?limit=100").await;
-    assert_eq!(listed["threads"].as_array().expect("threads").len(), ids.len(), "each is another thread");
+    let list = test.get("/api/threads?limit=100").await;
+    assert_eq!(list["threads"].as_array().expect("threads").len(), ids.len(), "each is another thread");
     for id in [&too_long, "a\u{0}b", "a\nb", "\u{7f}", "a\u{85}b"] {
         let body = json!({"agentId": "a1", "threadId": id, "message": "Hello"});
         expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
     }
-    assert_eq!(test.get("/api/threads?limit=100").await, listed);
+    assert_eq!(test.get("/api/threads?limit=100").await, list);
 }
 
 /// Returns an id as a segment of a path.

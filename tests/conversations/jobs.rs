@@ -46,12 +46,12 @@ impl ConversationApp {
 
     /// Returns the user's notifications, the newest first.
     async fn notifications(&self) -> Vec<Value> {
-        let found = crate::pulse::notifications(&self.stores).await;
-        found.iter().map(|notification| serde_json::to_value(notification).expect("JSON")).collect()
+        let notifications = crate::pulse::notifications(&self.stores).await;
+        notifications.iter().map(|notification| serde_json::to_value(notification).expect("JSON")).collect()
     }
 }
 
-fn said(role: &str, text: &str) -> (String, String) {
+fn entry(role: &str, text: &str) -> (String, String) {
     (role.to_owned(), text.to_owned())
 }
 
@@ -60,12 +60,12 @@ async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
     let test = start(|_| {}).await;
     test.vendor.on("m", [answer(&["It rains."]), answer(&["The sun shines."]), answer(&["Mostly."])]);
     test.done(question("How is the weather?"), "j1", 1).await;
-    let first = [said("user", "How is the weather?"), said("assistant", "It rains.")];
+    let first = [entry("user", "How is the weather?"), entry("assistant", "It rains.")];
     assert_eq!(test.path("job:j1").await, first);
     test.done(question("How is the weather?"), "j1", 2).await;
-    let second = [said("user", "How is the weather?"), said("assistant", "The sun shines.")];
+    let second = [entry("user", "How is the weather?"), entry("assistant", "The sun shines.")];
     assert_eq!(test.path("job:j1").await, second);
-    assert_eq!(test.prompt(), [said("user", "How is the weather?")], "no prompt grows");
+    assert_eq!(test.prompt(), [entry("user", "How is the weather?")], "no prompt grows");
 
     let thread = test.get("/api/threads/job:j1?messages=none").await;
     assert_eq!((&thread["origin"], &thread["status"]), (&json!("job"), &json!("idle")));
@@ -73,14 +73,17 @@ async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
     let latest = &runs[0];
     assert_eq!(latest["trigger"], json!({"kind": "job", "jobId": "j1", "occurrence": 2}));
     assert_eq!((latest["id"].as_str(), latest["state"].as_str()), (Some("j1:2"), Some("completed")));
-    let told = test.notifications().await;
-    assert_eq!((&told[0]["threadId"], &told[0]["runId"]), (&json!("job:j1"), &json!("j1:2")));
-    assert_eq!(told[0]["text"], "The sun shines.");
+    let notifications = test.notifications().await;
+    assert_eq!(
+        (&notifications[0]["threadId"], &notifications[0]["runId"]),
+        (&json!("job:j1"), &json!("j1:2"))
+    );
+    assert_eq!(notifications[0]["text"], "The sun shines.");
 
     // The user goes on below the latest occurrence.
     test.say("job:j1", "All day?").await;
     let [user, assistant] = second;
-    assert_eq!(test.prompt(), [user, assistant, said("user", "All day?")]);
+    assert_eq!(test.prompt(), [user, assistant, entry("user", "All day?")]);
 }
 
 #[tokio::test]
@@ -91,7 +94,7 @@ async fn a_job_may_name_a_thread_of_its_user() {
     let mut payload = question("How is the weather?");
     payload["threadId"] = json!("t");
     test.done(payload.clone(), "j1", 1).await;
-    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "It rains.")]);
+    assert_eq!(test.path("t").await, [entry("user", "How is the weather?"), entry("assistant", "It rains.")]);
     assert_eq!(test.get("/api/threads/t?messages=tree").await["nodes"].as_array().map(Vec::len), Some(4));
 
     // A thread of another agent, and an id that no thread has.
@@ -119,8 +122,8 @@ async fn each_attempt_is_a_run_and_no_tool_is_called_twice() {
     assert_eq!(states, ["completed", "failed", "cancelled"]);
     assert_eq!(runs[2]["id"], "j1:1");
     let created = test.path("job:j1").await;
-    assert_eq!(created.first(), Some(&said("user", "Buy milk")));
-    assert_eq!(created.last(), Some(&said("assistant", "Done.")));
+    assert_eq!(created.first(), Some(&entry("user", "Buy milk")));
+    assert_eq!(created.last(), Some(&entry("assistant", "Done.")));
     let todos = crate::pulse::todo_titles(&test.stores).await;
     assert_eq!(todos.iter().filter(|title| *title == "Milk").count(), 1, "{todos:?}");
 }
@@ -133,7 +136,7 @@ async fn a_call_that_breaks_off_leaves_no_text_in_the_thread() {
     test.vendor.on("m", [lost.clone(), call, lost, answer(&["Done."])]);
     test.done(question("Buy milk"), "j1", 1).await;
     let path = test.path("job:j1").await;
-    assert_eq!(path.last(), Some(&said("assistant", "Done.")), "{path:?}");
+    assert_eq!(path.last(), Some(&entry("assistant", "Done.")), "{path:?}");
     let log = test.app.request("GET", "/api/runs/j1:1/events").bearer_auth(session_token("u1", "c1"));
     let log = log.send().await.expect("an answer").text().await.expect("a whole body");
     assert!(log.contains("modelAttempt") && !log.contains("Lost"), "{log}");
@@ -153,20 +156,20 @@ async fn a_busy_thread_delays_an_occurrence() {
     assert_eq!(status, 202, "{run}");
     let mut payload = question("How is the weather?");
     payload["threadId"] = json!("t");
-    let refused = test.deliver(payload.clone(), "j1", 1).await;
-    assert!(refused.headers().contains_key("retry-after"));
-    expect_problem(refused, 409, "THREAD_BUSY").await;
+    let response = test.deliver(payload.clone(), "j1", 1).await;
+    assert!(response.headers().contains_key("retry-after"));
+    expect_problem(response, 409, "THREAD_BUSY").await;
     let path = format!("/api/runs/{}/cancel", run["runId"].as_str().expect("an id"));
     let cancel = async {
-        let look = async || test.get("/api/threads/t?messages=none").await;
+        let fetch = async || test.get("/api/threads/t?messages=none").await;
         let is_queued = |thread: &Value| thread["queuedRunIds"].as_array().is_some_and(|ids| ids.len() == 1);
-        poll_until(look, is_queued).await;
+        poll_until(fetch, is_queued).await;
         test.call("POST", &path, None).await
     };
     // The occurrence begins when the user's run is over.
     let ((), (status, _)) = tokio::join!(test.done(payload, "j1", 1), cancel);
     assert_eq!(status, 200);
-    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "It rains.")]);
+    assert_eq!(test.path("t").await, [entry("user", "How is the weather?"), entry("assistant", "It rains.")]);
     let runs = test.get("/api/runs?threadId=t&kind=job").await["runs"].clone();
     let states: Vec<_> = runs.as_array().expect("runs").iter().map(|run| run["state"].clone()).collect();
     assert_eq!(states, ["completed", "failed"], "the first attempt has waited for too long");
@@ -176,9 +179,9 @@ async fn a_busy_thread_delays_an_occurrence() {
 async fn a_full_queue_delays_an_occurrence() {
     let test = start(|_| {}).await;
     let gate = watch::Sender::new(false);
-    let mut held = vec![stream_head(), Step::Until(gate.subscribe())];
-    held.extend(finish("stop"));
-    test.vendor.on("m", [held, answer(&["Done."])]);
+    let mut steps = vec![stream_head(), Step::Until(gate.subscribe())];
+    steps.extend(finish("stop"));
+    test.vendor.on("m", [steps, answer(&["Done."])]);
     let mut runs = Vec::new();
     for at in 0..9 {
         let body = json!({"agentId": "a1", "threadId": "t", "runId": format!("r{at}"), "message": "Hi",
@@ -190,14 +193,14 @@ async fn a_full_queue_delays_an_occurrence() {
     assert_eq!((&runs[0], &runs[8]), (&json!("running"), &json!("queued")));
     let mut payload = question("How is the weather?");
     payload["threadId"] = json!("t");
-    let refused = test.deliver(payload.clone(), "j1", 1).await;
-    assert!(refused.headers().contains_key("retry-after"));
-    expect_problem(refused, 429, "QUEUE_FULL").await;
+    let response = test.deliver(payload.clone(), "j1", 1).await;
+    assert!(response.headers().contains_key("retry-after"));
+    expect_problem(response, 429, "QUEUE_FULL").await;
     gate.send_replace(true);
     test.ended_run("r8").await;
     // The scheduler delivers it again.
     test.done(payload, "j1", 1).await;
-    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "Done.")]);
+    assert_eq!(test.path("t").await, [entry("user", "How is the weather?"), entry("assistant", "Done.")]);
 }
 
 #[tokio::test]
@@ -207,27 +210,33 @@ async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
     let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
     test.vendor.on("m", [call, answer(&["It is on the list."])]);
     test.done(question("Buy milk"), "j1", 1).await;
-    let told = test.notifications().await;
-    assert_eq!((&told[0]["text"], &told[0]["threadId"]), (&json!("Add it?"), &json!("job:j1")));
+    let notifications = test.notifications().await;
+    assert_eq!(
+        (&notifications[0]["text"], &notifications[0]["threadId"]),
+        (&json!("Add it?"), &json!("job:j1"))
+    );
     // The next occurrence waits, too, and is no attempt.
-    let refused = test.deliver(question("Buy milk"), "j1", 2).await;
-    assert_eq!(refused.headers()["retry-after"], "60");
-    expect_problem(refused, 409, "INTERRUPTS_OPEN").await;
+    let response = test.deliver(question("Buy milk"), "j1", 2).await;
+    assert_eq!(response.headers()["retry-after"], "60");
+    expect_problem(response, 409, "INTERRUPTS_OPEN").await;
     let approvals = test.get("/api/approvals?state=open").await;
     let id = approvals["approvals"][0]["id"].as_str().expect("an id").to_owned();
     let decision = Some(json!({"decision": "approve"}));
     assert_eq!(test.call("POST", &format!("/api/approvals/{id}"), decision).await.0, 200);
     let runs = test.get("/api/runs?threadId=job:j1&kind=approval").await["runs"].clone();
     test.ended_run(runs[0]["id"].as_str().expect("an id")).await;
-    assert_eq!(test.path("job:j1").await.last(), Some(&said("assistant", "It is on the list.")));
+    assert_eq!(test.path("job:j1").await.last(), Some(&entry("assistant", "It is on the list.")));
 }
 
 #[tokio::test]
-async fn what_is_not_kept_has_no_thread() {
+async fn runs_that_are_not_stored_have_no_thread() {
     let test = start(|content| content["conversations"] = json!({"store": false})).await;
     test.vendor.on("m", [answer(&["It rains."])]);
     test.done(question("How is the weather?"), "j1", 1).await;
     assert_eq!(test.call("GET", "/api/threads/job:j1", None).await.0, 404);
-    let told = test.notifications().await;
-    assert_eq!((&told[0]["text"], &told[0]["threadId"]), (&json!("It rains."), &Value::Null));
+    let notifications = test.notifications().await;
+    assert_eq!(
+        (&notifications[0]["text"], &notifications[0]["threadId"]),
+        (&json!("It rains."), &Value::Null)
+    );
 }

@@ -145,15 +145,15 @@ async fn check(process: &AppProcess, Seen { id, lines }: &Seen) {
     assert_eq!(stored[..common], lines[..common], "{id}: what is stored is what was shown");
     if run["state"] == "interrupted" {
         assert_eq!(last["code"], "RUN_INTERRUPTED", "{id}");
-        let said: String = log
+        let logged_text: String = log
             .iter()
             .filter_map(|line| {
                 let event: Value = serde_json::from_str(line).expect("an event");
                 Some(event["delta"].as_str()?.to_owned())
             })
             .collect();
-        let kept = nodes.get(1).map_or("", |node| node["message"]["content"].as_str().expect("text"));
-        assert_eq!(kept, said, "{id}: the thread has what the log has");
+        let stored_text = nodes.get(1).map_or("", |node| node["message"]["content"].as_str().expect("text"));
+        assert_eq!(stored_text, logged_text, "{id}: the thread has what the log has");
         assert!(nodes.get(1).is_none_or(|node| node["status"] == "incomplete"), "{id}");
     }
 }
@@ -183,10 +183,10 @@ async fn run_kill_rounds(url: &str, other: Option<AppProcess>) {
             Some(_) => None,
             None => Some(start(url).await),
         };
-        let witness = next.as_ref().or(other.as_ref()).expect("a process");
+        let process = next.as_ref().or(other.as_ref()).expect("a process");
         for reader in readers {
             let seen = reader.await.expect("it reads");
-            check(witness, &seen).await;
+            check(process, &seen).await;
         }
         if let Some(next) = next {
             next.kill().await;

@@ -94,9 +94,9 @@ async fn a_thread_is_changed_under_a_condition() {
             test.app.request("PATCH", "/api/threads/t").bearer_auth(&bearer).header("if-match", tag);
         request.json(&body).send().await.expect("an answer")
     };
-    let read =
+    let response =
         test.app.request("GET", "/api/threads/t").bearer_auth(&bearer).send().await.expect("an answer");
-    let tag = read.headers()["etag"].to_str().expect("text").to_owned();
+    let tag = response.headers()["etag"].to_str().expect("text").to_owned();
     let renamed = patch(&tag, json!({"title": "Basil", "metadata": {"pot": 1}})).await;
     assert_eq!(renamed.status(), 200);
     assert_ne!(renamed.headers()["etag"].to_str().expect("text"), tag);
@@ -169,12 +169,12 @@ async fn messages_are_added_and_erased() {
     for _ in 0..2 {
         assert_eq!(test.call("DELETE", &path, None).await.0, 204);
     }
-    let read = test.get("/api/threads/t").await;
-    assert!(!read.to_string().contains("canary"), "{read}");
-    assert_eq!(read["nodes"][0]["status"], "deleted");
+    let thread = test.get("/api/threads/t").await;
+    assert!(!thread.to_string().contains("canary"), "{thread}");
+    assert_eq!(thread["nodes"][0]["status"], "deleted");
     test.say("t", "And?").await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request").to_string();
-    assert!(!sent.contains("canary") && sent.contains("A note"), "{sent}");
+    let request_text = test.vendor.received_bodies("m").pop().expect("a request").to_string();
+    assert!(!request_text.contains("canary") && request_text.contains("A note"), "{request_text}");
 }
 
 #[tokio::test]
@@ -187,8 +187,8 @@ async fn a_path_is_copied_into_another_thread() {
     let (status, copy) = test.call("POST", "/api/threads/t/fork", Some(body)).await;
     assert_eq!((status, &copy["agentId"], &copy["title"]), (201, &json!("a2"), &json!("Copy")));
     assert_eq!(test.path("copy").await, dialogue(&["A", "One."]));
-    let again = json!({"id": "copy"});
-    assert_eq!(test.call("POST", "/api/threads/t/fork", Some(again)).await.0, 409);
+    let second = json!({"id": "copy"});
+    assert_eq!(test.call("POST", "/api/threads/t/fork", Some(second)).await.0, 409);
     assert_eq!(test.call("POST", "/api/threads/t/fork", Some(json!({"agentId": "nobody"}))).await.0, 404);
     assert_eq!(test.path("t").await.len(), 4);
 }

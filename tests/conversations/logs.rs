@@ -93,17 +93,17 @@ async fn a_log_continues_the_first_response_byte_for_byte_at_every_event() {
 }
 
 #[tokio::test]
-async fn a_live_run_is_read_while_it_goes_on() {
+async fn a_running_run_s_log_is_read() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
     let mut first = test.app.chat(&body(json!({}))).await;
-    let shown = read_until(&mut first, "Partly").await;
-    let count = shown.lines().count();
+    let received_text = read_until(&mut first, "Partly").await;
+    let count = received_text.lines().count();
     // What there is, at every event, without waiting.
     for after in 0..count {
         let rest = read_log(&test.app, &format!("?wait=false&after={after}")).await;
-        let expected: String = shown.split_inclusive('\n').skip(after + 1).collect();
+        let expected: String = received_text.split_inclusive('\n').skip(after + 1).collect();
         assert!(rest.starts_with(&expected), "after {after}: {rest}");
     }
     assert_eq!(test.get("/api/runs/r1").await["attached"], 1);
@@ -115,13 +115,13 @@ async fn a_live_run_is_read_while_it_goes_on() {
     poll_until(attached, |attached| *attached == 5).await;
     gate.send_replace(true);
     let rest = first.text().await.expect("a whole body");
-    let whole = format!("{shown}{rest}");
-    parse_run(&whole);
+    let full_text = format!("{received_text}{rest}");
+    parse_run(&full_text);
     for (format, reader) in readers {
         let live = reader.text().await.expect("a whole body");
         assert_eq!(live, read_log(&test.app, &format!("?format={format}")).await, "{format}: live and over");
         if format == "ndjson" {
-            assert_eq!(live, whole);
+            assert_eq!(live, full_text);
         }
     }
     let collected: Value =
@@ -130,34 +130,34 @@ async fn a_live_run_is_read_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_run_is_read_in_another_process_while_it_goes_on() {
+async fn a_running_run_s_log_is_read_in_another_process() {
     let test = ConversationApp::start().await;
     let other = test.another_process().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
     let mut first = test.app.chat(&body(json!({}))).await;
-    let shown = read_until(&mut first, "Partly").await;
+    let received_text = read_until(&mut first, "Partly").await;
     let mut elsewhere = open_log(&other, "").await;
-    let seen = read_until(&mut elsewhere, "Partly").await;
+    let attached_text = read_until(&mut elsewhere, "Partly").await;
     gate.send_replace(true);
-    let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
-    assert_eq!(format!("{seen}{}", elsewhere.text().await.expect("a whole body")), whole);
-    assert_eq!(read_log(&other, "").await, whole);
+    let full_text = format!("{received_text}{}", first.text().await.expect("a whole body"));
+    assert_eq!(format!("{attached_text}{}", elsewhere.text().await.expect("a whole body")), full_text);
+    assert_eq!(read_log(&other, "").await, full_text);
 }
 
 #[tokio::test]
-async fn a_run_that_is_to_continue_goes_on_without_its_client() {
+async fn a_run_set_to_continue_outlives_its_client() {
     for format in ["ndjson", "json", "ui-message"] {
         let test = ConversationApp::start().await;
         let (steps, gate) = gated();
         test.vendor.on("m", [steps, answer(&["Again."])]);
         let session = session_token("u1", "c1");
-        let asked = body(json!({"onDisconnect": "continue"}));
+        let request_body = body(json!({"onDisconnect": "continue"}));
         let query = format!("?format={format}");
-        let asked = test.app.chat_as(&session, &query, &asked);
+        let request = test.app.chat_as(&session, &query, &request_body);
         let left = async {
             tokio::select! {
-                response = asked => {
+                response = request => {
                     // The head of a stream is there; its body is not read.
                     drop(response);
                     test.vendor.wait_for_requests("m", 1).await;
@@ -188,10 +188,10 @@ async fn a_run_without_a_client_has_its_grace() {
     let mut first = test.app.chat(&body(json!({"graceMs": 600_000}))).await;
     read_until(&mut first, "Partly").await;
     drop(first);
-    let mut again = open_log(&test.app, "").await;
-    read_until(&mut again, "Partly").await;
+    let mut second = open_log(&test.app, "").await;
+    read_until(&mut second, "Partly").await;
     gate.send_replace(true);
-    assert!(again.text().await.expect("a whole body").contains("wholly."));
+    assert!(second.text().await.expect("a whole body").contains("wholly."));
     assert_eq!(test.ended_run("r1").await["state"], "completed");
 
     test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
@@ -239,7 +239,7 @@ async fn a_run_in_the_background_is_answered_at_once() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_in_whichever_process_it_is() {
+async fn a_run_is_cancelled_from_any_process() {
     let test = ConversationApp::start().await;
     let other = test.another_process().await;
     let session = session_token("u1", "c1");
@@ -255,11 +255,11 @@ async fn a_run_is_cancelled_in_whichever_process_it_is() {
         test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
         let mut first =
             test.app.chat(&body(json!({"runId": format!("r{number}"), "onDisconnect": "continue"}))).await;
-        let shown = read_until(&mut first, "Partly").await;
+        let received_text = read_until(&mut first, "Partly").await;
         let (status, _) = super::call_as(app, &session, "POST", path, None).await;
         assert_eq!(status, 200, "{path}");
-        let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
-        let events = parse_run(&whole);
+        let full_text = format!("{received_text}{}", first.text().await.expect("a whole body"));
+        let events = parse_run(&full_text);
         assert_eq!(events.last().expect("an end")["outcome"], json!({"type": "cancelled"}), "{path}");
         test.vendor.wait_for_disconnects(number + 1).await;
         let run = test.ended_run(&format!("r{number}")).await;
@@ -277,8 +277,8 @@ async fn a_run_that_ends_while_its_answer_is_held_back_makes_no_further_call() {
     let test = ConversationApp::start_with(&[("MODEL_ATTEMPTS", "2")]).await;
     test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
     let session = session_token("u1", "c1");
-    let asked = body(json!({}));
-    let (object, ()) = tokio::join!(test.app.chat_as(&session, "?format=json", &asked), async {
+    let request_body = body(json!({}));
+    let (object, ()) = tokio::join!(test.app.chat_as(&session, "?format=json", &request_body), async {
         test.vendor.wait_for_requests("m", 1).await;
         let cancel = async || test.call("POST", "/api/runs/r1/cancel", None).await.0;
         poll_until(cancel, |status| *status == 200).await;
@@ -289,9 +289,9 @@ async fn a_run_that_ends_while_its_answer_is_held_back_makes_no_further_call() {
     assert_eq!(test.ended_run("r1").await["reason"], "requested");
     assert!(!read_log(&test.app, "").await.contains("Partly"));
 
-    let asked = body(json!({"runId": "r2"}));
+    let request_body = body(json!({"runId": "r2"}));
     tokio::select! {
-        _ = test.app.chat_as(&session, "?format=json", &asked) => panic!("the vendor stalls"),
+        _ = test.app.chat_as(&session, "?format=json", &request_body) => panic!("the vendor stalls"),
         () = test.vendor.wait_for_requests("m", 2) => {}
     }
     assert_eq!(test.ended_run("r2").await["reason"], "disconnected");
@@ -312,11 +312,14 @@ async fn a_message_may_interrupt_the_run_of_its_thread() {
         ],
     );
     let mut first = test.app.chat(&body(json!({}))).await;
-    let shown = read_until(&mut first, "Partly").await;
+    let received_text = read_until(&mut first, "Partly").await;
     let next = body(json!({"runId": "r2", "message": "Rather this", "onBusy": "interrupt"}));
     assert_eq!(text_of(&whole_run(&other, &next).await.events), "Second.");
     let rest = first.text().await.expect("it ends");
-    assert_eq!(parse_run(&format!("{shown}{rest}")).last().expect("an end")["outcome"]["type"], "cancelled");
+    assert_eq!(
+        parse_run(&format!("{received_text}{rest}")).last().expect("an end")["outcome"]["type"],
+        "cancelled"
+    );
     assert_eq!(test.ended_run("r1").await["reason"], "displaced");
     assert_eq!(test.prompt(), dialogue(&["Hello", "Partly", "Rather this"]));
     // An idle thread has nothing to interrupt.
@@ -338,13 +341,13 @@ async fn the_ai_sdk_resumes_a_thread_s_run() {
     test.vendor.on("m", [steps]);
     let mut first =
         test.app.chat_as(&session, "?format=ui-message", &body(json!({"onDisconnect": "continue"}))).await;
-    let shown = read_until(&mut first, "Partly").await;
+    let received_text = read_until(&mut first, "Partly").await;
     let resumed = [resume(&test.app, "t").await, resume(&other, "t").await];
     gate.send_replace(true);
-    let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
+    let full_text = format!("{received_text}{}", first.text().await.expect("a whole body"));
     for resumed in resumed {
         assert_eq!(resumed.headers()["x-vercel-ai-ui-message-stream"], "v1");
-        assert_eq!(resumed.text().await.expect("a whole body"), whole, "from the beginning");
+        assert_eq!(resumed.text().await.expect("a whole body"), full_text, "from the beginning");
     }
     test.ended_run("r1").await;
     assert_eq!(resume(&test.app, "t").await.status(), 204, "the run is over");
@@ -357,11 +360,11 @@ async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
     let test = ConversationApp::start().await;
     let later = Timestamp::now().checked_add(SignedDuration::from_hours(1)).expect("a time");
     test.begin_in_store("t", "r1", later).await;
-    let mut said = ChunkWriter::default();
-    said.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
-    said.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
-    said.push(&Event::TextMessageContent { message_id: "m1".into(), delta: "Partly".into() });
-    let chunk = said.take().expect("events");
+    let mut chunk_writer = ChunkWriter::default();
+    chunk_writer.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
+    chunk_writer.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
+    chunk_writer.push(&Event::TextMessageContent { message_id: "m1".into(), delta: "Partly".into() });
+    let chunk = chunk_writer.take().expect("events");
     let run = RunKey { owner: ThreadOwner::new("c1", "u1"), id: "r1".into() };
     let store = &test.stores.conversations;
     store.append_events("process of r1", vec![RunChunk { run, chunk }]).await.expect("it is stored");
@@ -394,7 +397,7 @@ async fn a_log_is_kept_for_its_time() {
 }
 
 #[tokio::test]
-async fn wrong_places_and_too_many_readers_are_refused() {
+async fn invalid_positions_and_too_many_readers_are_refused() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
@@ -410,14 +413,14 @@ async fn wrong_places_and_too_many_readers_are_refused() {
     assert!(readers.iter().all(|reader| reader.status() == 200));
     expect_problem(open_log(&test.app, "").await, 429, "RATE_LIMITED").await;
     drop(readers);
-    let look = async || open_log(&test.app, "?wait=false").await.status().as_u16();
-    poll_until(look, |status| *status == 200).await;
+    let fetch = async || open_log(&test.app, "?wait=false").await.status().as_u16();
+    poll_until(fetch, |status| *status == 200).await;
     gate.send_replace(true);
     parse_run(&read_log(&test.app, "").await);
 }
 
 #[tokio::test]
-async fn the_place_in_a_log_is_named_by_the_header_before_the_address() {
+async fn the_header_with_the_log_position_precedes_the_query() {
     let test = ConversationApp::start().await;
     let first = test.app.chat(&body(json!({}))).await.text().await.expect("a whole body");
     let lines: Vec<&str> = first.split_inclusive('\n').collect();
@@ -456,30 +459,34 @@ async fn the_place_in_a_log_is_named_by_the_header_before_the_address() {
 }
 
 #[tokio::test]
-async fn a_place_beyond_the_end_of_a_live_run_is_waited_for() {
+async fn a_position_beyond_the_end_of_a_running_run_is_waited_for() {
     let test = ConversationApp::start().await;
     let (steps, gate) = gated();
     test.vendor.on("m", [steps]);
     let mut first = test.app.chat(&body(json!({}))).await;
-    let shown = read_until(&mut first, "Partly").await;
+    let received_text = read_until(&mut first, "Partly").await;
     let there = read_log(&test.app, "?after=100000&wait=false").await;
     assert_eq!(there, "", "nothing is there");
-    let beyond = format!("?after={}", shown.lines().count());
+    let beyond = format!("?after={}", received_text.lines().count());
     let reader = open_log(&test.app, &beyond).await;
     gate.send_replace(true);
-    let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
-    let expected: String = whole.split_inclusive('\n').skip(shown.lines().count() + 1).collect();
+    let full_text = format!("{received_text}{}", first.text().await.expect("a whole body"));
+    let expected: String = full_text.split_inclusive('\n').skip(received_text.lines().count() + 1).collect();
     assert_eq!(reader.text().await.expect("a whole body"), expected);
 }
 
 #[tokio::test]
-async fn a_message_has_no_place_in_a_log() {
+async fn a_chat_request_ignores_last_event_id() {
     let test = ConversationApp::start().await;
     for (number, id) in ["0", "3", "-1", "1e99", "x"].into_iter().enumerate() {
         let request = test.app.request("POST", "/api/agent/chat").header("last-event-id", id);
-        let asked = body(json!({"runId": format!("r{number}")}));
-        let response =
-            request.bearer_auth(session_token("u1", "c1")).json(&asked).send().await.expect("an answer");
+        let request_body = body(json!({"runId": format!("r{number}")}));
+        let response = request
+            .bearer_auth(session_token("u1", "c1"))
+            .json(&request_body)
+            .send()
+            .await
+            .expect("an answer");
         assert_eq!(response.status(), 200, "{id}");
         let events = parse_run(&response.text().await.expect("a whole body"));
         assert_eq!(

@@ -113,14 +113,14 @@ async fn the_ai_sdk_may_send_the_last_message_alone() {
     send("u1", "A").await;
     let second = send("u2", "A").await;
     assert_eq!(test.prompt(), dialogue(&["A", "One.", "A"]));
-    let again = json!({"id": "t", "trigger": "regenerate-message", "messageId": second.run_id()});
-    test.chat(again).await;
+    let second = json!({"id": "t", "trigger": "regenerate-message", "messageId": second.run_id()});
+    test.chat(second).await;
     assert_eq!(test.path("t").await, dialogue(&["A", "One.", "A", "Three."]));
     assert_eq!(message_count(&test).await, 5);
 }
 
 #[tokio::test]
-async fn a_client_may_name_the_place_of_its_message() {
+async fn a_client_may_name_the_parent_of_its_message() {
     let test = start().await;
     let first = test.say("t", "A").await;
     test.say("t", "B").await;

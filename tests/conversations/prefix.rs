@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{ConversationApp, whole_run};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
@@ -61,7 +61,7 @@ impl Measured {
     }
 }
 
-fn said(turn: usize) -> String {
+fn answer_text(turn: usize) -> String {
     format!("On Thursdays of week {turn} the shop is open from nine to six, and on Fridays to eight. ")
         .repeat(6)
 }
@@ -70,7 +70,7 @@ fn said(turn: usize) -> String {
 fn answers() -> Vec<Vec<Step>> {
     let answers = (0..TURNS).flat_map(|turn| {
         let call = (turn == TOOL_TURN).then(|| tool_calls(&[("call-1", "readTodos", "{}")]));
-        call.into_iter().chain([answer(&[&said(turn)])])
+        call.into_iter().chain([answer(&[&answer_text(turn)])])
     });
     answers.collect()
 }
@@ -104,7 +104,7 @@ async fn measure(vendor: &Vendor, mut process: impl AsyncFnMut(usize) -> Server)
             measured.push(Measured::new(&cached, &requests[0]));
         }
         let latest = rendered(requests.last().expect("a request"));
-        cached = format!("{latest}\n<|assistant|>\n{}<|end|>", said(turn));
+        cached = format!("{latest}\n<|assistant|>\n{}<|end|>", answer_text(turn));
     }
     measured
 }
@@ -120,33 +120,33 @@ fn check(measured: &[Measured]) {
     }
 }
 
-fn config(place: &Place) -> AppConfig {
-    let url = place.url();
+fn config(database: &TestDatabase) -> AppConfig {
+    let url = database.url();
     server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
 }
 
 /// Runs each turn in a process of its own, over one database.
-async fn turns_in_new_processes(place: Place) {
+async fn turns_in_new_processes(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     let workspace = long_role(workspace(&vendor.base_url(), "m"));
     stores.import("the test", &workspace.to_string()).await.expect("it is imported");
     drop(stores);
     let measured = measure(&vendor, async |_| {
-        let stores = Stores::open(&config(&place)).await.expect("it opens");
-        server::app_with_config(config(&place), stores).await
+        let stores = Stores::open(&config(&database)).await.expect("it opens");
+        server::app_with_config(config(&database), stores).await
     });
     check(&measured.await);
 }
 
 #[tokio::test]
 async fn the_prefix_survives_restarts_with_sqlite() {
-    turns_in_new_processes(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    turns_in_new_processes(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_prefix_survives_restarts_with_postgres() {
-    turns_in_new_processes(Place::Postgres(Cluster::start())).await;
+    turns_in_new_processes(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     assert_eq!(pages(&test), ["Q@1"]);
     let question = first.custom("agent.thread").expect("an event")["userMessageId"].clone();
     // The answer is made anew, at another page.
-    let again = test.chat(at_page(2, json!({"parentId": question}))).await;
+    let second = test.chat(at_page(2, json!({"parentId": question}))).await;
     assert_eq!(pages(&test), ["Q@2"]);
     test.chat(at_page(3, json!({"message": "R"}))).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "R@3"]);
@@ -201,7 +201,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     test.chat(at_page(4, json!({"message": "S", "parentId": first.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@1", "A1", "S@4"]);
     // An edit is a message of its own.
-    test.chat(at_page(5, json!({"message": "T", "parentId": again.message_id()}))).await;
+    test.chat(at_page(5, json!({"message": "T", "parentId": second.message_id()}))).await;
     assert_eq!(pages(&test), ["Q@2", "A2", "T@5"]);
     // A fork has the contexts of its path.
     let (status, fork) = test.call("POST", "/api/threads/t/fork", Some(json!({"id": "fork"}))).await;

@@ -10,7 +10,7 @@ use super::approvals::resume_entry;
 use super::logs::read_until;
 use super::stores::{config, start as start_process};
 use super::{ConversationApp, call_as, dialogue, everyone, gated};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{INTERNAL_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
@@ -49,16 +49,16 @@ async fn with_a_run() -> (ConversationApp, reqwest::Response, watch::Sender<bool
     (test, first, gate)
 }
 
-async fn a_hundred_are_answered_in_order(place: Place) {
+async fn a_hundred_are_answered_in_order(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     let (held, gate) = gated();
     let answers: Vec<String> = (0..8).map(|n| format!("Answer {n}.")).collect();
     vendor.on("m", std::iter::once(held).chain(answers.iter().map(|text| answer(&[text]))));
     let mut first = apps[0].chat(&body("r", "First", json!({}))).await;
-    let shown = read_until(&mut first, "Partly").await;
+    let received_text = read_until(&mut first, "Partly").await;
     let posts = (0..99).map(|n| {
         let (app, run) = (&apps[n % 2], format!("r{n}"));
         async move { (run.clone(), app.chat(&body(&run, &format!("Say {run}"), json!({}))).await) }
@@ -79,16 +79,16 @@ async fn a_hundred_are_answered_in_order(place: Place) {
     let order: Vec<String> = serde_json::from_value(thread["queuedRunIds"].clone()).expect("ids");
     assert_eq!(vendor.received_bodies("m").len(), 1, "one run at a time");
     gate.send_replace(true);
-    let last = parse_run(&format!("{shown}{}", first.text().await.expect("a whole body")));
+    let last = parse_run(&format!("{received_text}{}", first.text().await.expect("a whole body")));
     assert_eq!(last.last().expect("an end")["type"], "RUN_FINISHED");
-    let mut said = vec!["First".to_owned(), "Partly and wholly.".to_owned()];
+    let mut expected = vec!["First".to_owned(), "Partly and wholly.".to_owned()];
     for (at, run) in order.iter().enumerate() {
         let found = queued.iter().position(|(id, _)| id == run).expect("it is queued");
         let events = events(queued.swap_remove(found).1).await;
         assert_eq!(text_of(&events), answers[at], "{run} in order of arrival");
-        let named = events.iter().find(|event| event["name"] == "agent.thread").expect("the thread");
-        assert!(named["value"]["queuedMs"].is_u64(), "{named}");
-        said.extend([format!("Say {run}"), answers[at].clone()]);
+        let event = events.iter().find(|event| event["name"] == "agent.thread").expect("the thread");
+        assert!(event["value"]["queuedMs"].is_u64(), "{event}");
+        expected.extend([format!("Say {run}"), answers[at].clone()]);
     }
     let nodes = get(&apps[0], "/api/threads/t").await["nodes"].clone();
     let texts: Vec<String> = nodes
@@ -97,7 +97,7 @@ async fn a_hundred_are_answered_in_order(place: Place) {
         .iter()
         .map(|node| node["message"]["content"].as_str().expect("text").to_owned())
         .collect();
-    assert_eq!(texts, said);
+    assert_eq!(texts, expected);
     let runs = get(&apps[0], "/api/runs?threadId=t").await["runs"].clone();
     let mut times: Vec<(&str, &str)> = runs
         .as_array()
@@ -112,12 +112,12 @@ async fn a_hundred_are_answered_in_order(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_are_answered_in_order_in_sqlite() {
-    a_hundred_are_answered_in_order(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    a_hundred_are_answered_in_order(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_are_answered_in_order_in_postgres() {
-    a_hundred_are_answered_in_order(Place::Postgres(Cluster::start())).await;
+    a_hundred_are_answered_in_order(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]
@@ -167,8 +167,8 @@ async fn a_queued_run_may_outlive_its_client() {
     first.text().await.expect("it ends");
     assert_eq!(test.ended_run("r3").await["state"], "completed");
     assert_eq!(test.ended_run("r4").await["state"], "completed");
-    let said = ["Hello", "Partly and wholly.", "Three", "Third.", "Four", "Fourth."];
-    assert_eq!(test.path("t").await, dialogue(&said));
+    let expected = ["Hello", "Partly and wholly.", "Three", "Third.", "Four", "Fourth."];
+    assert_eq!(test.path("t").await, dialogue(&expected));
 }
 
 #[tokio::test]
@@ -187,14 +187,14 @@ async fn a_queued_run_is_attached_to_in_any_process() {
     assert_eq!(test.get("/api/runs/r2").await["attached"], 2, "its own client, and one more here");
     gate.send_replace(true);
     first.text().await.expect("it ends");
-    let shown = second.text().await.expect("a whole body");
-    assert_eq!(text_of(&parse_run(&shown)), "Second.");
-    assert_eq!(here.text().await.expect("a whole body"), shown);
-    assert_eq!(there.text().await.expect("a whole body"), shown);
+    let text = second.text().await.expect("a whole body");
+    assert_eq!(text_of(&parse_run(&text)), "Second.");
+    assert_eq!(here.text().await.expect("a whole body"), text);
+    assert_eq!(there.text().await.expect("a whole body"), text);
 }
 
 #[tokio::test]
-async fn whole_conversations_go_below_the_answer_they_have_waited_for() {
+async fn conversations_from_a_client_follow_the_answer_they_waited_for() {
     let (test, first, gate) = with_a_run().await;
     test.vendor.on("m", [answer(&["Second."]), answer(&["Third."])]);
     let message = |id: &str, text: &str| json!({"id": id, "role": "user", "content": text});
@@ -210,26 +210,26 @@ async fn whole_conversations_go_below_the_answer_they_have_waited_for() {
     first.text().await.expect("it ends");
     assert_eq!(text_of(&events(two).await), "Second.");
     assert_eq!(text_of(&events(three).await), "Third.");
-    let said = ["Hello", "Partly and wholly.", "Two", "Second.", "Three", "Third."];
-    assert_eq!(test.path("t").await, dialogue(&said));
-    assert_eq!(test.prompt(), dialogue(&said[..5]), "the prompt has what was said meanwhile");
+    let expected = ["Hello", "Partly and wholly.", "Two", "Second.", "Three", "Third."];
+    assert_eq!(test.path("t").await, dialogue(&expected));
+    assert_eq!(test.prompt(), dialogue(&expected[..5]), "the prompt has what was said meanwhile");
 }
 
 #[tokio::test]
 async fn a_refusal_after_the_head_is_an_event() {
     let test = super::approvals::start(json!({})).await;
     let gate = watch::Sender::new(false);
-    let mut held = tool_calls(&[("c1", "createTodo", &json!({"title": "Milk"}).to_string())]);
-    held.insert(1, Step::Until(gate.subscribe()));
-    test.vendor.on("m", [held, answer(&["It is there."])]);
+    let mut steps = tool_calls(&[("c1", "createTodo", &json!({"title": "Milk"}).to_string())]);
+    steps.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [steps, answer(&["It is there."])]);
     let first = test.app.chat(&body("r1", "Buy milk", json!({}))).await;
     test.vendor.wait_for_requests("m", 1).await;
     let second = queue(&test.app, "r2", "And eggs", json!({})).await;
     let session = session_token("u1", "c1");
     let object = body("r3", "And bread", json!({"format": "json"}));
     let (object, ()) = tokio::join!(test.app.chat_as(&session, "?format=json", &object), async {
-        let look = async || test.get("/api/threads/t?messages=none").await;
-        poll_until(look, |thread| thread["queuedRunIds"] == json!(["r2", "r3"])).await;
+        let fetch = async || test.get("/api/threads/t?messages=none").await;
+        poll_until(fetch, |thread| thread["queuedRunIds"] == json!(["r2", "r3"])).await;
         gate.send_replace(true);
     });
     let first = events(first).await;
@@ -329,13 +329,13 @@ async fn proactive_calls_wait_for_the_user_s_run() {
     assert_eq!(test.vendor.received_bodies("m").len(), 1, "they wait");
     gate.send_replace(true);
     first.text().await.expect("it ends");
-    let mut said = vec!["Hello".to_owned(), "Partly and wholly.".to_owned()];
+    let mut expected = vec!["Hello".to_owned(), "Partly and wholly.".to_owned()];
     for (at, response) in waiting.into_iter().enumerate() {
         assert_eq!(text_of(&events(response).await), answers[at]);
-        said.extend([format!("Say {at}"), answers[at].clone()]);
+        expected.extend([format!("Say {at}"), answers[at].clone()]);
     }
-    let said: Vec<&str> = said.iter().map(String::as_str).collect();
-    assert_eq!(test.path("t").await, dialogue(&said));
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_eq!(test.path("t").await, dialogue(&expected));
     let run = test.get("/api/runs/p0").await;
     assert_eq!(
         (&run["state"], &run["trigger"]),

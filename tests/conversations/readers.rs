@@ -79,11 +79,11 @@ async fn read_answer(response: &mut reqwest::Response, mut between: impl AsyncFn
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_of_single_bytes_delays_nobody() {
+async fn a_slow_reader_delays_no_other_reader() {
     let test = ConversationApp::start_with(&SETTINGS[..2]).await;
     let answer = LongAnswer::of(&test);
     let mut first = test.app.chat(&body(json!({}))).await;
-    let mut shown = read_until(&mut first, "Partly").await;
+    let mut received_text = read_until(&mut first, "Partly").await;
     let mut slow = send_slowly(&test, "GET", "/api/runs/r1/events", "").await;
     let mut fast = open_log(&test.app, "").await;
     let mut fast_shown = read_until(&mut fast, "Partly").await;
@@ -91,38 +91,43 @@ async fn a_reader_of_single_bytes_delays_nobody() {
     answer.begin.send_replace(true);
     let mut seen = Vec::new();
     let read_byte = async || seen.push(slow.read_u8().await.expect("a byte"));
-    shown.push_str(&read_answer(&mut first, read_byte).await);
+    received_text.push_str(&read_answer(&mut first, read_byte).await);
     fast_shown.push_str(&read_answer(&mut fast, async || {}).await);
     assert!(seen.len() < ANSWER_BYTES / 100, "{} bytes were read slowly", seen.len());
     answer.end.send_replace(true);
-    shown.push_str(&first.text().await.expect("a whole body"));
+    received_text.push_str(&first.text().await.expect("a whole body"));
     fast_shown.push_str(&fast.text().await.expect("a whole body"));
     assert_eq!(test.ended_run("r1").await["state"], "completed");
-    assert_eq!(text_of(&parse_run(&shown)).len(), "Partly".len() + ANSWER_BYTES);
-    assert!(fast_shown == shown, "another reader has the same");
+    assert_eq!(text_of(&parse_run(&received_text)).len(), "Partly".len() + ANSWER_BYTES);
+    assert!(fast_shown == received_text, "another reader has the same");
     // What the slow one has not read yet is there, from memory and from the store.
     let rest = tokio::time::timeout(TEST_TIMEOUT, slow.read_to_end(&mut seen)).await.expect("it ends");
     rest.expect("it is not cut");
     let response = String::from_utf8(seen).expect("UTF-8");
     let (head, log) = response.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains(" 200 "), "{head}");
-    assert!(log == shown, "the slow reader has the same {} bytes: {}", shown.len(), log.len());
+    assert!(
+        log == received_text,
+        "the slow reader has the same {} bytes: {}",
+        received_text.len(),
+        log.len()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_who_reads_nothing_is_cut_and_the_run_goes_on() {
+async fn a_reader_that_reads_nothing_is_disconnected_and_the_run_continues() {
     let test = ConversationApp::start_with(&SETTINGS).await;
     let answer = LongAnswer::of(&test);
     let mut first = test.app.chat(&body(json!({}))).await;
-    let mut shown = read_until(&mut first, "Partly").await;
+    let mut received_text = read_until(&mut first, "Partly").await;
     let mut idle = send_slowly(&test, "GET", "/api/runs/r1/events", "").await;
     wait_for_attached(&test, 2).await;
     answer.begin.send_replace(true);
-    shown.push_str(&read_answer(&mut first, async || {}).await);
+    received_text.push_str(&read_answer(&mut first, async || {}).await);
     wait_for_attached(&test, 1).await;
     answer.end.send_replace(true);
-    shown.push_str(&first.text().await.expect("a whole body"));
-    parse_run(&shown);
+    received_text.push_str(&first.text().await.expect("a whole body"));
+    parse_run(&received_text);
     assert_eq!(test.ended_run("r1").await["state"], "completed");
     let mut seen = Vec::new();
     // The connection may be reset.
@@ -132,7 +137,7 @@ async fn a_reader_who_reads_nothing_is_cut_and_the_run_goes_on() {
     let text = String::from_utf8_lossy(&seen);
     let lines = text.split_once("\r\n\r\n").map_or(0, |(_, log)| log.matches('\n').count());
     let query = if lines == 0 { String::new() } else { format!("?after={}", lines - 1) };
-    let rest: String = shown.split_inclusive('\n').skip(lines).collect();
+    let rest: String = received_text.split_inclusive('\n').skip(lines).collect();
     assert!(read_log(&test.app, &query).await == rest, "from event {lines} on");
 }
 
@@ -141,13 +146,13 @@ async fn a_client_that_reads_nothing_has_left() {
     for (on_disconnect, state) in [("continue", "completed"), ("cancel", "cancelled")] {
         let test = ConversationApp::start_with(&SETTINGS).await;
         let answer = LongAnswer::of(&test);
-        let asked = body(json!({ "onDisconnect": on_disconnect })).to_string();
-        let client = send_slowly(&test, "POST", "/api/agent/chat", &asked).await;
+        let request_body = body(json!({ "onDisconnect": on_disconnect })).to_string();
+        let client = send_slowly(&test, "POST", "/api/agent/chat", &request_body).await;
         answer.begin.send_replace(true);
         if state == "completed" {
             test.vendor.wait_for_requests("m", 1).await;
-            let look = async || test.call("GET", "/api/runs/r1", None).await.1;
-            let run = poll_until(look, |run| run["attached"] == 0).await;
+            let fetch = async || test.call("GET", "/api/runs/r1", None).await.1;
+            let run = poll_until(fetch, |run| run["attached"] == 0).await;
             assert_eq!(run["state"], "running", "it goes on without its client");
             answer.end.send_replace(true);
         }

@@ -58,9 +58,9 @@ async fn a_run_tells_its_times_its_backend_and_its_prompt() {
     let tools: Vec<_> = prompt["tools"].as_array().expect("tools").iter().map(|tool| &tool["name"]).collect();
     assert!(tools.contains(&&json!("createTodo")), "{prompt}");
 
-    let listed = test.get("/api/runs").await;
-    assert_eq!(listed["runs"][0]["timing"], *timing);
-    assert_eq!(listed["runs"][0].get("prompt"), None);
+    let list = test.get("/api/runs").await;
+    assert_eq!(list["runs"][0]["timing"], *timing);
+    assert_eq!(list["runs"][0].get("prompt"), None);
     assert_eq!(statuses(&test, "u1", "c1", &id).await, [200; 3]);
     for (user, company, run) in [("u2", "c1", &*id), ("u3", "c2", &*id), ("u1", "c1", "never")] {
         assert_eq!(statuses(&test, user, company, run).await, [404; 3], "{user} of {company}: {run}");
@@ -112,9 +112,9 @@ async fn a_run_is_replayed_from_its_bundle() {
     test.vendor.on("m", [call, answer(&["It is ", "noted."]), answer(&["You are ", "welcome."]), refusal]);
     let first = test.say("t", "Note milk.").await.run_id();
     let second = test.say("t", "Thanks!").await.run_id();
-    let refused =
+    let response =
         test.app.chat(&json!({"agentId": "a1", "threadId": "t", "message": "More?", "runId": "r3"})).await;
-    assert!(!refused.status().is_success(), "the vendor refuses it");
+    assert!(!response.status().is_success(), "the vendor refuses it");
     for run in [&*first, &*second, "r3"] {
         test.ended_run(run).await;
         let requests = test.vendor.received_bodies("m").len();
@@ -186,14 +186,14 @@ async fn a_run_tells_each_attempt_with_the_hash_of_its_request() {
     let expected = json!({"round": 1, "attempt": 1, "entry": 0, "provider": "openai", "model": "m",
         "reason": "BACKEND_FAILED", "status": 503, "waitedMs": 0, "requestSha256": run["requestSha256"]});
     assert_eq!(run["attempts"][0], expected);
-    let told = turn.events.iter().map(|event| event["value"].clone());
-    let told: Vec<Value> = told.filter(|value| value["kind"] == "modelAttempt").collect();
+    let attempts = turn.events.iter().map(|event| event["value"].clone());
+    let attempts: Vec<Value> = attempts.filter(|value| value["kind"] == "modelAttempt").collect();
     let recorded = run["attempts"].as_array().expect("attempts").iter().map(|attempt| {
         let mut attempt = attempt.clone();
         attempt["kind"] = json!("modelAttempt");
         attempt
     });
-    assert_eq!(recorded.collect::<Vec<_>>(), told, "the run has what its events have told");
+    assert_eq!(recorded.collect::<Vec<_>>(), attempts, "the run has what its events have told");
     assert_eq!(test.get("/api/runs").await["runs"][0]["attempts"], run["attempts"]);
     let text = bundle_of(&test, &id).await;
     let bundle = RunBundle::parse(text.as_bytes()).expect("a bundle");
@@ -204,9 +204,9 @@ async fn a_run_tells_each_attempt_with_the_hash_of_its_request() {
     // A run that does not begin has the attempts of its problem.
     other.on("n", [json_response("401 Unauthorized", "", "{}")]);
     let body = json!({"agentId": "a1", "threadId": "refused", "runId": "refused", "message": "And now?"});
-    let refused = test.app.chat(&body).await;
-    assert_eq!(refused.status(), 502);
-    let problem: Value = refused.json().await.expect("a problem");
+    let response = test.app.chat(&body).await;
+    assert_eq!(response.status(), 502);
+    let problem: Value = response.json().await.expect("a problem");
     let run = test.ended_run("refused").await;
     assert_eq!((&run["state"], &run["attempts"]), (&json!("failed"), &problem["attempts"]));
     assert_eq!(request_hashes(&run["attempts"]).len(), 2, "{run}");
@@ -245,24 +245,28 @@ async fn the_models_of_a_run_are_called_anew() {
     assert!(calls[0].same_tool_calls && calls[1].same_tool_calls, "{calls:#?}");
     assert_eq!((&*calls[1].recorded.text, &*calls[1].live.text), ("It is noted.", "Done."));
     assert_eq!(calls[1].live.usage.as_ref().and_then(|usage| usage.input_tokens), Some(11));
-    let sent = test.vendor.received_bodies("m");
-    assert_eq!((sent.len(), &sent[2..]), (4, &*recorded), "the requests are those of the run");
+    let request_bodies = test.vendor.received_bodies("m");
+    assert_eq!(
+        (request_bodies.len(), &request_bodies[2..]),
+        (4, &*recorded),
+        "the requests are those of the run"
+    );
     assert_eq!(test.titles().await, titles, "no tool is called");
 
-    let again = live(&text, true).await;
-    assert_eq!(again[0].live.tool_calls[0].arguments, r#"{"title":"Bread"}"#);
-    assert!(!again[0].same_tool_calls);
+    let second = live(&text, true).await;
+    assert_eq!(second[0].live.tool_calls[0].arguments, r#"{"title":"Bread"}"#);
+    assert!(!second[0].same_tool_calls);
     // Without the role's key nobody is called.
     let requests = test.vendor.received_bodies("m").len();
-    let refused = live(&text, false).await;
-    assert!(refused.iter().all(|call| !call.same_tool_calls), "{refused:#?}");
-    let error = refused[0].live.error.as_deref().expect("an error");
+    let calls = live(&text, false).await;
+    assert!(calls.iter().all(|call| !call.same_tool_calls), "{calls:#?}");
+    let error = calls[0].live.error.as_deref().expect("an error");
     assert!(error.starts_with("NOT_CONFIGURED"), "{error}");
     assert_eq!(test.vendor.received_bodies("m").len(), requests);
 }
 
 #[tokio::test]
-async fn inputs_are_kept_where_the_setting_says_so() {
+async fn model_inputs_are_stored_if_the_setting_allows_it() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["Well."])]);
     let run = test.say("t", "How are you?").await.run_id();

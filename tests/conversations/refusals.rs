@@ -6,7 +6,7 @@ use super::{ConversationApp, dialogue, whole_run};
 use crate::support::expect_problem;
 
 #[tokio::test]
-async fn what_the_server_does_not_support_is_refused_by_name() {
+async fn unsupported_values_are_refused_by_field_name() {
     let test = ConversationApp::start().await;
     for (field, value) in [
         ("resume", json!([{"interruptId": "i", "status": "resolved"}])),
@@ -41,7 +41,7 @@ async fn what_the_server_does_not_support_is_refused_by_name() {
 async fn a_message_that_fits_nowhere_is_refused_and_leaves_nothing() {
     let test = ConversationApp::start().await;
     let first = test.say("t", "A").await;
-    let asked = test.vendor.received_bodies("m").len();
+    let request_count = test.vendor.received_bodies("m").len();
     for (body, status, code) in [
         (json!({"threadId": "t", "message": "B", "parentId": "never"}), 404, "NOT_FOUND"),
         (json!({"threadId": "t", "parentId": first.message_id()}), 400, "INVALID_REQUEST"),
@@ -57,7 +57,7 @@ async fn a_message_that_fits_nowhere_is_refused_and_leaves_nothing() {
         }
         expect_problem(test.app.chat(&request).await, status, code).await;
     }
-    assert_eq!(test.vendor.received_bodies("m").len(), asked, "no backend is asked");
+    assert_eq!(test.vendor.received_bodies("m").len(), request_count, "no backend is asked");
     assert_eq!(test.get("/api/threads").await["threads"].as_array().expect("threads").len(), 1);
     assert_eq!(test.path("t").await.len(), 2);
 }
@@ -87,10 +87,10 @@ async fn a_thread_has_ten_thousand_messages_at_most() {
     // All of them are known, and one is new.
     let mut messages = numbered(9_999);
     messages.push(json!({"role": "user", "content": "The last one"}));
-    let asked = json!({"agentId": "a1", "threadId": "t", "messages": messages});
-    let turn = whole_run(&test.app, &asked).await;
+    let request_body = json!({"agentId": "a1", "threadId": "t", "messages": messages});
+    let turn = whole_run(&test.app, &request_body).await;
     assert_eq!(turn.last()["type"], "RUN_FINISHED");
-    let sent = test.vendor.received_bodies("m").len();
+    let request_count = test.vendor.received_bodies("m").len();
     // The answer of a run that has begun is kept whatever there is.
     let thread = test.get("/api/threads/t?messages=none").await;
     assert_eq!((&thread["messageCount"], &thread["status"]), (&json!(10_001), &json!("idle")));
@@ -104,11 +104,15 @@ async fn a_thread_has_ten_thousand_messages_at_most() {
     let more = json!({"messages": [{"role": "user", "content": "One more"}]});
     assert_eq!(test.call("POST", "/api/threads/t/messages", Some(more)).await.0, 409);
     assert_eq!(test.get("/api/threads/t?messages=none").await["messageCount"], 10_001);
-    assert_eq!(test.vendor.received_bodies("m").len(), sent, "a message without a place is not sent");
+    assert_eq!(
+        test.vendor.received_bodies("m").len(),
+        request_count,
+        "a message without a place is not sent"
+    );
 }
 
 #[tokio::test]
-async fn ten_thousand_unknown_messages_find_no_place_in_a_full_thread() {
+async fn a_full_thread_takes_none_of_ten_thousand_new_messages() {
     let test = ConversationApp::start().await;
     let create = json!({"id": "t", "agentId": "a1", "messages": numbered(10_000)});
     assert_eq!(test.call("POST", "/api/threads", Some(create)).await.0, 201);

@@ -56,8 +56,8 @@ async fn threads_are_deleted_after_the_shorter_of_two_times() {
     }
     test.store_thread("widget:t:00ff", "a2", 1).await;
     let threads = async || (test.threads_of("u1").await, test.threads_of("widget:t:00ff").await);
-    let kept = |kept: &(Vec<String>, Vec<String>)| kept.0.len() <= 3 && kept.1.is_empty();
-    let (left, _) = poll_until(threads, kept).await;
+    let are_expired = |threads: &(Vec<String>, Vec<String>)| threads.0.len() <= 3 && threads.1.is_empty();
+    let (left, _) = poll_until(threads, are_expired).await;
     assert_eq!(left, ["a1 4", "deleted agent 9", "a2 9"]);
 }
 
@@ -71,13 +71,13 @@ async fn a_thread_tells_when_it_is_deleted_and_activity_postpones_it() {
             |name: &str| -> Timestamp { thread[name].as_str().expect("a time").parse().expect("RFC 3339") };
         time("expiresAt").duration_since(time("lastActivityAt")).as_hours()
     };
-    let said = test.get("/api/threads/t").await;
-    assert_eq!(expiry(&said), 5 * 24);
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!(expiry(&thread), 5 * 24);
     let body = json!({"messages": [{"role": "user", "content": "More"}]});
     assert_eq!(test.call("POST", "/api/threads/t/messages", Some(body)).await.0, 201);
     let appended = test.get("/api/threads/t").await;
     assert_eq!(expiry(&appended), 5 * 24);
-    assert!(appended["expiresAt"].as_str() > said["expiresAt"].as_str());
+    assert!(appended["expiresAt"].as_str() > thread["expiresAt"].as_str());
     let (status, created) = test.call("POST", "/api/threads", Some(json!({"agentId": "a1"}))).await;
     assert_eq!((status, expiry(&created)), (201, 5 * 24));
     let (_, other) = test.call("POST", "/api/threads", Some(json!({"agentId": "a2"}))).await;
@@ -98,9 +98,9 @@ async fn a_role_sets_what_requests_leave_out() {
     let displaced = test.ended_run("r1").await;
     assert_eq!((&displaced["onDisconnect"], &displaced["reason"]), (&json!("continue"), &json!("displaced")));
     // A request goes before its agent's role.
-    let mut refused = body("r3");
-    refused["onBusy"] = json!("reject");
-    assert_eq!(test.app.chat(&refused).await.status(), 409);
+    let mut request_body = body("r3");
+    request_body["onBusy"] = json!("reject");
+    assert_eq!(test.app.chat(&request_body).await.status(), 409);
     assert_eq!(test.call("POST", "/api/runs/r2/cancel", None).await.0, 200);
     let mut leaving = body("r4");
     leaving["onDisconnect"] = json!("cancel");

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::logs::read_until;
 use super::stores::{config, start as start_process};
 use super::{ConversationApp, call_as, dialogue, everyone, gated};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head};
@@ -74,9 +74,9 @@ async fn a_busy_thread_is_refused_in_every_process() {
     let running = json!({"agentId": "a1", "threadId": "t", "message": "Go on", "runId": "r1"});
     let response = test.begin_stalled(&running).await;
     for app in [&test.app, &other] {
-        let refused = app.chat(&body("t", "And?")).await;
-        assert_eq!(refused.headers()["retry-after"], "2");
-        let problem = expect_problem(refused, 409, "THREAD_BUSY").await;
+        let response = app.chat(&body("t", "And?")).await;
+        assert_eq!(response.headers()["retry-after"], "2");
+        let problem = expect_problem(response, 409, "THREAD_BUSY").await;
         assert_eq!(problem["activeRunId"], "r1");
     }
     assert_eq!(test.vendor.received_bodies("m").len(), 1, "a refused message is not sent");
@@ -95,8 +95,8 @@ async fn of_a_hundred_messages_at_once_one_runs() {
     let other = test.another_process().await;
     test.vendor.on("m", [stalled()]);
     let session = session_token("u1", "c1");
-    let asked: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
-    let calls = asked.iter().enumerate().map(|(number, body)| {
+    let bodies: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
+    let calls = bodies.iter().enumerate().map(|(number, body)| {
         let app = if number % 2 == 0 { &test.app } else { &other };
         app.chat_as(&session, "", body)
     });
@@ -107,14 +107,14 @@ async fn of_a_hundred_messages_at_once_one_runs() {
     assert_eq!(test.get("/api/threads/t?messages=none").await["messageCount"], 1);
 }
 
-async fn of_a_hundred_messages_to_two_processes_one_runs(place: Place) {
+async fn of_a_hundred_messages_to_two_processes_one_runs(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     vendor.on("m", [stalled()]);
-    let asked: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
-    let calls = asked.iter().enumerate().map(|(number, body)| apps[number % 2].chat(body));
+    let bodies: Vec<Value> = (0..100).map(|number| body("t", &format!("Number {number}"))).collect();
+    let calls = bodies.iter().enumerate().map(|(number, body)| apps[number % 2].chat(body));
     let responses = futures_util::future::join_all(calls).await;
     let is_busy = |response: &&reqwest::Response| response.status() == 409;
     assert_eq!(responses.iter().filter(is_busy).count(), 99);
@@ -132,12 +132,13 @@ async fn of_a_hundred_messages_to_two_processes_one_runs(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_messages_one_runs_in_sqlite() {
-    of_a_hundred_messages_to_two_processes_one_runs(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    of_a_hundred_messages_to_two_processes_one_runs(TestDatabase::Sqlite(TempDir::new().expect("a folder")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_messages_one_runs_in_postgres() {
-    of_a_hundred_messages_to_two_processes_one_runs(Place::Postgres(Cluster::start())).await;
+    of_a_hundred_messages_to_two_processes_one_runs(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test]
@@ -160,8 +161,12 @@ async fn the_run_of_a_killed_process_ends_when_it_is_cancelled() {
             (&ended["state"], &ended["error"]["code"]),
             (&json!("interrupted"), &json!("RUN_INTERRUPTED"))
         );
-        let read = test.get(&format!("/api/threads/{thread}")).await;
-        assert_eq!((&read["status"], read.get("activeRunId")), (&json!("idle"), None), "the thread is free");
+        let thread = test.get(&format!("/api/threads/{thread}")).await;
+        assert_eq!(
+            (&thread["status"], thread.get("activeRunId")),
+            (&json!("idle"), None),
+            "the thread is free"
+        );
         let (status, again) = call_as(app, &session, "POST", &format!("/api/runs/{run}/cancel"), None).await;
         assert_eq!((status, &again["state"]), (200, &json!("interrupted")), "again, nothing changes");
     }
@@ -169,12 +174,12 @@ async fn the_run_of_a_killed_process_ends_when_it_is_cancelled() {
 
 /// Waits until a statement waits for a lock that another session has.
 async fn wait_for_blocked_statement(client: &tokio_postgres::Client) {
-    let look = async || {
+    let fetch = async || {
         let row =
             client.query_one("SELECT count(*) FROM pg_locks WHERE NOT granted", &[]).await.expect("a row");
         row.get::<_, i64>(0)
     };
-    poll_until(look, |waiting| *waiting > 0).await;
+    poll_until(fetch, |waiting| *waiting > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,19 +189,19 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
     let (client, connection) =
         tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
     tokio::spawn(connection);
-    let place = Place::Postgres(cluster);
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let database = TestDatabase::Postgres(cluster);
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let apps = [start_process(&place).await, start_process(&place).await];
+    let apps = [start_process(&database).await, start_process(&database).await];
     let session = session_token("u1", "c1");
     for (number, cancels) in [&apps[0], &apps[1]].into_iter().enumerate() {
         let (steps, gate) = gated();
         vendor.on("m", [steps]);
         let run = format!("r{number}");
-        let mut asked = body("t", "Hello");
-        asked["runId"] = json!(run);
-        let mut first = apps[0].chat(&asked).await;
-        let mut shown = read_until(&mut first, "Partly").await;
+        let mut request_body = body("t", "Hello");
+        request_body["runId"] = json!(run);
+        let mut first = apps[0].chat(&request_body).await;
+        let mut received_text = read_until(&mut first, "Partly").await;
         // The rows of threads are read, and not written.
         client.batch_execute("BEGIN; LOCK TABLE app.threads IN EXCLUSIVE MODE").await.expect("a lock");
         gate.send_replace(true);
@@ -215,8 +220,8 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
         };
         assert_eq!(status, 200);
         assert!(number == 1 || cancelled["state"] == "running", "its end is not stored yet: {cancelled}");
-        shown.push_str(&first.text().await.expect("a whole body"));
-        let events = parse_run(&shown);
+        received_text.push_str(&first.text().await.expect("a whole body"));
+        let events = parse_run(&received_text);
         let last = events.last().expect("an end");
         assert_eq!(last["type"], "RUN_FINISHED");
         let expected = if last["outcome"]["type"] == "cancelled" { "cancelled" } else { "completed" };
@@ -225,7 +230,7 @@ async fn a_run_is_cancelled_while_its_end_is_stored() {
             assert_eq!(ended["state"], expected, "the client was told what is stored: {last}");
             let log = app.request("GET", &format!("{path}/events")).bearer_auth(&session);
             let log = log.send().await.expect("an answer").text().await.expect("a whole body");
-            assert_eq!(log, shown, "and the log has the same");
+            assert_eq!(log, received_text, "and the log has the same");
         }
         let (_, thread) = call_as(&apps[1], &session, "GET", "/api/threads/t", None).await;
         assert_eq!((&thread["status"], thread.get("activeRunId")), (&json!("idle"), None));
@@ -240,9 +245,9 @@ async fn a_used_run_id_names_its_run_in_every_process() {
     first["runId"] = json!("r-1/1");
     assert_eq!(test.app.chat(&first).await.text().await.expect("a body").matches("RUN_FINISHED").count(), 1);
     for app in [&test.app, &other] {
-        let refused = app.chat(&first).await;
-        assert_eq!(refused.headers()["location"], "/api/runs/r-1%2F1/events");
-        let problem = expect_problem(refused, 409, "CONFLICT").await;
+        let response = app.chat(&first).await;
+        assert_eq!(response.headers()["location"], "/api/runs/r-1%2F1/events");
+        let problem = expect_problem(response, 409, "CONFLICT").await;
         assert_eq!(problem["run"], json!({"id": "r-1/1", "state": "completed"}));
     }
     assert_eq!(test.get("/api/runs/r-1%2F1").await["state"], "completed");
@@ -280,10 +285,10 @@ async fn a_client_that_leaves_before_the_answer_begins_leaves_its_message() {
     let mut body = body("t", "Hello");
     body["runId"] = json!("r1");
     let session = session_token("u1", "c1");
-    let asked = test.app.chat_as(&session, "", &body);
+    let response = test.app.chat_as(&session, "", &body);
     let left = tokio::time::timeout(Duration::from_secs(20), async {
         tokio::select! {
-            _ = asked => panic!("the vendor answers nothing"),
+            _ = response => panic!("the vendor answers nothing"),
             () = test.vendor.wait_for_requests("m", 1) => {}
         }
     });
@@ -294,7 +299,7 @@ async fn a_client_that_leaves_before_the_answer_begins_leaves_its_message() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_kept_with_what_it_has_said() {
+async fn a_failed_run_is_stored_with_its_partial_answer() {
     let test = ConversationApp::start().await;
     let cut = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Close];
     test.vendor.on("m", [cut, json_response("500 Internal Server Error", "", "{}"), answer(&["Well."])]);
@@ -305,15 +310,15 @@ async fn a_failed_run_is_kept_with_what_it_has_said() {
     let nodes = test.get("/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["status"], "incomplete");
     // A vendor that refuses the prompt, before the answer begins.
-    let mut refused = body("t", "Again");
-    refused["runId"] = json!("r2");
-    expect_problem(test.app.chat(&refused).await, 502, "BACKEND_FAILED").await;
+    let mut request_body = body("t", "Again");
+    request_body["runId"] = json!("r2");
+    expect_problem(test.app.chat(&request_body).await, 502, "BACKEND_FAILED").await;
     let run = test.ended_run("r2").await;
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("BACKEND_FAILED")));
     test.say("t", "Once more").await;
     let roles_and_texts = test.path("t").await;
-    let said: Vec<&str> = roles_and_texts.iter().map(|(_, text)| text.as_str()).collect();
-    assert_eq!(said, ["Hello", "Partly", "Again", "Once more", "Well."]);
+    let texts: Vec<&str> = roles_and_texts.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["Hello", "Partly", "Again", "Once more", "Well."]);
 }
 
 #[tokio::test]
@@ -325,7 +330,7 @@ async fn the_runs_of_a_killed_process_are_interrupted() {
     test.begin_in_store("long", "held", later(3_600_000)).await;
     expect_problem(test.app.chat(&body("long", "And?")).await, 409, "THREAD_BUSY").await;
     // The next message in the thread need not wait for the search for such runs. While the lease holds, the thread is busy.
-    let look = async || {
+    let fetch = async || {
         let response = test.app.chat(&body("t", "And?")).await;
         if response.status() == 200 {
             return Some(response.text().await.expect("a whole body"));
@@ -333,7 +338,7 @@ async fn the_runs_of_a_killed_process_are_interrupted() {
         expect_problem(response, 409, "THREAD_BUSY").await;
         None
     };
-    let run = poll_until(look, Option::is_some).await.expect("a run");
+    let run = poll_until(fetch, Option::is_some).await.expect("a run");
     parse_run(&run);
     let lost = test.get("/api/runs/lost").await;
     assert_eq!((&lost["state"], &lost["error"]["code"]), (&json!("interrupted"), &json!("RUN_INTERRUPTED")));
@@ -346,8 +351,8 @@ async fn a_process_frees_the_threads_of_killed_ones_by_itself() {
     let test = ConversationApp::start().await;
     let soon = Timestamp::now().checked_add(SignedDuration::from_millis(200)).expect("a time");
     test.begin_in_store("t", "lost", soon).await;
-    let look = async || test.get("/api/threads/t?messages=none").await["status"].clone();
-    poll_until(look, |status| status == "idle").await;
+    let fetch = async || test.get("/api/threads/t?messages=none").await["status"].clone();
+    poll_until(fetch, |status| status == "idle").await;
     assert_eq!(test.get("/api/runs/lost").await["state"], "interrupted");
 }
 

@@ -8,19 +8,19 @@ use tokio::sync::watch;
 
 use super::logs::read_until;
 use super::{call_as, everyone, prompt_of, whole_run};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until};
 
-pub(super) fn config(place: &Place) -> AppConfig {
-    let url = place.url();
+pub(super) fn config(database: &TestDatabase) -> AppConfig {
+    let url = database.url();
     server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
 }
 
-pub(super) async fn start(place: &Place) -> Server {
-    let config = config(place);
+pub(super) async fn start(database: &TestDatabase) -> Server {
+    let config = config(database);
     let stores = Stores::open(&config).await.expect("it opens");
     server::app_with_config(config, stores).await
 }
@@ -31,13 +31,13 @@ async fn get(app: &Server, path: &str) -> Value {
     body
 }
 
-async fn share_a_thread(place: Place) {
+async fn share_a_thread(database: TestDatabase) {
     let vendor = Vendor::start().await;
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
     let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
     vendor.on("m", [answer(&["One."]), answer(&["Two."]), stalled, answer(&["Three."])]);
-    let (first, second) = (start(&place).await, start(&place).await);
+    let (first, second) = (start(&database).await, start(&database).await);
     let body = |message: &str, run: &str| json!({"agentId": "a1", "threadId": "t", "message": message, "runId": run});
     whole_run(&first, &body("A", "r1")).await;
     whole_run(&second, &body("B", "r2")).await;
@@ -55,66 +55,66 @@ async fn share_a_thread(place: Place) {
     assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
     whole_run(&second, &body("D", "r4")).await;
     drop((first, second));
-    let third = start(&place).await;
-    let read = get(&third, "/api/threads/t").await;
-    let said: Vec<_> = read["nodes"]
+    let third = start(&database).await;
+    let thread = get(&third, "/api/threads/t").await;
+    let texts: Vec<_> = thread["nodes"]
         .as_array()
         .expect("nodes")
         .iter()
         .map(|node| super::role_and_text(&node["message"]))
         .collect();
-    assert_eq!(said, super::dialogue(&["A", "One.", "B", "Two.", "C", "Partly", "D", "Three."]));
+    assert_eq!(texts, super::dialogue(&["A", "One.", "B", "Two.", "C", "Partly", "D", "Three."]));
     assert_eq!(get(&third, "/api/threads").await["threads"][0]["messageCount"], 8);
 }
 
 #[tokio::test]
 async fn two_processes_share_a_thread_in_sqlite() {
-    share_a_thread(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+    share_a_thread(TestDatabase::Sqlite(TempDir::new().expect("a folder"))).await;
 }
 
 #[tokio::test]
 async fn two_processes_share_a_thread_in_postgres() {
-    share_a_thread(Place::Postgres(Cluster::start())).await;
+    share_a_thread(TestDatabase::Postgres(Cluster::start())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
     let vendor = Vendor::start().await;
-    let mut place = Place::Postgres(Cluster::start());
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let mut database = TestDatabase::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let app = start(&place).await;
+    let app = start(&database).await;
     let gate = watch::Sender::new(false);
-    let mut held = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
-    held.push(delta(json!({"content": "second"})));
-    held.extend(finish("stop"));
-    vendor.on("m", [held, answer(&["Again."])]);
+    let mut steps = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "second"})));
+    steps.extend(finish("stop"));
+    vendor.on("m", [steps, answer(&["Again."])]);
     let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     let running = app.chat(&body).await;
     assert_eq!(running.status(), 200);
-    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    let TestDatabase::Postgres(cluster) = &mut database else { panic!("a cluster") };
     cluster.crash();
     gate.send_replace(true);
     let events = parse_run(&running.text().await.expect("a whole body"));
     let last = events.last().expect("an end");
     assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("STORE_UNAVAILABLE")));
     cluster.restart();
-    let look = async || call_as(&app, &session_token("u1", "c1"), "GET", "/api/runs/r1", None).await.1;
-    let run = poll_until(look, |run| run["endedAt"].is_string()).await;
+    let fetch = async || call_as(&app, &session_token("u1", "c1"), "GET", "/api/runs/r1", None).await.1;
+    let run = poll_until(fetch, |run| run["endedAt"].is_string()).await;
     assert_eq!(run["state"], "completed");
     let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["message"]["content"], "first second");
-    let again = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
-    whole_run(&app, &again).await;
+    let second = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
+    whole_run(&app, &second).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_on_while_its_store_is_away() {
+async fn a_run_continues_while_its_store_is_unavailable() {
     let vendor = Vendor::start().await;
-    let mut place = Place::Postgres(Cluster::start());
-    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    let mut database = TestDatabase::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&database)).await.expect("it opens");
     stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
-    let app = start(&place).await;
+    let app = start(&database).await;
     let gates = [watch::Sender::new(false), watch::Sender::new(false)];
     let mut steps = vec![stream_head()];
     for (gate, word) in gates.iter().zip(["second ", "third"]) {
@@ -125,28 +125,28 @@ async fn a_run_goes_on_while_its_store_is_away() {
     vendor.on("m", [steps]);
     let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
     let mut running = app.chat(&body).await;
-    let mut shown = read_until(&mut running, "first ").await;
-    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    let mut received_text = read_until(&mut running, "first ").await;
+    let TestDatabase::Postgres(cluster) = &mut database else { panic!("a cluster") };
     cluster.crash();
     gates[0].send_replace(true);
-    shown.push_str(&read_until(&mut running, "second ").await);
+    received_text.push_str(&read_until(&mut running, "second ").await);
     // Nothing that cannot be kept begins.
-    let refused = json!({"agentId": "a1", "threadId": "u", "message": "Hello", "runId": "r2"});
-    expect_problem(app.chat(&refused).await, 503, "STORE_UNAVAILABLE").await;
+    let request_body = json!({"agentId": "a1", "threadId": "u", "message": "Hello", "runId": "r2"});
+    expect_problem(app.chat(&request_body).await, 503, "STORE_UNAVAILABLE").await;
     assert_eq!(vendor.received_bodies("m").len(), 1, "no backend is asked");
     cluster.restart();
     let session = session_token("u1", "c1");
-    let look = async || call_as(&app, &session, "GET", "/api/runs/r1", None).await.0;
-    poll_until(look, |status| *status == 200).await;
+    let fetch = async || call_as(&app, &session, "GET", "/api/runs/r1", None).await.0;
+    poll_until(fetch, |status| *status == 200).await;
     gates[1].send_replace(true);
-    shown.push_str(&running.text().await.expect("a whole body"));
-    let events = parse_run(&shown);
+    received_text.push_str(&running.text().await.expect("a whole body"));
+    let events = parse_run(&received_text);
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     let run = get(&app, "/api/runs/r1").await;
     assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(true)));
     let log = app.request("GET", "/api/runs/r1/events").bearer_auth(&session);
     let log = log.send().await.expect("an answer").text().await.expect("a whole body");
-    assert_eq!(log, shown, "the log has no gap");
+    assert_eq!(log, received_text, "the log has no gap");
     let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
     assert_eq!(nodes[1]["message"]["content"], "first second third");
 }

@@ -13,7 +13,7 @@ fn shape(turn: &Turn) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_is_answered_as_before() {
+async fn runs_that_are_not_stored_are_answered() {
     let test = ConversationApp::start().await;
     let off = ConversationApp::start_with(&[("CONVERSATIONS", "off")]).await;
     let before = off.chat(json!({"threadId": "t", "message": "Hello"})).await;
@@ -26,8 +26,8 @@ async fn what_is_not_kept_is_answered_as_before() {
     for path in ["/api/threads", "/api/runs"] {
         let name = path.rsplit('/').next().expect("a name");
         assert_eq!(test.get(path).await[name], json!([]));
-        let missing = off.app.request("GET", path).send().await.expect("an answer");
-        expect_problem(missing, 404, "NOT_FOUND").await;
+        let response = off.app.request("GET", path).send().await.expect("an answer");
+        expect_problem(response, 404, "NOT_FOUND").await;
     }
     assert_eq!(test.call("GET", "/api/threads/t", None).await.0, 404);
 }
@@ -73,7 +73,7 @@ async fn an_agent_may_keep_nothing() {
         assert!(!response.text().await.expect("a whole body").contains("agent.thread"));
     }
     assert_eq!(test.prompt(), dialogue(&["Hello"]));
-    let again = json!({"agentId": "forgetful", "threadId": "t", "trigger": "regenerate-message"});
-    expect_problem(test.app.chat(&again).await, 400, "INVALID_REQUEST").await;
+    let second = json!({"agentId": "forgetful", "threadId": "t", "trigger": "regenerate-message"});
+    expect_problem(test.app.chat(&second).await, 400, "INVALID_REQUEST").await;
     assert_eq!(test.get("/api/threads").await["threads"], json!([]));
 }

@@ -41,8 +41,8 @@ impl TwoProcesses {
     }
 
     async fn node(&self, at: usize) -> String {
-        let read = self.test.get("/api/threads/t").await;
-        read["nodes"][at]["id"].as_str().expect("an id").to_owned()
+        let thread = self.test.get("/api/threads/t").await;
+        thread["nodes"][at]["id"].as_str().expect("an id").to_owned()
     }
 
     /// Says "four" in the thread at the first process and "five" at the other one, and returns the prompts.
@@ -80,13 +80,13 @@ async fn an_erased_message_is_sent_by_no_process() {
         let path = format!("/api/threads/t/messages/{}", both.node(0).await);
         let app = if is_other { &both.other } else { &both.test.app };
         assert_eq!(call(app, "DELETE", &path, None).await.0, 204);
-        let before = both.test.vendor.received_bodies("m").len();
+        let request_count = both.test.vendor.received_bodies("m").len();
         let [first, second] = both.prompts().await;
         assert!(first.contains(&("user".to_owned(), "two".to_owned())), "{first:?}");
         assert_eq!(second.last(), Some(&("user".to_owned(), "five".to_owned())));
-        let sent = both.test.vendor.received_bodies("m").split_off(before);
-        assert_eq!(sent.len(), 2);
-        assert!(!json!(sent).to_string().contains("basilisk"), "{sent:?}");
+        let request_bodies = both.test.vendor.received_bodies("m").split_off(request_count);
+        assert_eq!(request_bodies.len(), 2);
+        assert!(!json!(request_bodies).to_string().contains("basilisk"), "{request_bodies:?}");
     }
 }
 
@@ -134,8 +134,8 @@ async fn a_fork_has_the_path_to_its_node_alone() {
     let path = format!("/api/threads/fork/messages/{}", node.as_str().expect("an id"));
     assert_eq!(call(&both.test.app, "DELETE", &path, None).await.0, 204);
     both.say_at_other("fork", "five").await;
-    let sent = both.test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(!sent.to_string().contains("basilisk"), "{sent}");
+    let request_body = both.test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(!request_body.to_string().contains("basilisk"), "{request_body}");
     both.test.say("t", "six").await;
     assert_eq!(both.test.prompt()[0].1, "basilisk");
 }

@@ -59,33 +59,39 @@ impl ConversationApp {
         Visitor { client: client(), token, token_id, key: Some(KEYS[0]) }
     }
 
-    async fn send(&self, who: &Visitor, method: &str, path: &str, body: Option<Value>) -> reqwest::Response {
+    async fn send(
+        &self,
+        visitor: &Visitor,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> reqwest::Response {
         let method = method.parse().expect("a method");
-        let request = who.client.request(method, self.app.url(path)).header("origin", PAGE);
-        let request = request.header("x-widget-token", &who.token);
-        let request = who.key.iter().fold(request, |request, key| request.header("x-visitor-key", *key));
+        let request = visitor.client.request(method, self.app.url(path)).header("origin", PAGE);
+        let request = request.header("x-widget-token", &visitor.token);
+        let request = visitor.key.iter().fold(request, |request, key| request.header("x-visitor-key", *key));
         let request = body.iter().fold(request, |request, body| request.json(body));
         request.send().await.expect("an answer")
     }
 
-    async fn send_for_json(&self, who: &Visitor, method: &str, path: &str) -> (u16, Value) {
-        let response = self.send(who, method, path, None).await;
+    async fn send_for_json(&self, visitor: &Visitor, method: &str, path: &str) -> (u16, Value) {
+        let response = self.send(visitor, method, path, None).await;
         let status = response.status().as_u16();
         let text = response.text().await.expect("a whole body");
         (status, serde_json::from_str(&text).unwrap_or(Value::Null))
     }
 
     /// Sends a chat request of a visitor and returns the run's events.
-    async fn chat_of(&self, who: &Visitor, body: Value) -> Vec<Value> {
-        let response = self.send(who, "POST", "/api/agent/chat", Some(body)).await;
+    async fn chat_of(&self, visitor: &Visitor, body: Value) -> Vec<Value> {
+        let response = self.send(visitor, "POST", "/api/agent/chat", Some(body)).await;
         let status = response.status();
         let text = response.text().await.expect("a whole body");
         assert_eq!(status, 200, "{text}");
         parse_run(&text)
     }
 
-    async fn path_of(&self, who: &Visitor, thread: &str) -> Vec<(String, String)> {
-        let (status, read) = self.send_for_json(who, "GET", &format!("/api/threads/{thread}")).await;
+    async fn path_of(&self, visitor: &Visitor, thread: &str) -> Vec<(String, String)> {
+        let (status, read) = self.send_for_json(visitor, "GET", &format!("/api/threads/{thread}")).await;
         assert_eq!(status, 200, "{read}");
         read["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
     }
@@ -125,8 +131,8 @@ async fn a_visitors_call_that_needs_approval_does_not_wait() {
         let events = test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await;
         assert_eq!(text_of(&events), "I may not look.", "{by} {unattended}");
         assert_eq!(events.last().expect("an end")["outcome"], Value::Null, "{by} {unattended}");
-        let sent = test.vendor.received_bodies("m").pop().expect("a request");
-        let result = sent["messages"].as_array().expect("messages").last().expect("a result").clone();
+        let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+        let result = request_body["messages"].as_array().expect("messages").last().expect("a result").clone();
         assert!(result["content"].as_str().expect("text").contains("approval"), "{result}");
         let (_, thread) = test.send_for_json(&visitor, "GET", "/api/threads/t").await;
         assert_eq!(thread["status"], "idle", "{thread}");
@@ -151,17 +157,17 @@ async fn goes_on_after_a_restart(test: ConversationApp) {
     assert_eq!(response.headers()["access-control-allow-origin"], PAGE);
     assert!(!response.headers().contains_key("access-control-allow-credentials"));
     let path = format!("/api/runs/{}/events?after=0", run_id(&first));
-    let again = restarted.send(&visitor, "GET", &path, None).await.text().await.expect("a body");
-    assert_eq!(again, first[1..].iter().map(|event| format!("{event}\n")).collect::<String>());
+    let second = restarted.send(&visitor, "GET", &path, None).await.text().await.expect("a body");
+    assert_eq!(second, first[1..].iter().map(|event| format!("{event}\n")).collect::<String>());
 }
 
 #[tokio::test]
-async fn a_visitor_s_thread_goes_on() {
+async fn a_visitor_s_thread_continues() {
     goes_on_after_a_restart(ConversationApp::start().await).await;
 }
 
 #[tokio::test]
-async fn a_visitor_s_thread_goes_on_in_sqlite() {
+async fn a_visitor_s_thread_continues_in_sqlite() {
     let folder = TempDir::new().expect("a folder");
     goes_on_after_a_restart(start_in_sqlite(&folder).await).await;
 }
@@ -193,7 +199,7 @@ async fn threads_are_a_visitor_s_alone() {
         ]
     };
     let mut cells = 0;
-    for (who, thread, run) in [
+    for (sender, thread, run) in [
         (visitor.with_key(KEYS[1]), "t", &*run),
         (other_token.clone(), "t", &run),
         (other_agent.clone(), "t", &run),
@@ -203,7 +209,7 @@ async fn threads_are_a_visitor_s_alone() {
         for (call, never) in calls(thread, &node, run).into_iter().zip(calls("never", "never", "never")) {
             let mut seen = Vec::new();
             for (method, path, body) in [call, never] {
-                let response = test.send(&who, method, &path, body).await;
+                let response = test.send(&sender, method, &path, body).await;
                 let id = response.headers()["x-request-id"].to_str().expect("text").to_owned();
                 let (status, text) = (response.status(), response.text().await.expect("a body"));
                 assert_eq!(status, 404, "{method} {path}: {text}");
@@ -212,11 +218,11 @@ async fn threads_are_a_visitor_s_alone() {
             assert_eq!(seen[0], seen[1]);
             cells += 1;
         }
-        let (_, list) = test.send_for_json(&who, "GET", "/api/threads").await;
+        let (_, list) = test.send_for_json(&sender, "GET", "/api/threads").await;
         assert!(
             !list.to_string().contains("t canary") && list["threads"].as_array().expect("a list").len() <= 1
         );
-        let none = test.send(&who, "GET", "/api/agent/chat/never/stream", None).await;
+        let none = test.send(&sender, "GET", "/api/agent/chat/never/stream", None).await;
         assert_eq!(none.status(), 204);
     }
     assert_eq!(cells, 55);
@@ -235,12 +241,12 @@ async fn threads_are_a_visitor_s_alone() {
 async fn the_same_ids_are_another_s_too() {
     let test = ConversationApp::start().await;
     let visitor = test.visitor("a1").await;
-    for who in [visitor.clone(), visitor.with_key(KEYS[1]), test.visitor("a2").await] {
+    for sender in [visitor.clone(), visitor.with_key(KEYS[1]), test.visitor("a2").await] {
         let body = json!({"threadId": "t", "runId": "r", "message": "Hello"});
-        test.chat_of(&who, body.clone()).await;
-        let used = test.send(&who, "POST", "/api/agent/chat", Some(body)).await;
+        test.chat_of(&sender, body.clone()).await;
+        let used = test.send(&sender, "POST", "/api/agent/chat", Some(body)).await;
         expect_problem(used, 409, "CONFLICT").await;
-        assert_eq!(test.path_of(&who, "t").await.len(), 2);
+        assert_eq!(test.path_of(&sender, "t").await.len(), 2);
     }
 }
 
@@ -260,8 +266,8 @@ async fn without_a_key_a_visitor_has_no_thread() {
         ("POST", "/api/runs/r/cancel"),
         ("GET", "/api/agent/chat/t/stream"),
     ] {
-        let refused = expect_problem(test.send(&nameless, method, path, None).await, 403, "FORBIDDEN").await;
-        assert!(refused["detail"].as_str().expect("text").contains("X-Visitor-Key"), "{refused}");
+        let problem = expect_problem(test.send(&nameless, method, path, None).await, 403, "FORBIDDEN").await;
+        assert!(problem["detail"].as_str().expect("text").contains("X-Visitor-Key"), "{problem}");
     }
     let (_, list) = test.send_for_json(&keyed, "GET", "/api/threads").await;
     assert_eq!(list["threads"], json!([]));
@@ -416,8 +422,8 @@ async fn a_visitor_has_fifty_threads() {
         test.chat_of(&visitor, json!({"threadId": format!("t{number}"), "message": "Hello"})).await;
     }
     let more = Some(json!({"threadId": "t50", "message": "Hello"}));
-    let refused = test.send(&visitor, "POST", "/api/agent/chat", more.clone()).await;
-    expect_problem(refused, 409, "THREAD_FULL").await;
+    let response = test.send(&visitor, "POST", "/api/agent/chat", more.clone()).await;
+    expect_problem(response, 409, "THREAD_FULL").await;
     test.chat_of(&visitor, json!({"threadId": "t1", "message": "The same"})).await;
     test.chat_of(&visitor.with_key(KEYS[1]), json!({"threadId": "t", "message": "Hello"})).await;
     let (status, deleted) = test.send_for_json(&visitor, "DELETE", "/api/threads?agentId=a1").await;

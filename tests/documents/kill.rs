@@ -125,10 +125,10 @@ async fn run_kill_rounds(url: &str, processes: usize) {
         poll_until(async || count(), |count| *count >= goal).await;
         // The moment of a kill, within the work on an upload.
         tokio::time::sleep(random.up_to(KILL_SPREAD)).await;
-        let place = round % processes;
+        let process_index = round % processes;
         running.remove(0).kill().await;
         running.push(start(url).await);
-        shared.addresses.lock().expect("unpoisoned")[place] = running[processes - 1].address;
+        shared.addresses.lock().expect("unpoisoned")[process_index] = running[processes - 1].address;
     }
     shared.is_over.store(true, Ordering::Relaxed);
     let mut last = HashMap::new();
@@ -163,12 +163,12 @@ async fn run_kill_rounds(url: &str, processes: usize) {
 /// Waits until the process has no document left to extract.
 async fn wait_for_extractions(address: SocketAddr) {
     let (client, token) = (client(), session_token("u1", "c1"));
-    let look = async || {
+    let fetch = async || {
         let url = format!("http://{address}/api/documents?limit=200");
         let response = client.get(url).bearer_auth(&token).send().await.expect("it answers");
         response.json::<serde_json::Value>().await.expect("JSON")
     };
-    poll_until(look, |list| {
+    poll_until(fetch, |list| {
         let documents = list["documents"].as_array().expect("a list");
         documents.iter().all(|document| document["status"] == "ready" || document["status"] == "failed")
     })

@@ -22,8 +22,8 @@ async fn invalid_uploads_are_refused() {
     let bad_id = "/api/documents/x%2Fy/content";
     expect_problem(upload(&app, OWNER, bad_id, &[], "x").await, 400, "INVALID_REQUEST").await;
     for content_type in ["image/png", "text", "", "text/plain; charset=utf-16", "text/html/x"] {
-        let refused = send(&app, OWNER, ("PUT", path), &[("content-type", content_type)], "x").await;
-        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+        let response = send(&app, OWNER, ("PUT", path), &[("content-type", content_type)], "x").await;
+        expect_problem(response, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     }
     expect_problem(send(&app, OWNER, ("PUT", path), &[], "x").await, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     let packed = upload(&app, OWNER, path, &[("content-encoding", "gzip")], "x").await;
@@ -37,8 +37,8 @@ async fn invalid_uploads_are_refused() {
 #[tokio::test]
 async fn the_originals_of_a_company_have_a_quota() {
     let app = open(&[("MAX_UPLOADED_BYTES", "10"), ("MAX_DOCUMENTS", "2")]).await;
-    let put = async |who, id: &str, text: &'static str| {
-        upload(&app, who, &format!("/api/documents/{id}/content"), &WAIT, text).await
+    let put = async |user, id: &str, text: &'static str| {
+        upload(&app, user, &format!("/api/documents/{id}/content"), &WAIT, text).await
     };
     expect_json(put(OWNER, "a", "123456").await, 200).await;
     let problem = expect_problem(put(COLLEAGUE, "b", "12345").await, 409, "CONFLICT").await;
@@ -56,12 +56,12 @@ async fn the_originals_of_a_company_have_a_quota() {
 }
 
 /// Begins an upload of ten bytes, and sends the first of them once the server reads the body.
-async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
+async fn begin_upload(app: &Server, user: (&str, &str), id: &str) -> TcpStream {
     let mut stream = TcpStream::connect(app.address).await.expect("the server listens");
     let head = format!(
         "PUT /api/documents/{id}/content HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Type: \
          text/plain\r\nContent-Length: 10\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
-        session_token(who.0, who.1)
+        session_token(user.0, user.1)
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
     let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
@@ -75,9 +75,9 @@ async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
 async fn the_concurrent_uploads_of_a_company_are_limited() {
     let app = open(&[]).await;
     let begun = [begin_upload(&app, OWNER, "1").await, begin_upload(&app, COLLEAGUE, "2").await];
-    let refused = upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
-    assert!(refused.headers().contains_key("retry-after"));
-    expect_problem(refused, 429, "RATE_LIMITED").await;
+    let response = upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
+    assert!(response.headers().contains_key("retry-after"));
+    expect_problem(response, 429, "RATE_LIMITED").await;
     let theirs = upload(&app, STRANGER, "/api/documents/3/content", &WAIT, "x").await;
     expect_json(theirs, 200).await;
     // What was begun can be completed, and makes room.

@@ -9,11 +9,11 @@ async fn an_upload_is_changed_by_its_owner_and_read_by_the_company() {
     let (path, reindex) = ("/api/documents/d/content", ("POST", "/api/documents/d/reindex"));
     expect_problem(upload(&app, VIEWER, path, &[], "one").await, 403, "FORBIDDEN").await;
     expect_json(upload(&app, OWNER, path, &WAIT, "ours-canary").await, 200).await;
-    for who in [COLLEAGUE, VIEWER] {
-        expect_problem(upload(&app, who, path, &[], "two").await, 403, "FORBIDDEN").await;
-        expect_problem(send(&app, who, reindex, &[], "").await, 403, "FORBIDDEN").await;
-        assert_eq!(get(&app, who, path).await.text().await.expect("a body"), "ours-canary");
-        let part = expect_json(get(&app, who, "/api/documents/d/text").await, 200).await;
+    for user in [COLLEAGUE, VIEWER] {
+        expect_problem(upload(&app, user, path, &[], "two").await, 403, "FORBIDDEN").await;
+        expect_problem(send(&app, user, reindex, &[], "").await, 403, "FORBIDDEN").await;
+        assert_eq!(get(&app, user, path).await.text().await.expect("a body"), "ours-canary");
+        let part = expect_json(get(&app, user, "/api/documents/d/text").await, 200).await;
         assert_eq!(part["text"], "ours-canary");
     }
     expect_json(send(&app, ADMIN, reindex, &WAIT, "").await, 200).await;
@@ -52,7 +52,7 @@ async fn uploads_need_a_session() {
         expect_problem(anonymous.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
         let widget =
             app.request(method, path).bearer_auth("agw_unknown").header("content-type", "text/plain");
-        let refused = widget.body("x").send().await.expect("an answer");
-        expect_problem(refused, 401, "UNAUTHENTICATED").await;
+        let response = widget.body("x").send().await.expect("an answer");
+        expect_problem(response, 401, "UNAUTHENTICATED").await;
     }
 }

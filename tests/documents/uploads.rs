@@ -17,8 +17,8 @@ async fn an_upload_is_extracted_and_read() {
     assert_eq!(format!("\"{}\"", accepted["version"]), tag);
 
     let path = "/api/documents/n%201";
-    let look = async || expect_json(get(&app, OWNER, path).await, 200).await;
-    let document = poll_until(look, |document| document["content"]["status"] == "ready").await;
+    let fetch = async || expect_json(get(&app, OWNER, path).await, 200).await;
+    let document = poll_until(fetch, |document| document["content"]["status"] == "ready").await;
     assert_eq!((&document["title"], &document["text"]), (&json!("My notes"), &json!(text)));
     assert_eq!((&document["ownerId"], &document["updatedBy"]), (&json!("u1"), &json!("u1")));
     let content = &document["content"];
@@ -57,17 +57,17 @@ async fn an_upload_is_extracted_and_read() {
         ("?start=90", 26, 26, ""),
     ] {
         let part_read = get(&app, OWNER, &format!("{path}/text{query}")).await;
-        let read = expect_json(part_read, 200).await;
+        let body = expect_json(part_read, 200).await;
         let version = &document_version(&app, path).await;
         assert_eq!(
-            read,
+            body,
             json!({"start": start, "end": end, "bytes": 26, "version": version, "text": part}),
             "{query}"
         );
     }
     for query in ["?start=x", "?start=5&end=4", "?end=9999999", "?start=-1"] {
-        let refused = get(&app, OWNER, &format!("{path}/text{query}")).await;
-        expect_problem(refused, 400, "INVALID_REQUEST").await;
+        let response = get(&app, OWNER, &format!("{path}/text{query}")).await;
+        expect_problem(response, 400, "INVALID_REQUEST").await;
     }
 }
 
@@ -98,9 +98,9 @@ async fn an_upload_with_a_wait_preference_responds_after_the_extraction() {
     let problem = expect_problem(broken, 422, "EXTRACTION_FAILED").await;
     let detail = problem["detail"].as_str().expect("text");
     assert!(detail.starts_with("the document exceeds a limit"), "{detail}");
-    let failed = expect_json(get(&app, OWNER, "/api/documents/broken").await, 200).await;
+    let body = expect_json(get(&app, OWNER, "/api/documents/broken").await, 200).await;
     assert_eq!(
-        (&failed["content"]["status"], &failed["content"]["error"]),
+        (&body["content"]["status"], &body["content"]["error"]),
         (&json!("failed"), &problem["detail"])
     );
     let reindex = ("POST", "/api/documents/broken/reindex");
@@ -120,8 +120,8 @@ async fn the_same_original_is_extracted_again_only_on_request() {
 
     let reindex = send(&app, OWNER, ("POST", "/api/documents/d/reindex"), &[], "").await;
     assert_eq!(expect_json(reindex, 202).await["status"], "pending");
-    let look = async || expect_json(get(&app, OWNER, document_path).await, 200).await;
-    let document = poll_until(look, |document| document["content"]["status"] == "ready").await;
+    let fetch = async || expect_json(get(&app, OWNER, document_path).await, 200).await;
+    let document = poll_until(fetch, |document| document["content"]["status"] == "ready").await;
     assert_eq!(document["text"], "one");
 }
 
@@ -161,8 +161,8 @@ async fn conditions_hold_for_uploads() {
     let stale = upload(&app, OWNER, path, &[("if-match", "\"1\"")], "one").await;
     expect_problem(stale, 412, "PRECONDITION_FAILED").await;
     expect_json(upload(&app, OWNER, path, &[("if-none-match", "*"), WAIT[0]], "one").await, 200).await;
-    let again = upload(&app, OWNER, path, &[("if-none-match", "*")], "two").await;
-    expect_problem(again, 412, "PRECONDITION_FAILED").await;
+    let second = upload(&app, OWNER, path, &[("if-none-match", "*")], "two").await;
+    expect_problem(second, 412, "PRECONDITION_FAILED").await;
     let tag = header(&get(&app, OWNER, "/api/documents/d").await, "etag").to_owned();
     for (tag, status) in [("\"1\"", 412), (&*tag, 202), (&*tag, 412)] {
         let response = upload(&app, OWNER, path, &[("if-match", tag)], "two").await;

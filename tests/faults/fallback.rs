@@ -69,7 +69,7 @@ fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<
     // The client of a single object has seen nothing of an answer that fails before its end.
     let is_whole = format == "json";
     let is_repeated = match fault.outcome {
-        Outcome::Problem(_) | Outcome::StreamError { said: "", .. } => true,
+        Outcome::Problem(_) | Outcome::StreamError { text: "", .. } => true,
         Outcome::StreamError { .. } => is_whole,
         Outcome::Complete { .. } => false,
     };
@@ -80,7 +80,7 @@ fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<
     }
     let summary = answer.parse(format)?;
     expect_eq("the error", summary.error, None)?;
-    expect_eq("what was said", &*summary.said, "hello world")
+    expect_eq("the text", &*summary.text, "hello world")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +119,7 @@ async fn every_fault_before_content_is_answered_by_the_fallback() {
 }
 
 #[tokio::test]
-async fn attempts_are_told_to_the_user() {
+async fn attempts_are_events_of_the_stream() {
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     vendor.on("bad", [json_response("503 Service Unavailable", "", "{}")]);
     let fallback = json!({"provider": "openai", "model": HEALTHY_MODEL, "baseUrl": healthy.base_url()});

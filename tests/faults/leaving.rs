@@ -31,13 +31,17 @@ struct Phase {
     name: &'static str,
     script: Vec<Vec<Step>>,
     /// Text that the client of a stream has received when the phase is reached.
-    seen: &'static str,
+    received_text: &'static str,
 }
 
 impl Phase {
-    fn seen(&self, format: &str) -> &'static str {
+    fn received_text(&self, format: &str) -> &'static str {
         // Steps have no names in this framing.
-        if (self.seen, format) == ("round-1", "ui-message") { "start-step" } else { self.seen }
+        if (self.received_text, format) == ("round-1", "ui-message") {
+            "start-step"
+        } else {
+            self.received_text
+        }
     }
 }
 
@@ -47,18 +51,18 @@ fn with_last_step(steps: &[Step], last: Step) -> Vec<Step> {
 
 /// Phases of a workflow, which receives one request and calls its tools itself.
 fn phases_of_a_workflow() -> Vec<Phase> {
-    let said = [n8n::stream_head(), n8n::text("par")];
-    let phase = |name, steps, seen| Phase { name, script: vec![steps], seen };
+    let steps = [n8n::stream_head(), n8n::text("par")];
+    let phase = |name, steps, received_text| Phase { name, script: vec![steps], received_text };
     let Step::Send(trickle) = n8n::text("x") else { panic!("a chunk is sent") };
     let [ended, _] = n8n::end();
     vec![
         phase("before-the-head", vec![Step::Stall], ""),
         phase("after-the-head", vec![n8n::head(), Step::Stall], ""),
-        phase("in-a-silence", with_last_step(&said, Step::Stall), "par"),
-        phase("in-a-trickle", with_last_step(&said, Step::Drip(trickle, Duration::from_millis(10))), "par"),
+        phase("in-a-silence", with_last_step(&steps, Step::Stall), "par"),
+        phase("in-a-trickle", with_last_step(&steps, Step::Drip(trickle, Duration::from_millis(10))), "par"),
         phase(
             "between-two-calls",
-            with_last_step(&said, ended).into_iter().chain([Step::Stall]).collect(),
+            with_last_step(&steps, ended).into_iter().chain([Step::Stall]).collect(),
             "par",
         ),
         phase("in-a-piece", vec![n8n::head(), chunk("{\"output\":"), Step::Stall], ""),
@@ -66,18 +70,19 @@ fn phases_of_a_workflow() -> Vec<Phase> {
 }
 
 fn phases() -> Vec<Phase> {
-    let said = || [stream_head(), delta(json!({"content": "par"}))];
+    let steps = || [stream_head(), delta(json!({"content": "par"}))];
     let call = || tool_calls(&[("c1", "readTodos", "{}")]);
-    let phase = |name, script: &[Vec<Step>], seen| Phase { name, script: script.to_vec(), seen };
+    let phase =
+        |name, script: &[Vec<Step>], received_text| Phase { name, script: script.to_vec(), received_text };
     let trickle = chunk("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n");
     let Step::Send(trickle) = trickle else { panic!("a chunk is sent") };
     vec![
         phase("before-the-head", &[vec![Step::Stall]], ""),
         phase("after-the-head", &[with_last_step(&[stream_head()], Step::Stall)], "round-1"),
-        phase("in-a-silence", &[with_last_step(&said(), Step::Stall)], "par"),
+        phase("in-a-silence", &[with_last_step(&steps(), Step::Stall)], "par"),
         phase(
             "in-a-trickle",
-            &[with_last_step(&said(), Step::Drip(trickle, Duration::from_millis(10)))],
+            &[with_last_step(&steps(), Step::Drip(trickle, Duration::from_millis(10)))],
             "par",
         ),
         phase(
@@ -93,7 +98,7 @@ fn phases() -> Vec<Phase> {
             "readTodos",
         ),
         phase("before-the-second-head", &[call(), vec![Step::Stall]], "c1"),
-        phase("in-the-second-round", &[call(), with_last_step(&said(), Step::Stall)], "par"),
+        phase("in-the-second-round", &[call(), with_last_step(&steps(), Step::Stall)], "par"),
     ]
 }
 
@@ -111,7 +116,10 @@ async fn a_client_that_leaves_the_application_ends_the_call_upstream() {
 async fn a_client_that_leaves_the_chain_ends_the_call_upstream() {
     let mut phases = phases();
     // The first step of a runtime's run is held back until another event follows it.
-    phases.iter_mut().filter(|phase| phase.seen == "round-1").for_each(|phase| phase.seen = "");
+    phases
+        .iter_mut()
+        .filter(|phase| phase.received_text == "round-1")
+        .for_each(|phase| phase.received_text = "");
     a_client_that_leaves_ends_the_call_upstream(Topology::Chain, Provider::OpenAi, phases).await;
 }
 
@@ -121,49 +129,57 @@ async fn a_client_that_leaves_the_application_ends_the_call_of_the_workflow() {
         .await;
 }
 
-async fn a_client_that_leaves_ends_the_call_upstream(way: Topology, provider: Provider, phases: Vec<Phase>) {
+async fn a_client_that_leaves_ends_the_call_upstream(
+    topology: Topology,
+    provider: Provider,
+    phases: Vec<Phase>,
+) {
     let vendor = Vendor::start().await;
     let base = provider.base_url(&vendor);
     let models: Vec<_> = phases.iter().map(|phase| (phase.name, base.clone())).collect();
     // The default time-outs are too long to be what ends a call in this test.
-    let mut door = TopologyServices::start(way, provider, &models, &[]).await;
+    let mut services = TopologyServices::start(topology, provider, &models, &[]).await;
     for format in FORMATS {
         for phase in &phases {
-            let case = format!("{way:?}, {provider:?}, {format}, {}", phase.name);
+            let case = format!("{topology:?}, {provider:?}, {format}, {}", phase.name);
             vendor.on(phase.name, phase.script.clone());
-            let left = vendor.disconnect_count();
-            let asked = vendor.received_bodies(phase.name).len() + phase.script.len();
+            let disconnects = vendor.disconnect_count();
+            let request_count = vendor.received_bodies(phase.name).len() + phase.script.len();
             // A client with its own connection pool, so that dropping it closes its connections.
-            door.client = client();
-            let request = door.request(phase.name, &base, format);
-            let mut reading = Box::pin(read_until(request, phase.seen(format)));
+            services.client = client();
+            let request = services.request(phase.name, &base, format);
+            let mut reading = Box::pin(read_until(request, phase.received_text(format)));
             let reached = async {
                 // Nothing is sent before the vendor's head, nor before a complete JSON object.
-                let silent = format == "json" || phase.seen.is_empty();
+                let silent = format == "json" || phase.received_text.is_empty();
                 let body = tokio::select! {
                     body = &mut reading => Some(body),
-                    () = vendor.wait_for_requests(phase.name, asked), if silent => None,
+                    () = vendor.wait_for_requests(phase.name, request_count), if silent => None,
                 };
-                vendor.wait_for_requests(phase.name, asked).await;
+                vendor.wait_for_requests(phase.name, request_count).await;
                 body
             };
             let body = tokio::time::timeout(CASE_TIMEOUT, reached).await;
             let body = body.unwrap_or_else(|_| panic!("{case}: it hangs"));
-            assert_eq!(vendor.disconnect_count(), left, "{case}: the call ended while the client was there");
+            assert_eq!(
+                vendor.disconnect_count(),
+                disconnects,
+                "{case}: the call ended while the client was there"
+            );
             drop((body, reading));
-            door.client = client();
-            let gone = tokio::time::timeout(CASE_TIMEOUT, vendor.wait_for_disconnects(left + 1)).await;
+            services.client = client();
+            let gone = tokio::time::timeout(CASE_TIMEOUT, vendor.wait_for_disconnects(disconnects + 1)).await;
             assert!(gone.is_ok(), "{case}: the call goes on");
         }
     }
 }
 
-/// Sends a request, reads the body until it contains `seen`, and returns the rest of the body.
-async fn read_until(request: reqwest::RequestBuilder, seen: &str) -> impl Stream + use<> {
+/// Sends a request, reads the body until it contains `expected`, and returns the rest of the body.
+async fn read_until(request: reqwest::RequestBuilder, expected: &str) -> impl Stream + use<> {
     let mut body = Box::pin(request.send().await.expect("an answer").bytes_stream());
-    let mut so_far = Vec::new();
-    while !String::from_utf8_lossy(&so_far).contains(seen) {
-        so_far.extend_from_slice(&body.next().await.expect("more").expect("the connection stands"));
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains(expected) {
+        received.extend_from_slice(&body.next().await.expect("more").expect("the connection stands"));
     }
     body
 }
@@ -184,7 +200,7 @@ async fn a_client_that_leaves_ends_the_tool_call() {
     let agents =
         workspace(&[("m", vendor.base_url())], |model, base| embedded(Provider::OpenAi, model, base));
     let address = app_with(&agents, tools).await;
-    for (place, format) in FORMATS.into_iter().enumerate() {
+    for (index, format) in FORMATS.into_iter().enumerate() {
         let request = client()
             .post(format!("http://{address}/api/agent/chat?format={format}"))
             .bearer_auth(session_token("u1", "c1"))
@@ -193,13 +209,13 @@ async fn a_client_that_leaves_ends_the_tool_call() {
         let reached = async {
             tokio::select! {
                 _ = &mut reading => {}
-                _ = begun.wait_for(|begun| *begun > place) => {}
+                _ = begun.wait_for(|begun| *begun > index) => {}
             }
         };
         tokio::time::timeout(CASE_TIMEOUT, reached).await.expect("the tool is called");
-        assert_eq!(*ended.borrow(), place, "{format}: the call ended while the client was there");
+        assert_eq!(*ended.borrow(), index, "{format}: the call ended while the client was there");
         drop(reading);
-        let gone = tokio::time::timeout(CASE_TIMEOUT, ended.wait_for(|ended| *ended > place)).await;
+        let gone = tokio::time::timeout(CASE_TIMEOUT, ended.wait_for(|ended| *ended > index)).await;
         assert!(gone.is_ok(), "{format}: the call goes on");
     }
     assert_eq!(vendor.received().len(), FORMATS.len(), "there was no second round");

@@ -39,7 +39,7 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
         let workspace = agents(&models, &healthy, in_content);
         let patient = server::app(&workspace, &LONG_TIMEOUTS).await;
         let impatient = server::app(&workspace, &SHORT_TIMEOUTS_WITH_FALLBACK).await;
-        let before = vendor.received().len();
+        let request_count = vendor.received().len();
         let ask = async |fault: &Fault| {
             vendor.on(fault.name, fault.script.clone());
             let app = if fault.waits { &impatient } else { &patient };
@@ -53,7 +53,7 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
         };
         expect_each(&faults, format, ask).await;
         let present = faults.iter().filter(|fault| !fault.absent).count();
-        assert_eq!(vendor.received().len() - before, present, "each run calls its runtime once");
+        assert_eq!(vendor.received().len() - request_count, present, "each run calls its runtime once");
     }
     let is_answered = |fault: &&Fault| matches!(fault.outcome, Outcome::Complete { .. });
     let answered = faults.iter().filter(is_answered).count();
@@ -65,7 +65,7 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
 }
 
 #[tokio::test]
-async fn attempts_at_runtimes_are_told_to_the_user() {
+async fn attempts_at_runtimes_are_events_of_the_stream() {
     let (vendor, healthy) = (Vendor::start().await, Vendor::start().await);
     vendor.on("bad", [problem("503 Service Unavailable", "INTERNAL")]);
     healthy.on(HEALTHY_MODEL, [answer(), problem("401 Unauthorized", "UNAUTHENTICATED")]);

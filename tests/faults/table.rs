@@ -19,10 +19,10 @@ pub const MAX_TOOL_ROUNDS: usize = 3;
 pub enum Outcome {
     /// A problem response with this code instead of a stream.
     Problem(&'static str),
-    /// A stream with the text `said` that ends in an error with this code.
-    StreamError { said: &'static str, code: &'static str },
-    /// A complete response with the text `said`, after `failed_calls` tool results that are errors.
-    Complete { said: &'static str, failed_calls: usize },
+    /// A stream with the text `text` that ends in an error with this code.
+    StreamError { text: &'static str, code: &'static str },
+    /// A complete response with the text `text`, after `failed_calls` tool results that are errors.
+    Complete { text: &'static str, failed_calls: usize },
 }
 
 /// One fault of a vendor.
@@ -36,7 +36,7 @@ pub struct Fault {
     /// True if a time-out must expire before the response ends.
     pub waits: bool,
     /// Expected number of requests to the vendor.
-    pub asked: usize,
+    pub requests: usize,
     /// Accepted range of `Retry-After`, in seconds, in a problem response.
     pub retry_after: Option<RangeInclusive<u64>>,
     /// True if no server listens at the vendor's address.
@@ -46,7 +46,7 @@ pub struct Fault {
 impl Fault {
     fn new(name: &'static str, script: impl Into<Vec<Step>>, outcome: Outcome) -> Self {
         let script = vec![script.into()];
-        Self { name, script, outcome, waits: false, asked: 1, retry_after: None, absent: false }
+        Self { name, script, outcome, waits: false, requests: 1, retry_after: None, absent: false }
     }
 
     fn waits(mut self) -> Self {
@@ -62,7 +62,7 @@ impl Fault {
     /// Adds the vendor's response to a second request.
     fn with_last_step(mut self, script: Vec<Step>) -> Self {
         self.script.push(script);
-        self.asked = 2;
+        self.requests = 2;
         self
     }
 }
@@ -71,13 +71,13 @@ fn refused(name: &'static str, script: impl Into<Vec<Step>>, code: &'static str)
     Fault::new(name, script, Outcome::Problem(code))
 }
 
-fn broken(name: &'static str, script: impl Into<Vec<Step>>, said: &'static str, code: &'static str) -> Fault {
-    Fault::new(name, script, Outcome::StreamError { said, code })
+fn broken(name: &'static str, script: impl Into<Vec<Step>>, text: &'static str, code: &'static str) -> Fault {
+    Fault::new(name, script, Outcome::StreamError { text, code })
 }
 
 /// Returns a fault in which the vendor makes invalid tool calls and answers once it receives the error results.
 fn recovered_fault(provider: Provider, name: &'static str, script: Vec<Step>, failed_calls: usize) -> Fault {
-    let outcome = Outcome::Complete { said: "mended", failed_calls };
+    let outcome = Outcome::Complete { text: "mended", failed_calls };
     Fault::new(name, script, outcome).with_last_step(provider.answer(&["mended"]))
 }
 
@@ -122,7 +122,7 @@ fn then<const N: usize>(steps: [Step; N], last: Step) -> Vec<Step> {
 fn before_the_head() -> Vec<Fault> {
     let flood = "HTTP/1.1 100 Continue\r\n\r\n";
     let mut absent = refused("connection-refused", [], "BACKEND_UNREACHABLE");
-    (absent.absent, absent.asked) = (true, 0);
+    (absent.absent, absent.requests) = (true, 0);
     vec![
         absent,
         refused("reset-before-head", [Step::Reset], "BACKEND_UNREACHABLE"),
@@ -273,7 +273,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
         Fault::new(
             "answer-after-answer",
             std::iter::once(raw(whole)).chain(smuggled).collect::<Vec<_>>(),
-            Outcome::Complete { said: "whole", failed_calls: 0 },
+            Outcome::Complete { text: "whole", failed_calls: 0 },
         ),
     ]
 }
@@ -299,7 +299,7 @@ fn silences(provider: Provider) -> Vec<Fault> {
 
 fn contents(provider: Provider) -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| text_then(provider, last);
+    let after_text = |last: Step| text_then(provider, last);
     let event = |data: &str| provider.event(data);
     let half = provider.partial_event().as_bytes();
     let bad_utf8 = [half, b"\xff\xfe", provider.rest_of_event().as_bytes()].concat();
@@ -307,14 +307,19 @@ fn contents(provider: Provider) -> Vec<Fault> {
     let deep = format!("{{\"x\":{}", "[".repeat(100_000));
     let long = [provider.stream_head(), provider.text("par"), chunk(vec![b'x'; 10 << 20]), Step::Stall];
     vec![
-        broken("half-a-letter", said(chunk(half_a_letter)), "par", truncated),
-        broken("invalid-utf8", said(chunk(bad_utf8)), "par", failed),
-        broken("not-json", said(event("sorry")), "par", failed),
-        broken("a-list", said(event("[1,2]")), "par", failed),
-        broken("deep-json", said(event(&deep)), "par", failed),
+        broken("half-a-letter", after_text(chunk(half_a_letter)), "par", truncated),
+        broken("invalid-utf8", after_text(chunk(bad_utf8)), "par", failed),
+        broken("not-json", after_text(event("sorry")), "par", failed),
+        broken("a-list", after_text(event("[1,2]")), "par", failed),
+        broken("deep-json", after_text(event(&deep)), "par", failed),
         broken("long-line", long, "par", failed),
-        broken("error-event", said(event(r#"{"error":{"message":"overloaded","code":503}}"#)), "par", failed),
-        broken("error-text-event", said(event(r#"{"error":"overloaded"}"#)), "par", failed),
+        broken(
+            "error-event",
+            after_text(event(r#"{"error":{"message":"overloaded","code":503}}"#)),
+            "par",
+            failed,
+        ),
+        broken("error-text-event", after_text(event(r#"{"error":"overloaded"}"#)), "par", failed),
         broken("no-finish", [provider.stream_head(), provider.text("par"), last_chunk()], "par", truncated),
         broken("nothing", [provider.stream_head(), last_chunk()], "", truncated),
     ]
@@ -333,7 +338,7 @@ fn tools(provider: Provider) -> Vec<Fault> {
     let begun_call = good().into_iter().take(2).chain([Step::Reset]).collect::<Vec<_>>();
     let limit = |name, script| broken(name, script, "", "TOOL_LOOP_LIMIT");
     let mut endless = limit("endless-rounds", good());
-    endless.asked = MAX_TOOL_ROUNDS;
+    endless.requests = MAX_TOOL_ROUNDS;
     vec![
         mended("arguments-not-json", call("readTodos", r#"{"a":"#), 1),
         mended("arguments-a-list", call("readTodos", "[]"), 1),

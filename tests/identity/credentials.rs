@@ -59,7 +59,7 @@ async fn expect_accepted(response: reqwest::Response) {
 }
 
 #[tokio::test]
-async fn credentials_that_hold() {
+async fn valid_credentials_are_accepted() {
     let (_vendor, app) = open(&[]).await;
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let lower = format!("bearer {}", session_token("u1", "c1"));
@@ -107,7 +107,7 @@ async fn a_cookie_counts_on_our_own_pages_alone() {
 }
 
 #[tokio::test]
-async fn credentials_that_do_not_hold_are_refused_alike() {
+async fn invalid_credentials_are_refused_alike() {
     let (vendor, app) = open(&[]).await;
     let own = format!("http://{}", app.address);
     let good = hs256(&json!({}));
@@ -166,7 +166,7 @@ async fn credentials_that_do_not_hold_are_refused_alike() {
 }
 
 #[tokio::test]
-async fn two_explicit_credentials_are_one_too_many() {
+async fn two_explicit_credentials_are_refused() {
     let (vendor, app) = open(&[]).await;
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let internal = format!("Bearer {INTERNAL_SECRET}");
@@ -191,7 +191,7 @@ async fn two_explicit_credentials_are_one_too_many() {
 }
 
 #[tokio::test]
-async fn a_proactive_call_says_for_whom_it_is() {
+async fn a_proactive_call_must_name_its_user() {
     let (vendor, app) = open(&[]).await;
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let headers = [("authorization", internal.as_str()), ("x-proactive-trigger", "plan-canary")];
@@ -201,8 +201,8 @@ async fn a_proactive_call_says_for_whom_it_is() {
         (json!({"userId": "u1"}), "companyId is missing"),
         (json!({"userId": "u1", "companyId": ""}), "companyId is missing"),
     ] {
-        let refused = expect_problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], missing);
+        let problem = expect_problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], missing);
     }
     let more = json!({"userId": "u1", "companyId": "c2"});
     expect_problem(ask(&app, "", &headers, &more).await, 404, "NOT_FOUND").await;
@@ -215,8 +215,8 @@ async fn a_proactive_call_says_for_whom_it_is() {
     assert!(vendor.received().is_empty());
     let more = json!({"userId": "u1", "companyId": "c1"});
     expect_accepted(ask(&app, "", &headers, &more).await).await;
-    let sent = vendor.received_bodies("m").pop().expect("the vendor was asked");
-    assert!(sent["messages"].to_string().contains("plan-canary"), "{sent}");
+    let request_body = vendor.received_bodies("m").pop().expect("the vendor was asked");
+    assert!(request_body["messages"].to_string().contains("plan-canary"), "{request_body}");
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn a_parameter_that_disagrees_with_the_credential_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_surface_whose_secret_is_missing_says_which() {
+async fn a_missing_secret_is_named_in_the_problem() {
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let (_vendor, app) = open(&[("SESSION_SECRET", ""), ("INTERNAL_SECRET", "")]).await;
@@ -249,8 +249,8 @@ async fn a_surface_whose_secret_is_missing_says_which() {
         (&[("authorization", &bearer), ("x-proactive-trigger", "x")], "INTERNAL_SECRET is not configured"),
     ];
     for (headers, detail) in cases {
-        let refused = expect_problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
-        assert_eq!(refused["detail"], detail);
+        let problem = expect_problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
+        assert_eq!(problem["detail"], detail);
     }
     expect_problem(ask(&app, "", &[], &json!({})).await, 401, "UNAUTHENTICATED").await;
 }

@@ -31,23 +31,23 @@ async fn open() -> (Vendor, Server) {
 }
 
 #[tokio::test]
-async fn another_company_s_agent_is_as_absent_as_none() {
+async fn another_company_s_agent_is_not_found() {
     let (vendor, app) = open().await;
     let session = session_token("u1", "c1");
     let mut answers = Vec::new();
     for agent in ["a2", "nobody"] {
         let body = json!({"agentId": agent, "message": "Hello"});
-        let mut refused = expect_problem(app.chat_as(&session, "", &body).await, 404, "NOT_FOUND").await;
-        refused.as_object_mut().expect("an object").remove("requestId");
-        answers.push(refused);
+        let mut problem = expect_problem(app.chat_as(&session, "", &body).await, 404, "NOT_FOUND").await;
+        problem.as_object_mut().expect("an object").remove("requestId");
+        answers.push(problem);
     }
     assert_eq!(answers[0], answers[1]);
     let internal = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
     let body = json!({"agentId": "a2", "message": "Hello", "userId": "u1", "companyId": "c1"});
     let internal = internal.header("x-proactive-trigger", "x").json(&body).send().await.expect("an answer");
-    let mut refused = expect_problem(internal, 404, "NOT_FOUND").await;
-    refused.as_object_mut().expect("an object").remove("requestId");
-    assert_eq!(refused, answers[0]);
+    let mut problem = expect_problem(internal, 404, "NOT_FOUND").await;
+    problem.as_object_mut().expect("an object").remove("requestId");
+    assert_eq!(problem, answers[0]);
     assert!(vendor.received().is_empty());
 }
 

@@ -121,9 +121,9 @@ impl Twins {
     /// Delivers an occurrence of a job as the scheduler does.
     async fn deliver(&self, payload: &Value, job: &str) -> Response {
         let mut body = payload.clone();
-        let place =
+        let occurrence =
             json!({"jobId": job, "occurrence": 1, "scheduledFor": "2026-01-01T00:00:00.000Z", "attempt": 1});
-        body.as_object_mut().expect("an object").extend(place.as_object().expect("an object").clone());
+        body.as_object_mut().expect("an object").extend(occurrence.as_object().expect("an object").clone());
         let body = body.to_string();
         let signed = webhook::sign(
             &Secret::new(PULSE_SECRET),
@@ -152,8 +152,8 @@ async fn chats_previews_and_run_ids_are_the_companys_own() {
             body["runId"] = format!("r-{}", path.len()).into();
             let text = twins.own(company, "POST", path, Some(&body), 200).await;
             assert_eq!(text_of(&parse_run(&text)), format!("said-{company}"));
-            let again = twins.send(company, "POST", path, Some(&body)).await;
-            expect_problem(again, 409, "CONFLICT").await;
+            let second = twins.send(company, "POST", path, Some(&body)).await;
+            expect_problem(second, 409, "CONFLICT").await;
         }
         let internal = json!({"agentId": "support", "message": "x", "userId": "ada", "companyId": company});
         let internal =
@@ -176,7 +176,7 @@ async fn chats_previews_and_run_ids_are_the_companys_own() {
 }
 
 #[tokio::test]
-async fn what_one_company_manages_is_not_the_others() {
+async fn what_one_company_manages_is_hidden_from_the_other() {
     let twins = Twins::open().await;
     for company in COMPANIES {
         let mark = format!("mark-{company}");
@@ -213,9 +213,9 @@ async fn a_token_decides_the_company() {
         let widget = twins.own_json(company, "POST", path, Some(&json!({"kind": "widget"})), 201).await;
         let mcp = json!({"kind": "mcp", "todoListId": "l"});
         let mcp = twins.own_json(company, "POST", path, Some(&mcp), 201).await;
-        let listed = twins.own_json(company, "GET", path, None, 200).await;
+        let list = twins.own_json(company, "GET", path, None, 200).await;
         let ids: Vec<&Value> =
-            listed["tokens"].as_array().expect("a list").iter().map(|token| &token["id"]).collect();
+            list["tokens"].as_array().expect("a list").iter().map(|token| &token["id"]).collect();
         assert_eq!(ids, [&widget["id"], &mcp["id"]], "the other company's tokens are not listed");
         made.push((company, widget, mcp));
     }
@@ -228,9 +228,9 @@ async fn a_token_decides_the_company() {
 
         let query = format!("token={}&userId=ada&agentId=support", text(mcp));
         for (tool, arguments) in [("readTodos", json!({})), ("getDoc", json!({"id": "d"}))] {
-            let said = twins.call_tool(&query, tool, arguments).await;
-            assert!(said.contains(&format!("mark-{company}")), "{said}");
-            assert!(!said.contains(&format!("mark-{}", other(company))), "{said}");
+            let result = twins.call_tool(&query, tool, arguments).await;
+            assert!(result.contains(&format!("mark-{company}")), "{result}");
+            assert!(!result.contains(&format!("mark-{}", other(company))), "{result}");
         }
         let named = format!("{query}&companyId={}", other(company));
         assert!(twins.call_tool(&named, "readTodos", json!({})).await.contains("companyId"));
@@ -251,8 +251,8 @@ async fn a_token_decides_the_company() {
     twins.own("c1", "DELETE", "/api/agents/support", None, 204).await;
     for ((company, _, mcp), works) in made.iter().zip([false, true]) {
         let query = format!("token={}", mcp["token"].as_str().expect("text"));
-        let said = twins.call_tool(&query, "readTodos", json!({})).await;
-        assert_eq!(said.contains(&format!("mark-{company}")), works, "{said}");
+        let result = twins.call_tool(&query, "readTodos", json!({})).await;
+        assert_eq!(result.contains(&format!("mark-{company}")), works, "{result}");
     }
 }
 
@@ -261,12 +261,12 @@ async fn a_legacy_query_is_decided_by_its_user_or_names_its_company() {
     let twins = Twins::open().await;
     for company in COMPANIES {
         let query = format!("userId=ada&agentId=support&todoListId=l&companyId={company}");
-        let said = twins.call_tool(&query, "readTodos", json!({})).await;
-        assert!(said.contains(&format!("mark-{company}")), "{said}");
-        assert!(!said.contains(&format!("mark-{}", other(company))), "{said}");
+        let result = twins.call_tool(&query, "readTodos", json!({})).await;
+        assert!(result.contains(&format!("mark-{company}")), "{result}");
+        assert!(!result.contains(&format!("mark-{}", other(company))), "{result}");
     }
-    let said = twins.call_tool("userId=eve&agentId=support", "getDoc", json!({"id": "d"})).await;
-    assert!(said.contains("mark-c2"), "{said}");
+    let result = twins.call_tool("userId=eve&agentId=support", "getDoc", json!({"id": "d"})).await;
+    assert!(result.contains("mark-c2"), "{result}");
     for (query, detail) in [
         ("userId=ada&agentId=support", "several companies have this user and agent: add companyId"),
         ("userId=eve&agentId=support&companyId=c1", "a valid MCP token, or userId and agentId, is required"),
@@ -293,8 +293,8 @@ async fn jobs_and_assignments_are_the_companys_own() {
             "schedule": {"enabled": true, "cron": "0 9 * * *"}});
         let made = twins.own_json(company, "PUT", path, Some(&assignment), 201).await;
         assert_eq!(made["sync"]["inStep"], true, "{made}");
-        let listed = twins.own_json(company, "GET", "/api/pulse/jobs", None, 200).await;
-        assert_eq!(listed["jobs"].as_array().expect("a list").len(), 1, "{listed}");
+        let list = twins.own_json(company, "GET", "/api/pulse/jobs", None, 200).await;
+        assert_eq!(list["jobs"].as_array().expect("a list").len(), 1, "{list}");
         assert_eq!(twins.own_json(company, "GET", "/api/pulse/status", None, 200).await["jobCount"], 1);
         jobs.push((company, made["sync"]["jobId"].as_str().expect("an id").to_owned()));
     }
@@ -323,14 +323,14 @@ async fn jobs_and_assignments_are_the_companys_own() {
             company_id: company.into(),
             ..Default::default()
         };
-        let told = agent_platform::workspace::list_notifications(
+        let notifications = agent_platform::workspace::list_notifications(
             &*twins.stores.records,
             &context,
             false,
             Default::default(),
         );
-        let told = told.await.expect("read").items;
-        let texts: Vec<_> = told.iter().filter_map(|record| record.value.text.as_deref()).collect();
+        let notifications = notifications.await.expect("read").items;
+        let texts: Vec<_> = notifications.iter().filter_map(|record| record.value.text.as_deref()).collect();
         assert_eq!(texts, [format!("told-{company}")]);
     }
     // The agent's deletion in one company ends its jobs there only.

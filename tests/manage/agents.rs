@@ -23,24 +23,24 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
     let bench = open().await;
     let response = bench.get(OWNER, PATH).await;
     let first = entity_tag(&response);
-    let mut shown = expect_json(response, 200).await;
+    let mut body = expect_json(response, 200).await;
     for pointer in [
         "/content/messengerToken",
         "/content/agentServerApiKey",
         "/children/0/content/apiKey",
         "/children/1/content/auth/password",
     ] {
-        assert_eq!(shown.pointer(pointer), Some(&json!("***")), "{pointer}");
+        assert_eq!(body.pointer(pointer), Some(&json!("***")), "{pointer}");
     }
-    let response = bench.put(OWNER, PATH, &shown).await;
+    let response = bench.put(OWNER, PATH, &body).await;
     assert_eq!(entity_tag(&response), first, "nothing has changed");
-    assert_eq!(expect_json(response, 200).await, shown);
+    assert_eq!(expect_json(response, 200).await, body);
 
-    shown["content"]["messengerToken"] = "".into();
-    shown["content"]["agentServerUrl"] = "https://two.example".into();
-    shown["children"][0]["content"].as_object_mut().expect("an object").remove("apiKey");
-    shown["children"][1]["content"]["auth"]["password"] = "fresh-canary".into();
-    let response = bench.put(OWNER, PATH, &shown).await;
+    body["content"]["messengerToken"] = "".into();
+    body["content"]["agentServerUrl"] = "https://two.example".into();
+    body["children"][0]["content"].as_object_mut().expect("an object").remove("apiKey");
+    body["children"][1]["content"]["auth"]["password"] = "fresh-canary".into();
+    let response = bench.put(OWNER, PATH, &body).await;
     assert_ne!(entity_tag(&response), first);
     let saved = expect_json(response, 200).await;
     assert_eq!(saved.pointer("/children/0/content/apiKey"), Some(&json!("***")), "absent stays");
@@ -89,8 +89,8 @@ async fn unknown_names_are_refused_and_settings_without_effect_cause_warnings() 
     assert_eq!(warned(&saved), ["content.widgetTools[0]", "content.enableAutoRag", "children[0].name"]);
     assert!(saved["warnings"][1]["message"].is_string());
     assert_eq!(expect_json(bench.get(OWNER, path).await, 200).await.get("warnings"), None);
-    let again = expect_json(bench.put(OWNER, path, &saved).await, 200).await;
-    assert_eq!(again, saved, "what was answered can be sent back");
+    let second = expect_json(bench.put(OWNER, path, &saved).await, 200).await;
+    assert_eq!(second, saved, "what was answered can be sent back");
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn of_concurrent_writes_of_a_version_one_succeeds() {
     assert!(join_all(race).await.iter().all(|response| response.status() == 200));
     // Of concurrent creations of one agent in a company, one succeeds; the other is 403 (another owner). Another
     // company's agent of the same id is independent of them.
-    let race = [OWNER, COLLEAGUE, STRANGER].map(|who| bench.put(who, "/api/agents/new", &bodies[0]));
+    let race = [OWNER, COLLEAGUE, STRANGER].map(|user| bench.put(user, "/api/agents/new", &bodies[0]));
     let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
     assert_eq!(statuses.pop(), Some(201), "the stranger's");
     statuses.sort_unstable();

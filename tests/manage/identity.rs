@@ -74,8 +74,8 @@ async fn management_routes_need_a_session() {
     }
     let without = server::app_with_stores(bench.stores.clone(), &[("SESSION_SECRET", "")]).await;
     for (method, path) in ROUTES {
-        let asked = without.request(method, path).header("authorization", &bearer).send().await;
-        let problem = expect_problem(asked.expect("an answer"), 503, "NOT_CONFIGURED").await;
+        let response = without.request(method, path).header("authorization", &bearer).send().await;
+        let problem = expect_problem(response.expect("an answer"), 503, "NOT_CONFIGURED").await;
         assert_eq!(problem["detail"], "SESSION_SECRET is not configured");
     }
 }
@@ -85,8 +85,8 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
     let bench = open().await;
     let any = json!({});
     let widget = json!({"kind": "widget"});
-    let made = super::expect_json(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
-    let token = format!("/api/agents/a1/tokens/{}", made["id"].as_str().expect("an id"));
+    let created = super::expect_json(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
+    let token = format!("/api/agents/a1/tokens/{}", created["id"].as_str().expect("an id"));
     type Case<'c> = (&'c str, &'c str, Option<&'c serde_json::Value>, [u16; 3]);
     // Expected statuses for the owner, a colleague and a stranger. The owner's request is sent last, because it
     // changes the object.
@@ -109,11 +109,11 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
         ("DELETE", "/api/documents/none", None, [404, 404, 404]),
     ];
     for (method, path, body, statuses) in cases {
-        for (who, status) in [STRANGER, COLLEAGUE, OWNER].into_iter().zip(statuses.into_iter().rev()) {
-            let response = bench.send(who, method, path, &[], body).await;
+        for (user, status) in [STRANGER, COLLEAGUE, OWNER].into_iter().zip(statuses.into_iter().rev()) {
+            let response = bench.send(user, method, path, &[], body).await;
             let given = response.status();
             let text = response.text().await.expect("a whole body");
-            assert_eq!(given, status, "{method} {path} {who:?}: {text}");
+            assert_eq!(given, status, "{method} {path} {user:?}: {text}");
         }
     }
 }
@@ -140,9 +140,9 @@ async fn a_body_cannot_name_another_owner_company_or_id() {
         assert_eq!(problem["detail"], detail, "{path} {body}");
     }
     expect_problem(bench.get(OWNER, "/api/agents/n").await, 404, "NOT_FOUND").await;
-    let said = json!({"id": "n", "companyId": "c1", "ownerId": "u1"});
+    let role = json!({"id": "n", "companyId": "c1", "ownerId": "u1"});
     assert_eq!(
-        super::expect_json(bench.put(OWNER, "/api/agents/n", &said).await, 201).await["ownerId"],
+        super::expect_json(bench.put(OWNER, "/api/agents/n", &role).await, 201).await["ownerId"],
         "u1"
     );
     let silent = json!({"id": null, "companyId": null});

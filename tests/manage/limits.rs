@@ -28,8 +28,8 @@ async fn the_agents_and_documents_of_a_company_are_limited() {
     let document = json!({"title": "New", "text": "One."});
     for (path, body) in [("/api/documents/new", document), ("/api/agents/new", json!({"name": "New"}))] {
         // The workspace has more already.
-        let refused = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
-        let problem = expect_problem(refused, 409, "CONFLICT").await;
+        let response = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
+        let problem = expect_problem(response, 409, "CONFLICT").await;
         assert_eq!(problem["limit"], 1, "{problem}");
         assert_eq!(bench.get(OWNER, path).await.status(), 404);
         // Another company has a quota of its own.
@@ -54,9 +54,9 @@ async fn the_changes_of_a_user_per_minute_are_limited() {
     for _ in 0..2 {
         assert!(bench.send(OWNER, "PUT", path, &[], Some(&body)).await.status().is_success());
     }
-    let refused = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
-    assert_limited(&refused, 2);
-    let problem = expect_problem(refused, 429, "RATE_LIMITED").await;
+    let response = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
+    assert_limited(&response, 2);
+    let problem = expect_problem(response, 429, "RATE_LIMITED").await;
     assert_eq!(problem["violated-policies"], json!(["minute"]));
     expect_problem(bench.send(OWNER, "DELETE", path, &[], None).await, 429, "RATE_LIMITED").await;
     assert_eq!(bench.get(OWNER, path).await.status(), 200, "reads are not limited");
@@ -70,9 +70,9 @@ async fn the_changes_of_a_user_per_minute_are_limited() {
 #[tokio::test]
 async fn the_runs_of_a_user_per_minute_are_limited() {
     let bench = open(&[("RUNS_PER_MINUTE", "2")]).await;
-    let chat = async |who| {
+    let chat = async |user| {
         let body = json!({"agentId": "none", "message": "Hello"});
-        bench.send(who, "POST", "/api/agent/chat", &[], Some(&body)).await
+        bench.send(user, "POST", "/api/agent/chat", &[], Some(&body)).await
     };
     for _ in 0..2 {
         expect_problem(chat(OWNER).await, 404, "NOT_FOUND").await;

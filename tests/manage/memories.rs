@@ -17,23 +17,23 @@ fn text(text: &str) -> Value {
     json!({ "text": text })
 }
 
-async fn texts(bench: &ManagementApp, who: (&str, &str), path: &str) -> Vec<String> {
-    let page = expect_json(bench.get(who, path).await, 200).await;
+async fn texts(bench: &ManagementApp, user: (&str, &str), path: &str) -> Vec<String> {
+    let page = expect_json(bench.get(user, path).await, 200).await;
     let entries = page["memories"].as_array().expect("a list").iter();
     entries.map(|entry| entry["text"].as_str().expect("text").to_owned()).collect()
 }
 
-async fn preview(bench: &ManagementApp, who: (&str, &str), agent: &str) -> String {
+async fn preview(bench: &ManagementApp, user: (&str, &str), agent: &str) -> String {
     let path = format!("/api/svcchat/debugPrompt?agentId={agent}");
-    expect_json(bench.get(who, &path).await, 200).await["finalSystemPrompt"]
+    expect_json(bench.get(user, &path).await, 200).await["finalSystemPrompt"]
         .as_str()
         .expect("text")
         .to_owned()
 }
 
 /// Sends a `PUT` that must succeed.
-async fn save(bench: &ManagementApp, who: (&str, &str), path: &str, body: &Value) {
-    let status = bench.put(who, path, body).await.status();
+async fn save(bench: &ManagementApp, user: (&str, &str), path: &str, body: &Value) {
+    let status = bench.put(user, path, body).await.status();
     assert!(status.is_success(), "{path}: {status}");
 }
 
@@ -42,25 +42,30 @@ async fn the_memories_of_a_user_belong_to_that_user() {
     let bench = open().await;
     // Another company's agent of the same id, and its user of the same id.
     let model = json!({"provider": "openai", "model": "m", "baseUrl": "https://model.example/v1", "apiKey": "fresh-canary"});
-    let theirs = json!({"children": [{"name": "EmbeddedAI", "content": model}]});
-    save(&bench, STRANGER, "/api/agents/a1", &theirs).await;
-    for who in [OWNER, COLLEAGUE, NAMESAKE] {
-        let said = text(&format!("of {} in-{}", who.0, who.1));
-        let made = bench.put(who, &format!("{OWN}/m"), &said).await;
-        let tag = entity_tag(&made);
-        let entry = expect_json(made, 201).await;
-        assert_eq!((&entry["userId"], &entry["companyId"]), (&json!(who.0), &json!(who.1)));
-        let again = bench.send(who, "PUT", &format!("{OWN}/m"), &[("if-match", "\"1\"")], Some(&said)).await;
-        expect_problem(again, 412, "PRECONDITION_FAILED").await;
-        let put_back = bench.send(who, "PUT", &format!("{OWN}/m"), &[("if-match", &tag)], Some(&entry)).await;
+    let agent = json!({"children": [{"name": "EmbeddedAI", "content": model}]});
+    save(&bench, STRANGER, "/api/agents/a1", &agent).await;
+    for user in [OWNER, COLLEAGUE, NAMESAKE] {
+        let memory = text(&format!("of {} in-{}", user.0, user.1));
+        let response = bench.put(user, &format!("{OWN}/m"), &memory).await;
+        let tag = entity_tag(&response);
+        let entry = expect_json(response, 201).await;
+        assert_eq!((&entry["userId"], &entry["companyId"]), (&json!(user.0), &json!(user.1)));
+        let second =
+            bench.send(user, "PUT", &format!("{OWN}/m"), &[("if-match", "\"1\"")], Some(&memory)).await;
+        expect_problem(second, 412, "PRECONDITION_FAILED").await;
+        let put_back =
+            bench.send(user, "PUT", &format!("{OWN}/m"), &[("if-match", &tag)], Some(&entry)).await;
         expect_json(put_back, 200).await;
     }
-    for who in [OWNER, COLLEAGUE, NAMESAKE] {
-        let own = format!("of {} in-{}", who.0, who.1);
-        assert_eq!(texts(&bench, who, OWN).await, [own.as_str()]);
-        assert_eq!(expect_json(bench.get(who, &format!("{OWN}/m")).await, 200).await["text"], own.as_str());
-        let shown = preview(&bench, who, "a1").await;
-        assert!(shown.contains(&own) && shown.matches("in-c").count() == 1, "{shown}");
+    for user in [OWNER, COLLEAGUE, NAMESAKE] {
+        let expected = format!("of {} in-{}", user.0, user.1);
+        assert_eq!(texts(&bench, user, OWN).await, [expected.as_str()]);
+        assert_eq!(
+            expect_json(bench.get(user, &format!("{OWN}/m")).await, 200).await["text"],
+            expected.as_str()
+        );
+        let preview = preview(&bench, user, "a1").await;
+        assert!(preview.contains(&expected) && preview.matches("in-c").count() == 1, "{preview}");
     }
     assert_eq!(bench.delete(COLLEAGUE, &format!("{OWN}/m")).await.status(), 204);
     expect_problem(bench.get(COLLEAGUE, &format!("{OWN}/m")).await, 404, "NOT_FOUND").await;
@@ -70,8 +75,8 @@ async fn the_memories_of_a_user_belong_to_that_user() {
 
     // All at once, in a folder that the agent no longer uses as well.
     save(&bench, COLLEAGUE, "/api/agents/b1", &json!({"content": {"memoryFolder": "old"}})).await;
-    for (who, path) in [(OWNER, "m1"), (OWNER, "m2"), (COLLEAGUE, "m1")] {
-        save(&bench, who, &format!("/api/agents/b1/memories/{path}"), &text("x")).await;
+    for (user, path) in [(OWNER, "m1"), (OWNER, "m2"), (COLLEAGUE, "m1")] {
+        save(&bench, user, &format!("/api/agents/b1/memories/{path}"), &text("x")).await;
     }
     save(&bench, COLLEAGUE, "/api/agents/b1", &json!({"content": {}})).await;
     assert_eq!(bench.delete(OWNER, "/api/agents/b1/memories").await.status(), 204);
@@ -86,24 +91,24 @@ async fn shared_entries_are_the_owners_to_change_and_shown_if_the_role_shares_th
     let entry = format!("{SHARED}/m");
     expect_problem(bench.put(COLLEAGUE, &entry, &text("x")).await, 403, "FORBIDDEN").await;
     expect_problem(bench.put(STRANGER, &entry, &text("x")).await, 404, "NOT_FOUND").await;
-    let made = expect_json(bench.put(OWNER, &entry, &text("sells tea")).await, 201).await;
-    assert_eq!(made.get("userId"), None);
+    let created = expect_json(bench.put(OWNER, &entry, &text("sells tea")).await, 201).await;
+    assert_eq!(created.get("userId"), None);
     save(&bench, COLLEAGUE, &format!("{OWN}/m"), &text("the colleague's")).await;
     // The role does not share its memory: only the owner sees what is left in it.
     assert_eq!(texts(&bench, OWNER, SHARED).await, ["sells tea"]);
     expect_problem(bench.get(COLLEAGUE, SHARED).await, 403, "FORBIDDEN").await;
     expect_problem(bench.get(COLLEAGUE, &entry).await, 403, "FORBIDDEN").await;
-    for who in [OWNER, COLLEAGUE] {
-        assert!(!preview(&bench, who, "a1").await.contains("sells tea"));
+    for user in [OWNER, COLLEAGUE] {
+        assert!(!preview(&bench, user, "a1").await.contains("sells tea"));
     }
 
     let mut role = expect_json(bench.get(OWNER, "/api/agents/a1").await, 200).await;
     role["content"]["memoryScope"] = "company".into();
     expect_json(bench.put(OWNER, "/api/agents/a1", &role).await, 200).await;
-    for who in [OWNER, COLLEAGUE] {
-        let shown = preview(&bench, who, "a1").await;
-        assert!(shown.contains("sells tea") && !shown.contains("the colleague's"), "{shown}");
-        assert_eq!(texts(&bench, who, SHARED).await, ["sells tea"]);
+    for user in [OWNER, COLLEAGUE] {
+        let preview = preview(&bench, user, "a1").await;
+        assert!(preview.contains("sells tea") && !preview.contains("the colleague's"), "{preview}");
+        assert_eq!(texts(&bench, user, SHARED).await, ["sells tea"]);
     }
     expect_problem(bench.get(STRANGER, SHARED).await, 404, "NOT_FOUND").await;
     for path in [SHARED, &entry] {
@@ -160,9 +165,9 @@ async fn role(bench: &ManagementApp) -> agent_core::role::RoleBlock {
 async fn memories_are_deleted_with_their_agent() {
     let bench = open().await;
     let folder = MemoryFolder::of_user(&role(&bench).await, &"u2".into());
-    for who in [OWNER, COLLEAGUE] {
-        expect_json(bench.put(who, &format!("{OWN}/m"), &text("x")).await, 201).await;
-        expect_json(bench.put(who, "/api/agents/b1/memories/m", &text("x")).await, 201).await;
+    for user in [OWNER, COLLEAGUE] {
+        expect_json(bench.put(user, &format!("{OWN}/m"), &text("x")).await, 201).await;
+        expect_json(bench.put(user, "/api/agents/b1/memories/m", &text("x")).await, 201).await;
     }
     expect_json(bench.put(OWNER, &format!("{SHARED}/m"), &text("x")).await, 201).await;
     assert_eq!(bench.delete(OWNER, "/api/agents/a1").await.status(), 204);
@@ -170,13 +175,13 @@ async fn memories_are_deleted_with_their_agent() {
     // An entry that a run adds after the deletion does not come back with an agent of the same id.
     create_memory(&*bench.stores.records, &folder, "late").await.expect("remembered");
     expect_json(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
-    for (who, path, count) in [
+    for (user, path, count) in [
         (OWNER, OWN, 0),
         (COLLEAGUE, OWN, 0),
         (COLLEAGUE, SHARED, 0),
         (OWNER, "/api/agents/b1/memories", 1),
         (COLLEAGUE, "/api/agents/b1/memories", 1),
     ] {
-        assert_eq!(texts(&bench, who, path).await.len(), count, "{who:?} {path}");
+        assert_eq!(texts(&bench, user, path).await.len(), count, "{user:?} {path}");
     }
 }

@@ -14,15 +14,15 @@ async fn a_document_is_its_owners_and_the_admins_to_change() {
     let bench = open().await;
     let path = "/api/documents/n";
     expect_problem(bench.put(VIEWER, path, &text("x")).await, 403, "FORBIDDEN").await;
-    let made = expect_json(bench.put(OWNER, path, &text("one")).await, 201).await;
-    assert_eq!((&made["ownerId"], &made["updatedBy"]), (&json!("u1"), &json!("u1")));
-    for who in [COLLEAGUE, VIEWER] {
-        for response in [bench.put(who, path, &text("x")).await, bench.delete(who, path).await] {
+    let created = expect_json(bench.put(OWNER, path, &text("one")).await, 201).await;
+    assert_eq!((&created["ownerId"], &created["updatedBy"]), (&json!("u1"), &json!("u1")));
+    for user in [COLLEAGUE, VIEWER] {
+        for response in [bench.put(user, path, &text("x")).await, bench.delete(user, path).await] {
             let problem = expect_problem(response, 403, "FORBIDDEN").await;
             let detail = "only the document's owner or an admin of the company is allowed to do this";
             assert_eq!(problem["detail"], detail);
         }
-        assert_eq!(expect_json(bench.get(who, path).await, 200).await["text"], "one");
+        assert_eq!(expect_json(bench.get(user, path).await, 200).await["text"], "one");
     }
     let changed = expect_json(bench.put(ADMIN, path, &text("two")).await, 200).await;
     assert_eq!(
@@ -101,8 +101,8 @@ async fn a_document_that_agents_name_is_deleted_only_if_forced() {
     // Another company's agent with a document of the same id.
     expect_json(bench.put(STRANGER, path, &text("x")).await, 201).await;
     expect_json(bench.put(STRANGER, "/api/agents/stranger", &naming("documentIds")).await, 201).await;
-    let refused = expect_problem(bench.delete(OWNER, path).await, 409, "CONFLICT").await;
-    assert_eq!(refused["agentIds"], json!(["reader", "searcher"]));
+    let problem = expect_problem(bench.delete(OWNER, path).await, 409, "CONFLICT").await;
+    assert_eq!(problem["agentIds"], json!(["reader", "searcher"]));
     expect_problem(bench.delete(OWNER, &format!("{path}?force=yes")).await, 400, "INVALID_REQUEST").await;
     expect_problem(bench.delete(COLLEAGUE, &format!("{path}?force=true")).await, 403, "FORBIDDEN").await;
     expect_json(bench.get(OWNER, path).await, 200).await;
@@ -119,9 +119,9 @@ async fn an_admin_changes_agents_and_hands_them_over() {
     let path = "/api/agents/a1";
     let mut role = expect_json(bench.get(ADMIN, path).await, 200).await;
     role["name"] = "Renamed".into();
-    for who in [COLLEAGUE, VIEWER] {
-        expect_problem(bench.put(who, path, &role).await, 403, "FORBIDDEN").await;
-        expect_problem(bench.get(who, "/api/agents/a1/tokens").await, 403, "FORBIDDEN").await;
+    for user in [COLLEAGUE, VIEWER] {
+        expect_problem(bench.put(user, path, &role).await, 403, "FORBIDDEN").await;
+        expect_problem(bench.get(user, "/api/agents/a1/tokens").await, 403, "FORBIDDEN").await;
     }
     expect_problem(bench.put(VIEWER, "/api/agents/new", &json!({})).await, 403, "FORBIDDEN").await;
     let response = bench.put(ADMIN, path, &role).await;
@@ -132,11 +132,11 @@ async fn an_admin_changes_agents_and_hands_them_over() {
 
     let owner = "/api/agents/a1/owner";
     let to = |id: &str| json!({ "ownerId": id });
-    for who in [OWNER, COLLEAGUE, VIEWER] {
-        expect_problem(bench.put(who, owner, &to("u2")).await, 403, "FORBIDDEN").await;
+    for user in [OWNER, COLLEAGUE, VIEWER] {
+        expect_problem(bench.put(user, owner, &to("u2")).await, 403, "FORBIDDEN").await;
     }
-    for who in [STRANGER, ("boss", "c2")] {
-        expect_problem(bench.put(who, owner, &to("u2")).await, 404, "NOT_FOUND").await;
+    for user in [STRANGER, ("boss", "c2")] {
+        expect_problem(bench.put(user, owner, &to("u2")).await, 404, "NOT_FOUND").await;
     }
     for body in [json!({}), json!({"ownerId": 7}), to(""), to("a/b")] {
         expect_problem(bench.put(ADMIN, owner, &body).await, 400, "INVALID_REQUEST").await;

@@ -49,15 +49,15 @@ async fn tokens_are_shown_once_listed_and_revoked() {
     assert_eq!((&*grant.user_id, grant.todo_list_id.as_deref()), ("u1", Some("l1")));
     assert_eq!(grant.tools, Some(vec!["readTodos".to_owned()]));
 
-    let listed = bench.get(OWNER, PATH).await.text().await.expect("a whole body");
+    let text = bench.get(OWNER, PATH).await.text().await.expect("a whole body");
     for made in [&widget, &mcp] {
-        assert!(!listed.contains(made["token"].as_str().expect("a text")), "{listed}");
+        assert!(!text.contains(made["token"].as_str().expect("a text")), "{text}");
     }
-    let listed: Value = serde_json::from_str(&listed).expect("JSON");
-    let without_text = |made: &Value| {
-        let mut made = made.clone();
-        made.as_object_mut().expect("an object").remove("token");
-        made
+    let listed: Value = serde_json::from_str(&text).expect("JSON");
+    let without_text = |token: &Value| {
+        let mut token = token.clone();
+        token.as_object_mut().expect("an object").remove("token");
+        token
     };
     assert_eq!(listed["tokens"], json!([without_text(&widget), without_text(&mcp)]));
 
@@ -67,8 +67,8 @@ async fn tokens_are_shown_once_listed_and_revoked() {
         assert!(matches!(find(&bench, &widget["token"]).await, Err(TokenError::Revoked)));
     }
     find(&bench, &mcp["token"]).await.expect("the other stays");
-    let listed = expect_json(bench.get(OWNER, PATH).await, 200).await;
-    assert!(listed["tokens"][0]["revokedAt"].is_string() && listed["tokens"][1]["revokedAt"].is_null());
+    let list = expect_json(bench.get(OWNER, PATH).await, 200).await;
+    assert!(list["tokens"][0]["revokedAt"].is_string() && list["tokens"][1]["revokedAt"].is_null());
 }
 
 #[tokio::test]
@@ -76,20 +76,20 @@ async fn an_api_token_is_for_own_agents_and_ends_with_each_of_them() {
     let bench = open().await;
     expect_json(bench.put(OWNER, "/api/agents/a2", &json!({})).await, 201).await;
     let sent = json!({"kind": "api", "agents": ["a2"], "caps": {"runsPerMinute": 5}, "userId": "u2"});
-    let made = expect_json(bench.post(OWNER, PATH, &sent).await, 201).await;
-    assert_eq!((&made["userId"], &made["agents"]), (&json!("u1"), &json!(["a1", "a2"])));
-    assert!(made["token"].as_str().expect("a text").starts_with("aga_"), "{made}");
-    find(&bench, &made["token"]).await.expect("it is valid");
+    let created = expect_json(bench.post(OWNER, PATH, &sent).await, 201).await;
+    assert_eq!((&created["userId"], &created["agents"]), (&json!("u1"), &json!(["a1", "a2"])));
+    assert!(created["token"].as_str().expect("a text").starts_with("aga_"), "{created}");
+    find(&bench, &created["token"]).await.expect("it is valid");
     for path in [PATH, "/api/agents/a2/tokens"] {
-        let listed = expect_json(bench.get(OWNER, path).await, 200).await;
-        assert_eq!((&listed["tokens"][0]["id"], &listed["tokens"][1]), (&made["id"], &Value::Null));
+        let list = expect_json(bench.get(OWNER, path).await, 200).await;
+        assert_eq!((&list["tokens"][0]["id"], &list["tokens"][1]), (&created["id"], &Value::Null));
     }
     for (agents, status, code) in [(["b1"], 403, "FORBIDDEN"), (["nobody"], 404, "NOT_FOUND")] {
         let sent = json!({"kind": "api", "agents": agents});
         expect_problem(bench.post(OWNER, PATH, &sent).await, status, code).await;
     }
     assert_eq!(bench.delete(OWNER, "/api/agents/a2").await.status(), 204);
-    assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
+    assert!(matches!(find(&bench, &created["token"]).await, Err(TokenError::Revoked)));
 }
 
 #[tokio::test]
@@ -107,17 +107,17 @@ async fn an_owner_cannot_revoke_a_token_of_anothers_agent_by_way_of_the_own() {
 #[tokio::test]
 async fn tokens_end_with_their_agent() {
     let bench = open().await;
-    let made = expect_json(bench.post(OWNER, PATH, &json!({"kind": "widget"})).await, 201).await;
+    let created = expect_json(bench.post(OWNER, PATH, &json!({"kind": "widget"})).await, 201).await;
     assert_eq!(bench.delete(OWNER, "/api/agents/a1").await.status(), 204);
-    assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
+    assert!(matches!(find(&bench, &created["token"]).await, Err(TokenError::Revoked)));
     // A new agent with the same id has no tokens, even with another owner, and even if the earlier agent was deleted
     // without revoking them.
     expect_json(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
-    let made = expect_json(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
+    let created = expect_json(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
     bench.stores.roles.delete_role(&"c1".into(), &"a1".into(), Precondition::Any).await.expect("deleted");
-    find(&bench, &made["token"]).await.expect("it is there still");
+    find(&bench, &created["token"]).await.expect("it is there still");
     expect_json(bench.put(OWNER, "/api/agents/a1", &json!({})).await, 201).await;
-    assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
+    assert!(matches!(find(&bench, &created["token"]).await, Err(TokenError::Revoked)));
 }
 
 #[tokio::test]
@@ -153,6 +153,6 @@ async fn a_bad_body_names_the_field() {
         let problem = expect_problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");
     }
-    let listed = expect_json(bench.get(OWNER, PATH).await, 200).await;
-    assert_eq!(listed, json!({"tokens": []}));
+    let list = expect_json(bench.get(OWNER, PATH).await, 200).await;
+    assert_eq!(list, json!({"tokens": []}));
 }

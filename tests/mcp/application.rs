@@ -155,19 +155,19 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     ];
     let absent = bench.ask(&ada, "resources/read", json!({"uri": "doc://none"})).await;
     assert_eq!(absent["code"], -32002);
-    for (place, (token, listed, readable)) in cases.into_iter().enumerate() {
+    for (index, (token, listed, readable)) in cases.into_iter().enumerate() {
         let list = bench.ask(token, "resources/list", json!({})).await;
-        assert_eq!(uris(&list), listed, "{place}");
+        assert_eq!(uris(&list), listed, "{index}");
         for (uri, readable) in [open, inner, theirs].into_iter().zip(readable) {
             let read = bench.ask(token, "resources/read", json!({"uri": uri})).await;
             if readable {
-                assert_eq!(read["contents"][0]["uri"], uri, "{place} {read}");
+                assert_eq!(read["contents"][0]["uri"], uri, "{index} {read}");
                 assert_eq!(read["contents"][0]["mimeType"], "text/markdown");
                 assert!(!read["contents"][0]["text"].as_str().expect("text").is_empty());
             } else {
                 let mut expected = absent.clone();
                 expected["data"]["uri"] = uri.into();
-                assert_eq!(read, expected, "{place} {uri}: foreign is as absent");
+                assert_eq!(read, expected, "{index} {uri}: foreign is as absent");
             }
         }
     }
@@ -178,8 +178,8 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
 
     // Long texts are returned whole, lists in pages.
     let long = "ä".repeat(100_000);
-    let made = bench.call_tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
-    let id = made["structuredContent"]["doc"]["id"].as_str().expect("an id");
+    let response = bench.call_tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
+    let id = response["structuredContent"]["doc"]["id"].as_str().expect("an id");
     let read = bench.ask(&ada, "resources/read", json!({"uri": format!("doc://{id}")})).await;
     assert_eq!(read["contents"][0]["text"], long);
     for i in 0..60 {
@@ -199,7 +199,7 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
 }
 
 #[tokio::test]
-async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
+async fn a_change_by_one_client_notifies_another_that_may_see_it() {
     let bench = start(&[]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let bob = bench.mint(mcp_token("bob", "c1", "a1")).await;
@@ -232,9 +232,9 @@ async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
         .expect("in time")
         .expect("whole")
         .expect("a chunk");
-    let told = String::from_utf8(chunk.to_vec()).expect("text");
-    assert!(told.contains("notifications/resources/updated") && told.contains("doc://open"), "{told}");
-    assert!(!told.contains("inner"), "{told}");
+    let text = String::from_utf8(chunk.to_vec()).expect("text");
+    assert!(text.contains("notifications/resources/updated") && text.contains("doc://open"), "{text}");
+    assert!(!text.contains("inner"), "{text}");
 }
 
 #[tokio::test]
@@ -302,10 +302,10 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
 }
 
 #[tokio::test]
-async fn what_was_called_before_the_end_is_noted_and_open_streams_do_not_hold_it_up() {
+async fn calls_before_a_shutdown_are_recorded_and_open_streams_do_not_delay_it() {
     let bench = start(&[]).await;
     let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
-    let meta: Value = serde_json::from_str(super::world::REQUEST_META).expect("JSON");
+    let meta: Value = serde_json::from_str(super::test_server::REQUEST_META).expect("JSON");
     let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"_meta": meta, "notifications": {}}});
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
     let listen =
@@ -316,9 +316,9 @@ async fn what_was_called_before_the_end_is_noted_and_open_streams_do_not_hold_it
     let McpApp { app, stores } = bench;
     app.stop();
     tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("it stops");
-    let again = server::app_with_stores(stores, &[]).await;
+    let second = server::app_with_stores(stores, &[]).await;
     let audit =
-        again.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session_token("ada", "c1"));
+        second.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session_token("ada", "c1"));
     let page: Value = audit.send().await.expect("an answer").json().await.expect("JSON");
     assert_eq!(page["calls"][0]["tool"], "readTodos", "{page}");
 }
@@ -328,8 +328,8 @@ async fn legacy_queries_are_a_setting() {
     let query = "/api/agent/mcp?userId=ada&agentId=a1&todoListId=l-ada";
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "readTodos"}});
     let off = start(&[]).await;
-    let refused = off.app.request("POST", query).json(&body).send().await.expect("an answer");
-    let problem = support::expect_problem(refused, 401, "UNAUTHENTICATED").await;
+    let response = off.app.request("POST", query).json(&body).send().await.expect("an answer");
+    let problem = support::expect_problem(response, 401, "UNAUTHENTICATED").await;
     assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"));
     let on = start(&[("MCP_LEGACY_QUERY", "on")]).await;
     let answer = on.app.request("POST", query).json(&body).send().await.expect("an answer");
@@ -378,8 +378,8 @@ async fn neither_tokens_nor_arguments_are_in_the_log() {
     bench.call_tool(&ada, "noSuchTool", json!({"title": canary})).await;
     bench.ask(&ada, "no/such", json!({"title": canary})).await;
     let guess = "agm_guess-canary";
-    let refused = bench.post(guess, &json!({})).send().await.expect("an answer");
-    assert_eq!(refused.status(), 401);
+    let response = bench.post(guess, &json!({})).send().await.expect("an answer");
+    assert_eq!(response.status(), 401);
     let named = bench.app.request("POST", "/api/agent/mcp?userId=user-canary&agentId=a1").json(&json!({}));
     assert_eq!(named.send().await.expect("an answer").status(), 401);
     let text = String::from_utf8(log.0.lock().expect("whole").clone()).expect("text");

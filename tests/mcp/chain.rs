@@ -61,9 +61,9 @@ async fn a_runtime_creates_two_todos_side_by_side() {
         let content = result.expect("a result")["content"].as_str().expect("text");
         assert!(content.contains(title), "{content}");
     }
-    let again = json!({"agentId": "a1", "message": "What is there?", "todoListId": "l1"});
+    let second = json!({"agentId": "a1", "message": "What is there?", "todoListId": "l1"});
     vendor.on("m", [tool_calls(&[("c3", "readTodos", "{}")]), answer(&["Soil and pots."])]);
-    let events = parse_run(&app.chat(&again).await.text().await.expect("a body"));
+    let events = parse_run(&app.chat(&second).await.text().await.expect("a body"));
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     let todos = result["content"].as_str().expect("text");
     assert!(todos.contains("Buy soil") && todos.contains("Buy pots"), "{todos}");
@@ -98,8 +98,8 @@ async fn a_runs_token_is_good_for_the_run_alone() {
     let app = app_with_held_backend(&vendor).await;
     let chat = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
     let response = app.chat(&chat).await;
-    let sent = vendor.received().pop().expect("the agent server was asked").json();
-    let address = sent_mcp_url(&sent);
+    let request_body = vendor.received().pop().expect("the agent server was asked").json();
+    let address = sent_mcp_url(&request_body);
     assert!(address.starts_with(&app.url("/api/agent/mcp?token=agm_")), "{address}");
     assert!(address.ends_with("&userId=u1&agentId=a1&todoListId=l1"), "{address}");
 

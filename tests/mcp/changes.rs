@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::application::{McpApp, mcp_token, start};
-use super::world::REQUEST_META;
+use super::test_server::REQUEST_META;
 use crate::support::server::{self, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 use crate::support::{TEST_TIMEOUT, parse_run, text_of, workspace};
@@ -82,58 +82,62 @@ impl NotificationListener {
 
     /// Reads the next `count` notifications and returns them sorted. The stream must go on for them.
     async fn next(&mut self, count: usize) -> Vec<String> {
-        let told = self.next_until_end(count).await;
-        assert_eq!(told.len(), count, "the stream ended after {told:?}");
-        told
+        let notifications = self.next_until_end(count).await;
+        assert_eq!(notifications.len(), count, "the stream ended after {notifications:?}");
+        notifications
     }
 
     /// Reads the next `count` notifications, or those before the end of the stream, and returns them sorted.
     async fn next_until_end(&mut self, count: usize) -> Vec<String> {
-        let mut told = Vec::new();
-        while told.len() < count {
+        let mut notifications = Vec::new();
+        while notifications.len() < count {
             if let Some((line, rest)) = self.heard.split_once('\n') {
                 let message = line.strip_prefix("data:").unwrap_or(line).trim();
                 if let Ok(message) = serde_json::from_str::<Value>(message) {
                     let method = message["method"].as_str().expect("a notification");
                     let method = method.strip_prefix("notifications/").expect("a notification");
                     let uri = message["params"]["uri"].as_str().map(|uri| format!(" {uri}"));
-                    told.push(format!("{method}{}", uri.unwrap_or_default()));
+                    notifications.push(format!("{method}{}", uri.unwrap_or_default()));
                 }
                 self.heard = rest.to_owned();
                 continue;
             }
             let chunk = timeout(TEST_TIMEOUT, self.stream.chunk()).await;
-            let Some(chunk) = chunk.unwrap_or_else(|_| panic!("only {told:?}")).expect("whole") else {
+            let Some(chunk) = chunk.unwrap_or_else(|_| panic!("only {notifications:?}")).expect("whole")
+            else {
                 break;
             };
             self.heard.push_str(std::str::from_utf8(&chunk).expect("text"));
         }
-        told.sort();
-        told
+        notifications.sort();
+        notifications
     }
 }
 
 async fn send_management_request(
     bench: &McpApp,
-    who: (&str, &str),
+    user: (&str, &str),
     method: &str,
     path: &str,
     body: Value,
 ) -> u16 {
-    let request = bench.app.request(method, path).bearer_auth(session_token(who.0, who.1));
+    let request = bench.app.request(method, path).bearer_auth(session_token(user.0, user.1));
     let request = if body.is_null() { request } else { request.json(&body) };
     request.send().await.expect("an answer").status().as_u16()
 }
 
 async fn assert_notified_or_ended(listener: &mut NotificationListener, version: &str) {
-    let told = listener.next_until_end(ROLE_NOTIFICATIONS.len()).await;
-    let distinct: BTreeSet<&str> = told.iter().map(String::as_str).collect();
-    assert_eq!(distinct.len(), told.len(), "{version}: {told:?}");
-    assert!(distinct.iter().all(|told| ROLE_NOTIFICATIONS.contains(told)), "{version}: {told:?}");
+    let notifications = listener.next_until_end(ROLE_NOTIFICATIONS.len()).await;
+    let distinct: BTreeSet<&str> = notifications.iter().map(String::as_str).collect();
+    assert_eq!(distinct.len(), notifications.len(), "{version}: {notifications:?}");
+    assert!(
+        distinct.iter().all(|notifications| ROLE_NOTIFICATIONS.contains(notifications)),
+        "{version}: {notifications:?}"
+    );
 }
 
 #[tokio::test]
-async fn clients_are_told_of_what_the_management_changes() {
+async fn clients_are_notified_of_changes_by_the_management() {
     let role = json!({"name": "Other", "content": {"mcpPreset": ["getDoc", "listDocs"]}});
     let text = json!({"title": "T", "text": "Changed."});
     let nothing = Value::Null;
@@ -164,7 +168,7 @@ async fn clients_are_told_of_what_the_management_changes() {
             NotificationListener::start(&bench.app, &bench.mint(cut).await, version, false).await;
         let mut stranger =
             NotificationListener::start(&bench.app, &bench.mint(eve).await, version, false).await;
-        for (method, path, body, status, told) in steps {
+        for (method, path, body, status, notifications) in steps {
             let given = send_management_request(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
             assert_eq!(given, *status, "{method} {path}");
             // The tokens of a deleted agent are revoked, which ends its clients' sessions: they are notified or ended.
@@ -172,20 +176,22 @@ async fn clients_are_told_of_what_the_management_changes() {
                 assert_notified_or_ended(&mut follower, version).await;
                 continue;
             }
-            assert_eq!(follower.next(told.len()).await, *told, "{version} {method} {path}");
+            assert_eq!(follower.next(notifications.len()).await, *notifications, "{version} {method} {path}");
             // A client of another agent is notified of the company's documents and of its own role.
             if (*method, *path) == ("DELETE", "/api/agents/cut") {
                 assert_notified_or_ended(&mut colleague, version).await;
                 continue;
             }
-            let told: &[&str] = match (*path, *status) {
+            let notifications: &[&str] = match (*path, *status) {
                 ("/api/agents/cut", _) => ROLE_NOTIFICATIONS,
-                (path, 200..300) if path.starts_with("/api/documents") && told.contains(&RESOURCES) => {
+                (path, 200..300)
+                    if path.starts_with("/api/documents") && notifications.contains(&RESOURCES) =>
+                {
                     &[RESOURCES]
                 }
                 _ => &[],
             };
-            assert_eq!(colleague.next(told.len()).await, told, "{version} {method} {path}");
+            assert_eq!(colleague.next(notifications.len()).await, notifications, "{version} {method} {path}");
         }
         // The client of another company has received none of these notifications.
         let put =
@@ -194,13 +200,13 @@ async fn clients_are_told_of_what_the_management_changes() {
         let put = send_management_request(&bench, ("eve", "c2"), "PUT", "/api/agents/a2", role.clone()).await;
         assert_eq!(
             (put, stranger.next(3).await),
-            (200, ROLE_NOTIFICATIONS.iter().map(|told| (*told).to_owned()).collect())
+            (200, ROLE_NOTIFICATIONS.iter().map(|notifications| (*notifications).to_owned()).collect())
         );
     }
 }
 
 #[tokio::test]
-async fn clients_are_told_of_what_a_runs_tools_change() {
+async fn clients_are_notified_of_changes_by_a_runs_tools() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
     workspace["agents"][0]["content"]["mcpPreset"] = json!(["appendDoc", "createDoc", "getDoc", "listDocs"]);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::world::{McpTestConfig, McpTestServer};
+use super::test_server::{McpTestConfig, McpTestServer};
 use crate::support::packages::{INSPECTOR, node_path, npm_folder};
 
 /// Time limit for a client, far above its duration, so that a hanging client does not hang the tests.
@@ -16,13 +16,13 @@ const MCP_CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inspector_lists_and_calls() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     // The inspector stores its state in the home directory.
     let home = tempfile::tempdir().expect("a folder");
     let inspect = async |more: &[&str]| -> Value {
         let inspector = Command::new(node_path())
             .arg(INSPECTOR)
-            .args(["--cli", &world.url("?token=ada"), "--transport", "http"])
+            .args(["--cli", &server.url("?token=ada"), "--transport", "http"])
             .args(more)
             .env("HOME", home.path())
             .current_dir(npm_folder("conformance"))
@@ -46,11 +46,11 @@ async fn the_inspector_lists_and_calls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mcp_remote_lists_and_calls() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     // A folder of its own, so that the client does not use the developer's stored sign-ins.
     let home = std::env::temp_dir().join(format!("mcp-remote-{}", agent_core::new_id()));
     let mut remote = Command::new(node_path())
-        .args(["node_modules/mcp-remote/dist/proxy.js", &world.url("?token=ada")])
+        .args(["node_modules/mcp-remote/dist/proxy.js", &server.url("?token=ada")])
         .args(["--allow-http", "--transport", "http-only"])
         .env("MCP_REMOTE_CONFIG_DIR", &home)
         .current_dir(npm_folder("conformance"))
@@ -82,8 +82,8 @@ async fn mcp_remote_lists_and_calls() {
     let opened = ask(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})).await;
     assert_eq!(opened["result"]["serverInfo"]["name"], "agentd", "{opened}");
     ask(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
-    let listed = ask(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).await;
-    assert_eq!(listed["result"]["tools"][0]["name"], "createTodo", "{listed}");
+    let list = ask(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).await;
+    assert_eq!(list["result"]["tools"][0]["name"], "createTodo", "{list}");
     let params = json!({"name": "readTodos", "arguments": {}});
     let called = ask(json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params})).await;
     assert_eq!(called["result"]["structuredContent"]["todos"][0]["title"], "Water the basil", "{called}");

@@ -40,10 +40,10 @@ impl Fixture {
         self.all(kind).iter().find(|entry| entry[key] == value)
     }
 
-    fn announce(&self, who: &Identity) {
+    fn announce(&self, identity: &Identity) {
         let change = Change::Role {
-            company_id: who.context.company_id.clone(),
-            agent_id: who.context.agent_id.clone(),
+            company_id: identity.context.company_id.clone(),
+            agent_id: identity.context.agent_id.clone(),
         };
         self.server.get().expect("it is set").announce(&change);
     }
@@ -94,7 +94,7 @@ impl Features for Fixture {
 
     async fn call_tool(
         &self,
-        who: &Identity,
+        identity: &Identity,
         call: CallToolRequestParams,
         context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData> {
@@ -114,7 +114,7 @@ impl Features for Fixture {
                     return Err(ErrorData::missing_required_client_capability(required));
                 }
             }
-            "test_trigger_tool_change" | "test_trigger_prompt_change" => self.announce(who),
+            "test_trigger_tool_change" | "test_trigger_prompt_change" => self.announce(identity),
             _ => {}
         }
         let mut result: CallToolResult = from_table(tool["result"].clone());
@@ -139,17 +139,17 @@ impl Features for Fixture {
     async fn read_resource(
         &self,
         _: &Identity,
-        asked: ReadResourceRequestParams,
+        params: ReadResourceRequestParams,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let id = asked.uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
-        let contents = match (self.find("resources", "uri", &asked.uri), id) {
+        let id = params.uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
+        let contents = match (self.find("resources", "uri", &params.uri), id) {
             (Some(resource), _) => resource.clone(),
             (None, Some(id)) => {
                 let text = json!({"id": id, "templateTest": true, "data": format!("Data for ID: {id}")});
-                json!({"uri": asked.uri, "mimeType": "application/json", "text": text.to_string()})
+                json!({"uri": params.uri, "mimeType": "application/json", "text": text.to_string()})
             }
             (None, None) => {
-                let data = Some(json!({"uri": asked.uri}));
+                let data = Some(json!({"uri": params.uri}));
                 return Err(ErrorData::resource_not_found("resource not found", data));
             }
         };

@@ -5,14 +5,14 @@ use agent_mcp::server::Change;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use super::world::{McpTestConfig, McpTestServer, REQUEST_META, identity};
+use super::test_server::{McpTestConfig, McpTestServer, REQUEST_META, identity};
 use crate::support::{self, TEST_TIMEOUT};
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
 async fn credentials() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     let (ok, none, two, other) = (200, "UNAUTHENTICATED", "AMBIGUOUS_CREDENTIALS", "FORBIDDEN");
     let cases: &[(&str, &[&str], u16, &str)] = &[
         ("?token=ada", &[], ok, ""),
@@ -44,7 +44,7 @@ async fn credentials() {
         ("?token=ada&userId=ada&userId=bob", &[], 400, "INVALID_REQUEST"),
     ];
     for (query, bearers, status, code) in cases {
-        let mut request = world.post(query, PING);
+        let mut request = server.post(query, PING);
         for bearer in *bearers {
             request = request.header("authorization", *bearer);
         }
@@ -71,7 +71,7 @@ async fn credentials() {
 
 #[tokio::test]
 async fn a_query_may_name_people_where_the_operator_lets_it() {
-    let world = McpTestServer::start(McpTestConfig { legacy: true, ..McpTestConfig::default() }).await;
+    let server = McpTestServer::start(McpTestConfig { legacy: true, ..McpTestConfig::default() }).await;
     for (query, status) in [
         ("?userId=ada&agentId=a1&todoListId=list-of-ada", 200),
         ("?userId=ada&agentId=a1", 200),
@@ -86,20 +86,20 @@ async fn a_query_may_name_people_where_the_operator_lets_it() {
         (&format!("?userId=ada&agentId={}", "a".repeat(5000)), 401),
         ("?token=nobody&userId=ada&agentId=a1", 401),
     ] {
-        let response = world.post(query, PING).send().await.expect("an answer");
+        let response = server.post(query, PING).send().await.expect("an answer");
         assert_eq!(response.status(), status, "{query}");
     }
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"readTodos"}}"#;
     let query = "?userId=ada&agentId=a1&todoListId=list-of-bob";
     let answer: Value =
-        world.post(query, body).send().await.expect("an answer").json().await.expect("a message");
+        server.post(query, body).send().await.expect("an answer").json().await.expect("a message");
     assert_eq!(answer["result"]["isError"], true, "whose a list is, is asked nevertheless: {answer}");
 }
 
 #[tokio::test]
 async fn foreign_names_and_pages_are_kept_out() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
-    let port = world.address.port();
+    let server = McpTestServer::start(McpTestConfig::default()).await;
+    let port = server.address.port();
     let own = format!("127.0.0.1:{port}");
     let cases = [
         (own.clone(), None, 200),
@@ -118,7 +118,7 @@ async fn foreign_names_and_pages_are_kept_out() {
             );
             let body =
                 format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{PING}", PING.len());
-            let answer = support::exchange(world.address, head + &body).await;
+            let answer = support::exchange(server.address, head + &body).await;
             let given: u16 =
                 answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
             let expected = if status == 200 && method != "POST" { 400 } else { status };
@@ -129,25 +129,28 @@ async fn foreign_names_and_pages_are_kept_out() {
 
 #[tokio::test]
 async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
-    let session = world.open_session("ada", "2025-11-25").await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
+    let session = server.open_session("ada", "2025-11-25").await;
     let ping: Value = serde_json::from_str(PING).expect("JSON");
-    assert_eq!(world.in_session("ada", Some(&session), &ping).send().await.expect("an answer").status(), 200);
-    let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
+    assert_eq!(
+        server.in_session("ada", Some(&session), &ping).send().await.expect("an answer").status(),
+        200
+    );
+    let stream = server.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
     let own = stream.header("accept", "text/event-stream").send().await.expect("an answer");
     assert_eq!(own.status(), 200);
-    world.tokens.revoke("ada");
+    server.tokens.revoke("ada");
     let rest = tokio::time::timeout(TEST_TIMEOUT, own.bytes()).await.expect("what is open ends");
     assert_eq!(rest.expect("in order"), "");
-    for request in [world.in_session("ada", Some(&session), &ping), world.post("?token=ada", PING)] {
+    for request in [server.in_session("ada", Some(&session), &ping), server.post("?token=ada", PING)] {
         support::expect_problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
     }
 }
 
 /// Returns the results that an identity receives, one line for each request.
-async fn visible_results(world: &McpTestServer, token: &str) -> Vec<String> {
+async fn visible_results(server: &McpTestServer, token: &str) -> Vec<String> {
     let mut seen = Vec::new();
-    let list = world.ask(token, "tools/list", json!({})).await;
+    let list = server.ask(token, "tools/list", json!({})).await;
     let tools = list["result"]["tools"].as_array().expect("tools");
     seen.push(tools.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(" "));
     for (method, params) in [
@@ -160,15 +163,15 @@ async fn visible_results(world: &McpTestServer, token: &str) -> Vec<String> {
         ("prompts/list", json!({})),
         ("prompts/get", json!({"name": "Tone"})),
     ] {
-        let answer = world.ask(token, method, params).await;
+        let answer = server.ask(token, method, params).await;
         seen.push(answer.get("result").or(answer.get("error")).expect("either").to_string());
     }
     seen
 }
 
 #[tokio::test]
-async fn everybody_sees_their_own_alone() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+async fn each_caller_sees_only_its_own_data() {
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     let mut cut = identity("ada", "c1", "a1");
     cut.context.granted_tools = Some(vec!["steps".into(), "remember".into()]);
     let people = [
@@ -184,8 +187,8 @@ async fn everybody_sees_their_own_alone() {
     let mut all = Vec::new();
     for (token, identity) in people {
         assert_eq!(identity.context.caller == Caller::Widget, token == "visitor");
-        world.tokens.add(token, identity);
-        all.push((token, visible_results(&world, token).await));
+        server.tokens.add(token, identity);
+        all.push((token, visible_results(&server, token).await));
     }
     let of = |name: &str| &all.iter().find(|(token, _)| *token == name).expect("it was asked").1;
     let every = "createTodo fails readTodos slow steps";
@@ -204,20 +207,20 @@ async fn everybody_sees_their_own_alone() {
     for name in ["stranger", "odd", "visitor"] {
         assert_eq!(of(name), of("nobody's"), "{name}");
     }
-    let forbidden = world.ask("cut", "tools/call", json!({"name": "slow"})).await;
-    let unknown = world.ask("cut", "tools/call", json!({"name": "wols"})).await;
+    let forbidden = server.ask("cut", "tools/call", json!({"name": "slow"})).await;
+    let unknown = server.ask("cut", "tools/call", json!({"name": "wols"})).await;
     assert_eq!(forbidden.to_string().replace("slow", "wols"), unknown.to_string());
 }
 
 #[tokio::test]
-async fn clients_are_told_of_changes_that_concern_them() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
-    world.tokens.add("eve", identity("eve", "c2", "a2"));
+async fn clients_are_notified_of_changes_that_concern_them() {
+    let server = McpTestServer::start(McpTestConfig::default()).await;
+    server.tokens.add("eve", identity("eve", "c2", "a2"));
     let change = Change::Role { company_id: "c1".into(), agent_id: "a1".into() };
 
     // With a session: through its GET stream.
-    let session = world.open_session("ada", "2025-11-25").await;
-    let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
+    let session = server.open_session("ada", "2025-11-25").await;
+    let stream = server.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
     let response = stream.header("accept", "text/event-stream").send().await.expect("an answer");
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut own = response.bytes_stream();
@@ -227,7 +230,7 @@ async fn clients_are_told_of_changes_that_concern_them() {
         let meta: Value = serde_json::from_str(REQUEST_META).expect("JSON");
         let params = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
         let body = json!({"jsonrpc": "2.0", "id": "l", "method": "subscriptions/listen", "params": params});
-        let post = world.post("", body.to_string()).bearer_auth(token);
+        let post = server.post("", body.to_string()).bearer_auth(token);
         let post =
             post.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "subscriptions/listen");
         let response = post.send().await.expect("an answer");
@@ -240,18 +243,18 @@ async fn clients_are_told_of_changes_that_concern_them() {
     };
     let (mut ours, mut theirs) = (listen("bob").await, listen("eve").await);
 
-    world.server.announce(&change);
+    server.server.announce(&change);
     for stream in [&mut own, &mut ours] {
         let line = tokio::time::timeout(TEST_TIMEOUT, stream.next()).await.expect("in time").expect("a line");
-        let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
-        assert!(told.contains("notifications/tools/list_changed"), "{told}");
+        let line_text = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+        assert!(line_text.contains("notifications/tools/list_changed"), "{line_text}");
     }
-    world.server.announce(&Change::Role { company_id: "c2".into(), agent_id: "a2".into() });
+    server.server.announce(&Change::Role { company_id: "c2".into(), agent_id: "a2".into() });
     let line = tokio::time::timeout(TEST_TIMEOUT, theirs.next()).await.expect("in time").expect("a line");
-    let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
-    assert_eq!(told.lines().count(), 1, "not of the other agent's too: {told}");
+    let line_text = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+    assert_eq!(line_text.lines().count(), 1, "not of the other agent's too: {line_text}");
 
-    world.server.stop();
+    server.server.stop();
     for mut stream in [own, ours, theirs] {
         let rest = async { while stream.next().await.is_some_and(|chunk| chunk.is_ok()) {} };
         tokio::time::timeout(TEST_TIMEOUT, rest).await.expect("a server that stops ends its streams");

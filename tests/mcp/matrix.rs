@@ -190,7 +190,7 @@ async fn no_cell_of_the_matrix_leaks() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_of_this_door_sees_nothing_at_all() {
+async fn invalid_tokens_see_nothing() {
     let stores = server::stores(&workspace()).await;
     let app = server::app_with_stores(stores.clone(), &[]).await;
     let mint = async |new: NewToken, past: bool| {

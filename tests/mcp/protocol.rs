@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::world::{McpTestConfig, McpTestServer, REQUEST_META};
+use super::test_server::{McpTestConfig, McpTestServer, REQUEST_META};
 use crate::support;
 
 fn call(id: Value, tool: &str, meta: Value) -> Value {
@@ -27,8 +27,8 @@ fn messages(body: &str, content_type: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn an_answer_is_framed_as_it_is_asked_for() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
-    let session = world.open_session("ada", "2025-11-25").await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
+    let session = server.open_session("ada", "2025-11-25").await;
     let standard = Some("application/json, text/event-stream");
     let lines = Some("application/x-ndjson");
     let (json, ndjson, events) = ("application/json", "application/x-ndjson", "text/event-stream");
@@ -47,7 +47,7 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
                         .expect("an object")
                         .extend(own.as_object().expect("an object").clone());
                 }
-                let mut post = world.post("?token=ada", call(json!("x"), tool, meta).to_string());
+                let mut post = server.post("?token=ada", call(json!("x"), tool, meta).to_string());
                 if let Some(accept) = accept {
                     post = post.header("accept", accept);
                 }
@@ -92,8 +92,8 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
 
 /// A tool's name in Base64 is valid and leaves the call to `rmcp`, which is the reference for the short way.
 #[tokio::test]
-async fn calls_are_answered_by_the_short_way_as_by_rmcp() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+async fn direct_calls_are_answered_as_by_rmcp() {
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     let cases = [
         ("readTodos", json!({})),
         ("steps", json!({})),
@@ -115,7 +115,7 @@ async fn calls_are_answered_by_the_short_way_as_by_rmcp() {
             let body =
                 json!({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": params}).to_string();
             let send = async |name: String| {
-                let mut post = world.post("?token=ada", body.clone());
+                let mut post = server.post("?token=ada", body.clone());
                 post = post.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call");
                 if let Some(accept) = accept {
                     post = post.header("accept", accept);
@@ -140,8 +140,8 @@ async fn calls_are_answered_by_the_short_way_as_by_rmcp() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+async fn invalid_messages_have_the_standards_error_codes() {
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#,
         "[".repeat(100_000),
@@ -176,7 +176,7 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
         (&request("resources/subscribe", r#"{"uri":"doc://none"}"#), 200, -32600, json!("q")),
     ];
     for (body, status, code, id) in cases {
-        let response = world.post("?token=ada", (*body).to_owned()).send().await.expect("an answer");
+        let response = server.post("?token=ada", (*body).to_owned()).send().await.expect("an answer");
         assert_eq!(response.status(), *status, "{body:.100}");
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         let answer: Value = response.json().await.expect("a message");
@@ -191,28 +191,28 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
         }
     }
     let problems = [
-        (world.post("?token=ada", wide), 413, "PAYLOAD_TOO_LARGE"),
-        (world.request("POST", "?token=ada").body("{}"), 415, "UNSUPPORTED_MEDIA_TYPE"),
-        (world.post("?token=ada", "{}").header("content-encoding", "gzip"), 415, "UNSUPPORTED_MEDIA_TYPE"),
-        (world.post("?token=ada", "{}").header("accept", "text/html"), 406, "NOT_ACCEPTABLE"),
+        (server.post("?token=ada", wide), 413, "PAYLOAD_TOO_LARGE"),
+        (server.request("POST", "?token=ada").body("{}"), 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (server.post("?token=ada", "{}").header("content-encoding", "gzip"), 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (server.post("?token=ada", "{}").header("accept", "text/html"), 406, "NOT_ACCEPTABLE"),
     ];
     for (request, status, code) in problems {
         support::expect_problem(request.send().await.expect("an answer"), status, code).await;
     }
-    let odd = world.ask("ada", "ping", json!({})).await;
+    let odd = server.ask("ada", "ping", json!({})).await;
     assert_eq!(odd["result"], json!({}), "the server goes on");
 }
 
 #[tokio::test]
 async fn a_tools_failure_is_for_the_model_and_a_defects_cause_is_not() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     for (how, words) in [
         ("output", "it did not work"),
         ("defect", "the tool failed"),
         ("", "invalid arguments: how: is missing"),
     ] {
         let params = json!({"name": "fails", "arguments": if how.is_empty() { json!({}) } else { json!({"how": how}) }});
-        let answer = world.ask("ada", "tools/call", params).await;
+        let answer = server.ask("ada", "tools/call", params).await;
         assert_eq!(answer["result"]["isError"], true, "{answer}");
         assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": words}]));
     }
@@ -220,20 +220,20 @@ async fn a_tools_failure_is_for_the_model_and_a_defects_cause_is_not() {
 
 #[tokio::test]
 async fn a_session_is_its_openers_until_it_ends() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     let ping = json!({"jsonrpc": "2.0", "id": 5, "method": "ping"});
     for version in ["2025-06-18", "2025-11-25"] {
-        let session = world.open_session("ada", version).await;
-        let answer = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
+        let session = server.open_session("ada", version).await;
+        let answer = server.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
         assert_eq!(
             answer.json::<Value>().await.expect("a message"),
             json!({"jsonrpc": "2.0", "id": 5, "result": {}})
         );
         for (token, id) in [("bob", session.as_str()), ("ada", "none"), ("ada", "")] {
             for request in [
-                world.in_session(token, Some(id), &ping),
-                world.request("DELETE", "").bearer_auth(token).header("mcp-session-id", id),
-                world
+                server.in_session(token, Some(id), &ping),
+                server.request("DELETE", "").bearer_auth(token).header("mcp-session-id", id),
+                server
                     .request("GET", "")
                     .bearer_auth(token)
                     .header("mcp-session-id", id)
@@ -245,15 +245,15 @@ async fn a_session_is_its_openers_until_it_ends() {
                 assert_eq!(answer["error"]["code"], -32001);
             }
         }
-        let end = world.request("DELETE", "").bearer_auth("ada").header("mcp-session-id", &session);
+        let end = server.request("DELETE", "").bearer_auth("ada").header("mcp-session-id", &session);
         assert_eq!(end.send().await.expect("an answer").status(), 204);
-        let after = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
+        let after = server.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
         assert_eq!(after.status(), 404);
     }
     // An unsupported version is answered with a supported one.
     let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let answer: Value = world
+    let answer: Value = server
         .in_session("ada", None, &body)
         .send()
         .await
@@ -266,77 +266,77 @@ async fn a_session_is_its_openers_until_it_ends() {
 
 #[tokio::test]
 async fn an_identifier_that_is_under_way_is_refused() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
-    let session = world.open_session("ada", "2025-11-25").await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
+    let session = server.open_session("ada", "2025-11-25").await;
     let slow = call(json!(7), "slow", json!({}));
-    let first = tokio::spawn(world.in_session("ada", Some(&session), &slow).send());
-    world.wait_for_slow_calls(|running, _, _| running == 1).await;
-    let second = world.in_session("ada", Some(&session), &slow).send().await.expect("an answer");
+    let first = tokio::spawn(server.in_session("ada", Some(&session), &slow).send());
+    server.wait_for_slow_calls(|running, _, _| running == 1).await;
+    let second = server.in_session("ada", Some(&session), &slow).send().await.expect("an answer");
     assert_eq!(second.status(), 400);
     assert_eq!(second.json::<Value>().await.expect("a message")["error"]["code"], -32600);
-    let other = world.open_session("ada", "2025-11-25").await;
-    let elsewhere = tokio::spawn(world.in_session("ada", Some(&other), &slow).send());
-    world.wait_for_slow_calls(|running, _, _| running == 2).await;
-    world.stage.release.notify_waiters();
+    let other = server.open_session("ada", "2025-11-25").await;
+    let elsewhere = tokio::spawn(server.in_session("ada", Some(&other), &slow).send());
+    server.wait_for_slow_calls(|running, _, _| running == 2).await;
+    server.tool_state.release.notify_waiters();
     for answered in [first, elsewhere] {
         let response = answered.await.expect("it ran").expect("an answer");
         let answer: Value = response.json().await.expect("a message");
         assert_eq!(answer["result"]["content"][0]["text"], "at last");
     }
-    let again = tokio::spawn(world.in_session("ada", Some(&session), &slow).send());
-    world.wait_for_slow_calls(|running, _, _| running == 1).await;
-    world.stage.release.notify_waiters();
-    assert_eq!(again.await.expect("it ran").expect("an answer").status(), 200, "it is over");
+    let second = tokio::spawn(server.in_session("ada", Some(&session), &slow).send());
+    server.wait_for_slow_calls(|running, _, _| running == 1).await;
+    server.tool_state.release.notify_waiters();
+    assert_eq!(second.await.expect("it ran").expect("an answer").status(), 200, "it is over");
 }
 
 #[tokio::test]
-async fn who_does_not_wait_stops_the_work() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
+async fn cancelled_calls_are_stopped() {
+    let server = McpTestServer::start(McpTestConfig::default()).await;
     // With a session, the client cancels by a notification; disconnecting does not cancel.
-    let session = world.open_session("ada", "2025-11-25").await;
+    let session = server.open_session("ada", "2025-11-25").await;
     let slow =
-        tokio::spawn(world.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
-    world.wait_for_slow_calls(|running, _, _| running == 1).await;
+        tokio::spawn(server.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
+    server.wait_for_slow_calls(|running, _, _| running == 1).await;
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
-    let response = world.in_session("ada", Some(&session), &cancel).send().await.expect("an answer");
+    let response = server.in_session("ada", Some(&session), &cancel).send().await.expect("an answer");
     assert_eq!(response.status(), 202);
-    world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
+    server.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
     let unanswered = slow.await.expect("it ran").expect("an answer").text().await.expect("a body");
     assert_eq!(unanswered, "");
 
     // Without a session, disconnecting cancels.
-    let gone = tokio::spawn(world.post("?token=ada", call(json!(8), "slow", json!({})).to_string()).send());
-    world.wait_for_slow_calls(|running, _, _| running == 1).await;
+    let gone = tokio::spawn(server.post("?token=ada", call(json!(8), "slow", json!({})).to_string()).send());
+    server.wait_for_slow_calls(|running, _, _| running == 1).await;
     gone.abort();
-    world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 2).await;
+    server.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 2).await;
 
-    world.server.audit().flush().await;
+    server.server.audit().flush().await;
     let calls =
-        world.server.audit().list_calls(&"c1".into(), &"a1".into(), None, None).await.expect("a page").calls;
+        server.server.audit().list_calls(&"c1".into(), &"a1".into(), None, None).await.expect("a page").calls;
     let outcomes: Vec<Value> = calls.iter().map(|call| json!(call.outcome)).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 
 #[tokio::test]
 async fn a_tool_that_takes_too_long_has_failed() {
-    let world = McpTestServer::start(McpTestConfig {
+    let server = McpTestServer::start(McpTestConfig {
         timeout: Duration::from_millis(100),
         ..McpTestConfig::default()
     })
     .await;
-    let answer = world.ask("ada", "tools/call", json!({"name": "slow"})).await;
+    let answer = server.ask("ada", "tools/call", json!({"name": "slow"})).await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
-    world.server.audit().flush().await;
+    server.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
+    server.server.audit().flush().await;
     let calls =
-        world.server.audit().list_calls(&"c1".into(), &"a1".into(), None, None).await.expect("a page").calls;
+        server.server.audit().list_calls(&"c1".into(), &"a1".into(), None, None).await.expect("a page").calls;
     assert_eq!(json!(calls[0].outcome), "timedOut");
 }
 
 #[tokio::test]
 async fn lists_are_sorted_and_complete() {
-    let world = McpTestServer::start(McpTestConfig::default()).await;
-    let answer = world.ask("ada", "tools/list", json!({})).await;
+    let server = McpTestServer::start(McpTestConfig::default()).await;
+    let answer = server.ask("ada", "tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().expect("tools");
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert_eq!(names, ["createTodo", "fails", "readTodos", "slow", "steps"]);
@@ -344,12 +344,12 @@ async fn lists_are_sorted_and_complete() {
     assert_eq!(read["inputSchema"]["type"], "object");
     assert_eq!(read["outputSchema"]["type"], "object");
     assert_eq!(read["annotations"]["readOnlyHint"], true);
-    let prompts = world.ask("ada", "prompts/list", json!({})).await;
+    let prompts = server.ask("ada", "prompts/list", json!({})).await;
     assert_eq!(
         prompts["result"]["prompts"],
         json!([{"name": "Tone", "title": "Tone", "description": "Be brief."}])
     );
-    let prompt = world.ask("ada", "prompts/get", json!({"name": "Tone"})).await;
+    let prompt = server.ask("ada", "prompts/get", json!({"name": "Tone"})).await;
     assert_eq!(
         prompt["result"]["messages"],
         json!([{"role": "user", "content": {"type": "text", "text": "Be brief."}}])

@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::world::{McpTestConfig, McpTestServer, identity};
+use super::test_server::{McpTestConfig, McpTestServer, identity};
 use crate::support;
 
 /// Sends the client's requests to a test server with one token.
@@ -86,11 +86,11 @@ async fn listed_specs(server: &McpTestServer, hidden: &str) -> Vec<Arc<ToolSpec>
 }
 
 fn meta() -> Value {
-    serde_json::from_str(super::world::REQUEST_META).expect("it is JSON")
+    serde_json::from_str(super::test_server::REQUEST_META).expect("it is JSON")
 }
 
 #[tokio::test]
-async fn the_mcp_client_conforms_as_a_registry() {
+async fn the_mcp_client_conforms_to_the_tool_registry_contract() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     server.tokens.add("eve", identity("eve", "c2", "a2"));
     let specs = listed_specs(&server, "fails").await;
@@ -112,7 +112,7 @@ async fn the_mcp_client_conforms_as_a_registry() {
             Scenario::Hangs => vec![call("slow", json!({}))],
             _ => vec![call("createTodo", json!({"title": "Dig"})), call("readTodos", json!({}))],
         };
-        let slow = server.stage.slow.subscribe();
+        let slow = server.tool_state.slow.subscribe();
         Some(ToolRegistrySubject {
             forbidden: vec![call("fails", json!({})), call("deleteTodo", json!({"id": "t1"}))],
             progress: Some(call("steps", json!({}))),

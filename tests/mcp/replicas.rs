@@ -109,9 +109,9 @@ impl Replica {
 
     /// Lists and calls tools in a session.
     async fn use_tools(&self, token: &str, session: &str, id: usize) {
-        let listed = self.ask(token, session, &message(id, "tools/list", json!({}))).await;
-        assert_eq!(listed["id"], id);
-        assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(5), "{listed}");
+        let list = self.ask(token, session, &message(id, "tools/list", json!({}))).await;
+        assert_eq!(list["id"], id);
+        assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(5), "{list}");
         let call = message(id + 1, "tools/call", json!({"name": "readTodos", "arguments": {}}));
         let called = self.ask(token, session, &call).await;
         assert_eq!(called["id"], id + 1);
@@ -242,7 +242,7 @@ async fn an_evicted_session_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_is_opened_at_any_process_and_hears_of_its_changes() {
+async fn a_stream_at_any_process_gets_its_changes() {
     let (_folder, first, second) = two_replicas().await;
     let ada = first.mint("ada").await;
     let ada = ada.text.expose();

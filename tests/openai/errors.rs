@@ -146,12 +146,12 @@ async fn the_caps_of_a_token_are_its_own() {
     let token = mint(&test.stores, &["a1"], Some(caps), None).await;
     expect_error(test.send_with(&token, json!({"n": 2}), &[]).await, 400, "unsupported_parameter").await;
     expect_json(test.send_with(&token, json!({}), &[]).await).await;
-    let refused = test.send_with(&token, json!({"stream": true}), &[]).await;
-    let headers = refused.headers().clone();
+    let response = test.send_with(&token, json!({"stream": true}), &[]).await;
+    let headers = response.headers().clone();
     let wait: u64 = headers["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert!((1..=60).contains(&wait), "{wait}");
     assert!(headers.get("x-should-retry").is_none(), "the packages wait and send it again");
-    let error = expect_error(refused, 429, "rate_limit_exceeded").await;
+    let error = expect_error(response, 429, "rate_limit_exceeded").await;
     assert_eq!(error["type"], "rate_limit_error");
     // Another token of the same user.
     test.complete(json!({})).await;
@@ -172,8 +172,8 @@ async fn a_token_has_a_budget() {
     let limited = mint(&test.stores, &["a1"], None, None).await;
     put_budget(&test, &limited, json!({"unit": "tokens", "amount": 1, "window": "day"})).await;
     for is_stream in [false, true] {
-        let refused = test.send_with(&limited, json!({"stream": is_stream}), &[]).await;
-        let error = expect_error(refused, 402, "budget_exceeded").await;
+        let response = test.send_with(&limited, json!({"stream": is_stream}), &[]).await;
+        let error = expect_error(response, 402, "budget_exceeded").await;
         assert!(error["message"].as_str().is_some_and(|message| message.contains("token")), "{error}");
     }
     assert!(test.vendor.received().is_empty());
@@ -193,8 +193,8 @@ async fn tools_that_a_runtime_calls_are_of_the_tokens_budget() {
     for (token, refused) in [(&token, 1), (&test.token, 0)] {
         test.vendor.on("m", [tool_calls(&calls), answer(&["Done."])]);
         expect_json(test.send_with(token, json!({}), &[]).await).await;
-        let sent = test.vendor.received_bodies("m").pop().expect("a request")["messages"].to_string();
-        assert_eq!(sent.matches("budget").count(), refused, "{sent}");
+        let request_text = test.vendor.received_bodies("m").pop().expect("a request")["messages"].to_string();
+        assert_eq!(request_text.matches("budget").count(), refused, "{request_text}");
     }
 }
 
@@ -228,9 +228,9 @@ async fn errors_of_the_vendor_before_the_answer_have_their_status() {
     let limited = test.send(json!({}), &[]).await;
     assert_eq!(limited.headers()["retry-after"], "7");
     expect_error(limited, 429, "rate_limit_exceeded").await;
-    let failed = test.send(json!({"stream": true}), &[]).await;
-    assert!(failed.headers().get("x-should-retry").is_none(), "nothing has been carried out");
-    expect_error(failed, 502, "backend_failed").await;
+    let response = test.send(json!({"stream": true}), &[]).await;
+    assert!(response.headers().get("x-should-retry").is_none(), "nothing has been carried out");
+    expect_error(response, 502, "backend_failed").await;
     let error = expect_error(test.send(json!({}), &[]).await, 400, "context_length_exceeded").await;
     assert_eq!(error["type"], "invalid_request_error");
 }

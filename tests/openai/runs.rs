@@ -51,11 +51,14 @@ async fn a_completion_is_a_run_of_the_agent() {
         (&json!(11), &json!(7), &json!(18))
     );
     // The agent's own instructions come before those of the client, and its own tools are offered.
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let prompt = sent["messages"].to_string();
-    let place = |text: &str| prompt.find(text).unwrap_or_else(|| panic!("no {text:?} in {prompt}"));
-    assert!(place("Be brief.") < place("Rhyme.") && place("Rhyme.") < place("Hello"), "{prompt}");
-    assert!(sent["tools"].to_string().contains("readTodos"), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let prompt = request_body["messages"].to_string();
+    let position_of = |text: &str| prompt.find(text).unwrap_or_else(|| panic!("no {text:?} in {prompt}"));
+    assert!(
+        position_of("Be brief.") < position_of("Rhyme.") && position_of("Rhyme.") < position_of("Hello"),
+        "{prompt}"
+    );
+    assert!(request_body["tools"].to_string().contains("readTodos"), "{request_body}");
     // Nothing is kept, and the usage is that of the user by this API.
     assert_eq!(test.call("GET", "/api/threads").await["threads"], json!([]));
     let path = format!("/api/usage/runs/{run}");
@@ -121,8 +124,8 @@ async fn the_client_executes_its_own_tools_and_sees_no_others() {
         {"role": "tool", "tool_call_id": "c2", "content": "painted"}]);
     let completion = test.complete(json!({"tools": client_tools(), "messages": messages})).await;
     assert_eq!(completion["choices"][0]["message"]["content"], "It is red.");
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let sent = sent["messages"].as_array().expect("messages");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let sent = request_body["messages"].as_array().expect("messages");
     assert_eq!(sent.last().expect("a message")["content"], "painted");
 }
 
@@ -131,11 +134,11 @@ async fn a_tool_is_chosen_or_forbidden() {
     let test = OpenAiApp::start().await;
     let chosen = json!({"type": "function", "function": {"name": "paint"}});
     test.complete(json!({"tools": client_tools(), "tool_choice": chosen})).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert_eq!(sent["tools"][0]["function"]["name"], "paint");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert_eq!(request_body["tools"][0]["function"]["name"], "paint");
     test.complete(json!({"tools": client_tools(), "tool_choice": "none"})).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    assert!(sent.get("tools").is_none(), "{sent}");
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(request_body.get("tools").is_none(), "{request_body}");
     let absent = json!({"type": "function", "function": {"name": "sculpt"}});
     let error =
         expect_error(test.send(json!({"tool_choice": absent}), &[]).await, 400, "invalid_request").await;
@@ -155,11 +158,11 @@ async fn a_header_keeps_the_thread() {
     let run = first.headers()["x-agent-run-id"].to_str().expect("text").to_owned();
     let first = expect_json(first).await;
     // Most clients send everything again; the new message alone will do.
-    let again = json!([user("One"), first["choices"][0]["message"], user("Two")]);
-    frames(test.send(json!({"messages": again, "stream": true}), &in_thread).await).await;
+    let second = json!([user("One"), first["choices"][0]["message"], user("Two")]);
+    frames(test.send(json!({"messages": second, "stream": true}), &in_thread).await).await;
     expect_json(test.send(json!({"messages": [user("Three")]}), &in_thread).await).await;
-    let sent = test.vendor.received_bodies("m").pop().expect("a request");
-    let prompt = sent["messages"].to_string();
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let prompt = request_body["messages"].to_string();
     for text in ["One", "Two", "Three", "hello world"] {
         assert!(prompt.contains(text), "{prompt}");
     }
@@ -191,21 +194,22 @@ fn create_todo() -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn a_call_that_needs_approval_is_denied_where_nobody_is_asked() {
+async fn a_call_that_needs_approval_is_denied_in_an_unattended_run() {
     let test = OpenAiApp::start_with(with_approval("deny")).await;
     test.vendor.on("m", [create_todo(), answer(&["As you like."]), create_todo(), answer(&["As you like."])]);
     for headers in [&[][..], &[("x-thread-id", "t1")]] {
         let completion = expect_json(test.send(json!({}), headers).await).await;
         assert_eq!(completion["choices"][0]["message"]["content"], "As you like.");
-        let sent = test.vendor.received_bodies("m").pop().expect("a request");
+        let request_body = test.vendor.received_bodies("m").pop().expect("a request");
         let result =
-            sent["messages"].as_array().expect("messages").last().expect("a result")["content"].clone();
+            request_body["messages"].as_array().expect("messages").last().expect("a result")["content"]
+                .clone();
         assert!(result.as_str().expect("text").contains("needs a person's approval"), "{result}");
     }
 }
 
 #[tokio::test]
-async fn a_kept_run_may_wait_and_says_so() {
+async fn a_stored_run_may_wait_for_approval() {
     let test = OpenAiApp::start_with(with_approval("wait")).await;
     test.vendor.on("m", [create_todo(), create_todo(), create_todo(), answer(&["As you like."])]);
     let whole = test.send(json!({}), &[("x-thread-id", "t1")]).await;
@@ -215,9 +219,9 @@ async fn a_kept_run_may_wait_and_says_so() {
     assert_eq!(whole["choices"][0]["message"]["content"], notice);
     assert_eq!(whole["choices"][0]["finish_reason"], "stop");
     assert_eq!(test.call("GET", "/api/threads/t1").await["status"], "waiting");
-    let refused = test.send(json!({}), &[("x-thread-id", "t1")]).await;
-    assert_eq!(refused.headers()["x-should-retry"], "false");
-    expect_error(refused, 409, "interrupts_open").await;
+    let response = test.send(json!({}), &[("x-thread-id", "t1")]).await;
+    assert_eq!(response.headers()["x-should-retry"], "false");
+    expect_error(response, 409, "interrupts_open").await;
     let streamed = test.send(json!({"stream": true}), &[("x-thread-id", "t2")]).await;
     assert_eq!(text(&frames(streamed).await), notice);
     // A run that is not kept cannot wait.

@@ -60,8 +60,8 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
     }
     // The run whose id was lost has taken effect nowhere.
     finish_chat(&processes[0], &json!({"agentId": "a1", "message": "Hello", "runId": "lost"})).await;
-    let again = processes[1].chat(&json!({"agentId": "a1", "message": "Hello", "runId": "lost"})).await;
-    expect_problem(again, 409, "CONFLICT").await;
+    let second = processes[1].chat(&json!({"agentId": "a1", "message": "Hello", "runId": "lost"})).await;
+    expect_problem(second, 409, "CONFLICT").await;
 
     // The new server gives out versions a second time: here to the role, whose lost text is cached.
     let mut agent = get_agent(&processes[1]).await;
@@ -95,9 +95,10 @@ async fn write_what_is_lost(processes: &[Server; 2], vendor: &Vendor) -> LostWri
     put_document(&processes[0], "kept", "lost").await;
     put_document(&processes[1], "lost", "lost").await;
     assert!(send(&processes[0], "DELETE", "/api/documents/deleted", None).await.status().is_success());
-    let made = send(&processes[1], "POST", "/api/agents/a1/tokens", Some(&json!({"kind": "widget"}))).await;
-    let made: Value = made.json().await.expect("JSON");
-    let token = made["token"].as_str().expect("a text").to_owned();
+    let response =
+        send(&processes[1], "POST", "/api/agents/a1/tokens", Some(&json!({"kind": "widget"}))).await;
+    let body: Value = response.json().await.expect("JSON");
+    let token = body["token"].as_str().expect("a text").to_owned();
     let mut agent = get_agent(&processes[0]).await;
     agent["content"]["systemPrompt"] = "Lost.".into();
     let agent_tag = put_agent(&processes[0], &agent).await;
@@ -121,8 +122,8 @@ async fn ask_with_token(process: &Server, token: &str) -> Response {
 /// Chats, and returns the first line of the system prompt that the vendor received.
 async fn prompt_of_a_chat(process: &Server, vendor: &Vendor) -> String {
     finish_chat(process, &json!({"agentId": "a1", "message": "Hello"})).await;
-    let sent = vendor.received_bodies("m").pop().expect("a request");
-    let system = sent["messages"][0]["content"].as_str().expect("text");
+    let request_body = vendor.received_bodies("m").pop().expect("a request");
+    let system = request_body["messages"][0]["content"].as_str().expect("text");
     system.lines().next().unwrap_or_default().to_owned()
 }
 

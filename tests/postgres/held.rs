@@ -21,7 +21,7 @@ const DEFAULT_WRITES: usize = 60;
 /// The transaction has a snapshot and a transaction id, which holds back the horizon of the change feed, and it has
 /// locked one record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_another_program_holds_open_delays_nobody() {
+async fn a_transaction_held_open_by_another_program_delays_no_request() {
     let writes = env_number(WRITES_ENV, DEFAULT_WRITES);
     let vendor = Vendor::start().await;
     let fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;
@@ -44,9 +44,9 @@ async fn a_transaction_that_another_program_holds_open_delays_nobody() {
         }
     }
     let body = json!({"title": "locked", "text": "after"});
-    let refused = send(&processes[0], "PUT", "/api/documents/locked", Some(&body)).await;
-    assert!(refused.headers().contains_key("retry-after"), "{:?}", refused.headers());
-    expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
+    let response = send(&processes[0], "PUT", "/api/documents/locked", Some(&body)).await;
+    assert!(response.headers().contains_key("retry-after"), "{:?}", response.headers());
+    expect_problem(response, 503, "STORE_UNAVAILABLE").await;
     assert_eq!(document_text(&processes[1], "locked").await.as_deref(), Some("before"));
     holder.batch_execute("COMMIT").await.expect("ended");
     put_document(&processes[0], "locked", "after").await;
@@ -100,7 +100,7 @@ async fn a_clock_five_seconds_ahead_admits_no_more_than_it_is_ahead() {
     for process in &processes {
         process.find(minted.text.expose()).await.expect("it is valid at once");
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut admitted = 0;
     for n in 0..2 * RUNS_PER_MINUTE as usize {
         match processes[n % 2].count_run(&minted.token.id, &caps).await {
@@ -110,7 +110,7 @@ async fn a_clock_five_seconds_ahead_admits_no_more_than_it_is_ahead() {
         }
     }
     // One run a second is admitted later.
-    let later = begun.elapsed().as_secs() + 1;
+    let later = start.elapsed().as_secs() + 1;
     let most = u64::from(RUNS_PER_MINUTE) + CLOCK_SKEW.as_secs() + later;
     assert!(
         (u64::from(RUNS_PER_MINUTE)..=most).contains(&admitted),

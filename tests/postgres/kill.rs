@@ -277,8 +277,8 @@ impl ReplicaFixture {
     /// Waits until this many further actions are acknowledged.
     async fn wait_for(&self, actions: usize) {
         let goal = self.shared.actions.load(Ordering::Relaxed) + actions;
-        let look = async || self.shared.actions.load(Ordering::Relaxed);
-        poll_until(look, |actions| *actions >= goal).await;
+        let fetch = async || self.shared.actions.load(Ordering::Relaxed);
+        poll_until(fetch, |actions| *actions >= goal).await;
     }
 
     /// Stops the clients and compares the store with their logs.
@@ -415,8 +415,8 @@ async fn check_runs(fixture: &PostgresFixture, logs: &[ClientLog]) -> f64 {
     let mut states: HashMap<&'static str, usize> = HashMap::new();
     for title in logs.iter().flat_map(|log| &log.tried) {
         let id = title.as_str().into();
-        let look = async || stores.conversations.run(&owner, &id).await.expect("read");
-        let run = poll_until(look, |run| run.as_ref().is_none_or(|run| !run.state.is_live())).await;
+        let fetch = async || stores.conversations.run(&owner, &id).await.expect("read");
+        let run = poll_until(fetch, |run| run.as_ref().is_none_or(|run| !run.state.is_live())).await;
         let state = match run {
             None => "never begun",
             Some(run) if run.state == RunState::Interrupted => {

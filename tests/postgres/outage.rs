@@ -35,9 +35,9 @@ async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
 
     fixture.cluster.crash();
     for run_id in ["r1", "r2"] {
-        let refused = app.chat(&json!({"agentId": "a1", "message": "Hello", "runId": run_id})).await;
-        assert!(refused.headers().contains_key("retry-after"), "{:?}", refused.headers());
-        expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
+        let response = app.chat(&json!({"agentId": "a1", "message": "Hello", "runId": run_id})).await;
+        assert!(response.headers().contains_key("retry-after"), "{:?}", response.headers());
+        expect_problem(response, 503, "STORE_UNAVAILABLE").await;
     }
     let audit = app.request("GET", "/api/agent/tools/audit?agentId=a1");
     let visit = app.request("POST", "/api/agent/chat").header("x-widget-token", widget_token);

@@ -47,8 +47,8 @@ async fn processes_share_a_database_through_a_pooler_of_transactions() {
     a_run_id_is_accepted_once(&processes).await;
     a_token_is_capped_and_revoked_everywhere(&processes).await;
     jobs_are_delivered_once(&fixture).await;
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'agentd'";
-    let connections: i64 = fixture.connect().await.query_one(asked, &[]).await.expect("read").get(0);
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'agentd'";
+    let connections: i64 = fixture.connect().await.query_one(query, &[]).await.expect("read").get(0);
     assert!(connections <= SERVER_CONNECTIONS as i64, "{connections} connections");
 }
 
@@ -101,20 +101,20 @@ async fn a_run_id_is_accepted_once(processes: &[Server; 2]) {
 
 async fn a_token_is_capped_and_revoked_everywhere(processes: &[Server; 2]) {
     let cap = NonZeroU32::new(RUNS_PER_MINUTE).expect("a cap");
-    let made = json!({"kind": "widget", "caps": {"runsPerMinute": cap}});
-    let made = send(&processes[0], "POST", "/api/agents/a1/tokens", Some(&made)).await;
-    assert_eq!(made.status(), 201);
-    let made: Value = made.json().await.expect("JSON");
-    let token = made["token"].as_str().expect("a text");
+    let token_request = json!({"kind": "widget", "caps": {"runsPerMinute": cap}});
+    let response = send(&processes[0], "POST", "/api/agents/a1/tokens", Some(&token_request)).await;
+    assert_eq!(response.status(), 201);
+    let created: Value = response.json().await.expect("JSON");
+    let token = created["token"].as_str().expect("a text");
     let ask = |number: usize| {
         let request =
             processes[number % 2].request("POST", "/api/agent/chat").header("x-widget-token", token);
         request.json(&json!({"message": "Hello"})).send()
     };
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let responses = join_all((0..40).map(ask)).await;
     // One more run is admitted every three seconds.
-    let later = usize::try_from(began.elapsed().as_secs() / 3).expect("few");
+    let later = usize::try_from(start.elapsed().as_secs() / 3).expect("few");
     let admitted = responses.into_iter().filter(|response| {
         let status = response.as_ref().expect("an answer").status();
         assert!(status == 200 || status == 429, "{status}");
@@ -122,7 +122,7 @@ async fn a_token_is_capped_and_revoked_everywhere(processes: &[Server; 2]) {
     });
     let (admitted, cap) = (admitted.count(), RUNS_PER_MINUTE as usize);
     assert!((cap..=cap + later).contains(&admitted), "{admitted} admitted");
-    let path = format!("/api/agents/a1/tokens/{}", made["id"].as_str().expect("an id"));
+    let path = format!("/api/agents/a1/tokens/{}", created["id"].as_str().expect("an id"));
     assert!(send(&processes[1], "DELETE", &path, None).await.status().is_success());
     for number in 0..4 {
         expect_problem(ask(number).await.expect("an answer"), 401, "UNAUTHENTICATED").await;

@@ -114,13 +114,13 @@ impl User<'_> {
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    /// Reads a path until `wanted` holds, since a write of the other process may be seen later.
-    async fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let look = async || {
+    /// Reads a path until `condition` holds, since a write of the other process may be seen later.
+    async fn wait_for(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let fetch = async || {
             let response = self.request("GET", path).send().await.expect("an answer");
             response.json::<Value>().await.unwrap_or_default()
         };
-        poll_until(look, wanted).await
+        poll_until(fetch, condition).await
     }
 
     /// Chats with an agent, and returns the events of the run.
@@ -236,8 +236,8 @@ async fn use_tokens(user: &User<'_>) {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": {"name": "createTodo", "arguments": {"title": "By MCP"}}});
         let request = process.request("POST", &format!("/api/agent/mcp?token={}", text(&mcp))).json(&call);
-        let said = user.response(request, "a tool call").await;
-        assert!(said["error"].is_null(), "{said}");
+        let message = user.response(request, "a tool call").await;
+        assert!(message["error"].is_null(), "{message}");
     }
     user.wait_for("/api/agent/tools/audit?agentId=a1", |page| page.to_string().contains("createTodo")).await;
     user.send("GET", "/api/agents/a1/threads", Value::Null).await;
@@ -297,8 +297,8 @@ async fn every_statement_on_tenant_tables_binds_the_company() {
     let vendor = Vendor::start().await;
     note_todos(&vendor);
     let gate = watch::Sender::new(false);
-    let held = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Until(gate.subscribe())];
-    vendor.on("held", [held]);
+    let steps = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Until(gate.subscribe())];
+    vendor.on("held", [steps]);
     let fixture = start(&vendor).await;
     let processes = [start_app(&fixture).await, start_app(&fixture).await];
     let user = |company| User { company, processes: &processes, next: AtomicUsize::new(0) };

@@ -77,8 +77,8 @@ async fn run_client(shared: Arc<Shared>, number: usize) -> ClientLog {
         let (document, title) = (format!("d-{number}-{n}"), format!("t-{number}-{n}"));
         let url = format!("http://{}/api/documents/{document}", shared.proxy);
         let body = json!({"title": document, "text": document});
-        let sent = client.put(url).bearer_auth(&token).json(&body).send().await.expect("an answer");
-        assert_eq!(sent.status(), 201, "{document}: {}", sent.text().await.unwrap_or_default());
+        let response = client.put(url).bearer_auth(&token).json(&body).send().await.expect("an answer");
+        assert_eq!(response.status(), 201, "{document}: {}", response.text().await.unwrap_or_default());
         log.documents.push(document);
         let body =
             json!({"agentId": "a1", "message": title, "runId": title, "todoListId": format!("l{number}")});
@@ -193,10 +193,10 @@ async fn wait_for_actions(shared: &Shared, clients: &mut JoinSet<ClientLog>) {
 /// Stops a process while it and others stream answers. These go on until the proxy has noticed, and end whole.
 async fn drain(process: AppProcess, proxy: &Proxy, position: usize, vendor: &Vendor, held_chats: usize) {
     let gate = watch::Sender::new(false);
-    let mut held = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
-    held.push(delta(json!({"content": "second"})));
-    held.extend(finish("stop"));
-    vendor.on("held", [held]);
+    let mut steps = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "second"})));
+    steps.extend(finish("stop"));
+    vendor.on("held", [steps]);
     let mut chats = JoinSet::new();
     // One is of the process itself, whatever the proxy's turn.
     for address in [process.address].into_iter().chain([proxy.address; PROCESSES]) {

@@ -50,7 +50,7 @@ async fn the_older_name_is_the_chat_entry() {
 }
 
 #[tokio::test]
-async fn what_is_gone_is_answered_and_does_nothing() {
+async fn removed_routes_are_answered_and_do_nothing() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     for (method, path) in [
         ("GET", "/api/assistants/context-status"),
@@ -62,15 +62,15 @@ async fn what_is_gone_is_answered_and_does_nothing() {
         let response = request().send().await.expect("an answer");
         assert_eq!(response.headers()["deprecation"], "@1767225600", "a date of RFC 9651");
         assert_eq!(response.headers()["link"], "</api/agent/chat>; rel=\"successor-version\"");
-        let said = json_of(request()).await;
-        assert_eq!((&said["status"], &said["active"]), (&json!("deprecated"), &json!(false)), "{said}");
+        let body = json_of(request()).await;
+        assert_eq!((&body["status"], &body["active"]), (&json!("deprecated"), &json!(false)), "{body}");
     }
     let unknown = app.request("GET", "/api/assistants/context").send().await.expect("an answer");
     expect_problem(unknown, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_an_older_client() {
+async fn the_prompt_names_a_legacy_client() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     let client = "The message comes from a signed-in user through a mobile app or another older client.";
@@ -79,21 +79,21 @@ async fn the_model_is_told_of_an_older_client() {
         let request = app.request("POST", path).bearer_auth(session_token("u1", "c1")).json(&body);
         let run = request.send().await.expect("an answer").text().await.expect("a whole body");
         let events = parse_run(&run);
-        let sent = vendor.received_bodies("m").pop().expect("a request").to_string();
-        assert_eq!(sent.contains(client), is_legacy, "{path}: {sent}");
+        let request_text = vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert_eq!(request_text.contains(client), is_legacy, "{path}: {request_text}");
         assert_eq!(
-            sent.contains("The message comes from a signed-in user.\\n"),
+            request_text.contains("The message comes from a signed-in user.\\n"),
             !is_legacy,
-            "{path}: {sent}"
+            "{path}: {request_text}"
         );
-        let told = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
+        let event = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
         let query = if is_legacy { "?client=legacy" } else { "" };
         // In the same thread, it would be the next message.
         let body = json!({"agentId": "a1", "message": "Hello", "threadId": format!("{path} anew")});
         let preview = app.request("POST", &format!("/api/svcchat/previewPrompt{query}"));
-        let shown = json_of(preview.bearer_auth(session_token("u1", "c1")).json(&body)).await;
-        assert_eq!(shown["executionContext"]["caller"], if is_legacy { "legacy" } else { "session" });
-        assert_eq!(shown["requestSha256"], told["value"]["requestSha256"], "what is shown is what was sent");
+        let body = json_of(preview.bearer_auth(session_token("u1", "c1")).json(&body)).await;
+        assert_eq!(body["executionContext"]["caller"], if is_legacy { "legacy" } else { "session" });
+        assert_eq!(body["requestSha256"], event["value"]["requestSha256"], "what is shown is what was sent");
     }
     let preview =
         app.request("POST", "/api/svcchat/previewPrompt?client=pager").bearer_auth(session_token("u1", "c1"));

@@ -76,8 +76,8 @@ async fn a_session_is_needed() {
         }
     }
     let in_body = json!({"agentId": "a1", "widgetToken": widget});
-    let refused = app.request("POST", PREVIEW).json(&in_body).send().await.expect("an answer");
-    expect_problem(refused, 401, "UNAUTHENTICATED").await;
+    let response = app.request("POST", PREVIEW).json(&in_body).send().await.expect("an answer");
+    expect_problem(response, 401, "UNAUTHENTICATED").await;
     let refused = app.request("POST", PREVIEW).bearer_auth(&bearer).json(&in_body).send().await;
     expect_problem(refused.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
     let by_cookie = app.request("GET", &format!("{DEBUG}?agentId=a1")).header("cookie", &cookie);
@@ -93,10 +93,10 @@ async fn an_agent_is_shown_to_its_company_alone() {
         request.send().await.expect("an answer")
     };
     let (own, strange) = (session_token("u1", "c1"), session_token("u1", "c2"));
-    let missing = expect_problem(ask(own.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
+    let problem = expect_problem(ask(own.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
     let hidden = expect_problem(ask(strange, "agentId=a1").await, 404, "NOT_FOUND").await;
-    assert_eq!(missing["detail"], hidden["detail"]);
-    for (query, status, code, said) in [
+    assert_eq!(problem["detail"], hidden["detail"]);
+    for (query, status, code, detail) in [
         ("", 400, "INVALID_REQUEST", "agentId is missing"),
         (
             "agentId=a1&userId=u2",
@@ -113,12 +113,12 @@ async fn an_agent_is_shown_to_its_company_alone() {
             "trigger must be a reason of printable ASCII characters, at most 256 of them",
         ),
     ] {
-        assert_eq!(expect_problem(ask(own.clone(), query).await, status, code).await["detail"], said);
+        assert_eq!(expect_problem(ask(own.clone(), query).await, status, code).await["detail"], detail);
     }
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_asked_cannot_be_shown_as_the_chat_says_it() {
+async fn a_preview_of_an_unusable_agent_fails_as_the_chat_does() {
     let workflow = json!([{"name": "WorkflowConnector", "content": {"webhookUrl": " "}}]);
     let unknown = json!([{"name": "EmbeddedAI", "content": {"provider": "openia"}}]);
     for (children, status, code) in [
@@ -135,8 +135,8 @@ async fn an_agent_that_cannot_be_asked_cannot_be_shown_as_the_chat_says_it() {
         };
         let body = json!({"agentId": "a1", "message": "Hello"});
         let chat = bare(expect_problem(app.chat(&body).await, status, code).await);
-        let shown = super::preview(&app, "", &body).send().await.expect("an answer");
-        assert_eq!(bare(expect_problem(shown, status, code).await), chat);
+        let response = super::preview(&app, "", &body).send().await.expect("an answer");
+        assert_eq!(bare(expect_problem(response, status, code).await), chat);
         assert_eq!(chat["selection"]["rules"].as_array().map(Vec::len), (status == 422).then_some(5));
     }
 }

@@ -87,7 +87,7 @@ fn sha256(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_shown_is_what_is_sent() {
+async fn the_preview_shows_the_request_that_is_sent() {
     let vendor = Vendor::start().await;
     let openai = json!({"provider": "openai", "model": "m", "baseUrl": vendor.base_url(), "apiKey": KEY});
     let ollama = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url(), "apiKey": KEY});
@@ -191,14 +191,14 @@ async fn each_agent_server_is_sent_what_is_shown_for_it() {
             payloads(&before).iter().map(|payload| json!(sha256(payload))).collect::<Vec<_>>()
         );
         let events = parse_run(&response);
-        let told: Vec<_> = events
+        let announced_hashes: Vec<_> = events
             .iter()
             .filter(|event| event["value"]["kind"] == "modelAttempt")
             .map(|event| event["value"]["requestSha256"].clone())
             .collect();
-        assert_eq!(told, hashes, "what was sent is told");
-        let field = |attempts: &[BTreeMap<String, Box<RawValue>>], place: usize, name: &str| {
-            attempts[place].get(name).map(|value| value.get().to_owned())
+        assert_eq!(announced_hashes, hashes, "what was sent is told");
+        let field = |attempts: &[BTreeMap<String, Box<RawValue>>], index: usize, name: &str| {
+            attempts[index].get(name).map(|value| value.get().to_owned())
         };
         assert_eq!(field(&before, 1, "ignoredParameters").as_deref(), Some(r#"["topK"]"#));
         let state = ["circuit", "eligible", "reason"].map(|name| field(&after, 0, name).unwrap_or_default());

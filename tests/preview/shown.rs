@@ -17,13 +17,13 @@ fn strings<'a>(list: &'a Value, name: &str) -> Vec<&'a str> {
 #[tokio::test]
 async fn the_parts_make_up_the_prompt() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
-    let asked = json!({"agentId": "a1", "message": "Hello?", "todoListId": "l1",
+    let request_body = json!({"agentId": "a1", "message": "Hello?", "todoListId": "l1",
         "pageContext": {"url": "/plants"}, "blocksContext": [{"id": "b1"}]});
-    let shown = json_of(preview(&app, "", &asked)).await;
+    let preview = json_of(preview(&app, "", &request_body)).await;
 
-    let parts = &shown["systemPromptParts"];
-    assert_eq!(strings(parts, "content").join("\n\n"), shown["finalSystemPrompt"].as_str().expect("text"));
-    assert_eq!(shown["payload"]["messages"][0]["content"], shown["finalSystemPrompt"]);
+    let parts = &preview["systemPromptParts"];
+    assert_eq!(strings(parts, "content").join("\n\n"), preview["finalSystemPrompt"].as_str().expect("text"));
+    assert_eq!(preview["payload"]["messages"][0]["content"], preview["finalSystemPrompt"]);
     assert_eq!(strings(parts, "source")[0], "role");
     let stabilities = strings(parts, "stability");
     let rank =
@@ -36,38 +36,38 @@ async fn the_parts_make_up_the_prompt() {
     }
     let stable = stabilities.iter().take_while(|stability| matches!(**stability, "role" | "agent")).count();
     let prefix = strings(parts, "content")[..stable].join("\n\n");
-    assert_eq!(shown["cache"], json!({"stablePrefixBytes": prefix.len()}));
+    assert_eq!(preview["cache"], json!({"stablePrefixBytes": prefix.len()}));
 
-    let context = shown["combinedContext"].as_str().expect("text");
-    assert_eq!(strings(&shown["combinedContextParts"], "content").join("\n\n"), context);
-    for (name, said) in [("pageContext", "/plants"), ("blocksContext", "\"b1\"")] {
-        let part = shown[name].as_str().expect("text");
-        assert!(part.contains(said) && context.contains(part), "{part}");
+    let context = preview["combinedContext"].as_str().expect("text");
+    assert_eq!(strings(&preview["combinedContextParts"], "content").join("\n\n"), context);
+    for (name, expected) in [("pageContext", "/plants"), ("blocksContext", "\"b1\"")] {
+        let part = preview[name].as_str().expect("text");
+        assert!(part.contains(expected) && context.contains(part), "{part}");
     }
     let latest = format!("<context>\n{context}\n</context>\n\nHello?");
-    assert_eq!(shown["payload"]["messages"][1], json!({"role": "user", "content": latest}));
+    assert_eq!(preview["payload"]["messages"][1], json!({"role": "user", "content": latest}));
 
     assert_eq!(
-        shown["executionContext"],
+        preview["executionContext"],
         json!({"userId": "u1", "agentId": "a1", "agentName": "Agent", "todoListId": "l1",
             "timezone": "Europe/Berlin", "threadId": "***", "runId": "***", "caller": "session"})
     );
-    assert_eq!(shown["selection"]["chosen"], "embedded");
-    let matched: Vec<_> = shown["selection"]["rules"].as_array().expect("rules").iter().collect();
+    assert_eq!(preview["selection"]["chosen"], "embedded");
+    let matched: Vec<_> = preview["selection"]["rules"].as_array().expect("rules").iter().collect();
     assert_eq!(matched.len(), 5);
     assert_eq!(
         *matched[3],
         json!({"rule": "EmbeddedAI", "matched": true, "reason": "present"}),
         "the first that matches"
     );
-    assert_eq!(strings(&shown["tools"], "name"), ["createTodo", "readTodos"]);
-    assert!(shown["tools"][0]["inputSchema"].is_object());
-    let budget = &shown["budget"];
+    assert_eq!(strings(&preview["tools"], "name"), ["createTodo", "readTodos"]);
+    assert!(preview["tools"][0]["inputSchema"].is_object());
+    let budget = &preview["budget"];
     let tokens =
         ["system", "tools", "messages"].map(|name| budget["tokens"][name].as_u64().expect("a count"));
     assert_eq!(budget["promptTokens"].as_u64(), Some(tokens.iter().sum()));
     assert!(budget["maxPromptTokens"].as_u64() > budget["promptTokens"].as_u64());
-    assert_eq!((&budget["messages"], &shown["trimmed"]), (&json!(1), &json!([])));
+    assert_eq!((&budget["messages"], &preview["trimmed"]), (&json!(1), &json!([])));
 }
 
 #[tokio::test]
@@ -79,17 +79,17 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
     let query = "agentId=a1&message=Any%20todos%3F&threadId=t&todoListId=l1&timezone=Asia/Tokyo";
     let body =
         json!({"agentId": "a1", "message": "Any todos?", "todoListId": "l1", "timezone": "Asia/Tokyo"});
-    let same = |one: &Value, other: &Value| {
+    let same = |left: &Value, right: &Value| {
         // All fields but those that contain the time.
         ["finalSystemPrompt", "systemPromptParts", "executionContext", "selection", "tools", "budget"]
             .iter()
-            .all(|name| one[*name] == other[*name] && !one[*name].is_null())
+            .all(|name| left[*name] == right[*name] && !left[*name].is_null())
     };
     let posted = json_of(preview(&app, "", &body)).await;
     for path in [DEBUG, PREVIEW] {
-        let got = json_of(get(path, query)).await;
-        assert!(same(&got, &posted), "{got} {posted}");
-        let sent = got["payload"]["messages"][1]["content"].as_str().expect("text");
+        let body = json_of(get(path, query)).await;
+        assert!(same(&body, &posted), "{body} {posted}");
+        let sent = body["payload"]["messages"][1]["content"].as_str().expect("text");
         assert!(sent.ends_with("Any todos?") && sent.contains("Asia/Tokyo"), "{sent}");
     }
     let plain = json_of(get(DEBUG, "agentId=a1")).await;
@@ -101,7 +101,7 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_said_to_be_left_out() {
+async fn omitted_parts_are_reported() {
     let agent = json!({"provider": "ollama", "model": "m", "baseUrl": "http://127.0.0.1:9"});
     let app =
         server::app(&workspace_with_container("EmbeddedAI", &agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
@@ -109,21 +109,21 @@ async fn what_does_not_fit_is_said_to_be_left_out() {
     let history: Vec<Value> = (0..12)
         .map(|i| json!({"role": if i % 2 == 0 { "user" } else { "assistant" }, "content": long}))
         .collect();
-    let shown =
+    let preview =
         json_of(preview(&app, "", &json!({"agentId": "a1", "messages": history, "message": "Now?"}))).await;
-    let [trimmed] = &shown["trimmed"].as_array().expect("a list")[..] else { panic!("{shown}") };
+    let [trimmed] = &preview["trimmed"].as_array().expect("a list")[..] else { panic!("{preview}") };
     assert_eq!(trimmed["reason"], "tokenBudget");
-    let (left_out, kept) = (trimmed["messages"].as_u64(), shown["budget"]["messages"].as_u64());
+    let (left_out, kept) = (trimmed["messages"].as_u64(), preview["budget"]["messages"].as_u64());
     assert_eq!(left_out.zip(kept).map(|(left_out, kept)| left_out + kept), Some(13));
     assert!(trimmed["tokens"].as_u64() > Some(400), "{trimmed}");
-    let sent = shown["payload"]["messages"].as_array().expect("messages").len();
+    let sent = preview["payload"]["messages"].as_array().expect("messages").len();
     assert_eq!(kept, Some(sent as u64 - 1), "the system prompt is one more");
-    assert!(shown["budget"]["promptTokens"].as_u64() <= shown["budget"]["maxPromptTokens"].as_u64());
+    assert!(preview["budget"]["promptTokens"].as_u64() <= preview["budget"]["maxPromptTokens"].as_u64());
 }
 
 async fn first_changed(app: &Server, user: &str) -> Value {
-    let asked = app.request("GET", &format!("{DEBUG}?agentId=a1")).bearer_auth(session_token(user, "c1"));
-    json_of(asked).await["cache"]["firstChangedPart"].clone()
+    let request = app.request("GET", &format!("{DEBUG}?agentId=a1")).bearer_auth(session_token(user, "c1"));
+    json_of(request).await["cache"]["firstChangedPart"].clone()
 }
 
 #[tokio::test]
@@ -198,10 +198,10 @@ async fn stored_text_is_data_with_its_origin_and_gives_way_by_rule() {
         .as_slice()
         .into();
     let app = server::app(&workspace, &[]).await;
-    let asked = json!({"agentId": "a1", "message": "Hello?"});
-    let shown = json_of(preview(&app, "", &asked)).await;
+    let request_body = json!({"agentId": "a1", "message": "Hello?"});
+    let preview = json_of(preview(&app, "", &request_body)).await;
     let part = |id: &str| {
-        let parts = shown["systemPromptParts"].as_array().expect("a list");
+        let parts = preview["systemPromptParts"].as_array().expect("a list");
         parts.iter().find(|part| part["id"] == id).unwrap_or_else(|| panic!("no {id}")).clone()
     };
     for id in ["first", "second", "brief"] {
@@ -215,11 +215,11 @@ async fn stored_text_is_data_with_its_origin_and_gives_way_by_rule() {
     assert!(part("doc:brief")["content"].as_str().is_some_and(|text| text.contains("&lt;/data>\nObey")));
     assert_eq!(part("system-prompt").get("origin"), None);
 
-    let response = app.chat(&asked).await;
+    let response = app.chat(&request_body).await;
     assert_eq!(response.status(), 200, "two long documents are no error");
     let events = parse_run(&response.text().await.expect("a whole body"));
-    let told = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
-    let omitted = told["value"]["omitted"].as_array().expect("what was left out");
+    let event = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
+    let omitted = event["value"]["omitted"].as_array().expect("what was left out");
     assert_eq!(omitted.iter().map(|origin| &origin["id"]).collect::<Vec<_>>(), ["first", "second"]);
     for origin in omitted {
         assert_eq!(*origin, part(&format!("doc:{}", origin["id"].as_str().expect("an id")))["origin"]);

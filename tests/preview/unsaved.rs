@@ -28,14 +28,14 @@ async fn an_edited_role_is_shown_and_not_saved() {
     role["content"]["systemPrompt"] = json!("Speak in verse.");
     role["content"]["mcpPreset"] = json!(["readTodos"]);
     role["content"]["enableAutoRag"] = json!(true);
-    let asked =
+    let request_body =
         json!({"role": role, "message": "Hello?", "todoListId": "l1", "pageContext": {"url": "/plants"}});
-    let shown = json_of(request(&app, "u1", "a1", &asked)).await;
-    assert!(shown["finalSystemPrompt"].as_str().expect("text").starts_with("Speak in verse."), "{shown}");
-    assert_eq!(shown["tools"].as_array().map(Vec::len), Some(1));
-    assert!(shown["combinedContext"].as_str().expect("text").contains("/plants"));
-    assert_eq!(shown["payload"]["messages"][0]["content"], shown["finalSystemPrompt"]);
-    assert_eq!(shown["warnings"][0]["path"], "content.enableAutoRag");
+    let body = json_of(request(&app, "u1", "a1", &request_body)).await;
+    assert!(body["finalSystemPrompt"].as_str().expect("text").starts_with("Speak in verse."), "{body}");
+    assert_eq!(body["tools"].as_array().map(Vec::len), Some(1));
+    assert!(body["combinedContext"].as_str().expect("text").contains("/plants"));
+    assert_eq!(body["payload"]["messages"][0]["content"], body["finalSystemPrompt"]);
+    assert_eq!(body["warnings"][0]["path"], "content.enableAutoRag");
 
     assert_eq!(read(&app, AGENT).await, before);
     let stored = app.request("GET", &format!("{PREVIEW}?agentId=a1")).bearer_auth(session_token("u1", "c1"));
@@ -91,9 +91,9 @@ async fn a_new_agent_is_previewed_before_it_exists() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     let role = json!({"name": "New", "content": {"systemPrompt": "Be new."}, "children": [{"name": "EmbeddedAI",
         "content": {"provider": "openai", "model": "m", "baseUrl": "http://127.0.0.1:9/v1", "apiKey": "***"}}]});
-    let shown = json_of(request(&app, "u2", "fresh", &json!({ "role": role }))).await;
+    let body = json_of(request(&app, "u2", "fresh", &json!({ "role": role }))).await;
     assert_eq!(
-        (&shown["executionContext"]["agentId"], &shown["executionContext"]["agentName"]),
+        (&body["executionContext"]["agentId"], &body["executionContext"]["agentName"]),
         (&json!("fresh"), &json!("New"))
     );
     let answer = app.request("GET", "/api/agents/fresh").bearer_auth(session_token("u2", "c1")).send().await;
@@ -130,22 +130,22 @@ async fn refusals_are_those_of_saving() {
         ("u1", json!({"role": role, "message": 7}), 400, "INVALID_REQUEST", "message"),
         ("u1", with(|role| role["children"] = json!([])), 422, "NO_CONNECTOR", "backend"),
     ];
-    for (user, body, status, code, told) in cases {
+    for (user, body, status, code, expected) in cases {
         let answer = request(&app, user, "a1", &body).send().await.expect("an answer");
         let problem = expect_problem(answer, status, code).await;
-        assert!(problem["detail"].as_str().expect("a detail").contains(told), "{problem}");
+        assert!(problem["detail"].as_str().expect("a detail").contains(expected), "{problem}");
     }
     let path = format!("{AGENT}/preview");
     let stranger =
         |body: &Value| app.request("POST", &path).bearer_auth(session_token("u1", "c2")).json(body);
     expect_problem(stranger(&same).send().await.expect("an answer"), 403, "FORBIDDEN").await;
     // For another company the agent is one that could be created.
-    let shown = json_of(stranger(&with(|role| {
+    let body = json_of(stranger(&with(|role| {
         for name in ["id", "ownerId", "companyId"] {
             role.as_object_mut().expect("an object").remove(name);
         }
     })));
-    assert_eq!(shown.await["systemPromptParts"][0]["content"], "Be brief.");
+    assert_eq!(body.await["systemPromptParts"][0]["content"], "Be brief.");
     let nobody = app.request("POST", &path).json(&same).send().await.expect("an answer");
     expect_problem(nobody, 401, "UNAUTHENTICATED").await;
 }

@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(3);
 
 /// Three applications with stores of their own over one database.
 async fn start_three(database: &SharedDatabase) -> [Server; 3] {
-    let url = database.place.url();
+    let url = database.test_database.url();
     let limit = LIMIT.to_string();
     let settings =
         [("DATABASE_URL", &*url), ("DATA_SECRET", "data-secret-canary"), ("RUNS_PER_MINUTE", &limit)];
@@ -52,7 +52,7 @@ async fn a_burst_at_all_processes_exceeds_a_users_limit_by_half_of_it_for_each_o
 
 async fn a_burst_is_bounded_over(database: SharedDatabase) {
     let processes = start_three(&database).await;
-    let began = Instant::now();
+    let start = Instant::now();
     let burst = join_all((0..3 * LIMIT).map(|number| is_admitted(&processes[number % 3]))).await;
     let mut admitted = burst.into_iter().filter(|is_admitted| *is_admitted).count();
     // A process that has admitted less than half of the limit may still admit some.
@@ -61,7 +61,7 @@ async fn a_burst_is_bounded_over(database: SharedDatabase) {
             admitted += 1;
         }
     }
-    let later = admitted_later(began);
+    let later = admitted_later(start);
     let bound = LIMIT + later + 2 * (LIMIT.div_ceil(2) + later);
     assert!((LIMIT..=bound).contains(&admitted), "{admitted} of {bound}");
 }

@@ -17,7 +17,7 @@ fn open_jobs(jobs: &Value) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn the_scheduler_knows_what_is_saved() {
+async fn saved_assignments_reach_the_scheduler() {
     let bench = open(NOWHERE, &[]).await;
     let put = async |assignment: &Value, status| {
         expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(assignment)).await, status).await
@@ -43,9 +43,9 @@ async fn the_scheduler_knows_what_is_saved() {
     assert!(open_jobs(&jobs().await).is_empty());
     let on_again = put(&every_day("Two"), 200).await;
     assert_eq!(open_jobs(&jobs().await)[0]["jobId"], on_again["sync"]["jobId"]);
-    let listed =
+    let list =
         expect_json(ask(&bench.app, OWNER, "GET", "/api/agents/a1/assignments", None).await, 200).await;
-    assert_eq!(listed["assignments"], json!([on_again]));
+    assert_eq!(list["assignments"], json!([on_again]));
     assert_eq!(ask(&bench.app, OWNER, "DELETE", PATH, None).await.status(), 204);
     assert!(open_jobs(&jobs().await).is_empty());
     expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
@@ -58,8 +58,8 @@ async fn an_assignment_goes_with_its_agent() {
     assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);
     let jobs = request_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
     assert_eq!(jobs["jobs"][0]["state"], "cancelled");
-    let again = json!({"content": {}});
-    assert_eq!(ask(&bench.app, OWNER, "PUT", "/api/agents/a1", Some(&again)).await.status(), 201);
+    let second = json!({"content": {}});
+    assert_eq!(ask(&bench.app, OWNER, "PUT", "/api/agents/a1", Some(&second)).await.status(), 201);
     expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
 }
 
@@ -83,8 +83,8 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     assert_eq!(open_jobs(&open().await).len(), 4);
 
     let sync = async |path| {
-        let found = expect_json(ask(&bench.app, OWNER, "GET", path, None).await, 200).await;
-        found["sync"].clone()
+        let body = expect_json(ask(&bench.app, OWNER, "GET", path, None).await, 200).await;
+        body["sync"].clone()
     };
     let role = |tools: Value| json!({"name": "Gardener", "content": {"mcpPreset": [], "tools": tools}});
     let put = async |tools| {
@@ -100,9 +100,9 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     assert_eq!(kinds, [(silent, tool), (a1, agent)]);
 
     put(json!(["createTodo"])).await;
-    let again = sync(PATH).await;
-    assert_eq!(again["inStep"], true);
-    assert!(open_jobs(&open().await).iter().any(|job| job["jobId"] == again["jobId"]));
+    let second = sync(PATH).await;
+    assert_eq!(second["inStep"], true);
+    assert!(open_jobs(&open().await).iter().any(|job| job["jobId"] == second["jobId"]));
 
     assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);
     let left = open().await;
@@ -111,7 +111,7 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_saved_is_refused() {
+async fn invalid_assignments_are_refused() {
     let (app, _) = app_without_scheduler(NOWHERE, &[]).await;
     let with = |name: &str, value: Value| {
         let mut assignment = every_day("x");
@@ -135,18 +135,18 @@ async fn what_cannot_be_saved_is_refused() {
     ] {
         expect_problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
     }
-    for (who, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
+    for (user, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
         for (method, given) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
-            expect_problem(ask(&app, who, method, PATH, given.as_ref()).await, status, code).await;
+            expect_problem(ask(&app, user, method, PATH, given.as_ref()).await, status, code).await;
         }
     }
 }
 
 #[tokio::test]
-async fn what_was_saved_while_the_scheduler_was_away_is_told_when_it_is_back() {
+async fn assignments_saved_during_an_outage_reach_the_scheduler_afterwards() {
     let (away, stores) = app_without_scheduler(NOWHERE, &[]).await;
-    let made = expect_json(ask(&away, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
-    assert_eq!(made["sync"], json!({"inStep": false}));
+    let created = expect_json(ask(&away, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
+    assert_eq!(created["sync"], json!({"inStep": false}));
     let answer = ask(&away, OWNER, "GET", PATH, None).await;
     let tag = answer.headers()["etag"].clone();
     let stale = away.request("PUT", PATH).bearer_auth(session_token("u1", "c1")).header("if-match", "\"0\"");
@@ -160,8 +160,8 @@ async fn what_was_saved_while_the_scheduler_was_away_is_told_when_it_is_back() {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
     let back = app(&stores, &scheduler.url(""), &[]).await;
-    let look = || async { expect_json(ask(&back, OWNER, "GET", PATH, None).await, 200).await };
-    let now = poll_until(look, |now| now["sync"]["inStep"] == true).await;
+    let fetch = || async { expect_json(ask(&back, OWNER, "GET", PATH, None).await, 200).await };
+    let now = poll_until(fetch, |now| now["sync"]["inStep"] == true).await;
     let jobs = request_scheduler(&scheduler, "GET", "/jobs", None).await;
     assert_eq!(open_jobs(&jobs)[0]["jobId"], now["sync"]["jobId"]);
     assert_eq!(ask(&back, OWNER, "GET", PATH, None).await.headers()["etag"], tag, "telling is no change");

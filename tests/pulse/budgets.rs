@@ -41,13 +41,13 @@ async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
     let vendor = Vendor::start().await;
     let bench = open(&vendor.base_url(), &[]).await;
     set_budget(&bench.stores, 0).await;
-    let refused = deliver_callback(&bench.app, &delivery(question(), "j1", 1)).await;
-    let wait: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
-    let problem = expect_problem(refused, 402, "BUDGET_EXCEEDED").await;
+    let response = deliver_callback(&bench.app, &delivery(question(), "j1", 1)).await;
+    let wait: u64 = response.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+    let problem = expect_problem(response, 402, "BUDGET_EXCEEDED").await;
     let resets_at: Timestamp = problem["budget"]["resetsAt"].as_str().expect("text").parse().expect("a time");
     assert!(wait > 0 && wait.abs_diff(seconds_until(resets_at)) <= 30, "{wait}: {problem}");
 
-    let began = Timestamp::now();
+    let start = Timestamp::now();
     let create = async |_| {
         let job = json!({"payload": question(), "delayMs": 0});
         let created = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
@@ -57,14 +57,14 @@ async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
     let mut seconds = BTreeSet::new();
     for id in ids {
         let path = format!("/jobs/{id}");
-        let look = async || request_scheduler(&bench.scheduler, "GET", &path, None).await;
-        let job = poll_until(look, |job| job["state"] == "retryable").await;
+        let fetch = async || request_scheduler(&bench.scheduler, "GET", &path, None).await;
+        let job = poll_until(fetch, |job| job["state"] == "retryable").await;
         assert_eq!(job["attempt"], 0, "it has used up no attempt: {job}");
         assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
         assert_eq!(job["attempts"][0]["status"], 402, "{job}");
         assert!(job["lastError"].as_str().is_some_and(|error| error.contains("BUDGET_EXCEEDED")), "{job}");
         let due: Timestamp = job["executeAt"].as_str().expect("text").parse().expect("a time");
-        let earliest = resets_at.min(began + MAX_WAIT);
+        let earliest = resets_at.min(start + MAX_WAIT);
         let latest = resets_at.min(Timestamp::now() + MAX_WAIT) + MAX_SPREAD;
         assert!((earliest..=latest).contains(&due), "{due} is not within {earliest} and {latest}: {job}");
         seconds.insert(due.as_second());
@@ -90,8 +90,8 @@ async fn an_occurrence_whose_budget_is_spent_waits_for_it_and_is_not_discarded()
     let job = Job::new(NewJob { max_attempts: 1, ..NewJob::new(payload, schedule) }, an_hour_ago);
     let path = format!("/jobs/{}", job.id);
     let (scheduler, jobs) = scheduler_with(&callback, job.clone()).await;
-    let look = async || request_scheduler(&scheduler, "GET", &path, None).await;
-    let waiting = poll_until(look, |job| job["state"] == "retryable").await;
+    let fetch = async || request_scheduler(&scheduler, "GET", &path, None).await;
+    let waiting = poll_until(fetch, |job| job["state"] == "retryable").await;
     assert_eq!((&waiting["occurrence"], &waiting["attempt"]), (&json!(1), &json!(0)), "{waiting}");
     assert!(vendor.received().is_empty(), "no model was called");
 
@@ -100,8 +100,8 @@ async fn an_occurrence_whose_budget_is_spent_waits_for_it_and_is_not_discarded()
     let waiting = jobs.get(&JobScope::default(), &job.id).await.expect("read").expect("the job");
     assert!(waiting.dead_letters.is_empty(), "{waiting:?}");
     let (scheduler, _) = scheduler_with(&callback, Job { due: Timestamp::now(), ..waiting }).await;
-    let look = async || request_scheduler(&scheduler, "GET", &path, None).await;
-    let done = poll_until(look, |job| job["occurrence"] == 2).await;
+    let fetch = async || request_scheduler(&scheduler, "GET", &path, None).await;
+    let done = poll_until(fetch, |job| job["occurrence"] == 2).await;
     assert_eq!((&done["state"], &done["lastError"]), (&json!("scheduled"), &Value::Null), "{done}");
     assert_eq!(vendor.received().len(), 1, "the occurrence has run once");
     assert_eq!(notification_texts(&stores).await.len(), 1);

@@ -24,8 +24,8 @@ async fn an_effect_happens_once_however_often_it_is_called_for() {
         join_all(calls).await.into_iter().map(|answer| answer.status().as_u16()).collect();
     assert!(statuses.iter().all(|status| matches!(status, 200 | 409)), "{statuses:?}");
     assert!(statuses.contains(&200), "{statuses:?}");
-    let again = expect_json(deliver_callback(&app, &first).await, 200).await;
-    assert_eq!(again, json!({"status": "doneBefore", "jobId": "j1", "occurrence": 1}));
+    let second = expect_json(deliver_callback(&app, &first).await, 200).await;
+    assert_eq!(second, json!({"status": "doneBefore", "jobId": "j1", "occurrence": 1}));
     assert_eq!(todo_titles(&stores).await, ["Sow"]);
     let next = expect_json(deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 2)).await, 200).await;
     assert_eq!(next["status"], "done");
@@ -33,7 +33,7 @@ async fn an_effect_happens_once_however_often_it_is_called_for() {
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_is_done_again_when_its_process_has_ended() {
+async fn an_interrupted_occurrence_is_repeated_after_its_process_has_ended() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let key = Key::new("c1", OCCURRENCE_COLLECTION, "j1:1").expect("a key");
     let now = Timestamp::now();
@@ -79,8 +79,8 @@ async fn a_call_that_is_not_the_schedulers_changes_nothing() {
         let answer = request.body((*sent).to_owned()).send().await.expect("an answer");
         let code = if *status == 401 { "UNAUTHENTICATED" } else { "INVALID_REQUEST" };
         assert_eq!(answer.status(), *status, "{case}");
-        let told = expect_problem(answer, *status, code).await.to_string();
-        assert!(!told.contains("canary") && !told.contains("Forged"), "{case}: {told}");
+        let problem = expect_problem(answer, *status, code).await.to_string();
+        assert!(!problem.contains("canary") && !problem.contains("Forged"), "{case}: {problem}");
     }
     let unsigned = app.request("POST", "/api/pulse/callback").bearer_auth(PULSE_SECRET);
     let answer = unsigned.json(&json!({})).send().await.expect("an answer");
@@ -105,7 +105,7 @@ async fn the_secret_before_holds_while_it_is_replaced() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_done_is_told_as_such() {
+async fn permanent_failures_are_reported_as_permanent() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let with = |change: Value| {
         let mut payload = create_todo("x");

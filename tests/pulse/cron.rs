@@ -26,15 +26,15 @@ async fn start_with_due_assignment() -> (Server, Server, Stores, Value) {
     let assignment = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "todoListId": "l1",
         "schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}});
     let path = "/api/agents/a1/assignments/s1";
-    let made = expect_json(ask(&app, OWNER, "PUT", path, Some(&assignment)).await, 201).await;
-    (app, scheduler, stores, made)
+    let created = expect_json(ask(&app, OWNER, "PUT", path, Some(&assignment)).await, 201).await;
+    (app, scheduler, stores, created)
 }
 
 #[tokio::test]
-async fn it_is_for_whoever_has_its_secret() {
+async fn the_cron_route_needs_its_secret() {
     let app = server::app(&workspace(NOWHERE), &[]).await;
-    let told = expect_problem(cron(&app, CRON_SECRET, "").await, 503, "NOT_CONFIGURED").await;
-    assert!(told["detail"].as_str().expect("text").contains("CRON_SECRET"));
+    let problem = expect_problem(cron(&app, CRON_SECRET, "").await, 503, "NOT_CONFIGURED").await;
+    assert!(problem["detail"].as_str().expect("text").contains("CRON_SECRET"));
     let (app, _) = app_without_scheduler(NOWHERE, &[]).await;
     expect_problem(cron(&app, "guess-0123456789abcdef", "?run=true").await, 401, "UNAUTHENTICATED").await;
     let status = expect_json(cron(&app, CRON_SECRET, "").await, 200).await;
@@ -45,7 +45,7 @@ async fn it_is_for_whoever_has_its_secret() {
 
 /// Without a scheduler, the application stores the jobs itself, and this route runs them.
 #[tokio::test]
-async fn where_no_scheduler_is_configured_it_works_alone() {
+async fn the_cron_route_runs_jobs_without_a_scheduler() {
     let vendor = Vendor::start().await;
     vendor.on("m", [answer(&["Water the basil"])]);
     let stores = server::stores(&workspace(&vendor.base_url())).await;
@@ -55,8 +55,8 @@ async fn where_no_scheduler_is_configured_it_works_alone() {
     let turn = json!({"kind": "agent", "message": "What is to be done?", "schedule": schedule});
     for (id, assignment) in [("s1", &tool), ("s2", &turn)] {
         let path = format!("/api/agents/a1/assignments/{id}");
-        let made = expect_json(ask(&app, OWNER, "PUT", &path, Some(assignment)).await, 201).await;
-        assert_eq!(made["sync"]["inStep"], true, "{made}");
+        let created = expect_json(ask(&app, OWNER, "PUT", &path, Some(assignment)).await, 201).await;
+        assert_eq!(created["sync"]["inStep"], true, "{created}");
     }
     // As `scheduleTool` does.
     let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
@@ -67,13 +67,13 @@ async fn where_no_scheduler_is_configured_it_works_alone() {
     let expected =
         json!({"source": "local", "due": 3, "done": 3, "doneBefore": 0, "busy": 0, "failed": 0, "left": 0});
     assert_eq!(first, expected);
-    let again = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
-    assert_eq!(again["due"], 0);
+    let second = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!(second["due"], 0);
     let mut titles = todo_titles(&stores).await;
     titles.sort();
     assert_eq!(titles, ["Due", "Scheduled"]);
-    let told = notification_texts(&stores).await;
-    assert_eq!(told, [("Gardener".to_owned(), "Water the basil".to_owned())]);
+    let notifications = notification_texts(&stores).await;
+    assert_eq!(notifications, [("Gardener".to_owned(), "Water the basil".to_owned())]);
 }
 
 /// Jobs of an application that gets a scheduler move there.
@@ -83,7 +83,7 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     let alone = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
     let daily = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
     let path = "/api/agents/a1/assignments/s1";
-    let made = expect_json(ask(&alone, OWNER, "PUT", path, Some(&daily)).await, 201).await;
+    let created = expect_json(ask(&alone, OWNER, "PUT", path, Some(&daily)).await, 201).await;
     let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
     let payload = serde_json::from_value(create_todo("Later")).expect("a payload");
     let later = ScheduleSpec { every_ms: Some(3_600_000), ..ScheduleSpec::default() };
@@ -94,32 +94,32 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
     let app = app(&stores, &scheduler.url(""), &[]).await;
     let open = || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open&order=asc", None);
-    let found = poll_until(open, |jobs| jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)).await;
-    let ids: Vec<_> = found["jobs"].as_array().expect("jobs").iter().map(|job| &job["jobId"]).collect();
+    let result = poll_until(open, |jobs| jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)).await;
+    let ids: Vec<_> = result["jobs"].as_array().expect("jobs").iter().map(|job| &job["jobId"]).collect();
     let sync = || async { expect_json(ask(&app, OWNER, "GET", path, None).await, 200).await["sync"].clone() };
     let sync =
-        poll_until(sync, |sync| sync["inStep"] == true && sync["jobId"] != made["sync"]["jobId"]).await;
+        poll_until(sync, |sync| sync["inStep"] == true && sync["jobId"] != created["sync"]["jobId"]).await;
     assert!(ids.contains(&&sync["jobId"]), "{sync} {ids:?}");
     let left = JobFilter { open: true, ..JobFilter::default() };
     assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
 }
 
 #[tokio::test]
-async fn what_the_scheduler_cannot_deliver_is_run_once() {
+async fn jobs_that_the_scheduler_cannot_deliver_are_run_once() {
     let (app, scheduler, stores, _) = start_with_due_assignment().await;
-    let look = || request_scheduler(&scheduler, "GET", "/jobs", None);
-    poll_until(look, |jobs| jobs["jobs"][0]["state"] == "retryable").await;
+    let fetch = || request_scheduler(&scheduler, "GET", "/jobs", None);
+    poll_until(fetch, |jobs| jobs["jobs"][0]["state"] == "retryable").await;
     let run = async || expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
     // An occurrence that the scheduler is delivering at this moment does not count as due.
     let first = poll_until(&run, |run| run["due"] == 1).await;
     assert_eq!((&first["source"], &first["done"]), (&json!("scheduler"), &json!(1)));
-    let again = poll_until(&run, |run| run["due"] == 1).await;
-    assert_eq!((&again["done"], &again["doneBefore"]), (&json!(0), &json!(1)));
+    let second = poll_until(&run, |run| run["due"] == 1).await;
+    assert_eq!((&second["done"], &second["doneBefore"]), (&json!(0), &json!(1)));
     assert_eq!(todo_titles(&stores).await, ["Due"]);
 }
 
 #[tokio::test]
-async fn where_the_scheduler_is_gone_what_is_remembered_is_run_under_its_key() {
+async fn remembered_jobs_of_a_lost_scheduler_are_run_under_their_keys() {
     let (app, scheduler, stores, made) = start_with_due_assignment().await;
     scheduler.stop();
     scheduler.stopped().await;

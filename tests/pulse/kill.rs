@@ -45,19 +45,19 @@ struct Clients {
 impl Clients {
     fn start(scheduler: &SchedulerProcess) -> Self {
         let first_order = ClientOrder { scheduler: scheduler.address.to_string(), limit: 0, is_over: false };
-        let (order, told) = watch::channel(first_order);
+        let (order, order_receiver) = watch::channel(first_order);
         let (counter, acknowledged) = watch::channel(0);
         let (counter, values) = (Arc::new(counter), Arc::<Mutex<HashSet<u64>>>::default());
         let mut tasks = JoinSet::new();
         for first in 0..CLIENTS {
-            let (told, counter, values) = (told.clone(), counter.clone(), values.clone());
+            let (order_receiver, counter, values) = (order_receiver.clone(), counter.clone(), values.clone());
             tasks.spawn(async move {
                 let client = client();
                 for n in (first..).step_by(CLIENTS as usize) {
                     let job = json!({"payload": record_metric(n), "delayMs": n % 50, "maxAttempts": 100,
                         "idempotencyKey": format!("key-{n}")});
                     loop {
-                        let ClientOrder { scheduler, limit, is_over } = told.borrow().clone();
+                        let ClientOrder { scheduler, limit, is_over } = order_receiver.borrow().clone();
                         if is_over {
                             return;
                         }

@@ -70,7 +70,7 @@ async fn a_turn_of_a_killed_application_is_due_again_within_seconds_of_its_resta
     scheduler.kill().await;
     app.kill().await;
     let stores = Stores::open(&server::app_config(&[("DATABASE_URL", &app_url), DATA_SECRET])).await;
-    let told = notification_texts(&stores.expect("it opens")).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].1.ends_with("All is well."), "{told:?}");
+    let notifications = notification_texts(&stores.expect("it opens")).await;
+    assert_eq!(notifications.len(), 1, "{notifications:?}");
+    assert!(notifications[0].1.ends_with("All is well."), "{notifications:?}");
 }

@@ -35,17 +35,17 @@ async fn a_turn_continues_after_its_last_recorded_step() {
     assert_eq!(recorded_metrics(&*stores.records).await, [1, 2]);
     // The next tries have all the time that they need.
     let app = app(&stores, "http://127.0.0.1:9", &[]).await;
-    let failed = deliver_callback(&app, &call).await;
-    assert_eq!(failed.status(), 502, "{}", failed.text().await.expect("a body"));
+    let response = deliver_callback(&app, &call).await;
+    assert_eq!(response.status(), 502, "{}", response.text().await.expect("a body"));
     assert_eq!(recorded_metrics(&*stores.records).await, [1, 2, 3]);
-    let done = expect_json(deliver_callback(&app, &call).await, 200).await;
-    assert_eq!(done["status"], "done");
+    let response_body = expect_json(deliver_callback(&app, &call).await, 200).await;
+    assert_eq!(response_body["status"], "done");
     assert_eq!(recorded_metrics(&*stores.records).await, [1, 2, 3]);
-    let told = notification_texts(&stores).await;
-    assert_eq!(told.len(), 1);
-    assert!(told[0].1.ends_with("Recorded all."), "{told:?}");
+    let notifications = notification_texts(&stores).await;
+    assert_eq!(notifications.len(), 1);
+    assert!(notifications[0].1.ends_with("Recorded all."), "{notifications:?}");
 
-    let asked = vendor.received_bodies("m");
+    let request_bodies = vendor.received_bodies("m");
     let roles = |body: &Value| {
         let messages = body["messages"].as_array().expect("messages").iter();
         let roles = messages.filter_map(|message| message["role"].as_str()).filter(|role| *role != "system");
@@ -59,5 +59,5 @@ async fn a_turn_continues_after_its_last_recorded_step() {
         format!("user {round} assistant tool"),
         format!("user {round} assistant tool"),
     ];
-    assert_eq!(asked.iter().map(roles).collect::<Vec<_>>(), expected);
+    assert_eq!(request_bodies.iter().map(roles).collect::<Vec<_>>(), expected);
 }

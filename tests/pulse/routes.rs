@@ -9,7 +9,7 @@ use crate::support::{exchange, expect_problem, poll_until};
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
 #[tokio::test]
-async fn without_a_scheduler_all_but_the_status_says_so() {
+async fn without_a_scheduler_all_routes_but_the_status_fail() {
     let app = server::app(&workspace(NOWHERE), &[]).await;
     let status = expect_json(ask(&app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(
@@ -28,8 +28,8 @@ async fn without_a_scheduler_all_but_the_status_says_so() {
         ("POST", "/api/pulse/callback"),
     ] {
         let answer = ask(&app, OWNER, method, path, None).await;
-        let told = expect_problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
-        assert_eq!(told["detail"], "Pulse not configured");
+        let problem = expect_problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
+        assert_eq!(problem["detail"], "Pulse not configured");
     }
     let stranger = app.request("GET", "/api/pulse/status").send().await.expect("an answer");
     expect_problem(stranger, 401, "UNAUTHENTICATED").await;
@@ -40,8 +40,8 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
     let app = server::app(&workspace(NOWHERE), &[]).await;
     let ask_next = async |body: Value| ask(&app, OWNER, "POST", "/api/pulse/next", Some(&body)).await;
     let next = async |body: Value| {
-        let told = expect_json(ask_next(body).await, 200).await;
-        let times: Vec<Timestamp> = serde_json::from_value(told["next"].clone()).expect("times");
+        let body = expect_json(ask_next(body).await, 200).await;
+        let times: Vec<Timestamp> = serde_json::from_value(body["next"].clone()).expect("times");
         times
     };
     let daily =
@@ -64,7 +64,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
     assert_eq!(after, expected);
     let rare = next(json!({"schedule": {"cron": "0 0 29 2 *"}, "count": 100})).await;
     assert!(rare.len() == 100 && rare.is_sorted(), "{rare:?}");
-    for (body, told) in [
+    for (body, member) in [
         (json!({}), "schedule"),
         (json!({"schedule": {}}), "cron"),
         (json!({"schedule": {"cron": "0 0 31 2 *"}}), "cron"),
@@ -74,7 +74,7 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
         (json!({"schedule": {"everyMs": 3_600_000}, "after": "tomorrow"}), "after"),
     ] {
         let problem = expect_problem(ask_next(body.clone()).await, 400, "INVALID_REQUEST").await;
-        assert!(problem["detail"].as_str().expect("a detail").contains(told), "{body}: {problem}");
+        assert!(problem["detail"].as_str().expect("a detail").contains(member), "{body}: {problem}");
     }
     let stranger = app.request("POST", "/api/pulse/next").json(&json!({})).send().await.expect("an answer");
     expect_problem(stranger, 401, "UNAUTHENTICATED").await;
@@ -84,32 +84,33 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
 async fn jobs_are_their_owners_alone() {
     let bench = open(NOWHERE, &[]).await;
     let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
-    let made = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
-    let path = format!("/api/pulse/jobs/{}", made["jobId"].as_str().expect("an id"));
+    let response = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    let path = format!("/api/pulse/jobs/{}", response["jobId"].as_str().expect("an id"));
     let reschedule = format!("{path}/reschedule");
     let later = json!({"delayMs": 7_200_000});
-    for who in [COLLEAGUE, STRANGER, ("u1", "c2")] {
-        let listed = expect_json(ask(&bench.app, who, "GET", "/api/pulse/jobs", None).await, 200).await;
-        assert_eq!(listed, json!({"jobs": []}));
+    for user in [COLLEAGUE, STRANGER, ("u1", "c2")] {
+        let list = expect_json(ask(&bench.app, user, "GET", "/api/pulse/jobs", None).await, 200).await;
+        assert_eq!(list, json!({"jobs": []}));
         for method in ["GET", "DELETE"] {
-            expect_problem(ask(&bench.app, who, method, &path, None).await, 404, "NOT_FOUND").await;
+            expect_problem(ask(&bench.app, user, method, &path, None).await, 404, "NOT_FOUND").await;
         }
-        expect_problem(ask(&bench.app, who, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND").await;
+        expect_problem(ask(&bench.app, user, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND")
+            .await;
     }
-    let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
-    assert_eq!(listed["jobs"][0]["jobId"], made["jobId"]);
-    assert_eq!(listed["jobs"][0]["state"], "scheduled");
+    let list = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
+    assert_eq!(list["jobs"][0]["jobId"], response["jobId"]);
+    assert_eq!(list["jobs"][0]["state"], "scheduled");
     let one = expect_json(ask(&bench.app, OWNER, "GET", &path, None).await, 200).await;
-    assert_eq!(one, listed["jobs"][0], "a job that was never tried has no attempts");
+    assert_eq!(one, list["jobs"][0], "a job that was never tried has no attempts");
     let status = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(
         (&status["configured"], &status["healthy"], &status["jobCount"]),
         (&json!(true), &json!(true), &json!(1))
     );
     assert_eq!(status["callbackUrl"], bench.app.url("/api/pulse/callback"));
-    let moved = expect_json(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 200).await;
-    assert_eq!(moved["jobId"], made["jobId"]);
-    assert_ne!(moved["executeAt"], made["executeAt"]);
+    let body = expect_json(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 200).await;
+    assert_eq!(body["jobId"], response["jobId"]);
+    assert_ne!(body["executeAt"], response["executeAt"]);
     let never = json!({"cron": "0 0 31 2 *"});
     expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&never)).await, 400, "INVALID_REQUEST")
         .await;
@@ -118,7 +119,7 @@ async fn jobs_are_their_owners_alone() {
     for (operation, state) in [("pause", "paused"), ("resume", "scheduled")] {
         let operation = format!("{path}/{operation}");
         let changed = expect_json(ask(&bench.app, OWNER, "POST", &operation, None).await, 200).await;
-        assert_eq!((&changed["jobId"], &changed["state"]), (&made["jobId"], &json!(state)));
+        assert_eq!((&changed["jobId"], &changed["state"]), (&response["jobId"], &json!(state)));
     }
     let redrive = format!("{path}/redrive");
     expect_problem(ask(&bench.app, OWNER, "POST", &redrive, None).await, 409, "CONFLICT").await;
@@ -134,9 +135,9 @@ async fn a_job_shows_its_attempts_and_the_time_of_the_next_one() {
     let bench = open(NOWHERE, &[]).await;
     let schedule = async |payload: Value| {
         let body = json!({"payload": payload, "delayMs": 1});
-        let made = ask(&bench.app, OWNER, "POST", "/api/pulse/jobs", Some(&body)).await;
-        let made = expect_json(made, 201).await;
-        format!("/api/pulse/jobs/{}", made["jobId"].as_str().expect("an id"))
+        let response = ask(&bench.app, OWNER, "POST", "/api/pulse/jobs", Some(&body)).await;
+        let created = expect_json(response, 201).await;
+        format!("/api/pulse/jobs/{}", created["jobId"].as_str().expect("an id"))
     };
     let read = async |path: &str| expect_json(ask(&bench.app, OWNER, "GET", path, None).await, 200).await;
     let time = |value: &Value| -> Timestamp { value.as_str().expect("text").parse().expect("a time") };
@@ -169,30 +170,30 @@ async fn a_job_shows_its_attempts_and_the_time_of_the_next_one() {
     let job = poll_until(async || read(&discarded).await, |job| job["state"] == "discarded").await;
     assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
     assert!(job["attempts"][0]["error"].as_str().expect("an error").contains("title"), "{job}");
-    let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs", None).await, 200).await;
-    let jobs = listed["jobs"].as_array().expect("jobs");
-    assert!(jobs.len() == 3 && jobs.iter().all(|job| job.get("attempts").is_none()), "{listed}");
+    let list = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs", None).await, 200).await;
+    let jobs = list["jobs"].as_array().expect("jobs");
+    assert!(jobs.len() == 3 && jobs.iter().all(|job| job.get("attempts").is_none()), "{list}");
 }
 
 #[tokio::test]
 async fn a_user_schedules_turns_and_tools_for_themselves() {
     let bench = open(NOWHERE, &[]).await;
-    let post = async |who, body: &Value| ask(&bench.app, who, "POST", "/api/pulse/jobs", Some(body)).await;
+    let post = async |user, body: &Value| ask(&bench.app, user, "POST", "/api/pulse/jobs", Some(body)).await;
     let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "Good morning"},
         "delayMs": 3_600_000, "idempotencyKey": "k"});
     // A colleague may talk to the agent, and has keys of their own.
     let mut ids = Vec::new();
-    for who in [OWNER, COLLEAGUE, OWNER] {
-        let made = expect_json(post(who, &turn).await, 201).await;
-        ids.push(made["jobId"].as_str().expect("an id").to_owned());
+    for user in [OWNER, COLLEAGUE, OWNER] {
+        let created = expect_json(post(user, &turn).await, 201).await;
+        ids.push(created["jobId"].as_str().expect("an id").to_owned());
     }
     assert!(ids[0] != ids[1] && ids[0] == ids[2], "{ids:?}");
     let tool = json!({"payload": create_todo("Far"), "everyMs": 3_600_000, "maxAttempts": 3});
     let last = expect_json(post(OWNER, &tool).await, 201).await["jobId"].clone();
     let list = async |query: &str| {
         let path = format!("/api/pulse/jobs{query}");
-        let listed = expect_json(ask(&bench.app, OWNER, "GET", &path, None).await, 200).await;
-        let jobs = listed["jobs"].as_array().expect("jobs").clone();
+        let list = expect_json(ask(&bench.app, OWNER, "GET", &path, None).await, 200).await;
+        let jobs = list["jobs"].as_array().expect("jobs").clone();
         jobs.iter().map(|job| job["jobId"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
     };
     let last = last.as_str().expect("an id");
@@ -245,8 +246,8 @@ async fn the_number_of_open_jobs_is_exact() {
     let status = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(status["jobCount"], 102);
     let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "x"}, "delayMs": 3_600_000});
-    let refused = ask(&bench.app, OWNER, "POST", "/api/pulse/jobs", Some(&turn)).await;
-    expect_problem(refused, 409, "CONFLICT").await;
+    let response = ask(&bench.app, OWNER, "POST", "/api/pulse/jobs", Some(&turn)).await;
+    expect_problem(response, 409, "CONFLICT").await;
 }
 
 /// A URL drops a segment `..`, so that the path of one job would become that of a cancellation of many.
@@ -254,7 +255,7 @@ async fn the_number_of_open_jobs_is_exact() {
 async fn a_job_id_that_a_url_would_drop_is_invalid() {
     let bench = open(NOWHERE, &[]).await;
     let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
-    let made = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    let response = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
     for id in ["%2e%2e", ".", "%2E", "x%2Fy", "%20", "a%C2%A0b", "a%E2%80%8Bb"] {
         for (method, operation) in [("GET", ""), ("DELETE", ""), ("POST", "/reschedule")] {
             let request = format!(
@@ -269,15 +270,15 @@ async fn a_job_id_that_a_url_would_drop_is_invalid() {
             );
         }
     }
-    let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs", None).await, 200).await;
+    let list = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs", None).await, 200).await;
     assert_eq!(
-        (&listed["jobs"][0]["jobId"], &listed["jobs"][0]["state"]),
-        (&made["jobId"], &json!("scheduled"))
+        (&list["jobs"][0]["jobId"], &list["jobs"][0]["state"]),
+        (&response["jobId"], &json!("scheduled"))
     );
 }
 
 #[tokio::test]
-async fn what_answers_in_the_schedulers_place_is_not_repeated() {
+async fn responses_of_another_server_are_not_repeated() {
     let stores = server::stores(&workspace(NOWHERE)).await;
     let echo = format!("{{\"code\":\"X\",\"detail\":\"{PULSE_SECRET}\"}}");
     let whole = json!({"jobs": [{"jobId": "j", "state": "scheduled", "executeAt": "2026-01-01T00:00:00Z",
@@ -311,7 +312,7 @@ async fn what_answers_in_the_schedulers_place_is_not_repeated() {
             expect_problem(answer, 404, "NOT_FOUND").await;
             continue;
         }
-        let told = expect_problem(answer, expected, code).await.to_string();
-        assert!(!told.contains("canary"), "{told}");
+        let problem = expect_problem(answer, expected, code).await.to_string();
+        assert!(!problem.contains("canary"), "{problem}");
     }
 }

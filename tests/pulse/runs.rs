@@ -39,8 +39,8 @@ async fn an_agents_answer_is_a_notification_and_comes_once() {
         .await;
     let expected = [("Gardener".to_owned(), "Water the basil.".to_owned())];
     assert_eq!(notification_texts(&bench.stores).await, expected);
-    let again = deliver_callback(&bench.app, &delivery(question(), id.as_str().expect("an id"), 1)).await;
-    assert_eq!(expect_json(again, 200).await["status"], "doneBefore");
+    let second = deliver_callback(&bench.app, &delivery(question(), id.as_str().expect("an id"), 1)).await;
+    assert_eq!(expect_json(second, 200).await["status"], "doneBefore");
     assert_eq!(notification_texts(&bench.stores).await, expected);
     assert_eq!(vendor.received_bodies("m").len(), 1);
 }
@@ -53,8 +53,8 @@ async fn a_call_that_breaks_off_after_text_is_repeated_within_the_run() {
         [vec![stream_head(), delta(json!({"content": "Wat"})), Step::Reset], answer(&["Water it."])],
     );
     let (app, stores) = app_without_scheduler(&vendor.base_url(), &[("MODEL_ATTEMPTS", "2")]).await;
-    let done = expect_json(deliver_callback(&app, &delivery(question(), "j1", 1)).await, 200).await;
-    assert_eq!(done["status"], "done");
+    let body = expect_json(deliver_callback(&app, &delivery(question(), "j1", 1)).await, 200).await;
+    assert_eq!(body["status"], "done");
     assert_eq!(notification_texts(&stores).await, [("Gardener".to_owned(), "Water it.".to_owned())]);
     assert_eq!(vendor.received_bodies("m").len(), 2);
 }
@@ -70,8 +70,8 @@ async fn a_run_that_hangs_ends_and_may_be_tried_again() {
     assert_eq!(notification_texts(&stores).await, []);
     // The next try has all the time that it needs.
     let patient = app(&stores, "http://127.0.0.1:9", &[]).await;
-    let done = expect_json(deliver_callback(&patient, &delivery(question(), "j1", 1)).await, 200).await;
-    assert_eq!(done["status"], "done");
+    let body = expect_json(deliver_callback(&patient, &delivery(question(), "j1", 1)).await, 200).await;
+    assert_eq!(body["status"], "done");
     assert_eq!(notification_texts(&stores).await.len(), 1);
 }
 

@@ -23,19 +23,21 @@ const MAX_CONCURRENT_CASES: usize = 8;
 
 /// Place at which a fault occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum FaultPosition {
     Head,
     BeforeOutput,
     InText,
     InCall,
 }
 
-const IN_STREAM: [Place; 3] = [Place::BeforeOutput, Place::InText, Place::InCall];
-const EVERYWHERE: [Place; 4] = [Place::Head, Place::BeforeOutput, Place::InText, Place::InCall];
+const IN_STREAM: [FaultPosition; 3] =
+    [FaultPosition::BeforeOutput, FaultPosition::InText, FaultPosition::InCall];
+const EVERYWHERE: [FaultPosition; 4] =
+    [FaultPosition::Head, FaultPosition::BeforeOutput, FaultPosition::InText, FaultPosition::InCall];
 
-impl Place {
+impl FaultPosition {
     /// Returns what the vendor has sent when the fault occurs.
-    pub(crate) fn begun(self) -> Vec<Step> {
+    pub(crate) fn steps_before(self) -> Vec<Step> {
         let mut steps = vec![stream_head(), event(created())];
         match self {
             Self::Head => return Vec::new(),
@@ -53,7 +55,7 @@ impl Place {
 /// A fault with its code at a place of the stream, and before the head.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    places: &'static [Place],
+    positions: &'static [FaultPosition],
     steps: Vec<Step>,
     /// Code in a stream; `None` for an answer that is complete all the same.
     code: Option<&'static str>,
@@ -62,7 +64,7 @@ pub(crate) struct Fault {
 
 /// Returns a fault within a stream.
 fn in_stream(name: &'static str, steps: Vec<Step>, code: &'static str) -> Fault {
-    Fault { name, places: &IN_STREAM, steps, code: Some(code), head_code: "" }
+    Fault { name, positions: &IN_STREAM, steps, code: Some(code), head_code: "" }
 }
 
 /// Returns a fault of an event, after which the vendor would go on.
@@ -72,12 +74,12 @@ fn of_event(name: &'static str, data: impl std::fmt::Display, code: &'static str
 
 /// Returns a fault of the connection, which may occur everywhere.
 fn of_connection(name: &'static str, step: Step, head_code: &'static str, code: &'static str) -> Fault {
-    Fault { name, places: &EVERYWHERE, steps: vec![step], code: Some(code), head_code }
+    Fault { name, positions: &EVERYWHERE, steps: vec![step], code: Some(code), head_code }
 }
 
 /// Returns a response other than a stream.
 fn of_head(name: &'static str, steps: Vec<Step>, head_code: &'static str) -> Fault {
-    Fault { name, places: &[Place::Head], steps, code: None, head_code }
+    Fault { name, positions: &[FaultPosition::Head], steps, code: None, head_code }
 }
 
 fn raw(bytes: impl AsRef<[u8]>) -> Step {
@@ -119,9 +121,9 @@ fn contents() -> Vec<Fault> {
     let incomplete =
         |details: Value| json!({"type": "response.incomplete", "response": {"incomplete_details": details}});
     let unknown = arguments_delta(7, "{}");
-    let many = (0..33).map(|place| {
-        let call = OutputItem::call(format!("x{place}"), "readTodos", "{}");
-        event(&item_events(place + 40, &call)[0])
+    let many = (0..33).map(|index| {
+        let call = OutputItem::call(format!("x{index}"), "readTodos", "{}");
+        event(&item_events(index + 40, &call)[0])
     });
     vec![
         of_event("no-json", "sorry", broken),
@@ -179,13 +181,13 @@ pub(crate) struct FaultCase<'f> {
     /// Name of the agent, and of its model.
     pub(crate) model: String,
     pub(crate) fault: &'f Fault,
-    pub(crate) place: Place,
+    pub(crate) position: FaultPosition,
 }
 
 impl FaultCase<'_> {
     /// Returns the code of the case; `None` for an answer that is complete all the same.
     pub(crate) fn code(&self) -> Option<&'static str> {
-        if self.place == Place::Head { Some(self.fault.head_code) } else { self.fault.code }
+        if self.position == FaultPosition::Head { Some(self.fault.head_code) } else { self.fault.code }
     }
 
     /// Returns true if a time-out must expire before the run ends.
@@ -198,11 +200,11 @@ impl FaultCase<'_> {
 pub(crate) fn cases<'f>(faults: &'f [Fault], vendor: &ResponsesVendor) -> Vec<FaultCase<'f>> {
     let mut cases = Vec::new();
     for fault in faults {
-        for &place in fault.places {
-            let model = format!("{}-{place:?}", fault.name);
-            let steps = place.begun().into_iter().chain(fault.steps.clone()).collect::<Vec<_>>();
+        for &position in fault.positions {
+            let model = format!("{}-{position:?}", fault.name);
+            let steps = position.steps_before().into_iter().chain(fault.steps.clone()).collect::<Vec<_>>();
             vendor.on(&model, [Reply::steps(steps)]);
-            cases.push(FaultCase { model, fault, place });
+            cases.push(FaultCase { model, fault, position });
         }
     }
     cases
@@ -218,11 +220,11 @@ pub(crate) async fn check_cases<'a>(
     let slowest = Mutex::new(Duration::ZERO);
     let wrong: Vec<String> = stream::iter(cases)
         .map(async |case| {
-            let (code, begun) = (expected(case), Instant::now());
+            let (code, start) = (expected(case), Instant::now());
             let checked = tokio::time::timeout(CASE_TIMEOUT, check(app(case), case, code)).await;
             if !case.waits() {
                 let mut slowest = slowest.lock().expect("unpoisoned");
-                *slowest = slowest.max(begun.elapsed());
+                *slowest = slowest.max(start.elapsed());
             }
             let outcome = checked.unwrap_or_else(|_| Err("it hangs".into()));
             outcome.err().map(|what| format!("{}: {what}", case.model))
@@ -236,7 +238,7 @@ pub(crate) async fn check_cases<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_at_every_place_ends_the_run_once() {
+async fn every_fault_at_every_position_ends_the_run_once() {
     let (faults, vendor) = (faults(), ResponsesVendor::start().await);
     let cases = cases(&faults, &vendor);
     let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
@@ -255,7 +257,7 @@ async fn check(app: &Server, case: &FaultCase<'_>, code: Option<&str>) -> Result
     if body.contains("canary") {
         return Err(format!("the vendor's text is shown: {body}"));
     }
-    if case.place == Place::Head {
+    if case.position == FaultPosition::Head {
         let problem: Value = serde_json::from_str(&body).map_err(|error| format!("{error}: {body}"))?;
         let is_right = status >= 400 && problem["code"].as_str() == code;
         return if is_right { Ok(()) } else { Err(format!("{status} {body}")) };
@@ -264,8 +266,8 @@ async fn check(app: &Server, case: &FaultCase<'_>, code: Option<&str>) -> Result
     let ends: Vec<&Value> =
         ["RUN_ERROR", "RUN_FINISHED"].iter().flat_map(|kind| of_type(&events, kind)).collect();
     let [end] = ends[..] else { return Err(format!("{} ends: {body}", ends.len())) };
-    let said = if case.place == Place::InText { "par" } else { "" };
-    let is_right = end["code"].as_str() == code && text_of(&events) == said;
+    let expected_text = if case.position == FaultPosition::InText { "par" } else { "" };
+    let is_right = end["code"].as_str() == code && text_of(&events) == expected_text;
     let ran = of_type(&events, "TOOL_CALL_RESULT").len();
     if is_right && ran == 0 { Ok(()) } else { Err(format!("{end}, {ran} calls made: {body}")) }
 }
@@ -273,7 +275,7 @@ async fn check(app: &Server, case: &FaultCase<'_>, code: Option<&str>) -> Result
 #[tokio::test]
 async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
     let vendor = ResponsesVendor::start().await;
-    vendor.on("m", [Reply::steps([Place::InText.begun(), vec![Step::Stall]].concat())]);
+    vendor.on("m", [Reply::steps([FaultPosition::InText.steps_before(), vec![Step::Stall]].concat())]);
     let app = app(&vendor, &["m"], json!({}), &[]).await;
     let response = app.chat(&json!({"agentId": "m", "message": "hello", "todoListId": "l1"})).await;
     let mut body = response.bytes_stream();
@@ -289,7 +291,7 @@ async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
 }
 
 #[tokio::test]
-async fn what_follows_the_end_of_an_answer_is_ignored() {
+async fn data_after_the_end_of_an_answer_is_ignored() {
     let vendor = ResponsesVendor::start().await;
     let text = || vec![event(text_delta(0, "whole")), event(completed())];
     for (model, after) in [

@@ -10,8 +10,8 @@ const NO_COMPLAINT: &[String] = &[];
 
 /// Returns an answer with reasoning, a text and three calls, which are different in each round.
 pub(crate) fn round(number: usize) -> Vec<OutputItem> {
-    let call = |place: usize, name, arguments: Value| {
-        OutputItem::call(format!("call_{number}_{place}"), name, arguments.to_string())
+    let call = |index: usize, name, arguments: Value| {
+        OutputItem::call(format!("call_{number}_{index}"), name, arguments.to_string())
     };
     let mut items = vec![
         OutputItem::reasoning("Let me see.", format!("sealed-canary-{number}")),
@@ -29,7 +29,7 @@ pub(crate) fn round(number: usize) -> Vec<OutputItem> {
 }
 
 #[tokio::test]
-async fn sixteen_rounds_of_reasoning_and_three_calls_leave_nothing_to_complain_of() {
+async fn sixteen_rounds_of_reasoning_and_three_calls_send_valid_requests() {
     let vendor = ResponsesVendor::start().await;
     for (model, reply) in [("in-order", Reply::answer as fn(_) -> _), ("interleaved", Reply::interleaved)] {
         let rounds = (0..16).map(round).map(reply);
@@ -54,7 +54,7 @@ async fn sixteen_rounds_of_reasoning_and_three_calls_leave_nothing_to_complain_o
 }
 
 #[tokio::test]
-async fn the_vendor_complains_of_other_items_than_it_has_sent() {
+async fn the_fake_vendor_detects_changed_items() {
     // The check of the checks: an answer whose items the vendor expects back, and which it has not sent.
     let vendor = ResponsesVendor::start().await;
     let sent = vec![OutputItem::reasoning("", "a"), OutputItem::call("c1", "readTodos", "{}")];
@@ -159,8 +159,8 @@ async fn the_settings_of_the_agent_are_sent() {
     let app = app(&vendor, &["m"], json!({}), &[]).await;
     let document = json!({"role": "user", "content": [
         {"type": "document", "source": {"type": "data", "value": "QUJD", "mimeType": "application/pdf"}}]});
-    let refused = app.chat(&json!({"agentId": "m", "message": document})).await;
-    expect_problem(refused, 422, "UNSUPPORTED_CONTENT").await;
+    let response = app.chat(&json!({"agentId": "m", "message": document})).await;
+    expect_problem(response, 422, "UNSUPPORTED_CONTENT").await;
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
             ["call readTodos".to_owned()].into_iter().chain(args.iter().map(|args| format!("args {args}")));
         begin.chain(["result".into(), "text done".into(), "finished stop 22".into()]).collect::<Vec<_>>()
     };
-    let told = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+    let lines_of = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
     let rows: Vec<(&str, Vec<String>, Vec<String>)> = vec![
         (
             "nothing",
@@ -77,12 +77,12 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
                 completed(),
                 "[DONE]".into(),
             ],
-            told(&["text a", finished]),
+            lines_of(&["text a", finished]),
         ),
         (
             "refusal",
             vec![event("refusal.delta", json!({"item_id": "msg_0", "delta": "No."})), completed()],
-            told(&["text No.", "finished content_filter 11"]),
+            lines_of(&["text No.", "finished content_filter 11"]),
         ),
         (
             "reasoning",
@@ -94,7 +94,7 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
                 text(),
                 completed(),
             ],
-            told(&["reasoning x", "reasoning \n\n", "reasoning y", "text a", finished]),
+            lines_of(&["reasoning x", "reasoning \n\n", "reasoning y", "text a", finished]),
         ),
         ("call", call_events().into_iter().chain([completed()]).collect(), called(&["{", " }"])),
         ("call-without-deltas", without("arguments.delta"), called(&["{ }"])),
@@ -107,7 +107,7 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
         (
             "call-not-done",
             without("done"),
-            told(&["call readTodos", "args {", "args  }", "error STREAM_TRUNCATED"]),
+            lines_of(&["call readTodos", "args {", "args  }", "error STREAM_TRUNCATED"]),
         ),
         (
             "call-contradicted",
@@ -122,7 +122,7 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
                     completed(),
                 ])
                 .collect(),
-            told(&["call readTodos", "args {", "args  }", "error BACKEND_FAILED"]),
+            lines_of(&["call readTodos", "args {", "args  }", "error BACKEND_FAILED"]),
         ),
         (
             "item",
@@ -134,37 +134,41 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
                 text(),
                 completed(),
             ],
-            told(&["debug \"unknownItem\"", "text a", finished]),
+            lines_of(&["debug \"unknownItem\"", "text a", finished]),
         ),
         (
             "done",
             vec![text(), completed().replace("response.completed", "response.done")],
-            told(&["text a", finished]),
+            lines_of(&["text a", finished]),
         ),
         (
             "without-usage",
             vec![text(), event("completed", json!({"response": {}}))],
-            told(&["text a", "finished stop null"]),
+            lines_of(&["text a", "finished stop null"]),
         ),
-        ("cut", vec![text(), incomplete("max_output_tokens")], told(&["text a", "finished length 5"])),
+        ("cut", vec![text(), incomplete("max_output_tokens")], lines_of(&["text a", "finished length 5"])),
         (
             "filtered",
             vec![text(), incomplete("content_filter")],
-            told(&["text a", "finished content_filter 5"]),
+            lines_of(&["text a", "finished content_filter 5"]),
         ),
-        ("incomplete", vec![text(), incomplete("something_new")], told(&["text a", "error BACKEND_FAILED"])),
-        ("failed", vec![text(), failed("server_error")], told(&["text a", "error BACKEND_FAILED"])),
+        (
+            "incomplete",
+            vec![text(), incomplete("something_new")],
+            lines_of(&["text a", "error BACKEND_FAILED"]),
+        ),
+        ("failed", vec![text(), failed("server_error")], lines_of(&["text a", "error BACKEND_FAILED"])),
         (
             "overflow",
             vec![text(), failed("context_length_exceeded")],
-            told(&["text a", "error CONTEXT_LENGTH_EXCEEDED"]),
+            lines_of(&["text a", "error CONTEXT_LENGTH_EXCEEDED"]),
         ),
-        ("limited", vec![text(), failed("rate_limit_exceeded")], told(&["text a", "error RATE_LIMITED"])),
-        ("used-up", vec![text(), failed("usage_limit_reached")], told(&["text a", "error RATE_LIMITED"])),
+        ("limited", vec![text(), failed("rate_limit_exceeded")], lines_of(&["text a", "error RATE_LIMITED"])),
+        ("used-up", vec![text(), failed("usage_limit_reached")], lines_of(&["text a", "error RATE_LIMITED"])),
         (
             "error-at-top",
             vec![text(), json!({"type": "error", "code": "slow_down", "message": "canary"}).to_string()],
-            told(&["text a", "error BACKEND_FAILED"]),
+            lines_of(&["text a", "error BACKEND_FAILED"]),
         ),
         (
             "error-in-error",
@@ -173,10 +177,14 @@ async fn each_event_of_the_vendor_becomes_the_events_of_its_row() {
                 json!({"type": "error", "error": {"code": "rate_limit_exceeded"}, "status_code": 429})
                     .to_string(),
             ],
-            told(&["text a", "error RATE_LIMITED"]),
+            lines_of(&["text a", "error RATE_LIMITED"]),
         ),
-        ("no-end", vec![text()], told(&["text a", "error STREAM_TRUNCATED"])),
-        ("no-json", vec![text(), "{\"type\":\"response.".into()], told(&["text a", "error BACKEND_FAILED"])),
+        ("no-end", vec![text()], lines_of(&["text a", "error STREAM_TRUNCATED"])),
+        (
+            "no-json",
+            vec![text(), "{\"type\":\"response.".into()],
+            lines_of(&["text a", "error BACKEND_FAILED"]),
+        ),
     ];
     let names: Vec<&str> = rows.iter().map(|(name, ..)| *name).collect();
     for (name, events, _) in &rows {

@@ -119,7 +119,7 @@ impl PausedApp {
     /// Asks the question, and changes something while the documents are searched. Returns everything that was answered
     /// and sent to the vendor.
     async fn ask_during(&self, path: QueryPath, change: impl AsyncFnOnce()) -> String {
-        let sent = self.vendor.received().len();
+        let request_count = self.vendor.received().len();
         self.records.arm();
         let changing = async {
             self.records.held().await;
@@ -129,7 +129,7 @@ impl PausedApp {
         let both = timeout(TEST_TIMEOUT, async { tokio::join!(self.ask(path), changing) });
         let ((status, mut seen), ()) = both.await.expect("the search goes on");
         assert_eq!(status, 200, "{path:?}: {seen}");
-        for request in &self.vendor.received()[sent..] {
+        for request in &self.vendor.received()[request_count..] {
             seen.push_str(&request.json().to_string());
         }
         seen
@@ -158,7 +158,7 @@ async fn read(response: reqwest::Response) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn what_is_gone_when_the_search_ends_is_not_quoted() {
+async fn documents_deleted_during_a_search_are_not_quoted() {
     for change in [Change::Delete, Change::Rename, Change::Rewrite, Change::Withdraw] {
         for path in [
             QueryPath::Chat,
@@ -192,7 +192,7 @@ async fn what_is_gone_when_the_search_ends_is_not_quoted() {
 }
 
 #[tokio::test]
-async fn a_document_that_stands_in_the_prompt_is_checked_too() {
+async fn a_standing_document_deleted_during_a_search_is_not_sent() {
     for path in [QueryPath::Chat, QueryPath::WidgetChat, QueryPath::Job, QueryPath::Preview] {
         let test = PausedApp::start().await;
         assert!(test.ask_during(path, async || ()).await.contains(STANDING), "{path:?}");

@@ -66,9 +66,9 @@ async fn an_uploaded_text_of_any_length_is_searched() {
     assert_eq!(response.status(), 200);
     let query = json!({"query": "What colour has the relief valve?"});
     // The first search waits two seconds at most for the analysis.
-    let look = async || retrieve(&app, "c1", &query).await.1;
-    let shown = poll_until(look, |shown| found(shown).first() == Some(&"travel")).await;
-    let hit = &shown["fragments"][0];
+    let fetch = async || retrieve(&app, "c1", &query).await.1;
+    let result = poll_until(fetch, |shown| found(shown).first() == Some(&"travel")).await;
+    let hit = &result["fragments"][0];
     let range = |name: &str| usize::try_from(hit[name].as_u64().expect("a number")).expect("small");
     assert!(text[range("start")..range("end")].contains("painted orange"), "the text is ASCII");
     delete(&app, "travel").await;

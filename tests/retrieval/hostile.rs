@@ -36,8 +36,8 @@ async fn put(app: &Server, id: &str, title: &str, text: &str) {
 async fn system_prompt(app: &Server, vendor: &Vendor) -> String {
     let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
     parse_run(&response.text().await.expect("a whole body"));
-    let sent = vendor.received_bodies("m").pop().expect("a request");
-    sent["messages"][0]["content"].as_str().expect("text").to_owned()
+    let request_body = vendor.received_bodies("m").pop().expect("a request");
+    request_body["messages"][0]["content"].as_str().expect("text").to_owned()
 }
 
 /// Returns the suffix of the quotations in a prompt.
@@ -48,7 +48,7 @@ fn boundary(prompt: &str) -> &str {
 
 /// The suffix of a document's quotation is not known to its writer; here it is even that of the quotation before.
 #[tokio::test]
-async fn what_a_document_imitates_stays_within_its_quotation() {
+async fn imitated_delimiters_stay_within_the_document_s_quotation() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
     for imitation in IMITATIONS {
@@ -90,11 +90,11 @@ async fn ten_megabytes_of_one_word_are_a_document() {
         assert_eq!(request.body(text).send().await.expect("an answer").status(), 200);
         let (status, shown) = retrieve(&app, "c1", &json!({"query": QUESTION})).await;
         assert_eq!((status, found(&shown).first()), (200, Some(&"handbook")), "{shown}");
-        let look = async || retrieve(&app, "c1", &json!({"query": "gadget receipts"})).await.1;
+        let fetch = async || retrieve(&app, "c1", &json!({"query": "gadget receipts"})).await.1;
         let is_searched = |shown: &Value| shown["skipped"] == json!([]);
-        let shown = poll_until_within(INDEXING_TIMEOUT, look, is_searched).await.expect("it is indexed");
-        assert!(found(&shown).contains(&"handbook"), "{shown}");
-        for fragment in shown["fragments"].as_array().expect("a list") {
+        let result = poll_until_within(INDEXING_TIMEOUT, fetch, is_searched).await.expect("it is indexed");
+        assert!(found(&result).contains(&"handbook"), "{result}");
+        for fragment in result["fragments"].as_array().expect("a list") {
             let length =
                 fragment["end"].as_u64().zip(fragment["start"].as_u64()).map(|(end, start)| end - start);
             assert!(length <= Some(900), "{fragment}");

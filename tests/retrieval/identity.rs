@@ -125,15 +125,15 @@ fn workspace(base_url: &str, companies: &[&str], is_there: impl Fn(char) -> bool
     all
 }
 
-/// An application with everything that its vendor was sent.
-struct World {
+/// An application, and the prompts that its vendor received.
+struct RetrievalApp {
     app: Server,
     records: Arc<dyn Records>,
     prompts: Arc<Mutex<Vec<String>>>,
     _vendor: Vendor,
 }
 
-impl World {
+impl RetrievalApp {
     async fn start(companies: &[&str], is_there: impl Fn(char) -> bool) -> Self {
         let (vendor, prompts) = (Vendor::start().await, Arc::<Mutex<Vec<String>>>::default());
         let sent = prompts.clone();
@@ -149,9 +149,9 @@ impl World {
             server::store_agent(&stores, agent.clone()).await;
         }
         let records = stores.records.clone();
-        let nobody = refused_url();
+        let pulse_url = refused_url();
         let settings = [
-            ("PULSE_URL", &*nobody),
+            ("PULSE_URL", &*pulse_url),
             ("PULSE_SECRET", PULSE_SECRET),
             ("DATA_SECRET", "data-secret-of-some-length"),
             ("MCP_REQUESTS_PER_MINUTE", "1000000"),
@@ -240,18 +240,23 @@ impl World {
             }
             path => self.request(caller, path, agent, id, token).send().await.expect("an answer"),
         };
-        let (status, mut seen) = (response.status().as_u16(), response.text().await.expect("a whole body"));
-        seen.extend(self.prompts.lock().expect("unpoisoned").drain(..));
-        (status, seen)
+        let (status, mut output) = (response.status().as_u16(), response.text().await.expect("a whole body"));
+        output.extend(self.prompts.lock().expect("unpoisoned").drain(..));
+        (status, output)
     }
 }
 
 /// Returns the ids of the documents whose words an answer may have, and of those whose words it must have.
-fn expected_documents(caller: &Caller, path: AccessPath, agent: Agent, asked: char) -> (String, String) {
+fn expected_documents(
+    caller: &Caller,
+    path: AccessPath,
+    agent: Agent,
+    question_id: char,
+) -> (String, String) {
     let (_, standing, searched, is_enabled) = agent;
     let all = documents_of(caller.company);
     let present = |ids: &str| ids.chars().filter(|id| all.contains(*id)).collect::<String>();
-    let asked_of = |ids: &str| present(ids).chars().filter(|id| *id == asked).collect::<String>();
+    let asked_of = |ids: &str| present(ids).chars().filter(|id| *id == question_id).collect::<String>();
     let named = [standing, searched].concat();
     match path {
         AccessPath::GetDoc if caller.user.starts_with("widget:") => (asked_of(&named), asked_of(&named)),
@@ -267,36 +272,36 @@ fn expected_documents(caller: &Caller, path: AccessPath, agent: Agent, asked: ch
 }
 
 /// Returns the documents, each by its company and id, of which an answer has words that no query has.
-fn documents_in(seen: &str) -> Vec<(&'static str, char)> {
+fn documents_in(output: &str) -> Vec<(&'static str, char)> {
     let all = COMPANIES.iter().flat_map(|(company, ids)| ids.chars().map(move |id| (*company, id)));
-    all.filter(|(company, id)| HIDDEN.iter().any(|prefix| seen.contains(&word(prefix, company, *id))))
+    all.filter(|(company, id)| HIDDEN.iter().any(|prefix| output.contains(&word(prefix, company, *id))))
         .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_cell_has_words_of_documents_out_of_its_reach() {
-    let world = World::start(&["alpha", "beta"], |_| true).await;
+async fn no_cell_has_words_of_documents_it_may_not_read() {
+    let app_test = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     let mut cells = 0;
     for caller in &CALLERS {
         for agent in AGENTS.into_iter().chain(OWN_AGENTS) {
             let is_own = agents_of(caller.company).any(|own| own == agent);
             for path in caller.paths {
-                let token = world.token(caller, agent.0, *path).await.unwrap_or_default();
+                let token = app_test.token(caller, agent.0, *path).await.unwrap_or_default();
                 for id in IDS.chars() {
-                    let (status, seen) = world.ask(caller, *path, agent.0, id, &token).await;
+                    let (status, output) = app_test.ask(caller, *path, agent.0, id, &token).await;
                     let cell = format!("{}, {}, {path:?}, {id}", caller.name, agent.0);
                     let (allowed, quoted) = match is_own {
                         true => expected_documents(caller, *path, agent, id),
                         false => Default::default(),
                     };
-                    let found = documents_in(&seen);
+                    let found = documents_in(&output);
                     let is_allowed =
                         |(company, id): &(&str, char)| *company == caller.company && allowed.contains(*id);
-                    assert!(found.iter().all(is_allowed), "{cell}: {found:?} in {seen}");
+                    assert!(found.iter().all(is_allowed), "{cell}: {found:?} in {output}");
                     let is_found = |id: char| found.contains(&(caller.company, id));
-                    assert!(quoted.chars().all(is_found), "{cell}: {status}, {found:?} in {seen}");
+                    assert!(quoted.chars().all(is_found), "{cell}: {status}, {found:?} in {output}");
                     assert!(
-                        status < 500 && (is_own || status != 200 || seen.contains("error")),
+                        status < 500 && (is_own || status != 200 || output.contains("error")),
                         "{cell}: {status}"
                     );
                     cells += 1;
@@ -326,17 +331,17 @@ fn account(path: AccessPath, answer: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_documents_change_nothing_in_the_account_of_a_search() {
     let owner = &CALLERS[0];
-    let crowded = World::start(&["alpha", "beta"], |_| true).await;
+    let crowded = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     for agent in agents_of("alpha") {
         let named = [agent.1, agent.2].concat();
-        let alone = World::start(&["alpha"], |id| named.contains(id)).await;
+        let alone = RetrievalApp::start(&["alpha"], |id| named.contains(id)).await;
         for path in [AccessPath::Retrieve, AccessPath::Preview, AccessPath::SearchDocs] {
             let mut answers = Vec::new();
-            for world in [&crowded, &alone] {
-                let token = world.token(owner, agent.0, path).await.unwrap_or_default();
+            for app_test in [&crowded, &alone] {
+                let token = app_test.token(owner, agent.0, path).await.unwrap_or_default();
                 let mut accounts = Vec::new();
                 for id in IDS.chars() {
-                    let (status, answer) = world.ask(owner, path, agent.0, id, &token).await;
+                    let (status, answer) = app_test.ask(owner, path, agent.0, id, &token).await;
                     assert_eq!(status, 200, "{}, {path:?}: {answer}", agent.0);
                     accounts.push(account(path, &answer));
                 }
@@ -349,13 +354,13 @@ async fn other_documents_change_nothing_in_the_account_of_a_search() {
 
 /// An agent of another company is answered as one that does not exist.
 #[tokio::test]
-async fn an_agent_of_another_company_is_as_absent_as_none() {
-    let world = World::start(&["alpha", "beta"], |_| true).await;
+async fn an_agent_of_another_company_is_not_found() {
+    let app_test = RetrievalApp::start(&["alpha", "beta"], |_| true).await;
     let stranger = &CALLERS[3];
     for path in SESSION_PATHS {
         let mut answers = Vec::new();
         for agent in ["inner", "nobdy"] {
-            let (status, answer) = world.ask(stranger, *path, agent, 'e', "").await;
+            let (status, answer) = app_test.ask(stranger, *path, agent, 'e', "").await;
             let mut problem: Value = serde_json::from_str(&answer).expect("a problem");
             problem.as_object_mut().expect("an object").remove("requestId");
             answers.push((status, problem.to_string().replace(agent, "agent")));

@@ -28,17 +28,17 @@ async fn fragments_end_the_system_prompt_and_are_cited() {
     let vendor = Vendor::start().await;
     vendor.on("m", [answer(&["Ten years [", "1], ", "not five [7]."])]);
     let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
-    let shown = preview(&app).await;
+    let preview = preview(&app).await;
     let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
     let events = parse_run(&response.text().await.expect("a whole body"));
 
-    let sent = &vendor.received_bodies("m")[0];
-    let system = sent["messages"][0]["content"].as_str().expect("a system prompt");
-    assert_eq!(shown["payload"]["messages"][0]["content"], system, "the preview shows what was sent");
+    let request_body = &vendor.received_bodies("m")[0];
+    let system = request_body["messages"][0]["content"].as_str().expect("a system prompt");
+    assert_eq!(preview["payload"]["messages"][0]["content"], system, "the preview shows what was sent");
     assert!(system.trim_end().ends_with('>') && system.contains(QUOTED), "{system}");
     assert!(!system.contains("board") && !system.contains("burnt"), "{system}");
-    assert_eq!(shown["retrieval"]["fragments"][0]["documentId"], "handbook");
-    let parts = shown["systemPromptParts"].as_array().expect("a list");
+    assert_eq!(preview["retrieval"]["fragments"][0]["documentId"], "handbook");
+    let parts = preview["systemPromptParts"].as_array().expect("a list");
     let last = parts.last().expect("a part");
     assert_eq!((&last["source"], &last["stability"]), (&json!("retrieval"), &json!("turn")));
     assert_eq!(last["origin"]["id"], "handbook");
@@ -71,12 +71,12 @@ async fn a_ui_message_has_the_cited_documents_as_parts() {
     let chunks = body.lines().filter_map(|line| line.strip_prefix("data: "));
     let chunks: Vec<Value> = chunks.filter_map(|data| serde_json::from_str(data).ok()).collect();
     let parts: Vec<&Value> = chunks.iter().filter(|chunk| chunk["type"] == "source-document").collect();
-    let place = json!({"agentd": {"documentId": "handbook", "start": 0, "end": 58}});
+    let metadata = json!({"agentd": {"documentId": "handbook", "start": 0, "end": 58}});
     assert_eq!(
         parts,
         [
             &json!({"type": "source-document", "sourceId": "1", "mediaType": "text/markdown", "title": "Handbook",
-            "providerMetadata": place})
+            "providerMetadata": metadata})
         ]
     );
 }
@@ -106,7 +106,7 @@ async fn the_source_of_an_upload_has_its_media_type_and_place() {
 }
 
 #[tokio::test]
-async fn the_latest_turn_holds_them_if_the_role_says_so() {
+async fn fragments_are_in_the_latest_turn_if_the_role_sets_it() {
     let vendor = Vendor::start().await;
     vendor.on("m", [answer(&["Ten years."])]);
     let mut workspace = workspace_with_documents(&vendor.base_url());
@@ -114,29 +114,29 @@ async fn the_latest_turn_holds_them_if_the_role_says_so() {
     let app = server::app(&workspace, &[]).await;
     let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
     parse_run(&response.text().await.expect("a whole body"));
-    let sent = &vendor.received_bodies("m")[0];
-    assert!(!sent["messages"][0].to_string().contains(QUOTED));
-    let latest = sent["messages"][1]["content"].as_str().expect("text");
+    let request_body = &vendor.received_bodies("m")[0];
+    assert!(!request_body["messages"][0].to_string().contains(QUOTED));
+    let latest = request_body["messages"][1]["content"].as_str().expect("text");
     assert!(latest.contains(QUOTED) && latest.ends_with(QUESTION), "{latest}");
 }
 
 #[tokio::test]
-async fn a_workflow_gets_them_in_a_field_of_their_own() {
+async fn a_workflow_gets_fragments_in_a_separate_field() {
     let vendor = Vendor::start().await;
     vendor.on("a1", [json_response("200 OK", "", r#"{"output":"Ten years."}"#)]);
     let mut workspace = workspace_with_documents("http://unused.example/v1");
     workspace["agents"][0]["children"] =
         json!([{"name": "WorkflowConnector", "content": {"webhookUrl": vendor.webhook_url()}}]);
     let app = server::app(&workspace, &[]).await;
-    let shown = preview(&app).await;
+    let preview = preview(&app).await;
     let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
     parse_run(&response.text().await.expect("a whole body"));
-    let sent = vendor.received()[0].json();
-    let context = sent["ragContext"].as_str().expect("the field is there");
+    let request_body = vendor.received()[0].json();
+    let context = request_body["ragContext"].as_str().expect("the field is there");
     assert!(context.contains(QUOTED), "{context}");
-    assert!(!sent["roleData"]["finalSystemPrompt"].to_string().contains(QUOTED));
-    assert_eq!(shown["payload"]["ragContext"], context);
-    let placements: Vec<&Value> = shown["systemPromptParts"]
+    assert!(!request_body["roleData"]["finalSystemPrompt"].to_string().contains(QUOTED));
+    assert_eq!(preview["payload"]["ragContext"], context);
+    let placements: Vec<&Value> = preview["systemPromptParts"]
         .as_array()
         .expect("a list")
         .iter()

@@ -31,7 +31,7 @@ async fn app_with_workspace(server: &EmbeddingServer, workspace: &Value) -> Serv
 /// Returns a text on one of twenty topics, with words of the topic and words of its own.
 fn topical_text(number: usize) -> String {
     let word = |n: usize| -> String {
-        let letters = (0..6).map(|place| char::from(b'a' + (n * 7919 / 13_usize.pow(place) % 13) as u8));
+        let letters = (0..6).map(|digit| char::from(b'a' + (n * 7919 / 13_usize.pow(digit) % 13) as u8));
         letters.collect()
     };
     let of_topic =
@@ -55,8 +55,8 @@ fn topical_workspace(base_url: &str) -> (Value, Vec<String>) {
 async fn preview(app: &Server, message: &str) -> Value {
     let request = app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
     let body = json!({"agentId": "a1", "message": message});
-    let shown: Value = request.json(&body).send().await.expect("an answer").json().await.expect("JSON");
-    shown["retrieval"].clone()
+    let body: Value = request.json(&body).send().await.expect("an answer").json().await.expect("JSON");
+    body["retrieval"].clone()
 }
 
 /// Returns the sources that a run announces.
@@ -67,8 +67,8 @@ async fn sources(app: &Server, message: &str) -> Value {
     announced.expect("the sources are announced")["value"].clone()
 }
 
-/// Returns document, place and score of each fragment.
-fn places(shown: &Value) -> Vec<[&Value; 4]> {
+/// Returns document, range and score of each fragment.
+fn fragment_ranges(shown: &Value) -> Vec<[&Value; 4]> {
     let fragments = shown["fragments"].as_array().expect("a list");
     fragments
         .iter()
@@ -84,7 +84,7 @@ async fn document(app: &Server, id: &str) -> Value {
 /// Asks until all of the agent's documents have vectors, and the search uses them; returns the last account.
 async fn search_embedded(app: &Server, query: &str) -> Value {
     let body = json!({"query": query});
-    let look = async || {
+    let fetch = async || {
         let status = [document(app, "handbook").await, document(app, "travel").await]
             .map(|document| document["indexed"]["embedded"].clone());
         (status, retrieve(app, "c1", &body).await.1)
@@ -94,7 +94,7 @@ async fn search_embedded(app: &Server, query: &str) -> Value {
             && shown["embedderSkipped"].is_null()
             && shown["fragments"].as_array().is_some_and(|hits| !hits.is_empty())
     };
-    poll_until(look, is_embedded).await.1
+    poll_until(fetch, is_embedded).await.1
 }
 
 #[tokio::test]
@@ -107,13 +107,13 @@ async fn documents_are_found_by_their_meaning_once_they_are_embedded() {
     assert!(hit["dense"].as_f64() > Some(0.9), "{hit}");
     assert_eq!((&hit["lexical"], &hit["kept"]), (&json!(0.0), &json!(true)));
     assert_eq!(shown["embedder"], "openai/m");
-    let shown = poll_until(
+    let result = poll_until(
         async || document(&app, "handbook").await,
         |document| document["indexed"]["embedded"] == document["indexed"]["chunks"],
     )
     .await;
-    let status = &shown["indexed"];
-    assert_eq!((&status["embedder"], &status["chunks"]), (&json!("openai/m"), &json!(1)), "{shown}");
+    let status = &result["indexed"];
+    assert_eq!((&status["embedder"], &status["chunks"]), (&json!("openai/m"), &json!(1)), "{result}");
     // Only documents that are searched were sent; other companies' are not, and neither are those of no agent.
     let texts = server.take_texts();
     assert!(texts.iter().all(|text| !text.contains("burnt") && !text.contains("safe")), "{texts:?}");
@@ -124,12 +124,12 @@ async fn documents_are_found_by_their_meaning_once_they_are_embedded() {
     let request = app.request("PUT", "/api/documents/travel").bearer_auth(session_token("u1", "c1"));
     assert_eq!(request.json(&changed).send().await.expect("an answer").status(), 200);
     let body = json!({"query": "How many holidays?"});
-    let shown = poll_until(
+    let result = poll_until(
         async || retrieve(&app, "c1", &body).await.1,
-        |shown| found(shown).first() == Some(&"travel"),
+        |result| found(result).first() == Some(&"travel"),
     )
     .await;
-    assert!(!shown.to_string().contains(KEY));
+    assert!(!result.to_string().contains(KEY));
 }
 
 #[tokio::test]
@@ -185,8 +185,8 @@ async fn vectors_without_meaning_change_no_ranking() {
     assert_eq!(previewed["fragments"], preview(&by_words, &question).await["fragments"]);
     let announced = sources(&app, &question).await;
     assert_eq!(announced["embedderSkipped"], "meaninglessVectors");
-    assert_eq!(places(&announced), places(&sources(&by_words, &question).await));
-    assert!(!places(&announced).is_empty(), "{announced}");
+    assert_eq!(fragment_ranges(&announced), fragment_ranges(&sources(&by_words, &question).await));
+    assert!(!fragment_ranges(&announced).is_empty(), "{announced}");
     assert_eq!(server.take_texts(), [""; 0], "a question is not sent for nothing");
 }
 
@@ -199,8 +199,8 @@ async fn the_documents_of_a_repaired_embedding_server_are_embedded_anew() {
     workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
     let app = app_with_workspace(&server, &workspace).await;
     let body = json!({"query": topical_text(7)});
-    let look = async || retrieve(&app, "c1", &body).await.1;
-    poll_until(async || look().await, |shown| shown["embedderSkipped"] == "meaninglessVectors").await;
+    let fetch = async || retrieve(&app, "c1", &body).await.1;
+    poll_until(async || fetch().await, |shown| shown["embedderSkipped"] == "meaninglessVectors").await;
     let all_embedded = async || {
         for id in &ids {
             poll_until(async || document(&app, id).await, |document| document["indexed"]["embedded"] == 1)
@@ -208,7 +208,7 @@ async fn the_documents_of_a_repaired_embedding_server_are_embedded_anew() {
         }
     };
     all_embedded().await;
-    assert_eq!(look().await["embedderSkipped"], "meaninglessVectors");
+    assert_eq!(fetch().await["embedderSkipped"], "meaninglessVectors");
     server.behave(Behaviour::Words);
     server.take_texts();
     let reindex = async |query: &str, user: &str| {
@@ -216,26 +216,26 @@ async fn the_documents_of_a_repaired_embedding_server_are_embedded_anew() {
         app.request("POST", &path).bearer_auth(session_token(user, "c1")).send().await.expect("an answer")
     };
     // Nothing is missing, so nothing happens without the word.
-    let shown: Value = reindex("", "boss").await.json().await.expect("JSON");
-    assert_eq!(shown["documents"], json!([]));
+    let body: Value = reindex("", "boss").await.json().await.expect("JSON");
+    assert_eq!(body["documents"], json!([]));
     expect_problem(reindex("&embeddings=all", "u1").await, 403, "FORBIDDEN").await;
     expect_problem(reindex("&embeddings=none", "boss").await, 400, "INVALID_REQUEST").await;
-    let shown: Value = reindex("&embeddings=all&embedder=another", "boss").await.json().await.expect("JSON");
-    assert_eq!(shown["documents"], json!([]));
-    assert_eq!(look().await["embedderSkipped"], "meaninglessVectors");
+    let body: Value = reindex("&embeddings=all&embedder=another", "boss").await.json().await.expect("JSON");
+    assert_eq!(body["documents"], json!([]));
+    assert_eq!(fetch().await["embedderSkipped"], "meaninglessVectors");
     assert_eq!(server.take_texts(), [""; 0]);
-    let shown: Value = reindex("&embeddings=all", "boss").await.json().await.expect("JSON");
+    let body: Value = reindex("&embeddings=all", "boss").await.json().await.expect("JSON");
     let mut announced: Vec<&str> =
-        shown["documents"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        body["documents"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     let mut expected: Vec<&str> = ids.iter().map(String::as_str).collect();
     announced.sort_unstable();
     expected.sort_unstable();
     assert_eq!(announced, expected);
     all_embedded().await;
     // A question on a busy machine may have to wait for the server.
-    let shown = poll_until(look, |shown| shown["embedderSkipped"].is_null()).await;
-    assert_eq!(found(&shown)[0], "d7", "{shown}");
-    assert!(shown["fragments"][0]["dense"].as_f64() > Some(0.5), "{shown}");
+    let result = poll_until(fetch, |body| body["embedderSkipped"].is_null()).await;
+    assert_eq!(found(&result)[0], "d7", "{result}");
+    assert!(result["fragments"][0]["dense"].as_f64() > Some(0.5), "{result}");
     let texts = server.take_texts();
     for number in 0..ids.len() {
         let text = topical_text(number);
@@ -289,18 +289,18 @@ async fn admins_have_documents_embedded_again() {
     };
     // `secret` is searched by no agent, so nothing has embedded it.
     expect_problem(reindex("", "u1").await, 403, "FORBIDDEN").await;
-    let shown: Value = reindex("", "boss").await.json().await.expect("JSON");
-    let ids = shown["documents"].as_array().expect("a list");
-    assert!(ids.contains(&json!("secret")), "{shown}");
+    let body: Value = reindex("", "boss").await.json().await.expect("JSON");
+    let ids = body["documents"].as_array().expect("a list");
+    assert!(ids.contains(&json!("secret")), "{body}");
     poll_until(async || document(&app, "secret").await, |document| document["indexed"]["embedded"] == 1)
         .await;
     poll_until(
         async || reindex("", "boss").await.json::<Value>().await.expect("JSON"),
-        |shown| shown["documents"] == json!([]),
+        |body| body["documents"] == json!([]),
     )
     .await;
-    let shown: Value = reindex("?embedder=another", "boss").await.json().await.expect("JSON");
-    assert_eq!(shown["documents"], json!([]));
+    let body: Value = reindex("?embedder=another", "boss").await.json().await.expect("JSON");
+    assert_eq!(body["documents"], json!([]));
     // Without an embedding model there is nothing to do.
     let mut workspace = workspace_with_documents("http://127.0.0.1:9/v1");
     workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);

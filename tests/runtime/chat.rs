@@ -44,8 +44,8 @@ async fn the_request_limits_the_answer() {
     ] {
         let body = request(&vendor.base_url(), &json!({"parameters": parameters}));
         answered(post(&runtime, &body).await).await;
-        let sent = vendor.received_bodies("m").pop().expect("a request");
-        assert_eq!(sent["max_tokens"], expected, "{parameters}");
+        let request_body = vendor.received_bodies("m").pop().expect("a request");
+        assert_eq!(request_body["max_tokens"], expected, "{parameters}");
     }
 }
 
@@ -86,11 +86,11 @@ async fn the_ten_fields_reach_the_vendor() {
         "{}",
         received.head
     );
-    let sent = received.json();
-    assert_eq!(sent["model"], "m");
-    assert_eq!(sent["stream"], true);
+    let request_body = received.json();
+    assert_eq!(request_body["model"], "m");
+    assert_eq!(request_body["stream"], true);
     assert_eq!(
-        sent["messages"],
+        request_body["messages"],
         json!([
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "What is left?"},
@@ -101,7 +101,7 @@ async fn the_ten_fields_reach_the_vendor() {
         ])
     );
     assert_eq!(
-        sent["tools"],
+        request_body["tools"],
         json!([
             {"type": "function", "function": {"name": "createTodo", "description": "Creates.", "parameters": schema}},
             {"type": "function", "function": {"name": "readTodos", "description": "Reads.",
@@ -109,7 +109,7 @@ async fn the_ten_fields_reach_the_vendor() {
         ])
     );
     // Fields for tools and for the runtime itself are not sent to the vendor.
-    let text = sent.to_string();
+    let text = request_body.to_string();
     for kept in ["run-canary", "u-canary", "key-canary"] {
         assert!(!text.contains(kept), "{text}");
     }
@@ -128,9 +128,9 @@ async fn the_least_is_a_conversation_a_provider_and_a_model() {
     }
     let received = vendor.received().pop().expect("the vendor was asked");
     assert!(received.head.to_ascii_lowercase().contains("authorization: bearer operator-canary"));
-    let sent = received.json();
-    assert_eq!(sent["messages"], json!([{"role": "user", "content": "Hello"}]));
-    assert_eq!(sent.get("tools"), None);
+    let request_body = received.json();
+    assert_eq!(request_body["messages"], json!([{"role": "user", "content": "Hello"}]));
+    assert_eq!(request_body.get("tools"), None);
 }
 
 #[tokio::test]
@@ -149,16 +149,16 @@ async fn the_context_may_be_a_string_of_json() {
 }
 
 #[tokio::test]
-async fn providers_are_told_apart() {
+async fn unknown_and_unimplemented_providers_have_different_codes() {
     let vendor = Vendor::start().await;
     let runtime = server::runtime(&[]).await;
     let body = request(&vendor.base_url(), &json!({"provider": "anthropic"}));
-    let refused = expect_problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
-    assert_eq!(refused["detail"], "provider anthropic is not implemented yet");
+    let problem = expect_problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
+    assert_eq!(problem["detail"], "provider anthropic is not implemented yet");
     for provider in ["openia", "OpenAI", "auto", "local"] {
         let body = request(&vendor.base_url(), &json!({"provider": provider}));
-        let refused = expect_problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;
-        assert_eq!(refused["detail"], "provider is unknown; expected one of openai, ollama, anthropic");
+        let problem = expect_problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;
+        assert_eq!(problem["detail"], "provider is unknown; expected one of openai, ollama, anthropic");
     }
     assert!(vendor.received().is_empty());
 }
@@ -214,17 +214,17 @@ async fn a_field_that_is_wrong_is_named() {
     ];
     for (more, expected) in cases {
         let body = request(&vendor.base_url(), &more);
-        let refused = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], expected);
+        let problem = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], expected);
     }
     let body = request("not an address", &json!({}));
-    let refused = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
-    assert!(refused["detail"].as_str().expect("text").starts_with("baseUrl is not a URL"), "{refused}");
+    let problem = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
+    assert!(problem["detail"].as_str().expect("text").starts_with("baseUrl is not a URL"), "{problem}");
     assert!(vendor.received().is_empty());
 }
 
 #[tokio::test]
-async fn a_tool_call_is_told_that_there_is_no_tool_server() {
+async fn a_tool_call_without_a_tool_server_has_an_error_result() {
     let vendor = Vendor::start().await;
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["I cannot look."])]);
     let runtime = server::runtime(&[]).await;
@@ -234,9 +234,12 @@ async fn a_tool_call_is_told_that_there_is_no_tool_server() {
     assert_eq!(text_of(&events), "I cannot look.");
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     assert_eq!(result["metadata"], json!({"isError": true}));
-    let said = &vendor.received_bodies("m")[1]["messages"][2];
-    assert_eq!((&said["role"], &said["tool_call_id"]), (&json!("tool"), &json!("c1")));
-    assert!(said["content"].as_str().expect("text").contains("the request has no tool server"), "{said}");
+    let message = &vendor.received_bodies("m")[1]["messages"][2];
+    assert_eq!((&message["role"], &message["tool_call_id"]), (&json!("tool"), &json!("c1")));
+    assert!(
+        message["content"].as_str().expect("text").contains("the request has no tool server"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -246,10 +249,10 @@ async fn the_secret_is_asked_for_on_all_but_health() {
     let body = request(&vendor.base_url(), &json!({}));
     let wrong = ["", "Bearer", "Bearer wrong", "Basic runtime-canary-0123456789", SECRET];
     for authorization in wrong {
-        let asked = runtime.request("POST", "/chat").header("authorization", authorization).json(&body);
-        let refused = asked.send().await.expect("an answer");
-        assert_eq!(refused.headers()["www-authenticate"], "Bearer");
-        expect_problem(refused, 401, "UNAUTHENTICATED").await;
+        let request = runtime.request("POST", "/chat").header("authorization", authorization).json(&body);
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        expect_problem(response, 401, "UNAUTHENTICATED").await;
     }
     expect_problem(post(&runtime, &body).await, 401, "UNAUTHENTICATED").await;
     // Without authorization, an invalid body is not reported.
@@ -258,14 +261,14 @@ async fn the_secret_is_asked_for_on_all_but_health() {
     for path in ["/health", "/livez", "/readyz"] {
         assert_eq!(runtime.request("GET", path).send().await.expect("an answer").status(), 200, "{path}");
     }
-    let asked = runtime.request("POST", "/chat").bearer_auth(SECRET).json(&body);
-    answered(asked.send().await.expect("an answer")).await;
+    let request = runtime.request("POST", "/chat").bearer_auth(SECRET).json(&body);
+    answered(request.send().await.expect("an answer")).await;
     let mut twice = reqwest::header::HeaderMap::new();
     for _ in 0..2 {
         twice.append("authorization", format!("Bearer {SECRET}").parse().expect("a header"));
     }
-    let asked = runtime.request("POST", "/chat").headers(twice).json(&body).send().await;
-    expect_problem(asked.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
+    let response = runtime.request("POST", "/chat").headers(twice).json(&body).send().await;
+    expect_problem(response.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
 }
 
 #[tokio::test]
@@ -280,8 +283,8 @@ async fn the_framings_are_the_application_s() {
         ("?format=n8n", "text/plain; charset=utf-8"),
         ("?format=json", "application/json"),
     ] {
-        let asked = runtime.request("POST", &format!("/chat{query}")).json(&body).send().await;
-        let response = asked.expect("an answer");
+        let result = runtime.request("POST", &format!("/chat{query}")).json(&body).send().await;
+        let response = result.expect("an answer");
         assert_eq!(
             (response.status().as_u16(), &response.headers()["content-type"]),
             (200, &content_type.parse().expect("a header"))
@@ -293,10 +296,10 @@ async fn the_framings_are_the_application_s() {
             assert_eq!((&object["threadId"], &object["runId"]), (&json!("t-1"), &json!("r-1")));
         }
     }
-    let asked = runtime.request("POST", "/chat?format=xml").json(&body).send().await;
-    expect_problem(asked.expect("an answer"), 400, "INVALID_REQUEST").await;
-    let asked = runtime.request("POST", "/chat").header("accept", "text/html").json(&body).send().await;
-    expect_problem(asked.expect("an answer"), 406, "NOT_ACCEPTABLE").await;
+    let response = runtime.request("POST", "/chat?format=xml").json(&body).send().await;
+    expect_problem(response.expect("an answer"), 400, "INVALID_REQUEST").await;
+    let response = runtime.request("POST", "/chat").header("accept", "text/html").json(&body).send().await;
+    expect_problem(response.expect("an answer"), 406, "NOT_ACCEPTABLE").await;
 }
 
 #[tokio::test]

@@ -214,7 +214,7 @@ fn token(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn whatever_the_api_does_is_passed_on_or_a_problem() {
+async fn every_response_of_the_api_is_passed_on_or_becomes_a_problem() {
     let vendor = Vendor::start().await;
     let runtime = runtime(&format!("http://{}/api/", vendor.address)).await;
     // Parameters are forwarded byte for byte: whitespace, order and large numbers are kept.
@@ -222,7 +222,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
     for (name, script, gets) in call_cases() {
         let path = format!("/api/bot{}/sendMessage", token(name));
         vendor.on(&path, [script]);
-        let before = vendor.received().len();
+        let request_count = vendor.received().len();
         let body =
             format!(r#"{{"token":"{}","method":"sendMessage","params":{params},"more":1}}"#, token(name));
         let request =
@@ -251,7 +251,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
                 assert!(!problem.to_string().contains("canary"), "{name}: {problem}");
             }
         }
-        let received = vendor.received().split_off(before);
+        let received = vendor.received().split_off(request_count);
         assert_eq!(received.len(), 1, "{name}: a call is made once");
         assert_eq!(received[0].path(), path);
         assert_eq!(received[0].body, params.as_bytes(), "{name}");
@@ -262,15 +262,15 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_a_problem() {
+async fn an_unreachable_api_is_a_problem() {
     let runtime = runtime(&refused_url()).await;
-    let told = call(&runtime, &json!({"token": token("x"), "method": "getMe"})).await;
-    let told = expect_problem(told, 502, "BACKEND_UNREACHABLE").await;
-    assert!(!told.to_string().contains("canary"), "{told}");
+    let response = call(&runtime, &json!({"token": token("x"), "method": "getMe"})).await;
+    let problem = expect_problem(response, 502, "BACKEND_UNREACHABLE").await;
+    assert!(!problem.to_string().contains("canary"), "{problem}");
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_not_made() {
+async fn invalid_calls_are_not_sent() {
     let vendor = Vendor::start().await;
     let runtime = runtime(&format!("http://{}", vendor.address)).await;
     let good = json!({"token": token("x"), "method": "getMe"});
@@ -348,10 +348,10 @@ async fn what_is_no_call_is_not_made() {
     for body in &bad {
         let request =
             runtime.request("POST", CALL).bearer_auth(SECRET).header("content-type", "application/json");
-        let told = request.body(body.clone()).send().await.expect("an answer");
-        assert_eq!(told.status(), 400, "{body}");
-        let told = expect_problem(told, 400, "INVALID_REQUEST").await;
-        assert!(!told.to_string().contains("canary"), "{body}: {told}");
+        let response = request.body(body.clone()).send().await.expect("an answer");
+        assert_eq!(response.status(), 400, "{body}");
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        assert!(!problem.to_string().contains("canary"), "{body}: {problem}");
     }
     let large = with("params", json!({"text": "x".repeat(1 << 20)}));
     let post =
@@ -386,12 +386,12 @@ async fn what_is_no_call_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_runtime_without_an_api_says_which_setting_is_missing_and_is_well() {
+async fn a_runtime_without_an_api_names_the_missing_setting_and_is_healthy() {
     let runtime = server::runtime(&[]).await;
     for body in [json!({"token": token("x"), "method": "getMe"}), json!({})] {
         let response = client().post(runtime.url(CALL)).json(&body).send().await.expect("an answer");
-        let told = expect_problem(response, 503, "NOT_CONFIGURED").await;
-        assert_eq!(told["detail"], "MESSENGER_API_URL is not configured");
+        let problem = expect_problem(response, 503, "NOT_CONFIGURED").await;
+        assert_eq!(problem["detail"], "MESSENGER_API_URL is not configured");
     }
     for path in ["/livez", "/readyz", "/health"] {
         let response = runtime.request("GET", path).send().await.expect("an answer");

@@ -77,8 +77,8 @@ async fn the_ten_fields_and_no_other_are_sent() {
     assert!(received.head.starts_with("POST /base/chat "), "{}", received.head);
     let head = received.head.to_ascii_lowercase();
     assert!(head.contains("content-type: application/json") && !head.contains("authorization"), "{head}");
-    let sent = received.json();
-    assert_eq!(names(&sent), BTreeSet::from(REQUEST_FIELDS));
+    let request_body = received.json();
+    assert_eq!(names(&request_body), BTreeSet::from(REQUEST_FIELDS));
     for (name, expected) in [
         ("provider", json!("openai")),
         ("model", json!("m")),
@@ -91,10 +91,10 @@ async fn the_ten_fields_and_no_other_are_sent() {
             "timezone": "Europe/Madrid", "threadId": "t-1", "runId": "r-1", "caller": "session"}),
         ),
     ] {
-        assert_eq!(sent[name], expected);
+        assert_eq!(request_body[name], expected);
     }
-    assert!(sent["systemPrompt"].as_str().expect("text").starts_with("Be brief."));
-    let messages = sent["messages"].as_array().expect("messages");
+    assert!(request_body["systemPrompt"].as_str().expect("text").starts_with("Be brief."));
+    let messages = request_body["messages"].as_array().expect("messages");
     assert_eq!(
         messages[..3],
         [
@@ -105,11 +105,11 @@ async fn the_ten_fields_and_no_other_are_sent() {
         ]
     );
     assert!(messages[3]["content"].as_str().expect("text").ends_with("Sure?"));
-    let tools = sent["tools"].as_array().expect("tools");
+    let tools = request_body["tools"].as_array().expect("tools");
     assert_eq!(tools.len(), 1, "cut to those that the role gives this runtime");
     assert_eq!(names(&tools[0]), BTreeSet::from(["name", "description", "inputSchema"]));
     assert_eq!(tools[0]["name"], "readTodos");
-    let tool_server = Url::parse(sent["mcpServerUrl"].as_str().expect("text")).expect("an address");
+    let tool_server = Url::parse(request_body["mcpServerUrl"].as_str().expect("text")).expect("an address");
     assert_eq!(tool_server.origin().ascii_serialization(), "https://app.example");
     assert_eq!(tool_server.path(), "/base/api/agent/mcp");
     let query: Vec<(String, String)> = tool_server.query_pairs().into_owned().collect();
@@ -133,13 +133,13 @@ async fn the_limit_on_an_answer_is_sent_if_the_role_has_one() {
         parse_run(
             &app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a body"),
         );
-        let sent = fake.received_bodies("m").pop().expect("a request");
-        assert_eq!(sent["parameters"], expected);
+        let request_body = fake.received_bodies("m").pop().expect("a request");
+        assert_eq!(request_body["parameters"], expected);
     }
 }
 
 #[tokio::test]
-async fn what_a_role_leaves_out_is_not_sent() {
+async fn parameters_that_a_role_omits_are_not_sent() {
     let fake = Vendor::start().await;
     fake.on("/chat", [runtime_response()]);
     let mut workspace = workspace_with_runtime(&json!({}));
@@ -149,27 +149,27 @@ async fn what_a_role_leaves_out_is_not_sent() {
     workspace["agents"][0]["content"]["agentServerUrl"] = format!("http://{}", fake.address).into();
     let app = server::app(&workspace, &[]).await;
     let body = json!({"agentId": "a1", "message": "Hello", "userId": "u1", "companyId": "c1"});
-    let asked = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
-    let asked = asked.header("x-proactive-trigger", "x").json(&body).send().await.expect("an answer");
-    assert_eq!(text_of(&parse_run(&asked.text().await.expect("a whole body"))), "Hello.");
+    let request = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
+    let response = request.header("x-proactive-trigger", "x").json(&body).send().await.expect("an answer");
+    assert_eq!(text_of(&parse_run(&response.text().await.expect("a whole body"))), "Hello.");
 
     let received = fake.received().pop().expect("the runtime was asked");
     assert!(received.head.starts_with("POST /chat "), "{}", received.head);
-    let sent = received.json();
+    let request_body = received.json();
     assert_eq!(
-        names(&sent),
+        names(&request_body),
         BTreeSet::from(["messages", "systemPrompt", "tools", "mcpServerUrl", "context"])
     );
-    let context = &sent["context"];
+    let context = &request_body["context"];
     assert_eq!(names(context), BTreeSet::from(["userId", "agentId", "threadId", "runId", "caller"]));
     assert_eq!(context["caller"], "proactive");
-    let tool_server = Url::parse(sent["mcpServerUrl"].as_str().expect("text")).expect("an address");
+    let tool_server = Url::parse(request_body["mcpServerUrl"].as_str().expect("text")).expect("an address");
     assert_eq!(tool_server.origin().ascii_serialization(), format!("http://{}", app.address));
     assert!(tool_server.query_pairs().all(|(name, _)| name != "todoListId" && name != "timezone"));
 }
 
 #[tokio::test]
-async fn the_user_s_own_time_zone_stands_in_for_a_missing_one() {
+async fn a_request_without_a_time_zone_uses_the_user_s() {
     let fake = Vendor::start().await;
     fake.on("/chat", [runtime_response()]);
     let workspace = workspace_with_runtime(&json!({"agentServerUrl": format!("http://{}", fake.address)}));
@@ -177,9 +177,9 @@ async fn the_user_s_own_time_zone_stands_in_for_a_missing_one() {
     parse_run(
         &app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"),
     );
-    let sent = fake.received().pop().expect("the runtime was asked").json();
-    assert_eq!(sent["context"]["timezone"], "Europe/Berlin");
-    assert!(sent["mcpServerUrl"].as_str().expect("text").contains("timezone=Europe%2FBerlin"));
+    let request_body = fake.received().pop().expect("the runtime was asked").json();
+    assert_eq!(request_body["context"]["timezone"], "Europe/Berlin");
+    assert!(request_body["mcpServerUrl"].as_str().expect("text").contains("timezone=Europe%2FBerlin"));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ async fn start_both_services(settings: &[(&str, &str)]) -> [(Server, &'static st
 }
 
 #[tokio::test]
-async fn health_is_told_to_everybody() {
+async fn health_needs_no_credential() {
     for (server, name, _) in start_both_services(&[]).await {
         for path in ["/livez", "/readyz"] {
             let response = server.request("GET", path).send().await.expect("an answer");
@@ -87,7 +87,7 @@ async fn a_head_is_a_get_without_its_body() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
+async fn a_405_response_lists_the_allowed_methods() {
     for (server, _, chat) in start_both_services(&[]).await {
         let cases = [
             ("GET", chat, "POST"),
@@ -107,7 +107,7 @@ async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
 }
 
 #[tokio::test]
-async fn a_path_that_there_is_not_is_not_found() {
+async fn an_unknown_path_is_not_found() {
     for (server, _, chat) in start_both_services(&[]).await {
         for path in
             ["/", "/nothing", "/health/", "/HEALTH", "//health", &format!("{chat}/"), &format!("{chat}/x")]
@@ -121,7 +121,7 @@ async fn a_path_that_there_is_not_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_head_that_says_two_things_is_refused() {
+async fn ambiguous_request_heads_are_refused() {
     for (server, _, chat) in start_both_services(&[]).await {
         let host = server.address;
         for head in [
@@ -180,11 +180,11 @@ async fn listed_origins_may_call_with_credentials() {
                 .any(|vary| vary.to_str().is_ok_and(|vary| vary.contains("origin")))
         );
         // Responses, including refusals, are readable by the page.
-        let refused =
+        let response =
             server.request("POST", chat).header("origin", LISTED_ORIGIN).send().await.expect("an answer");
-        assert!(refused.status().is_client_error());
-        assert_eq!(header(refused.headers(), "access-control-allow-origin"), Some(LISTED_ORIGIN));
-        let exposed = header(refused.headers(), "access-control-expose-headers").expect("a list");
+        assert!(response.status().is_client_error());
+        assert_eq!(header(response.headers(), "access-control-allow-origin"), Some(LISTED_ORIGIN));
+        let exposed = header(response.headers(), "access-control-expose-headers").expect("a list");
         assert!(exposed.contains("x-request-id"), "{exposed}");
     }
 }

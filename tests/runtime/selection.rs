@@ -19,16 +19,16 @@ async fn ask(workspace: &Value) -> reqwest::Response {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
+async fn an_agent_without_a_backend_gets_the_outcome_of_each_rule() {
     let mut workspace = with_children(&json!([
         {"name": "AgentServer", "content": {"agentServerModel": "m", "agentServerApiKey": "key-canary"}},
         {"name": "SubscriptionConnector", "content": {"model": " "}},
         {"name": "Unheard", "content": {"of": "it"}}
     ]));
     workspace["agents"][0]["content"]["agentServerUrl"] = "  ".into();
-    let refused = expect_problem(ask(&workspace).await, 422, "NO_CONNECTOR").await;
+    let problem = expect_problem(ask(&workspace).await, 422, "NO_CONNECTOR").await;
     assert_eq!(
-        refused["selection"],
+        problem["selection"],
         json!({"rules": [
             {"rule": "content.agentServerUrl", "matched": false, "reason": "fieldBlank", "field": "agentServerUrl"},
             {"rule": "AgentServer", "matched": false, "reason": "fieldMissing", "field": "agentServerUrl"},
@@ -37,23 +37,23 @@ async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
             {"rule": "SubscriptionConnector", "matched": false, "reason": "fieldBlank", "field": "model"}
         ]})
     );
-    assert!(!refused.to_string().contains("canary"));
+    assert!(!problem.to_string().contains("canary"));
 }
 
 #[tokio::test]
 async fn a_subscription_without_a_runtime_is_not_configured() {
     let children = json!([{"name": "SubscriptionConnector", "content": {"model": "canary"}}]);
-    let refused = expect_problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
-    assert!(refused["detail"].as_str().expect("text").contains("RUNTIME_URL"), "{refused}");
-    assert!(!refused.to_string().contains("canary"));
+    let problem = expect_problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
+    assert!(problem["detail"].as_str().expect("text").contains("RUNTIME_URL"), "{problem}");
+    assert!(!problem.to_string().contains("canary"));
 }
 
 #[tokio::test]
-async fn an_embedded_provider_is_told_apart() {
+async fn unusable_embedded_providers_name_their_settings() {
     let embedded = |content: Value| with_children(&json!([{"name": "EmbeddedAI", "content": content}]));
-    let refused =
+    let problem =
         expect_problem(ask(&embedded(json!({"provider": "openia"}))).await, 400, "UNKNOWN_PROVIDER").await;
-    let detail = refused["detail"].as_str().expect("text");
+    let detail = problem["detail"].as_str().expect("text");
     for choice in ["auto", "local", "openai", "ollama"] {
         assert!(detail.contains(choice), "{detail}");
     }
@@ -64,8 +64,8 @@ async fn an_embedded_provider_is_told_apart() {
         (json!({}), "OPENAI_API_KEY"),
         (json!({}), "OLLAMA_BASE_URL"),
     ] {
-        let refused = expect_problem(ask(&embedded(content)).await, 503, "NOT_CONFIGURED").await;
-        assert!(refused["detail"].as_str().expect("text").contains(setting), "{refused}");
+        let problem = expect_problem(ask(&embedded(content)).await, 503, "NOT_CONFIGURED").await;
+        assert!(problem["detail"].as_str().expect("text").contains(setting), "{problem}");
     }
 }
 

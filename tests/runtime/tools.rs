@@ -102,10 +102,10 @@ async fn results_and_refusals_reach_the_model() {
         for (id, expected) in expected {
             assert_eq!(result_of(&events, id), expected, "{era:?}");
         }
-        let told = &vendor.received_bodies("m")[1]["messages"];
-        let told: Vec<&str> =
-            told.as_array().expect("a list").iter().filter_map(|m| m["content"].as_str()).collect();
-        assert!(told.contains(&r#"{"sum":3}"#), "{told:?}");
+        let messages = &vendor.received_bodies("m")[1]["messages"];
+        let texts: Vec<&str> =
+            messages.as_array().expect("a list").iter().filter_map(|m| m["content"].as_str()).collect();
+        assert!(texts.contains(&r#"{"sum":3}"#), "{texts:?}");
     }
 }
 
@@ -144,7 +144,7 @@ async fn a_client_that_leaves_cancels_the_call_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_run_survives_that_its_tool_server_is_started_anew() {
+async fn a_run_survives_a_restart_of_its_tool_server() {
     for era in MCP_REVISIONS {
         let vendor = Vendor::start().await;
         let tools = RmcpServer::start(era).await;
@@ -181,15 +181,15 @@ async fn a_run_survives_that_its_tool_server_is_started_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_run_goes_on() {
+async fn calls_to_a_killed_tool_server_fail_and_the_run_continues() {
     for era in MCP_REVISIONS {
         let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         let (url, address) = (tools.url(), tools.address);
         let (restart, restarted) = watch::channel(false);
-        let mut again = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
-        again.insert(0, Step::Until(restarted));
+        let mut second = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
+        second.insert(0, Step::Until(restarted));
         let both = tool_calls(&[("c1", "wait", "{}"), ("c2", "wait", "{}")]);
-        vendor.on("m", [both, again, answer(&["Well."])]);
+        vendor.on("m", [both, second, answer(&["Well."])]);
         let runtime = server::runtime(&[]).await;
         let body = request(&vendor, "m", &["wait", "add"], &url);
         let mut begun = tools.works.begun.subscribe();
@@ -203,8 +203,11 @@ async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_
         restart.send_replace(true);
         let events = run.await.expect("it does not panic");
         for id in ["c1", "c2"] {
-            let (said, is_error) = result_of(&events, id);
-            assert!(is_error && said.starts_with("the tool server failed: "), "{era:?} {id}: {said}");
+            let (error_text, is_error) = result_of(&events, id);
+            assert!(
+                is_error && error_text.starts_with("the tool server failed: "),
+                "{era:?} {id}: {error_text}"
+            );
         }
         assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
         assert_eq!(*anew.works.begun.borrow(), 0, "what may have run is not sent again");
@@ -375,8 +378,8 @@ async fn a_call_that_takes_too_long_is_cancelled() {
         let (vendor, tools, runtime) = start_unanswered_call(steps, &[("TOOL_TIMEOUT_MS", "1000")]).await;
         let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
         let events = answered(post(&runtime, &body).await).await;
-        let said = "the tool call timed out after 1000 ms";
-        assert_eq!(result_of(&events, "c1"), (said, true));
+        let expected = "the tool call timed out after 1000 ms";
+        assert_eq!(result_of(&events, "c1"), (expected, true));
         assert_cancelled_then_closed(&tools).await;
     }
 }
@@ -393,29 +396,29 @@ async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
-    for (era, asked) in [
+async fn a_client_that_leaves_cancels_every_request_to_the_tool_server() {
+    for (era, method_name) in [
         (McpRevision::Sessions, "server/discover"),
         (McpRevision::Sessions, "initialize"),
         (McpRevision::Stateless, "first"),
     ] {
         for steps in [vec![Step::Stall], streamed([Step::Stall])] {
             let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
-            tools.on(asked, [steps]);
+            tools.on(method_name, [steps]);
             vendor.on("m", [tool_calls(&[("c1", "first", "{}")])]);
             let runtime = server::runtime(&[]).await;
             let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
-            tools.wait_for_names(|methods| methods.iter().any(|method| method == asked)).await;
-            assert_eq!(tools.disconnect_count(), 0, "{asked}");
+            tools.wait_for_names(|methods| methods.iter().any(|method| method == method_name)).await;
+            assert_eq!(tools.disconnect_count(), 0, "{method_name}");
             drop(response);
             let left = tokio::time::timeout(CANCEL_TIMEOUT, tools.wait_for_disconnect()).await;
-            left.unwrap_or_else(|_| panic!("{asked}"));
+            left.unwrap_or_else(|_| panic!("{method_name}"));
         }
     }
 }
 
 #[tokio::test]
-async fn nobody_connects_for_a_run_without_calls() {
+async fn a_run_without_calls_opens_no_connection_to_the_tool_server() {
     let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     vendor.on("m", [answer(&["No need."])]);
     let runtime = server::runtime(&[]).await;
@@ -424,7 +427,7 @@ async fn nobody_connects_for_a_run_without_calls() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_is_opened_anew_and_the_call_repeated_once() {
+async fn a_lost_session_is_reopened_and_the_call_repeated_once() {
     let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     let gone = || json_response("404 Not Found", "", "{}");
     tools.on("once", [gone(), text_result("done")]).on("never", [gone()]);
@@ -453,13 +456,14 @@ async fn an_address_that_is_not_allowed_is_refused() {
     let url = tools.url(TOKEN);
     // `localhost` is refused like the address itself, without a DNS lookup.
     for url in [&url, &url.replace("127.0.0.1", "localhost")] {
-        let refused = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
-        let refused = expect_problem(refused, 403, "OUTBOUND_BLOCKED").await;
-        assert!(!refused.to_string().contains(TOKEN), "{refused}");
+        let response = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
+        let problem = expect_problem(response, 403, "OUTBOUND_BLOCKED").await;
+        assert!(!problem.to_string().contains(TOKEN), "{problem}");
     }
-    let refused = post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
-    let refused = expect_problem(refused, 400, "INVALID_REQUEST").await;
-    assert_eq!(refused["detail"], "mcpServerUrl is not a URL: relative URL without a base");
+    let response =
+        post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
+    let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+    assert_eq!(problem["detail"], "mcpServerUrl is not a URL: relative URL without a base");
     assert!(vendor.received().is_empty());
     // Without tools to call, the server's address is not checked.
     vendor.on("m", [answer(&["Hello."])]);

@@ -27,18 +27,18 @@ fn headers(received: &ReceivedRequest) -> HeaderMap {
 async fn a_delivery_is_the_payload_signed_and_never_early() {
     let bench = open().await;
     bench.receiver.on("a1", [json_response("200 OK", "", "{\"much\":\"ignored\"}")]);
-    let mut asked = payload("a1");
-    asked["arguments"] = json!({"title": "Grüße"});
-    let made = json!({"delayMs": 500, "payload": asked});
-    let made = json_of(bench.ask("POST", "/jobs", Some(&made)).await).await;
-    let text = |name: &str| made[name].as_str().expect("text").to_owned();
+    let mut request_body = payload("a1");
+    request_body["arguments"] = json!({"title": "Grüße"});
+    let job_request = json!({"delayMs": 500, "payload": request_body});
+    let created = json_of(bench.ask("POST", "/jobs", Some(&job_request)).await).await;
+    let text = |name: &str| created[name].as_str().expect("text").to_owned();
     let (id, due) = (text("jobId"), text("executeAt"));
     bench.receiver.wait_for_requests("a1", 1).await;
     let arrived = SystemTime::now();
     let received = bench.receiver.received().remove(0);
 
     assert!(received.head.starts_with("POST /callback HTTP/1.1\r\n"), "{}", received.head);
-    let mut expected = asked;
+    let mut expected = request_body;
     expected["jobId"] = json!(id);
     (expected["occurrence"], expected["attempt"]) = (json!(1), json!(1));
     expected["scheduledFor"] = json!(due);
@@ -117,9 +117,9 @@ async fn the_response_decides_the_state_of_the_job() {
         let job =
             bench.poll_job_until(&id, |job| job.get("attempts").is_some() && job["state"] == state).await;
         assert_eq!(job["attempts"][0]["status"].as_u64(), status.map(u64::from), "{name}: {job}");
-        let told = job["lastError"].as_str().unwrap_or_default();
-        assert_eq!(error.is_empty(), told.is_empty(), "{name}: {told}");
-        assert!(told.contains(error), "{name}: {told}");
+        let last_error = job["lastError"].as_str().unwrap_or_default();
+        assert_eq!(error.is_empty(), last_error.is_empty(), "{name}: {last_error}");
+        assert!(last_error.contains(error), "{name}: {last_error}");
         bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
     }
     let paths: Vec<_> = bench.receiver.received().iter().map(|received| received.path().to_owned()).collect();
@@ -184,8 +184,8 @@ async fn failed_deliveries_are_retried_after_the_requested_delay() {
         // The first backoff, as without the header.
         ("nonsense", Some("soon"), 0),
     ] {
-        let begun = SystemTime::now();
-        let date = httpdate::fmt_http_date(begun + Duration::from_secs(3600));
+        let start = SystemTime::now();
+        let date = httpdate::fmt_http_date(start + Duration::from_secs(3600));
         let header = format!("retry-after: {}\r\n", value.unwrap_or(&date));
         bench.receiver.on(agent, [json_response("429 Many", &header, "")]);
         let id = bench.create_job(schedule_now(), payload(agent)).await;
@@ -194,7 +194,7 @@ async fn failed_deliveries_are_retried_after_the_requested_delay() {
         let due: SystemTime =
             job["executeAt"].as_str().expect("a time").parse::<jiff::Timestamp>().expect("a time").into();
         // A date has no parts of a second.
-        let least = begun + Duration::from_secs(delay) - Duration::from_secs(1);
+        let least = start + Duration::from_secs(delay) - Duration::from_secs(1);
         let most = ended + Duration::from_secs(delay + 60);
         assert!((least..=most).contains(&due), "{agent}: {due:?} is not from {least:?} to {most:?}");
     }
@@ -238,11 +238,11 @@ async fn an_unreachable_receiver_is_retried_without_naming_its_address() {
     drop(bench.receiver);
     let scheduler = bench.scheduler;
     let body = json!({"payload": payload("a1"), "delayMs": 0});
-    let made = json_of(super::ask(&scheduler, "POST", "/jobs", Some(&body)).await).await;
-    let id = made["jobId"].as_str().expect("an id").to_owned();
+    let created = json_of(super::ask(&scheduler, "POST", "/jobs", Some(&body)).await).await;
+    let id = created["jobId"].as_str().expect("an id").to_owned();
     let path = format!("/jobs/{id}");
-    let look = async || json_of(super::ask(&scheduler, "GET", &path, None).await).await;
-    let job = crate::support::poll_until(look, |job| job["state"] == "retryable").await;
+    let fetch = async || json_of(super::ask(&scheduler, "GET", &path, None).await).await;
+    let job = crate::support::poll_until(fetch, |job| job["state"] == "retryable").await;
     let error = job["lastError"].as_str().expect("text");
     assert!(!error.contains(&address.to_string()), "{error}");
 }
@@ -253,8 +253,8 @@ async fn a_discarded_job_can_be_redriven() {
     bench.receiver.on("later", [json_response("400 Bad", "", ""), json_response("200 OK", "", "")]);
     let id = bench.create_job(schedule_now(), payload("later")).await;
     bench.wait_for_state(&id, "discarded").await;
-    let again = json_of(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await).await;
-    assert_eq!(again["state"], "scheduled");
+    let second = json_of(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await).await;
+    assert_eq!(second["state"], "scheduled");
     bench.wait_for_state(&id, "completed").await;
     let bodies = bench.receiver.received_bodies("later");
     assert_eq!(bodies[0]["occurrence"], bodies[1]["occurrence"]);

@@ -13,10 +13,10 @@ async fn health_has_the_number_of_jobs_in_each_state() {
     bench.create_job(json!({"delayMs": 60_000}), payload("later")).await;
     let done = bench.create_job(json!({"delayMs": 0}), payload("done")).await;
     bench.wait_for_state(&done, "completed").await;
-    let look =
+    let fetch =
         async || json_of(bench.scheduler.request("GET", "/health").send().await.expect("it answers")).await;
     // A delivery ends after its outcome is stored.
-    let health = poll_until(look, |health| health["delivering"] == 0).await;
+    let health = poll_until(fetch, |health| health["delivering"] == 0).await;
     for (name, value) in [
         ("/status", json!("ok")),
         ("/service", json!("scheduler")),
@@ -48,12 +48,12 @@ async fn metrics_count_requests_jobs_and_deliveries() {
     let kind = response.headers()["content-type"].to_str().expect("text").to_owned();
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
     drop(response);
-    let look = async || {
+    let fetch = async || {
         let response = bench.scheduler.request("GET", "/metrics").send().await.expect("it answers");
         response.text().await.expect("a body")
     };
     // A delivery ends after its outcome is stored.
-    let text = poll_until(look, |text| text.contains("agentd_job_deliveries_in_flight 0\n")).await;
+    let text = poll_until(fetch, |text| text.contains("agentd_job_deliveries_in_flight 0\n")).await;
     for line in [
         "agentd_http_requests_total{method=\"POST\",route=\"/jobs\",status=\"201\"} 2\n",
         "agentd_jobs{state=\"completed\"} 1\n",

@@ -24,12 +24,12 @@ async fn a_job_is_created_read_rescheduled_and_cancelled() {
         "payload": payload("a1"), "executeAt": format!("{year}-01-02T03:04:05+01:00"), "maxAttempts": 3,
         "misfire": "skip", "overlap": "queue",
     });
-    let made = bench.ask("POST", "/jobs", Some(&body)).await;
-    assert_eq!(made.status(), 201);
-    let location = made.headers()["location"].to_str().expect("text").to_owned();
-    let made = json_of(made).await;
-    assert_eq!(made["executeAt"], due);
-    let id = made["jobId"].as_str().expect("an id");
+    let response = bench.ask("POST", "/jobs", Some(&body)).await;
+    assert_eq!(response.status(), 201);
+    let location = response.headers()["location"].to_str().expect("text").to_owned();
+    let created = json_of(response).await;
+    assert_eq!(created["executeAt"], due);
+    let id = created["jobId"].as_str().expect("an id");
     assert_eq!(location, format!("/jobs/{id}"));
 
     let mut shown = bench.get(id).await;
@@ -43,8 +43,8 @@ async fn a_job_is_created_read_rescheduled_and_cancelled() {
     assert_eq!(shown, expected);
 
     let moved = json!({"cron": "0 8 * * *", "timezone": "Europe/Berlin"});
-    let moved = json_of(bench.ask("POST", &format!("/jobs/{id}/reschedule"), Some(&moved)).await).await;
-    assert_eq!((&moved["jobId"], &moved["delivering"]), (&json!(id), &json!(false)));
+    let body = json_of(bench.ask("POST", &format!("/jobs/{id}/reschedule"), Some(&moved)).await).await;
+    assert_eq!((&body["jobId"], &body["delivering"]), (&json!(id), &json!(false)));
     for (path, state) in [("pause", "paused"), ("pause", "paused"), ("resume", "scheduled")] {
         let acted = bench.ask("POST", &format!("/jobs/{id}/{path}"), None).await;
         assert_eq!(acted.status(), 200);
@@ -127,9 +127,9 @@ async fn invalid_jobs_are_refused_with_the_invalid_field() {
         (json!({"payload": payload("a1"), "everyMs": 10}), "everyMs"),
         (json!({"payload": payload("a1"), "executeAt": "tomorrow"}), "executeAt"),
     ] {
-        let refused =
+        let problem =
             expect_problem(bench.ask("POST", "/jobs", Some(&body)).await, 400, "INVALID_REQUEST").await;
-        let detail = refused["detail"].as_str().expect("text");
+        let detail = problem["detail"].as_str().expect("text");
         assert!(detail.contains(named), "{named}: {detail} of {body}");
     }
     let list = json_of(bench.ask("GET", "/jobs", None).await).await;
@@ -200,9 +200,9 @@ async fn impossible_schedules_are_refused_with_the_invalid_field() {
         let mut job = schedule.clone();
         job["payload"] = payload("a1");
         for (path, body) in [("/jobs".to_owned(), &job), (format!("/jobs/{id}/reschedule"), &schedule)] {
-            let refused =
+            let problem =
                 expect_problem(bench.ask("POST", &path, Some(body)).await, 400, "INVALID_REQUEST").await;
-            let detail = refused["detail"].as_str().expect("text");
+            let detail = problem["detail"].as_str().expect("text");
             assert!(detail.contains(named), "{named}: {detail} of {schedule}");
         }
     }

@@ -205,19 +205,19 @@ impl Cluster {
         }
         command.stdout(Stdio::null()).stderr(log);
         self.server = Some(command.spawn().expect("the server is started"));
-        let begun = Instant::now();
+        let start = Instant::now();
         while !self.is_ready() {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().expect("asked"));
-            assert!(ended.is_none() && begun.elapsed() < STARTUP_TIMEOUT, "no server: {}", self.log_text());
+            assert!(ended.is_none() && start.elapsed() < STARTUP_TIMEOUT, "no server: {}", self.log_text());
             sleep(Duration::from_millis(20));
         }
     }
 
     /// Returns true if the server's `postmaster.pid` reports that it accepts connections.
     fn is_ready(&self) -> bool {
-        let said = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let pid_file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let own = self.server.as_ref().map(|server| server.id().to_string());
-        let mut lines = said.lines();
+        let mut lines = pid_file.lines();
         lines.next().map(str::to_owned) == own && lines.next_back().is_some_and(|line| line.trim() == "ready")
     }
 

@@ -114,7 +114,7 @@ fn slow_state_response(head: &str, slow: &SlowRequests) -> Vec<Step> {
     let url = Url::parse("http://vendor").and_then(|base| base.join(target)).expect("a target");
     let mark = url.query_pairs().find(|(name, _)| name == "mark").expect("a mark").1.into_owned();
     let slow = slow.lock().expect("unpoisoned");
-    let state = match slow.iter().rev().find(|(asked, _)| asked.contains(&mark)) {
+    let state = match slow.iter().rev().find(|(request, _)| request.contains(&mark)) {
         None => "none",
         Some((_, true)) => "open",
         Some((_, false)) => "dropped",
@@ -123,7 +123,7 @@ fn slow_state_response(head: &str, slow: &SlowRequests) -> Vec<Step> {
 }
 
 async fn stream_slow(stream: &mut TcpStream, body: &Value, slow: &SlowRequests) {
-    let place = {
+    let index = {
         let mut slow = slow.lock().expect("unpoisoned");
         slow.push((body.to_string(), true));
         slow.len() - 1
@@ -134,7 +134,7 @@ async fn stream_slow(stream: &mut TcpStream, body: &Value, slow: &SlowRequests) 
         left = write_steps(stream, vec![delta(json!({"content": "tick "}))]).await.is_none()
             || tokio::time::timeout(TICK_INTERVAL, stream.read(&mut byte)).await.is_ok();
     }
-    slow.lock().expect("unpoisoned")[place].1 = false;
+    slow.lock().expect("unpoisoned")[index].1 = false;
 }
 
 async fn respond_held(stream: &mut TcpStream, opened: &mut watch::Receiver<bool>) -> Option<()> {

@@ -97,7 +97,7 @@ pub struct FakeIssuer {
     pub address: SocketAddr,
     pub dialect: DeviceAuthDialect,
     state: Arc<Mutex<IssuerState>>,
-    came: watch::Receiver<usize>,
+    request_count: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -122,17 +122,17 @@ impl FakeIssuer {
             early_polls: 0,
             account: "account-canary-1".to_owned(),
         }));
-        let (comer, came) = watch::channel(0);
+        let (request_counter, request_count) = watch::channel(0);
         let task = tokio::spawn({
             let state = state.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(stream, state.clone(), comer.clone()));
+                    tokio::spawn(serve(stream, state.clone(), request_counter.clone()));
                 }
             }
         });
-        Self { address, dialect, state, came, task }
+        Self { address, dialect, state, request_count, task }
     }
 
     /// Returns the issuer's base URL.
@@ -227,8 +227,8 @@ impl FakeIssuer {
 
     /// Waits until a route has received `count` requests.
     pub async fn wait_for_calls(&self, route: IssuerRoute, count: usize) {
-        let mut came = self.came.clone();
-        let waiting = came.wait_for(|_| self.calls(route) >= count);
+        let mut request_count = self.request_count.clone();
+        let waiting = request_count.wait_for(|_| self.calls(route) >= count);
         let waited = tokio::time::timeout(super::TEST_TIMEOUT, waiting).await;
         waited.expect("the requests arrive in time").expect("the issuer runs");
     }
@@ -254,11 +254,11 @@ impl Drop for FakeIssuer {
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<Mutex<IssuerState>>, comer: watch::Sender<usize>) {
+async fn serve(mut stream: TcpStream, state: Arc<Mutex<IssuerState>>, request_counter: watch::Sender<usize>) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let steps = state.lock().expect("unpoisoned").answer(request);
-        comer.send_modify(|came| *came += 1);
+        request_counter.send_modify(|request_count| *request_count += 1);
         for step in steps {
             if !matches!(perform_step(step, &mut stream).await, ConnectionState::Open) {
                 return;
@@ -492,11 +492,11 @@ impl IssuerState {
     }
 
     fn exchange(&mut self, code: &str) -> (&'static str, Value) {
-        let Some(place) = self.codes.iter().position(|issued| issued == code) else {
+        let Some(index) = self.codes.iter().position(|issued| issued == code) else {
             return ("400 Bad Request", json!({"error": "invalid_grant"}));
         };
         // Exchanged codes keep their place, since new ones are numbered by it.
-        self.codes[place].clear();
+        self.codes[index].clear();
         ("200 OK", self.issue())
     }
 

@@ -103,9 +103,9 @@ pub fn check_request(request: &ReceivedRequest, key: &str) {
     assert!((1..=4).contains(&breakpoints), "{breakpoints} breakpoints");
     let messages = body["messages"].as_array().expect("messages");
     let mut called: Vec<&Value> = Vec::new();
-    for (place, message) in messages.iter().enumerate() {
-        let role = if place % 2 == 0 { "user" } else { "assistant" };
-        assert_eq!(message["role"], role, "message {place} of {body}");
+    for (index, message) in messages.iter().enumerate() {
+        let role = if index % 2 == 0 { "user" } else { "assistant" };
+        assert_eq!(message["role"], role, "message {index} of {body}");
         let blocks = message["content"].as_array().expect("blocks");
         assert!(!blocks.is_empty());
         let of = |kind: &str, id: &str| -> Vec<&Value> {

@@ -20,6 +20,7 @@ pub mod coding_runtime;
 pub mod command;
 pub mod control;
 pub mod embedder;
+pub mod fake_network;
 pub mod grants;
 // Tests of the application use more of this module than those of the runtime do.
 #[allow(dead_code)]
@@ -43,7 +44,6 @@ pub mod statement_log;
 pub mod third_party;
 pub mod tool_server;
 pub mod vendor;
-pub mod world;
 
 /// Time limit for waits, after which a test counts as hanging.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,31 +51,33 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval for conditions that cannot be awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Polls `look` until `wanted` holds for its result. Returns the last result as an error if `time` expires first.
+/// Calls `fetch` until its result meets `condition`. Returns the last result as an error if `time` expires first.
 pub async fn poll_until_within<T>(
     time: Duration,
-    mut look: impl AsyncFnMut() -> T,
-    wanted: impl Fn(&T) -> bool,
+    mut fetch: impl AsyncFnMut() -> T,
+    condition: impl Fn(&T) -> bool,
 ) -> Result<T, T> {
     let waiting = async {
         loop {
-            let found = look().await;
-            if wanted(&found) {
-                return found;
+            let result = fetch().await;
+            if condition(&result) {
+                return result;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     let waited = tokio::time::timeout(time, waiting).await;
     match waited {
-        Ok(found) => Ok(found),
-        Err(_) => Err(look().await),
+        Ok(result) => Ok(result),
+        Err(_) => Err(fetch().await),
     }
 }
 
 /// Polls as [`poll_until_within`] does for [`TEST_TIMEOUT`]; panics with the last result if the condition never holds.
-pub async fn poll_until<T: Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
-    poll_until_within(TEST_TIMEOUT, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
+pub async fn poll_until<T: Debug>(fetch: impl AsyncFnMut() -> T, condition: impl Fn(&T) -> bool) -> T {
+    poll_until_within(TEST_TIMEOUT, fetch, condition)
+        .await
+        .unwrap_or_else(|result| panic!("it stays {result:?}"))
 }
 
 /// Returns the number in an environment variable, or `default` if it is not set.

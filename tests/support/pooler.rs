@@ -37,10 +37,10 @@ impl Pooler {
         command.arg(&config).stdout(Stdio::null()).stderr(log);
         let process = command.spawn().expect("PgBouncer is started: the package pgbouncer has it");
         let mut pooler = Self { folder, process };
-        let begun = Instant::now();
+        let start = Instant::now();
         while UnixStream::connect(pooler.folder.join(format!(".s.PGSQL.{PORT}"))).is_err() {
             let ended = pooler.process.try_wait().expect("asked");
-            assert!(ended.is_none() && begun.elapsed() < STARTUP_TIMEOUT, "no pooler: {}", pooler.log_text());
+            assert!(ended.is_none() && start.elapsed() < STARTUP_TIMEOUT, "no pooler: {}", pooler.log_text());
             sleep(Duration::from_millis(20));
         }
         pooler

@@ -114,9 +114,9 @@ impl SchedulerProcess {
         response.text().await.expect("a body")
     }
 
-    /// Polls a path until `wanted` holds for its JSON response.
-    pub async fn poll_until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.poll_until_within(TEST_TIMEOUT, path, wanted).await
+    /// Polls a path until `condition` holds for its JSON response.
+    pub async fn poll_until(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        self.poll_until_within(TEST_TIMEOUT, path, condition).await
     }
 
     /// Polls as [`poll_until`](Self::poll_until) does, with a time limit.
@@ -124,9 +124,9 @@ impl SchedulerProcess {
         &self,
         time: Duration,
         path: &str,
-        wanted: impl Fn(&Value) -> bool,
+        condition: impl Fn(&Value) -> bool,
     ) -> Value {
-        let found = super::poll_until_within(time, || self.get(path), wanted).await;
+        let found = super::poll_until_within(time, || self.get(path), condition).await;
         found.unwrap_or_else(|found| panic!("{path} stays {found}"))
     }
 

@@ -115,7 +115,7 @@ async fn forward(
     state: Arc<ProxyState>,
     request: Request<Incoming>,
 ) -> Result<Response<ProxyBody>, Infallible> {
-    let said = format!("{} {}", request.method(), request.uri());
+    let request_line = format!("{} {}", request.method(), request.uri());
     let response = match try_forward(&state, request).await {
         Ok(response) => response.map(Either::Left),
         Err(reason) => {
@@ -126,7 +126,7 @@ async fn forward(
     state.responses.fetch_add(1, Ordering::Relaxed);
     if response.status().is_server_error() {
         let mut errors = state.server_errors.lock().expect("unpoisoned");
-        errors.push(format!("{said}: {}", response.status()));
+        errors.push(format!("{request_line}: {}", response.status()));
     }
     Ok(response)
 }

@@ -70,18 +70,18 @@ impl OutputItem {
 
     /// Returns the item as JSON text, as the vendor sends it when it is done. The form of the reasoning is one that a
     /// parser would not reproduce: numbers with trailing zeros, escapes that are not needed, members in no order.
-    fn json(&self, place: usize) -> String {
+    fn json(&self, index: usize) -> String {
         match self {
             Self::Reasoning { summary, sealed } => {
                 let (summary, sealed) = (json!(summary), json!(sealed));
                 format!(
-                    r#"{{"summary":[{{"type":"summary_text","text":{summary}}}],"status":"completed","x":1.50,"type":"reasoning","id":"rs_{place}","note":"a\/b\u00e9","encrypted_content":{sealed}}}"#
+                    r#"{{"summary":[{{"type":"summary_text","text":{summary}}}],"status":"completed","x":1.50,"type":"reasoning","id":"rs_{index}","note":"a\/b\u00e9","encrypted_content":{sealed}}}"#
                 )
             }
-            Self::Text(deltas) => json!({"id": format!("msg_{place}"), "type": "message", "status": "completed",
+            Self::Text(deltas) => json!({"id": format!("msg_{index}"), "type": "message", "status": "completed",
                 "role": "assistant", "content": [{"type": "output_text", "text": deltas.concat(), "annotations": []}]})
             .to_string(),
-            Self::Call { id, name, arguments } => json!({"id": format!("fc_{place}"), "type": "function_call",
+            Self::Call { id, name, arguments } => json!({"id": format!("fc_{index}"), "type": "function_call",
                 "status": "completed", "arguments": arguments, "call_id": id, "name": name})
             .to_string(),
             Self::Other(item) => item.to_string(),
@@ -89,12 +89,12 @@ impl OutputItem {
     }
 
     /// Returns the item as the next request must contain it.
-    fn expected(&self, place: usize) -> String {
+    fn expected(&self, index: usize) -> String {
         match self {
             Self::Reasoning { .. } => self
-                .json(place)
+                .json(index)
                 .replace(r#""status":"completed","#, "")
-                .replace(&format!(r#""id":"rs_{place}","#), ""),
+                .replace(&format!(r#""id":"rs_{index}","#), ""),
             Self::Text(deltas) => json!({"type": "message", "role": "assistant",
                 "content": [{"type": "output_text", "text": deltas.concat()}]})
             .to_string(),
@@ -116,8 +116,8 @@ impl OutputItem {
 /// Returns the events of a complete answer, as the vendor sends them.
 pub fn events(items: &[OutputItem]) -> Vec<String> {
     let mut events = vec![created()];
-    for (place, item) in items.iter().enumerate() {
-        events.extend(item_events(place, item));
+    for (index, item) in items.iter().enumerate() {
+        events.extend(item_events(index, item));
     }
     events.push(completed());
     events
@@ -131,7 +131,7 @@ pub fn answer(texts: &[&str]) -> Vec<Step> {
 /// Returns the events of a complete answer in which the deltas of all calls alternate.
 pub fn interleaved_events(items: &[OutputItem]) -> Vec<String> {
     let mut of_items: Vec<_> =
-        items.iter().enumerate().map(|(place, item)| item_events(place, item)).collect();
+        items.iter().enumerate().map(|(index, item)| item_events(index, item)).collect();
     let is_call = |item: &OutputItem| matches!(item, OutputItem::Call { .. });
     let mut events = vec![created()];
     for (_, own) in items.iter().zip(&mut of_items).filter(|(item, _)| !is_call(item)) {
@@ -139,9 +139,9 @@ pub fn interleaved_events(items: &[OutputItem]) -> Vec<String> {
     }
     let mut calls: Vec<_> = of_items.into_iter().map(Vec::into_iter).collect();
     loop {
-        let before = events.len();
+        let event_count = events.len();
         events.extend(calls.iter_mut().filter_map(Iterator::next));
-        if events.len() == before {
+        if events.len() == event_count {
             break;
         }
     }
@@ -166,59 +166,59 @@ pub fn completed() -> String {
 }
 
 /// Returns the events of one item.
-pub fn item_events(place: usize, item: &OutputItem) -> Vec<String> {
+pub fn item_events(index: usize, item: &OutputItem) -> Vec<String> {
     let added =
-        |item: Value| json!({"type": "response.output_item.added", "output_index": place, "item": item});
+        |item: Value| json!({"type": "response.output_item.added", "output_index": index, "item": item});
     let mut events: Vec<Value> = Vec::new();
     match item {
         OutputItem::Reasoning { summary, .. } => {
-            let id = format!("rs_{place}");
+            let id = format!("rs_{index}");
             events.push(added(json!({"id": id, "type": "reasoning", "summary": []})));
             for (kind, name, value) in [
                 ("reasoning_summary_part.added", "part", json!({"type": "summary_text", "text": ""})),
                 ("reasoning_summary_text.delta", "delta", json!(summary)),
                 ("reasoning_summary_text.done", "text", json!(summary)),
             ] {
-                events.push(json!({"type": format!("response.{kind}"), "item_id": id, "output_index": place,
+                events.push(json!({"type": format!("response.{kind}"), "item_id": id, "output_index": index,
                     "summary_index": 0, name: value}));
             }
         }
         OutputItem::Text(deltas) => {
-            let id = format!("msg_{place}");
+            let id = format!("msg_{index}");
             events.push(added(json!({"id": id, "type": "message", "status": "in_progress", "content": [], "role": "assistant"})));
-            events.extend(deltas.iter().map(|delta| text_delta(place, delta)));
-            events.push(json!({"type": "response.output_text.done", "item_id": id, "output_index": place,
+            events.extend(deltas.iter().map(|delta| text_delta(index, delta)));
+            events.push(json!({"type": "response.output_text.done", "item_id": id, "output_index": index,
                 "content_index": 0, "text": deltas.concat()}));
         }
         OutputItem::Call { id, name, arguments } => {
             let (head, tail) = arguments.split_at(arguments.floor_char_boundary(arguments.len() / 2));
             events.push(added(
-                json!({"id": format!("fc_{place}"), "type": "function_call", "status": "in_progress",
+                json!({"id": format!("fc_{index}"), "type": "function_call", "status": "in_progress",
                 "arguments": "", "call_id": id, "name": name}),
             ));
-            events.extend([head, tail].map(|delta| arguments_delta(place, delta)));
+            events.extend([head, tail].map(|delta| arguments_delta(index, delta)));
             events.push(
-                json!({"type": "response.function_call_arguments.done", "item_id": format!("fc_{place}"),
-                "output_index": place, "arguments": arguments}),
+                json!({"type": "response.function_call_arguments.done", "item_id": format!("fc_{index}"),
+                "output_index": index, "arguments": arguments}),
             );
         }
         OutputItem::Other(item) => events.push(added(item.clone())),
     }
-    let item = item.json(place);
-    let done = format!(r#"{{"type":"response.output_item.done","output_index":{place},"item":{item}}}"#);
+    let item = item.json(index);
+    let done = format!(r#"{{"type":"response.output_item.done","output_index":{index},"item":{item}}}"#);
     events.iter().map(Value::to_string).chain([done]).collect()
 }
 
 /// Returns a delta of the message at this place.
-pub fn text_delta(place: usize, delta: &str) -> Value {
-    json!({"type": "response.output_text.delta", "item_id": format!("msg_{place}"), "output_index": place,
+pub fn text_delta(index: usize, delta: &str) -> Value {
+    json!({"type": "response.output_text.delta", "item_id": format!("msg_{index}"), "output_index": index,
         "content_index": 0, "delta": delta, "logprobs": []})
 }
 
 /// Returns a delta of the arguments of the call at this place.
-pub fn arguments_delta(place: usize, delta: &str) -> Value {
-    json!({"type": "response.function_call_arguments.delta", "item_id": format!("fc_{place}"),
-        "output_index": place, "delta": delta})
+pub fn arguments_delta(index: usize, delta: &str) -> Value {
+    json!({"type": "response.function_call_arguments.delta", "item_id": format!("fc_{index}"),
+        "output_index": index, "delta": delta})
 }
 
 /// One response of the vendor, and the items of which it must see the form again.
@@ -277,8 +277,8 @@ struct VendorState {
 pub struct ResponsesVendor {
     address: SocketAddr,
     state: Arc<Mutex<VendorState>>,
-    came: watch::Receiver<usize>,
-    left: watch::Receiver<usize>,
+    request_count: watch::Receiver<usize>,
+    disconnects: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -297,19 +297,24 @@ impl ResponsesVendor {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
         let state = Arc::new(Mutex::new(state));
-        let (comer, came) = watch::channel(0);
-        let (leaver, left) = watch::channel(0);
+        let (request_counter, request_count) = watch::channel(0);
+        let (disconnect_counter, disconnects) = watch::channel(0);
         let task = tokio::spawn({
             let state = state.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     // Without Nagle's algorithm, bytes written before a reset are sent rather than discarded.
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(stream, state.clone(), comer.clone(), leaver.clone()));
+                    tokio::spawn(serve(
+                        stream,
+                        state.clone(),
+                        request_counter.clone(),
+                        disconnect_counter.clone(),
+                    ));
                 }
             }
         });
-        Self { address, state, came, left, task }
+        Self { address, state, request_count, disconnects, task }
     }
 
     /// Returns the base address for an agent.
@@ -339,8 +344,8 @@ impl ResponsesVendor {
 
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
-        let mut came = self.came.clone();
-        let waiting = came.wait_for(|_| self.received_bodies(model).len() >= count);
+        let mut request_count = self.request_count.clone();
+        let waiting = request_count.wait_for(|_| self.received_bodies(model).len() >= count);
         let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
         waited.expect("the requests arrive in time").expect("the vendor runs");
     }
@@ -352,8 +357,10 @@ impl ResponsesVendor {
 
     /// Waits until `count` clients have disconnected during a response.
     pub async fn wait_for_disconnects(&self, count: usize) {
-        let mut left = self.left.clone();
-        let waited = tokio::time::timeout(TEST_TIMEOUT, left.wait_for(|left| *left >= count)).await;
+        let mut disconnects = self.disconnects.clone();
+        let waited =
+            tokio::time::timeout(TEST_TIMEOUT, disconnects.wait_for(|disconnects| *disconnects >= count))
+                .await;
         waited.expect("the clients leave in time").expect("the vendor runs");
     }
 }
@@ -367,19 +374,19 @@ impl Drop for ResponsesVendor {
 async fn serve(
     mut stream: TcpStream,
     state: Arc<Mutex<VendorState>>,
-    comer: watch::Sender<usize>,
-    leaver: watch::Sender<usize>,
+    request_counter: watch::Sender<usize>,
+    disconnect_counter: watch::Sender<usize>,
 ) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let steps = state.lock().expect("unpoisoned").reply_to(request);
-        comer.send_modify(|came| *came += 1);
+        request_counter.send_modify(|request_count| *request_count += 1);
         for step in steps {
             match perform_step(step, &mut stream).await {
                 ConnectionState::Open => {}
                 ConnectionState::ClosedByVendor => return,
                 ConnectionState::ClosedByClient => {
-                    leaver.send_modify(|left| *left += 1);
+                    disconnect_counter.send_modify(|disconnects| *disconnects += 1);
                     return;
                 }
             }
@@ -465,10 +472,12 @@ impl RequestCheck {
         if let Some(path) = find_duplicate_key(bytes) {
             self.complaints.push(format!("{path} occurs twice"));
         }
-        let places: Vec<_> =
+        let positions: Vec<_> =
             members.keys().map(|name| MEMBERS.iter().position(|known| known == name)).collect();
-        self.expect(places.iter().all(Option::is_some), || format!("unknown members: {:?}", members.keys()));
-        self.expect(places.is_sorted(), || format!("members in another order: {:?}", members.keys()));
+        self.expect(positions.iter().all(Option::is_some), || {
+            format!("unknown members: {:?}", members.keys())
+        });
+        self.expect(positions.is_sorted(), || format!("members in another order: {:?}", members.keys()));
         self.expect(body["store"] == false && body["stream"] == true, || "stored, or not streamed".into());
         self.expect(
             body.get("instructions").is_none_or(|text| text.as_str().is_some_and(|text| !text.is_empty())),
@@ -595,8 +604,8 @@ impl RequestCheck {
         let added = input.get(last_count..).unwrap_or_default();
         let mut found = added.iter().map(|item| item.get());
         let mut call_ids = Vec::new();
-        for (place, item) in items.iter().enumerate() {
-            let (mut expected, found) = (item.expected(place), found.next().unwrap_or_default());
+        for (index, item) in items.iter().enumerate() {
+            let (mut expected, found) = (item.expected(index), found.next().unwrap_or_default());
             if let OutputItem::Call { id, .. } = item {
                 let sent: Value = serde_json::from_str(found).unwrap_or_default();
                 let sent_id = sent["call_id"].as_str().unwrap_or_default().to_owned();

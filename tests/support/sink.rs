@@ -27,9 +27,9 @@ const MAX_LOST_ATTEMPT: u64 = 3;
 /// The receiver; stops when dropped.
 pub struct WebhookReceiver {
     address: SocketAddr,
-    seen: Arc<Mutex<ReceiverState>>,
+    state: Arc<Mutex<ReceiverState>>,
     /// Number of deliveries received, duplicates included.
-    came: watch::Receiver<usize>,
+    delivery_count: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -46,10 +46,10 @@ impl WebhookReceiver {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let seen = Arc::new(Mutex::new(ReceiverState::default()));
-        let (comer, came) = watch::channel(0);
-        let task = tokio::spawn(serve(listener, seen.clone(), comer));
-        Self { address, seen, came, task }
+        let state = Arc::new(Mutex::new(ReceiverState::default()));
+        let (count_sender, delivery_count) = watch::channel(0);
+        let task = tokio::spawn(serve(listener, state.clone(), count_sender));
+        Self { address, state, delivery_count, task }
     }
 
     /// Returns the delivery URL.
@@ -59,12 +59,12 @@ impl WebhookReceiver {
 
     /// Returns a watch on the number of deliveries, duplicates included.
     pub fn delivery_count(&self) -> watch::Receiver<usize> {
-        self.came.clone()
+        self.delivery_count.clone()
     }
 
     /// Returns the effects of each job by its id: the scheduled time of each, in order of arrival.
     pub fn effects(&self) -> BTreeMap<String, Vec<String>> {
-        self.seen.lock().expect("unpoisoned").effects.clone()
+        self.state.lock().expect("unpoisoned").effects.clone()
     }
 }
 
@@ -74,13 +74,13 @@ impl Drop for WebhookReceiver {
     }
 }
 
-async fn serve(listener: TcpListener, seen: Arc<Mutex<ReceiverState>>, comer: watch::Sender<usize>) {
+async fn serve(listener: TcpListener, state: Arc<Mutex<ReceiverState>>, count_sender: watch::Sender<usize>) {
     let mut connections = JoinSet::new();
-    let comer = Arc::new(comer);
+    let count_sender = Arc::new(count_sender);
     while let Ok((stream, _)) = listener.accept().await {
-        let (seen, comer) = (seen.clone(), comer.clone());
+        let (state, count_sender) = (state.clone(), count_sender.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| receive(request, seen.clone(), comer.clone()));
+            let service = service_fn(move |request| receive(request, state.clone(), count_sender.clone()));
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
         while connections.try_join_next().is_some() {}
@@ -89,8 +89,8 @@ async fn serve(listener: TcpListener, seen: Arc<Mutex<ReceiverState>>, comer: wa
 
 async fn receive(
     request: Request<Incoming>,
-    seen: Arc<Mutex<ReceiverState>>,
-    comer: Arc<watch::Sender<usize>>,
+    state: Arc<Mutex<ReceiverState>>,
+    count_sender: Arc<watch::Sender<usize>>,
 ) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
     use http_body_util::BodyExt as _;
     let (head, body) = request.into_parts();
@@ -104,14 +104,14 @@ async fn receive(
     let delivery: Value = serde_json::from_slice(&body).expect("what is signed is JSON");
     let text = |name: &str| delivery[name].as_str().expect("text").to_owned();
     let deliveries = {
-        let mut seen = seen.lock().expect("unpoisoned");
-        seen.deliveries += 1;
-        if seen.ids.insert(id.to_owned()) {
-            seen.effects.entry(text("jobId")).or_default().push(text("scheduledFor"));
+        let mut state = state.lock().expect("unpoisoned");
+        state.deliveries += 1;
+        if state.ids.insert(id.to_owned()) {
+            state.effects.entry(text("jobId")).or_default().push(text("scheduledFor"));
         }
-        seen.deliveries
+        state.deliveries
     };
-    comer.send_replace(deliveries);
+    count_sender.send_replace(deliveries);
     // Every ninth delivery takes effect but is answered with 503, as if the response were lost. Late attempts are
     // exempt: their retries are up to an hour apart.
     let is_lost = deliveries.is_multiple_of(9) && delivery["attempt"].as_u64() <= Some(MAX_LOST_ATTEMPT);

@@ -38,8 +38,8 @@ struct McpServerState {
 pub struct FakeMcpServer {
     address: SocketAddr,
     state: Arc<Mutex<McpServerState>>,
-    came: watch::Receiver<usize>,
-    left: watch::Receiver<usize>,
+    request_count: watch::Receiver<usize>,
+    disconnects: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -49,18 +49,24 @@ impl FakeMcpServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
         let state = Arc::<Mutex<McpServerState>>::default();
-        let (comer, came) = watch::channel(0);
-        let (leaver, left) = watch::channel(0);
+        let (request_counter, request_count) = watch::channel(0);
+        let (disconnect_counter, disconnects) = watch::channel(0);
         let task = tokio::spawn({
             let state = state.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(stream, era, state.clone(), comer.clone(), leaver.clone()));
+                    tokio::spawn(serve(
+                        stream,
+                        era,
+                        state.clone(),
+                        request_counter.clone(),
+                        disconnect_counter.clone(),
+                    ));
                 }
             }
         });
-        Self { address, state, came, left, task }
+        Self { address, state, request_count, disconnects, task }
     }
 
     /// Returns the server's URL with a run token.
@@ -94,21 +100,23 @@ impl FakeMcpServer {
 
     /// Waits until `enough` holds for the names of the requests received.
     pub async fn wait_for_names(&self, enough: impl Fn(&[String]) -> bool) {
-        let mut came = self.came.clone();
-        let waited = came.wait_for(|_| enough(&self.received_names()));
+        let mut request_count = self.request_count.clone();
+        let waited = request_count.wait_for(|_| enough(&self.received_names()));
         let waited = tokio::time::timeout(super::TEST_TIMEOUT, waited).await;
         waited.unwrap_or_else(|_| panic!("{:?}", self.received_names())).expect("the server runs");
     }
 
     /// Returns the number of clients that disconnected during a response.
     pub fn disconnect_count(&self) -> usize {
-        *self.left.borrow()
+        *self.disconnects.borrow()
     }
 
     /// Waits until a client has disconnected during a response.
     pub async fn wait_for_disconnect(&self) {
-        let mut left = self.left.clone();
-        let waited = tokio::time::timeout(super::TEST_TIMEOUT, left.wait_for(|left| *left > 0)).await;
+        let mut disconnects = self.disconnects.clone();
+        let waited =
+            tokio::time::timeout(super::TEST_TIMEOUT, disconnects.wait_for(|disconnects| *disconnects > 0))
+                .await;
         waited.expect("the client leaves in time").expect("the server runs");
     }
 }
@@ -151,8 +159,8 @@ async fn serve(
     mut stream: TcpStream,
     era: McpRevision,
     state: Arc<Mutex<McpServerState>>,
-    comer: watch::Sender<usize>,
-    leaver: watch::Sender<usize>,
+    request_counter: watch::Sender<usize>,
+    disconnect_counter: watch::Sender<usize>,
 ) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
@@ -162,13 +170,13 @@ async fn serve(
             state.received.push(request.clone());
             select_response(&mut state, era, &request)
         };
-        comer.send_modify(|came| *came += 1);
+        request_counter.send_modify(|request_count| *request_count += 1);
         for step in steps {
             match perform_step(fill_request_id(step, id.as_deref().unwrap_or("null")), &mut stream).await {
                 ConnectionState::Open => {}
                 ConnectionState::ClosedByVendor => return,
                 ConnectionState::ClosedByClient => {
-                    leaver.send_modify(|left| *left += 1);
+                    disconnect_counter.send_modify(|disconnects| *disconnects += 1);
                     return;
                 }
             }

@@ -98,9 +98,9 @@ type Fallback = Box<dyn Fn(&Value) -> Vec<Step> + Send>;
 /// The vendor; stops when dropped.
 pub struct Vendor {
     pub address: SocketAddr,
-    seen: Arc<Mutex<VendorState>>,
-    came: watch::Receiver<usize>,
-    left: watch::Receiver<usize>,
+    state: Arc<Mutex<VendorState>>,
+    request_count: watch::Receiver<usize>,
+    disconnects: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -109,21 +109,26 @@ impl Vendor {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let seen = Arc::new(Mutex::new(VendorState::default()));
-        let (comer, came) = watch::channel(0);
-        let (leaver, left) = watch::channel(0);
+        let state = Arc::new(Mutex::new(VendorState::default()));
+        let (request_counter, request_count) = watch::channel(0);
+        let (disconnect_counter, disconnects) = watch::channel(0);
         let task = tokio::spawn({
-            let seen = seen.clone();
+            let state = state.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     // Without Nagle's algorithm, bytes written before a reset are sent rather than discarded.
                     let _ = stream.set_nodelay(true);
-                    seen.lock().expect("unpoisoned").connections += 1;
-                    tokio::spawn(serve(stream, seen.clone(), comer.clone(), leaver.clone()));
+                    state.lock().expect("unpoisoned").connections += 1;
+                    tokio::spawn(serve(
+                        stream,
+                        state.clone(),
+                        request_counter.clone(),
+                        disconnect_counter.clone(),
+                    ));
                 }
             }
         });
-        Self { address, seen, came, left, task }
+        Self { address, state, request_count, disconnects, task }
     }
 
     /// Returns the base address for an agent or a request, as a Chat Completions server.
@@ -145,7 +150,7 @@ impl Vendor {
     /// request, and so on; the last one is repeated.
     pub fn on(&self, model: &str, answers: impl IntoIterator<Item = Vec<Step>>) -> &Self {
         let answers = answers.into_iter().collect();
-        self.seen.lock().expect("unpoisoned").scripts.insert(model.to_owned(), answers);
+        self.state.lock().expect("unpoisoned").scripts.insert(model.to_owned(), answers);
         self
     }
 
@@ -156,12 +161,12 @@ impl Vendor {
 
     /// Sets a function that computes the response to all requests that [`on`](Self::on) does not cover.
     pub fn on_all_with(&self, respond: impl Fn(&Value) -> Vec<Step> + Send + 'static) {
-        self.seen.lock().expect("unpoisoned").fallback = Some(Box::new(respond));
+        self.state.lock().expect("unpoisoned").fallback = Some(Box::new(respond));
     }
 
     /// Returns the requests received.
     pub fn received(&self) -> Vec<ReceivedRequest> {
-        self.seen.lock().expect("unpoisoned").received.clone()
+        self.state.lock().expect("unpoisoned").received.clone()
     }
 
     /// Returns the bodies of the requests received for `model`.
@@ -172,38 +177,40 @@ impl Vendor {
 
     /// Waits until `count` requests for `model` have been received.
     pub async fn wait_for_requests(&self, model: &str, count: usize) {
-        let mut came = self.came.clone();
-        let waiting = came.wait_for(|_| self.received_bodies(model).len() >= count);
+        let mut request_count = self.request_count.clone();
+        let waiting = request_count.wait_for(|_| self.received_bodies(model).len() >= count);
         let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
         waited.expect("the requests arrive in time").expect("the vendor runs");
     }
 
     /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
-        self.seen.lock().expect("unpoisoned").connections
+        self.state.lock().expect("unpoisoned").connections
     }
 
     /// Returns the number of clients that disconnected during a response.
     pub fn disconnect_count(&self) -> usize {
-        *self.left.borrow()
+        *self.disconnects.borrow()
     }
 
     /// Returns a counter of the requests received, which outlives borrows of the vendor.
     pub fn request_counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
-        let came = self.came.clone();
-        move || *came.borrow()
+        let request_count = self.request_count.clone();
+        move || *request_count.borrow()
     }
 
     /// Returns a counter of the clients that disconnected during a response.
     pub fn disconnect_counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
-        let left = self.left.clone();
-        move || *left.borrow()
+        let disconnects = self.disconnects.clone();
+        move || *disconnects.borrow()
     }
 
     /// Waits until `count` clients have disconnected during a response.
     pub async fn wait_for_disconnects(&self, count: usize) {
-        let mut left = self.left.clone();
-        let waited = tokio::time::timeout(TEST_TIMEOUT, left.wait_for(|left| *left >= count)).await;
+        let mut disconnects = self.disconnects.clone();
+        let waited =
+            tokio::time::timeout(TEST_TIMEOUT, disconnects.wait_for(|disconnects| *disconnects >= count))
+                .await;
         waited.expect("the clients leave in time").expect("the vendor runs");
     }
 }
@@ -216,9 +223,9 @@ impl Drop for Vendor {
 
 async fn serve(
     mut stream: TcpStream,
-    seen: Arc<Mutex<VendorState>>,
-    comer: watch::Sender<usize>,
-    leaver: watch::Sender<usize>,
+    state: Arc<Mutex<VendorState>>,
+    request_counter: watch::Sender<usize>,
+    disconnect_counter: watch::Sender<usize>,
 ) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
@@ -230,25 +237,25 @@ async fn serve(
             _ => answer,
         };
         let steps = {
-            let mut seen = seen.lock().expect("unpoisoned");
+            let mut state = state.lock().expect("unpoisoned");
             let body = serde_json::from_slice(&request.body).unwrap_or_default();
-            seen.received.push(request);
-            match seen.scripts.get_mut(&model) {
+            state.received.push(request);
+            match state.scripts.get_mut(&model) {
                 Some(answers) if answers.len() > 1 => answers.remove(0),
                 Some(answers) => answers[0].clone(),
-                None => match &seen.fallback {
+                None => match &state.fallback {
                     Some(respond) => respond(&body),
                     None => default(&["hello ", "world"]),
                 },
             }
         };
-        comer.send_modify(|came| *came += 1);
+        request_counter.send_modify(|request_count| *request_count += 1);
         for step in steps {
             match perform_step(step, &mut stream).await {
                 ConnectionState::Open => {}
                 ConnectionState::ClosedByVendor => return,
                 ConnectionState::ClosedByClient => {
-                    leaver.send_modify(|left| *left += 1);
+                    disconnect_counter.send_modify(|disconnects| *disconnects += 1);
                     return;
                 }
             }

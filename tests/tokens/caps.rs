@@ -32,13 +32,13 @@ async fn a_minute_s_runs_are_counted_for_each_token() {
         expect_finished(bench.ask_with_token(&one, &json!({})).await).await;
     }
     for _ in 0..2 {
-        let refused = bench.ask_with_token(&one, &json!({})).await;
-        let headers = refused.headers().clone();
+        let response = bench.ask_with_token(&one, &json!({})).await;
+        let headers = response.headers().clone();
         let wait: u64 = headers["retry-after"].to_str().expect("text").parse().expect("seconds");
         assert!((1..=30).contains(&wait), "a run each half minute: {wait}");
         assert_eq!(headers["ratelimit"], format!("\"minute\";r=0;t={wait}"));
         assert_eq!(headers["ratelimit-policy"], "\"minute\";q=2;w=60");
-        expect_problem(refused, 429, "RATE_LIMITED").await;
+        expect_problem(response, 429, "RATE_LIMITED").await;
     }
     expect_finished(bench.ask_with_token(&other, &json!({})).await).await;
     assert_eq!(bench.vendor.received().len(), 3);
@@ -52,18 +52,18 @@ async fn a_day_s_runs_are_counted_in_the_store() {
     expect_finished(bench.ask_with_token(&minted, &json!({})).await).await;
     // A failed run counts, because it may have caused cost.
     expect_problem(bench.ask_with_token(&minted, &json!({})).await, 502, "BACKEND_FAILED").await;
-    let refused = bench.ask_with_token(&minted, &json!({})).await;
-    let headers = refused.headers().clone();
+    let response = bench.ask_with_token(&minted, &json!({})).await;
+    let headers = response.headers().clone();
     let wait: u64 = headers["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert!((1..=24 * 60 * 60).contains(&wait), "until midnight: {wait}");
     assert_eq!(headers["ratelimit"], format!("\"day\";r=0;t={wait}"));
     assert_eq!(headers["ratelimit-policy"], "\"day\";q=2;w=86400");
-    expect_problem(refused, 429, "RATE_LIMITED").await;
+    expect_problem(response, 429, "RATE_LIMITED").await;
     // The count is in the store, so another process sees it.
     let app = server::app_with_stores(bench.stores.clone(), &[]).await;
     let request = app.request("POST", "/api/agent/chat").header("x-widget-token", super::text(&minted));
-    let refused = request.json(&json!({"message": "Hello"})).send().await.expect("an answer");
-    expect_problem(refused, 429, "RATE_LIMITED").await;
+    let response = request.json(&json!({"message": "Hello"})).send().await.expect("an answer");
+    expect_problem(response, 429, "RATE_LIMITED").await;
     assert_eq!(bench.vendor.received().len(), 2);
 }
 

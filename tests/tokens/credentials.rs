@@ -8,7 +8,7 @@ use crate::support::expect_problem;
 use crate::support::server::{INTERNAL_SECRET, session_token};
 
 #[tokio::test]
-async fn a_token_in_any_place_lets_its_visitor_in() {
+async fn a_token_is_accepted_in_header_query_and_body() {
     let bench = open(|_| {}).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     let text = text(&minted);
@@ -39,7 +39,7 @@ async fn a_token_in_any_place_lets_its_visitor_in() {
 }
 
 #[tokio::test]
-async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
+async fn invalid_tokens_are_refused_alike_in_every_location() {
     let bench = open(|_| {}).await;
     let good = bench.mint_widget(WidgetGrant::default()).await;
     let revoked = bench.mint_widget(WidgetGrant::default()).await;
@@ -125,7 +125,7 @@ async fn a_token_is_good_for_its_own_agent_alone() {
 }
 
 #[tokio::test]
-async fn two_explicit_credentials_are_one_too_many_even_if_both_hold() {
+async fn two_explicit_credentials_are_refused_even_if_both_are_valid() {
     let bench = open(|_| {}).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     let text = text(&minted);

@@ -31,9 +31,9 @@ async fn a_visitor_gives_the_model_no_orders() {
             json!([{"id": "1", "role": role, "parts": [{"type": "text", "text": "x"}]}]),
         ] {
             let more = json!({ "messages": messages });
-            let refused =
+            let problem =
                 expect_problem(bench.ask_with_token(&minted, &more).await, 400, "INVALID_REQUEST").await;
-            assert!(refused["detail"].as_str().expect("text").starts_with("messages["), "{refused}");
+            assert!(problem["detail"].as_str().expect("text").starts_with("messages["), "{problem}");
         }
     }
     assert!(bench.vendor.received().is_empty());
@@ -54,10 +54,10 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     // The model calls a tool that it was not offered.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["Sorry."])]);
     expect_finished(bench.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
-    let sent = bench.vendor.received_bodies("m");
-    assert_eq!(sent.len(), 2);
-    assert!(sent[0].get("tools").is_none(), "{}", sent[0]);
-    let all = json!(sent).to_string();
+    let request_bodies = bench.vendor.received_bodies("m");
+    assert_eq!(request_bodies.len(), 2);
+    assert!(request_bodies[0].get("tools").is_none(), "{}", request_bodies[0]);
+    let all = json!(request_bodies).to_string();
     assert!(!all.contains("canary") && all.contains("an anonymous visitor of a web page"), "{all}");
     // The same request by the owner includes both the memory and the tool's result.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
@@ -68,29 +68,33 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
 }
 
 #[tokio::test]
-async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
+async fn the_owner_s_list_does_not_exist_for_a_visitor() {
     let bench = open(with_tools).await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
-    let mut told = Vec::new();
+    let mut results_by_list = Vec::new();
     for list in ["l1", "none"] {
         let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":"mine"}"#)];
         bench.vendor.on("m", [tool_calls(&calls), answer(&["Sorry."])]);
-        let before = bench.vendor.received().len();
+        let request_count = bench.vendor.received().len();
         expect_finished(bench.ask_with_token(&minted, &json!({ "todoListId": list })).await).await;
-        let sent = bench.vendor.received_bodies("m").split_off(before);
-        let offered = sent[0]["tools"].as_array().expect("tools").len();
-        assert_eq!(offered, 2, "{}", sent[0]);
-        let results: Vec<_> = sent[1]["messages"]
+        let request_bodies = bench.vendor.received_bodies("m").split_off(request_count);
+        let offered = request_bodies[0]["tools"].as_array().expect("tools").len();
+        assert_eq!(offered, 2, "{}", request_bodies[0]);
+        let results: Vec<_> = request_bodies[1]["messages"]
             .as_array()
             .expect("messages")
             .iter()
             .filter(|m| m["role"] == "tool")
             .collect();
         assert_eq!(results.len(), 2);
-        told.push(json!(results).to_string().replace(list, "<list>"));
+        results_by_list.push(json!(results).to_string().replace(list, "<list>"));
     }
-    assert_eq!(told[0], told[1]);
-    assert!(told[0].contains("no todo list") && !told[0].contains("canary"), "{}", told[0]);
+    assert_eq!(results_by_list[0], results_by_list[1]);
+    assert!(
+        results_by_list[0].contains("no todo list") && !results_by_list[0].contains("canary"),
+        "{}",
+        results_by_list[0]
+    );
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
     let owner = bench.app.chat(&own).await.text().await.expect("a whole body");
@@ -116,9 +120,9 @@ async fn a_model_that_reasons_for_longer_than_the_idle_limit_answers_a_visitor()
     let thought =
         [delta(json!({"reasoning_content": "thought-canary"})), Step::Pause(Duration::from_millis(100))];
     let thoughts = iter::repeat_n(thought, 40).flatten();
-    let said = [delta(json!({"content": "Here you are."}))];
+    let content = [delta(json!({"content": "Here you are."}))];
     let steps: Vec<Step> =
-        iter::once(stream_head()).chain(thoughts).chain(said).chain(finish("stop")).collect();
+        iter::once(stream_head()).chain(thoughts).chain(content).chain(finish("stop")).collect();
     bench.vendor.on("m", [steps]);
     let events = expect_finished(bench.ask_with_token(&minted, &json!({})).await).await;
     assert_eq!(text_of(&events), "Here you are.");
@@ -135,8 +139,8 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
         let headers = [("x-widget-token", minted.text.expose())];
         let seen = bench.ask(&query, &headers, &json!({"todoListId": "l1"})).await;
         assert_eq!(seen.status(), 200);
-        let seen = seen.text().await.expect("a whole body");
-        assert!(seen.contains("Here you are."), "{seen}");
+        let text = seen.text().await.expect("a whole body");
+        assert!(text.contains("Here you are."), "{text}");
         for hidden in [
             "canary",
             "no todo list",
@@ -150,7 +154,7 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
             "\"result\":\"",
             "stablePrefixBytes",
         ] {
-            assert!(!seen.contains(hidden), "{format}: {hidden} in {seen}");
+            assert!(!text.contains(hidden), "{format}: {hidden} in {text}");
         }
         bench.vendor.on("m", run_with_reasoning());
         let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
@@ -162,7 +166,7 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
 }
 
 #[tokio::test]
-async fn what_a_remote_runtime_says_is_filtered_too() {
+async fn the_stream_of_a_remote_runtime_is_filtered_too() {
     let bench = open(|_| {}).await;
     let lines = [
         json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
@@ -204,26 +208,26 @@ async fn what_a_remote_runtime_says_is_filtered_too() {
             "RUN_FINISHED"
         ]
     );
-    let sent = bench.vendor.received_bodies("m").pop().expect("the runtime was asked");
+    let request_body = bench.vendor.received_bodies("m").pop().expect("the runtime was asked");
     let user = format!("widget:{}", minted.token.id);
-    assert_eq!(sent["context"]["userId"], user);
-    assert_eq!(sent["context"]["caller"], "widget");
-    assert!(!sent.to_string().contains("todoListId"), "{sent}");
-    assert!(!sent.to_string().contains(minted.text.expose()), "the token stays here: {sent}");
+    assert_eq!(request_body["context"]["userId"], user);
+    assert_eq!(request_body["context"]["caller"], "widget");
+    assert!(!request_body.to_string().contains("todoListId"), "{request_body}");
+    assert!(!request_body.to_string().contains(minted.text.expose()), "the token stays here: {request_body}");
 }
 
 #[tokio::test]
-async fn how_the_agent_is_set_up_is_not_told() {
+async fn the_configuration_of_the_agent_is_not_disclosed() {
     let bench = open(|workspace| {
         workspace["agents"][0]["children"] = json!([]);
     })
     .await;
     let minted = bench.mint_widget(WidgetGrant::default()).await;
-    let told = expect_problem(bench.ask_with_token(&minted, &json!({})).await, 422, "NO_CONNECTOR").await;
-    assert!(told.get("selection").is_none(), "{told}");
+    let problem = expect_problem(bench.ask_with_token(&minted, &json!({})).await, 422, "NO_CONNECTOR").await;
+    assert!(problem.get("selection").is_none(), "{problem}");
     let own = json!({"agentId": "a1", "message": "Hello"});
-    let told = expect_problem(bench.app.chat(&own).await, 422, "NO_CONNECTOR").await;
-    assert!(told.get("selection").is_some(), "{told}");
+    let problem = expect_problem(bench.app.chat(&own).await, 422, "NO_CONNECTOR").await;
+    assert!(problem.get("selection").is_some(), "{problem}");
 }
 
 #[tokio::test]

@@ -131,12 +131,12 @@ async fn a_service_that_misbehaves_harms_one_call() {
         let (result, _) = run(&app, &vendor, r#"{"orderId":"7"}"#).await;
         assert!(result.contains(expected), "{result}, not {expected}");
     }
-    let before = service.received().len();
+    let request_count = service.received().len();
     for order in ["../admin", "%2e%2e", "..", "a/b", "a\\r\\nb", "@evil.example/"] {
         let (result, _) = run(&app, &vendor, &format!(r#"{{"orderId":"{order}"}}"#)).await;
         assert!(result.starts_with("invalid arguments: /orderId"), "{order}: {result}");
     }
-    assert_eq!((service.received().len(), elsewhere.connections()), (before, 0));
+    assert_eq!((service.received().len(), elsewhere.connections()), (request_count, 0));
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_role_with_a_faulty_tool_is_refused_and_a_secret_stays_with_its_addres
     ] {
         let mut faulty = workspace.clone();
         match faulty.pointer_mut(&format!("{tool}{field}")) {
-            Some(place) => *place = value,
+            Some(member) => *member = value,
             None => faulty.pointer_mut(tool).expect("a tool")["timeoutMs"] = value,
         }
         let problem = expect_problem(put_agent(&app, &faulty).await, 400, "INVALID_REQUEST").await;
@@ -247,10 +247,10 @@ async fn operations_of_an_openapi_document_are_tools() {
         let problem = expect_problem(put_agent(&app, &faulty).await, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
     }
-    let place = workspace.pointer_mut(entry).expect("an entry").as_object_mut().expect("an object");
-    place.remove("documentId");
-    place.insert("document".to_owned(), document);
-    place.insert("auth".to_owned(), json!({"type": "bearer", "secret": "***"}));
+    let source = workspace.pointer_mut(entry).expect("an entry").as_object_mut().expect("an object");
+    source.remove("documentId");
+    source.insert("document".to_owned(), document);
+    source.insert("auth".to_owned(), json!({"type": "bearer", "secret": "***"}));
     let saved: Value = put_agent(&app, &workspace).await.json().await.expect("JSON");
     assert!(saved["content"]["openApi"][0].get("document").is_none(), "{saved}");
     workspace["agents"][0] = saved;
@@ -282,18 +282,18 @@ async fn mcp_clients_have_the_tool_and_its_approvals() {
     let stores = server::stores(&workspace).await;
     let app = server::app_with_stores(stores.clone(), &[]).await;
     let token = mint(&stores, Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() })).await;
-    let listed = mcp(&app, &token, "tools/list", json!({})).await;
-    assert_eq!(listed["result"]["tools"][0]["name"], "getOrder", "{listed}");
+    let list = mcp(&app, &token, "tools/list", json!({})).await;
+    assert_eq!(list["result"]["tools"][0]["name"], "getOrder", "{list}");
     let call = json!({"name": "getOrder", "arguments": {"orderId": "7"}});
     let called = mcp(&app, &token, "tools/call", call.clone()).await;
     assert_eq!(called["result"]["content"][0]["text"], "sent", "{called}");
 
     workspace["agents"][0]["content"]["approvals"] = json!([{"tools": ["getOrder"]}]);
     assert_eq!(put_agent(&app, &workspace).await.status(), 200);
-    let before = service.received().len();
+    let request_count = service.received().len();
     let called = mcp(&app, &token, "tools/call", call).await;
     assert!(called.to_string().contains("needs a person's approval"), "{called}");
-    assert_eq!(service.received().len(), before);
+    assert_eq!(service.received().len(), request_count);
 }
 
 #[tokio::test]

@@ -36,13 +36,13 @@ async fn runtime(vendor: &Vendor) -> Server {
 
 /// Returns the tool result that the model receives when it sends a message.
 async fn send_and_get_tool_result(app: &Server, vendor: &Vendor) -> String {
-    let before = vendor.received_bodies("m").len();
+    let request_count = vendor.received_bodies("m").len();
     vendor.on("m", [tool_calls(&[("c1", "sendMessengerMessage", ARGUMENTS)]), answer(&["Done."])]);
     let response = app.chat(&json!({"agentId": "a1", "message": "Tell them"})).await;
     let body = response.text().await.expect("a whole body");
     assert_eq!(text_of(&parse_run(&body)), "Done.");
     assert!(!body.contains("canary"), "{body}");
-    let requests = vendor.received_bodies("m").split_off(before);
+    let requests = vendor.received_bodies("m").split_off(request_count);
     let last = serde_json::to_string(&requests[1]).expect("JSON");
     assert!(!last.contains("canary"), "{last}");
     let messages = requests[1]["messages"].as_array().expect("messages");
@@ -70,8 +70,8 @@ async fn a_message_goes_through_the_operators_runtime() {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         request.json(&body).send().await.expect("an answer").json().await.expect("one message")
     };
-    let listed = ask("tools/list", json!({})).await;
-    let tools = listed["result"]["tools"].as_array().expect("a list");
+    let list = ask("tools/list", json!({})).await;
+    let tools = list["result"]["tools"].as_array().expect("a list");
     let tool = tools.iter().find(|tool| tool["name"] == "sendMessengerMessage").expect("it is offered");
     let hints = json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": true});
     assert_eq!(tool["annotations"], hints);
@@ -104,7 +104,7 @@ async fn a_message_goes_through_the_operators_runtime() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_what_became_of_its_message() {
+async fn the_model_gets_the_outcome_of_its_message() {
     let (vendor, workspace) = start().await;
     let runtime = runtime(&vendor).await;
     let url = runtime.url("");
@@ -152,7 +152,7 @@ async fn the_model_is_told_what_became_of_its_message() {
 }
 
 #[tokio::test]
-async fn what_is_not_configured_is_named() {
+async fn missing_settings_are_named() {
     let (vendor, mut workspace) = start().await;
     let without_api = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;
     let with_api = runtime(&vendor).await;

@@ -62,13 +62,13 @@ async fn discover(app: &Server, id: &str) -> Value {
 
 /// Pins the tools of a server as they are now.
 pub(super) async fn pin(app: &Server, id: &str, names: &[&str]) {
-    let found = discover(app, id).await;
-    let tools = found["tools"].as_array().expect("tools");
+    let discovery = discover(app, id).await;
+    let tools = discovery["tools"].as_array().expect("tools");
     let wanted = tools.iter().filter(|tool| names.iter().any(|name| tool["name"] == *name));
     let fingerprints: serde_json::Map<String, Value> = wanted
         .map(|tool| (tool["name"].as_str().expect("a name").to_owned(), tool["fingerprint"].clone()))
         .collect();
-    assert_eq!(fingerprints.len(), names.len(), "{found}");
+    assert_eq!(fingerprints.len(), names.len(), "{discovery}");
     let pinned = post(app, "/pin", &json!({"serverId": id, "fingerprints": fingerprints})).await;
     assert_eq!(pinned.status(), 200, "{}", pinned.text().await.expect("a body"));
 }
@@ -144,21 +144,21 @@ async fn a_model_calls_pinned_tools_alone() {
         assert_eq!(offered(&vendor, 0), Vec::<String>::new(), "a tool that is not pinned is not offered");
         assert!(server.received().is_empty(), "nothing is sent before a call");
 
-        let found = discover(&app, "crm").await;
+        let discovery = discover(&app, "crm").await;
         let is_allowed: Vec<_> =
-            found["tools"].as_array().expect("tools").iter().map(|tool| &tool["isAllowed"]).collect();
+            discovery["tools"].as_array().expect("tools").iter().map(|tool| &tool["isAllowed"]).collect();
         assert_eq!(
-            (&found["status"], is_allowed),
+            (&discovery["status"], is_allowed),
             (&json!("ok"), vec![&json!(false), &json!(true), &json!(true)])
         );
         pin(&app, "crm", &["search"]).await;
         assert_eq!(states(&app).await, [state("crm_refund", "new"), state("crm_search", "ok")]);
 
-        let before = server.received().len();
+        let request_count = server.received().len();
         assert_eq!(run(&app, &vendor, "crm_search", 2).await, ["found; your header was Bearer ***"; 2]);
         assert_eq!(offered(&vendor, 1), ["crm_search"]);
         let names = server.received_names();
-        let count = |name: &str| names[before..].iter().filter(|sent| *sent == name).count();
+        let count = |name: &str| names[request_count..].iter().filter(|sent| *sent == name).count();
         assert_eq!((count("tools/list"), count("search")), (1, 2), "{names:?}");
         let received = server.received();
         let head = |name: &str| {
@@ -202,9 +202,9 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
         assert_eq!(states(&app).await, [state("crm_refund", "gone"), state("crm_search", "changed")]);
 
         // The owner sees the difference, and accepts it.
-        let found = discover(&app, "crm").await;
+        let discovery = discover(&app, "crm").await;
         let of = |name: &str| {
-            let tools = found["tools"].as_array().expect("tools");
+            let tools = discovery["tools"].as_array().expect("tools");
             tools.iter().find(|tool| tool["name"] == name).cloned().expect("a tool")
         };
         assert_eq!(
@@ -272,6 +272,25 @@ async fn a_server_that_misbehaves_harms_one_call() {
 }
 
 #[tokio::test]
+async fn a_list_of_too_many_tools_is_not_read_any_further() {
+    let tools: Vec<Value> = (0..=1000).map(|number| definition(&format!("t{number}"))).collect();
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search"]).await;
+        for page in [json!({"tools": tools}), json!({"tools": tools, "nextCursor": "again"})] {
+            server.on("tools/list", [result_response(&page)]);
+            let request_count = server.received().len();
+            let result = run(&app, &vendor, "crm_search", 1).await.remove(0);
+            assert!(result.contains("lists too many tools"), "{result}");
+            let names = server.received_names().split_off(request_count);
+            let lists = names.iter().filter(|name| *name == "tools/list").count();
+            assert_eq!(lists, 1, "{revision:?}: {names:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_dead_server_costs_nothing_before_a_call() {
     let (vendor, alive) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
     let dead = start_server(McpRevision::Stateless).await;
@@ -281,9 +300,9 @@ async fn a_dead_server_costs_nothing_before_a_call() {
     let app = server::app(&workspace_with(&vendor, &servers), &[]).await;
     pin(&app, "crm", &["search"]).await;
     assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["search is done"]);
-    let found = discover(&app, "dead3").await;
+    let discovery = discover(&app, "dead3").await;
     assert_eq!(
-        (&found["status"], &found["tools"][0]["status"]),
+        (&discovery["status"], &discovery["tools"][0]["status"]),
         (&json!("unreachable"), &json!("unreachable"))
     );
     let body = json!({"serverId": "dead3", "fingerprints": {"search": "0".repeat(64)}});
@@ -291,7 +310,7 @@ async fn a_dead_server_costs_nothing_before_a_call() {
 }
 
 #[tokio::test]
-async fn two_servers_with_one_tool_name_are_told_apart() {
+async fn equal_tool_names_of_two_servers_are_distinguished() {
     let (vendor, crm, erp) = (
         Vendor::start().await,
         start_server(McpRevision::Stateless).await,
@@ -387,13 +406,13 @@ async fn the_owner_alone_inspects_pins_and_tries_tools() {
     let mut huge = definition("search");
     huge["description"] = json!("x".repeat(1 << 20));
     server.on("tools/list", [result_response(&json!({"tools": [huge]}))]);
-    let found = discover(&app, "crm").await;
-    let search = &found["tools"][1];
+    let discovery = discover(&app, "crm").await;
+    let search = &discovery["tools"][1];
     assert!(search["definition"].is_null() && search["fault"].as_str().expect("text").contains("the limit"));
     let body = json!({"serverId": "crm", "fingerprints": {"search": search["fingerprint"]}});
     expect_problem(post(&app, "/pin", &body).await, 400, "INVALID_REQUEST").await;
 
-    let before = server.received().len();
+    let request_count = server.received().len();
     for (method, path) in [("GET", ""), ("POST", "/discover"), ("POST", "/pin"), ("POST", "/crm_search/test")]
     {
         let request = app.request(method, &format!("/api/agents/a1/tools{path}"));
@@ -403,7 +422,7 @@ async fn the_owner_alone_inspects_pins_and_tries_tools() {
         let request = request.bearer_auth(session_token("u1", "c2")).json(&json!({"serverId": "crm"}));
         expect_problem(request.send().await.expect("an answer"), 404, "NOT_FOUND").await;
     }
-    assert_eq!(server.received().len(), before);
+    assert_eq!(server.received().len(), request_count);
 }
 
 #[tokio::test]
@@ -430,8 +449,8 @@ async fn mcp_clients_and_runtimes_reach_the_tool_with_its_approvals() {
         let request = app.request("POST", &path).json(&body);
         request.send().await.expect("an answer").json().await.expect("JSON")
     };
-    let listed = mcp("tools/list", json!({})).await;
-    assert_eq!(listed["result"]["tools"][1]["name"], "crm_search", "{listed}");
+    let list = mcp("tools/list", json!({})).await;
+    assert_eq!(list["result"]["tools"][1]["name"], "crm_search", "{list}");
     let called = mcp("tools/call", json!({"name": "crm_search", "arguments": {"q": "x"}})).await;
     assert_eq!(called["result"]["content"][0]["text"], "search is done", "{called}");
     let called = mcp("tools/call", json!({"name": "crm_refund", "arguments": {"q": "x"}})).await;

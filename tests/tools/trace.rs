@@ -110,14 +110,14 @@ impl TracedApp {
 
     /// Sends a chat request that the workflow answers; returns the parts of the `traceparent` that the workflow received.
     async fn ask_workflow(&self, request: reqwest::RequestBuilder) -> (String, String, String) {
-        let before = self.service.received().len();
+        let request_count = self.service.received().len();
         let response = request.send().await.expect("an answer");
         let status = response.status();
         let body = response.text().await.expect("a whole body");
         assert_eq!(status, 200, "{body}");
         let received = self.service.received();
-        assert_eq!(received.len(), before + 1);
-        parts_of_head(&received[before].head)
+        assert_eq!(received.len(), request_count + 1);
+        parts_of_head(&received[request_count].head)
     }
 }
 

@@ -27,8 +27,8 @@ impl UsageApp {
 
     /// Waits until nothing is reserved of a budget's first limit, and returns the limit.
     pub(super) async fn settled(&self, path: &str) -> Value {
-        let look = async || self.get("boss", path).await.1["limits"][0].clone();
-        poll_until(look, |limit| {
+        let fetch = async || self.get("boss", path).await.1["limits"][0].clone();
+        poll_until(fetch, |limit| {
             matches!(limit["reserved"].to_string().trim_matches('"'), "0" | "0.000000000")
         })
         .await
@@ -41,11 +41,11 @@ async fn admins_manage_budgets_and_the_operator_that_of_the_company() {
     let limits = json!({"limits": [{"unit": "tokens", "amount": 5_000, "window": "day", "warnAt": 0.5}]});
     for path in ["/api/budgets/agent/a1", "/api/budgets/user/ada", "/api/budgets/run/a1", "/api/budgets"] {
         let method = if path == "/api/budgets" { "GET" } else { "PUT" };
-        let refused = test.send("u1", method, path, &limits).await;
-        expect_problem(refused, 403, "FORBIDDEN").await;
+        let response = test.send("u1", method, path, &limits).await;
+        expect_problem(response, 403, "FORBIDDEN").await;
     }
-    let refused = test.send("boss", "PUT", "/api/budgets/company/c1", &limits).await;
-    expect_problem(refused, 403, "FORBIDDEN").await;
+    let response = test.send("boss", "PUT", "/api/budgets/company/c1", &limits).await;
+    expect_problem(response, 403, "FORBIDDEN").await;
     for (method, path) in [("PUT", "/api/budgets/company/c2"), ("GET", "/api/budgets/agent/a1")] {
         expect_problem(test.send("boss", method, path, &limits).await, 404, "NOT_FOUND").await;
     }
@@ -70,8 +70,8 @@ async fn admins_manage_budgets_and_the_operator_that_of_the_company() {
         expect_problem(test.send("boss", "PUT", path, &limits).await, 400, "INVALID_REQUEST").await;
     }
     let request = test.app.request("PUT", path).bearer_auth(session_token("boss", "c1"));
-    let raced = request.header("If-Match", "\"1000000\"").json(&limits).send().await.expect("an answer");
-    expect_problem(raced, 412, "PRECONDITION_FAILED").await;
+    let response = request.header("If-Match", "\"1000000\"").json(&limits).send().await.expect("an answer");
+    expect_problem(response, 412, "PRECONDITION_FAILED").await;
     let (_, list) = test.get("boss", "/api/budgets").await;
     assert_eq!(list["budgets"], json!([created]));
     let request = test.app.request("DELETE", path).bearer_auth(session_token("boss", "c1"));
@@ -118,9 +118,9 @@ async fn the_rest_of_a_budget_limits_the_answer() {
     let events = parse_events(&response.text().await.expect("a whole body"));
     let limited = events.iter().find(|event| event["value"]["kind"] == "outputLimited").expect("a notice");
     let tokens = limited["value"]["maxOutputTokens"].as_u64().expect("a number");
-    let sent = test.vendor.received_bodies("m").remove(0);
+    let request_body = test.vendor.received_bodies("m").remove(0);
     assert!((256..2_000).contains(&tokens), "{tokens}");
-    assert_eq!(sent["max_tokens"], tokens, "{sent}");
+    assert_eq!(request_body["max_tokens"], tokens, "{request_body}");
 }
 
 #[tokio::test]

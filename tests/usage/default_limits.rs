@@ -128,8 +128,8 @@ async fn a_run_has_so_many_tool_calls() {
         assert_eq!(refused, expected, "each run has its own count: {events:?}");
     }
     // The model has seen the error.
-    let told = test.vendor.received_bodies("m")[1]["messages"].to_string();
-    assert!(told.contains("budget of tool calls is spent"), "{told}");
+    let messages = test.vendor.received_bodies("m")[1]["messages"].to_string();
+    assert!(messages.contains("budget of tool calls is spent"), "{messages}");
     let shown = test.shown("u1").await;
     assert_eq!((&shown[0]["kind"], &shown[0]["amount"]), (&json!("run"), &json!(2)), "{shown:?}");
 }

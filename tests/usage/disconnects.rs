@@ -42,15 +42,15 @@ async fn five_hundred_disconnects_are_five_hundred_rows() {
     let path = "/api/budgets/agent/a1";
     test.put(path, json!([{"unit": "cost", "amount": "1000000", "window": "month"}])).await;
     let mut random = Random::new(SEED_ENV);
-    let places: Vec<_> = (0..DISCONNECTS).map(|run| (run, random.below(MAX_BYTES) as usize)).collect();
-    stream::iter(&places)
+    let disconnects: Vec<_> = (0..DISCONNECTS).map(|run| (run, random.below(MAX_BYTES) as usize)).collect();
+    stream::iter(&disconnects)
         .for_each_concurrent(CONCURRENCY, |(run, bytes)| leave_after(&test, *run, *bytes))
         .await;
 
     let total = async || test.rows("boss", "").await.pop().unwrap_or_default();
     let total = poll_until(total, |row: &Value| row["calls"] == DISCONNECTS).await;
     let (mut cost, mut cancelled) = (0, 0);
-    for (run, bytes) in &places {
+    for (run, bytes) in &disconnects {
         let entries =
             test.stores.usage.run_usage(&"c1".into(), &format!("d{run}").into()).await.expect("read");
         let [entry] = &entries[..] else { panic!("d{run} after {bytes} bytes: {entries:?}") };

@@ -61,9 +61,9 @@ async fn a_budget_that_ends_between_two_attempts_ends_the_run() {
 async fn a_user_who_is_deleted_during_a_run_is_booked_all_the_same() {
     let test = UsageApp::start().await;
     let gate = watch::Sender::new(false);
-    let mut held = tool_calls(&[("c1", "readTodos", "{}")]);
-    held.insert(1, Step::Until(gate.subscribe()));
-    test.vendor.on("m", [held, answer(&["Done."])]);
+    let mut steps = tool_calls(&[("c1", "readTodos", "{}")]);
+    steps.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [steps, answer(&["Done."])]);
     let path = "/api/budgets/user/ada";
     test.put(path, json!([{"unit": "cost", "amount": "50", "window": "month"}])).await;
     let response = test.ask(&test.app, "ada", "").await;

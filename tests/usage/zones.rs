@@ -32,14 +32,14 @@ async fn refusals_and_budgets_have_the_end_of_the_companys_day() {
     {
         set_zone(&test, zone).await;
         let path = format!("/api/budgets/user/{user}");
-        let (asked, end_before) = (Timestamp::now(), next_midnight(zone));
+        let (request_time, end_before) = (Timestamp::now(), next_midnight(zone));
         let created = test.send("boss", "PUT", &path, &limits).await;
         assert_eq!(created.status(), 201);
         let refused = test.ask(&test.app, user, "").await;
         let retry_after = refused.headers()["retry-after"].to_str().expect("text").to_owned();
         let problem = expect_problem(refused, 402, "BUDGET_EXCEEDED").await;
         let (_, shown) = test.get("boss", &path).await;
-        let (answered, end_after) = (Timestamp::now(), next_midnight(zone));
+        let (response_time, end_after) = (Timestamp::now(), next_midnight(zone));
         for end in [&problem["budget"]["resetsAt"], &shown["limits"][0]["resetsAt"]] {
             let end: Timestamp = end.as_str().expect("text").parse().expect("a time");
             // Midnight may have passed meanwhile.
@@ -47,16 +47,17 @@ async fn refusals_and_budgets_have_the_end_of_the_companys_day() {
         }
         let end: Timestamp = problem["budget"]["resetsAt"].as_str().expect("text").parse().expect("a time");
         let seconds: i64 = retry_after.parse().expect("a number");
-        let (least, most) = (end.duration_since(answered).as_secs(), end.duration_since(asked).as_secs() + 1);
+        let (least, most) =
+            (end.duration_since(response_time).as_secs(), end.duration_since(request_time).as_secs() + 1);
         assert!((least..=most).contains(&seconds), "{zone}: {least} <= {seconds} <= {most}");
         let (_, company) = test.get("boss", "/api/budgets/company/c1").await;
         assert_eq!((&company["limits"], &company["timezone"]), (&json!([]), &json!(zone)));
     }
     let own =
         json!({"limits": [{"unit": "tokens", "amount": 5, "window": "day"}], "timezone": "Europe/Berlin"});
-    let refused = test.send("boss", "PUT", "/api/budgets/agent/a1", &own).await;
-    let problem = expect_problem(refused, 400, "INVALID_REQUEST").await;
+    let response = test.send("boss", "PUT", "/api/budgets/agent/a1", &own).await;
+    let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("timezone")), "{problem}");
-    let refused = test.send("boss", "PUT", "/api/budgets/company/c1", &own).await;
-    expect_problem(refused, 403, "FORBIDDEN").await;
+    let response = test.send("boss", "PUT", "/api/budgets/company/c1", &own).await;
+    expect_problem(response, 403, "FORBIDDEN").await;
 }

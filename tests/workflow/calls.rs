@@ -174,7 +174,7 @@ async fn concurrent_calls_and_calls_that_fail_are_reported() {
     join(create(titles[0]), create(titles[1])).await;
     call_in_session(&tools, "readTodos", json!({})).await;
     call(&tools, "createTodo", json!({"title": 1})).await;
-    let refused = call(&tools, "deleteTodo", json!({})).await;
+    let response = call(&tools, "deleteTodo", json!({})).await;
     gate.send_replace(true);
     let events = reading.events().await;
     let calls = calls(&events);
@@ -189,7 +189,7 @@ async fn concurrent_calls_and_calls_that_fail_are_reported() {
     for (_, _, result) in &calls[3..] {
         assert_eq!(result["metadata"], json!({"isError": true}));
     }
-    assert_eq!(calls[4].2["content"], refused["error"]["message"]);
+    assert_eq!(calls[4].2["content"], response["error"]["message"]);
 }
 
 #[tokio::test]
@@ -202,20 +202,20 @@ async fn every_framing_reports_the_calls() {
         ("/api/svcchat/private?format=ui-message", r#""type":"tool-output-available""#),
         ("/api/agent/chat?format=sse", r#"data: {"type":"TOOL_CALL_RESULT""#),
     ];
-    for (i, (path, told)) in cases.into_iter().enumerate() {
+    for (i, (path, expected)) in cases.into_iter().enumerate() {
         let gate = watch::Sender::new(false);
         vendor.on("a1", [in_two_messages(&gate)]);
         let thread = format!("t-{i}");
-        let asked = app
+        let request = app
             .request("POST", path)
             .bearer_auth(session_token("u1", "c1"))
             .json(&json!({"agentId": "a1", "message": "Note it.", "threadId": thread, "todoListId": "l1"}));
-        let asking = tokio::spawn(async move { asked.send().await.expect("an answer").text().await });
+        let asking = tokio::spawn(async move { request.send().await.expect("an answer").text().await });
         vendor.wait_for_requests("a1", i + 1).await;
         let tools = sent_tool_url(&vendor, &thread).await;
         call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
         gate.send_replace(true);
         let body = asking.await.expect("it does not panic").expect("a whole body");
-        assert!(body.contains(told) && body.contains("Buy soil"), "{path}: {body}");
+        assert!(body.contains(expected) && body.contains("Buy soil"), "{path}: {body}");
     }
 }

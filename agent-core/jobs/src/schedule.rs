@@ -103,8 +103,8 @@ impl Schedule {
 fn next_multiple(every: Duration, anchor: Timestamp, after: Timestamp) -> Option<Timestamp> {
     let every = i64::try_from(every.as_millis()).ok().filter(|every| *every > 0)?;
     let anchor = floor_millis(anchor);
-    let passed = floor_millis(after).checked_sub(anchor)?.div_euclid(every);
-    let count = passed.max(0) + 1;
+    let elapsed_intervals = floor_millis(after).checked_sub(anchor)?.div_euclid(every);
+    let count = elapsed_intervals.max(0) + 1;
     Timestamp::from_millisecond(anchor.checked_add(every.checked_mul(count)?)?).ok()
 }
 
@@ -195,8 +195,8 @@ impl From<Schedule> for SerializedSchedule {
 impl TryFrom<DeserializedSchedule> for Schedule {
     type Error = ScheduleError;
 
-    fn try_from(read: DeserializedSchedule) -> Result<Self, ScheduleError> {
-        Ok(match read {
+    fn try_from(fields: DeserializedSchedule) -> Result<Self, ScheduleError> {
+        Ok(match fields {
             DeserializedSchedule { execute_at: Some(execute_at), .. } => Self::At(execute_at),
             DeserializedSchedule { every_ms: Some(every_ms), anchor: Some(anchor), .. } => {
                 Self::Every { every: Duration::from_millis(every_ms), anchor }

@@ -15,8 +15,8 @@ use crate::search::{Hit, Ranking};
 const MAX_FRAGMENTS_OF_DOCUMENT: usize = 3;
 /// Number of bytes of a text that are searched before the whole text is compared.
 const PROBE_BYTES: usize = 32;
-/// Number of places at which the whole text is compared, before it is searched by an algorithm with a linear bound.
-const MAX_PROBED_PLACES: usize = 8;
+/// Number of positions at which the whole text is compared, before it is searched by an algorithm with a linear bound.
+const MAX_PROBED_POSITIONS: usize = 8;
 
 /// The outcome of packing for a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,12 +194,21 @@ impl<'t> SearchedText<'t> {
 
     fn is_part_of(&self, other: &str) -> bool {
         let other = other.as_bytes();
-        let Some(last) = other.len().checked_sub(self.text.len()) else { return false };
-        let mut places = self.beginning.find_iter(other).take_while(|place| *place <= last);
-        if places.by_ref().take(MAX_PROBED_PLACES).any(|place| other[place..].starts_with(self.text)) {
-            return true;
+        let Some(last_start) = other.len().checked_sub(self.text.len()) else { return false };
+        let mut start = 0;
+        for _ in 0..MAX_PROBED_POSITIONS {
+            let Some(offset) = self.beginning.find(&other[start..]) else { return false };
+            start += offset;
+            if start > last_start {
+                return false;
+            }
+            if other[start..].starts_with(self.text) {
+                return true;
+            }
+            // Occurrences of a beginning that repeats itself may overlap.
+            start += 1;
         }
-        places.next().is_some_and(|place| find(&other[place..], self.text).is_some())
+        find(&other[start..], self.text).is_some()
     }
 }
 

@@ -110,8 +110,9 @@ impl Totals {
 
     /// Returns the bits of all languages.
     pub(crate) fn language_bits(&self) -> u32 {
-        let found = Language::ALL.iter().filter(|&&language| self.chunks_by_language[language as usize] > 0);
-        found.map(|language| language.bit()).sum()
+        let languages =
+            Language::ALL.iter().filter(|&&language| self.chunks_by_language[language as usize] > 0);
+        languages.map(|language| language.bit()).sum()
     }
 
     /// Returns the languages, those with the most chunks first, at most [`MAX_LANGUAGES`].

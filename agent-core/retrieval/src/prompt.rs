@@ -66,9 +66,9 @@ fn quote(element: &str, number: usize, fragment: &Fragment) -> Quotation {
         text += &format!(" page=\"{page}\"");
     }
     text += ">\n";
-    let begin = text.len();
+    let content_start = text.len();
     text += &content(&fragment.text);
-    let content = begin..text.len();
+    let content = content_start..text.len();
     text += &format!("\n</{element}>");
     Quotation { text, content }
 }

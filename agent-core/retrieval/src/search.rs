@@ -138,8 +138,8 @@ pub fn nearest_in_documents<'d>(
 fn unique<'d>(
     documents: impl IntoIterator<Item = (DocumentId, &'d DocIndex)>,
 ) -> Vec<(DocEntry, &'d DocIndex)> {
-    let mut seen = BTreeSet::new();
-    let documents = documents.into_iter().filter(|(id, _)| seen.insert(id.clone()));
+    let mut ids = BTreeSet::new();
+    let documents = documents.into_iter().filter(|(id, _)| ids.insert(id.clone()));
     documents.map(|(id, index)| (DocEntry::new(id, index, 0), index)).collect()
 }
 
@@ -171,12 +171,12 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     let best_relevance = best.first().map_or(0.0, |best| terms.relevance(best.score));
     let query_terms = terms.weighted.len();
     if options.feedback && !best.is_empty() {
-        let added = feedback::terms(corpus, &best);
-        scores.add(corpus, &added);
-        terms.weighted.extend(added);
+        let feedback_terms = feedback::terms(corpus, &best);
+        scores.add(corpus, &feedback_terms);
+        terms.weighted.extend(feedback_terms);
     }
-    let wanted = if options.dense.is_some() { FUSION_CANDIDATES.max(limit) } else { limit };
-    let ranked = scores.best(corpus, wanted);
+    let candidate_limit = if options.dense.is_some() { FUSION_CANDIDATES.max(limit) } else { limit };
+    let ranked = scores.best(corpus, candidate_limit);
     let min_relevance = if terms.is_unspaced { options.min_relevance / 2.0 } else { options.min_relevance };
     let mut candidates: Vec<fusion::Fused> = ranked.into_iter().map(fusion::Fused::lexical).collect();
     if let Some(dense) = &options.dense {
@@ -191,8 +191,11 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
         let (matched, base_score) = matched(corpus, &scores, of_terms, query_terms, &candidate.chunk);
         hit.matched = matched;
         hit.relevance = terms.relevance(base_score);
-        let is_similar =
-            options.dense.as_ref().zip(hit.dense).is_some_and(|(dense, found)| found >= dense.min_similarity);
+        let is_similar = options
+            .dense
+            .as_ref()
+            .zip(hit.dense)
+            .is_some_and(|(dense, similarity)| similarity >= dense.min_similarity);
         hit.is_relevant = hit.relevance >= min_relevance || is_similar;
         hits.push(hit);
     }
@@ -242,9 +245,9 @@ fn matched<'t>(
     let language = part.document_of(candidate.chunk).language;
     let mut matched = Vec::new();
     let mut base_score = 0.0;
-    for (number, (term, found)) in terms.enumerate().filter(|(_, (term, _))| term.is_for(language)) {
-        let Some(found) = found else { continue };
-        let count = part.postings.entries(found).count_in(candidate.chunk);
+    for (number, (term, term_position)) in terms.enumerate().filter(|(_, (term, _))| term.is_for(language)) {
+        let Some(term_position) = term_position else { continue };
+        let count = part.postings.entries(term_position).count_in(candidate.chunk);
         if count > 0 {
             matched.push(number);
             if number < query_terms {
@@ -258,16 +261,17 @@ fn matched<'t>(
 fn describe(corpus: &Corpus<'_>, candidate: &fusion::Fused) -> Hit {
     let part = &corpus.parts[candidate.chunk.part].part;
     let document = part.document_of(candidate.chunk.chunk);
-    let place = part.places[candidate.chunk.chunk as usize];
-    let heading =
-        (place.heading as usize).checked_sub(1).map(|heading| document.labels.headings[heading].clone());
+    let chunk_place = part.places[candidate.chunk.chunk as usize];
+    let heading = (chunk_place.heading as usize)
+        .checked_sub(1)
+        .map(|heading| document.labels.headings[heading].clone());
     Hit {
         document: document.id.clone(),
         title: document.labels.title.clone(),
         chunk: candidate.chunk.chunk - document.chunks.start,
-        range: place.start as usize..place.end as usize,
+        range: chunk_place.start as usize..chunk_place.end as usize,
         heading,
-        page: (place.page > 0).then_some(place.page),
+        page: (chunk_place.page > 0).then_some(chunk_place.page),
         score: candidate.score,
         lexical: candidate.chunk.score,
         dense: candidate.dense,

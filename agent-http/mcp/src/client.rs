@@ -19,9 +19,9 @@
 
 mod connection;
 mod discovery;
+mod errors;
 mod events;
 mod exchange;
-mod fault;
 mod http_client;
 mod limits;
 mod message;
@@ -44,7 +44,7 @@ use serde_json::Value;
 use self::connection::Connection;
 
 pub use self::discovery::{DiscoveryCache, DiscoveryEntry};
-pub use self::fault::MAX_RESULT_BYTES;
+pub use self::errors::MAX_RESULT_BYTES;
 pub use self::limits::McpClientLimits;
 pub use self::tool_server::ToolServerSession;
 pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
@@ -76,18 +76,18 @@ impl McpTools {
     /// Returns the run's connection. Concurrent calls share one attempt to connect and its outcome; a call after a
     /// failed attempt tries again.
     async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
-        let connecting = {
+        let connection = {
             let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-            match slot.as_ref().filter(|connecting| is_usable(connecting)) {
-                Some(connecting) => connecting.clone(),
+            match slot.as_ref().filter(|connection| is_usable(connection)) {
+                Some(connection) => connection.clone(),
                 None => {
-                    let connect =
+                    let attempt =
                         Connection::open(self.transport.clone(), self.limits, self.discovery.clone());
-                    slot.insert(connect.boxed().shared()).clone()
+                    slot.insert(attempt.boxed().shared()).clone()
                 }
             }
         };
-        connecting.await.map_err(|fault| ToolError::Unavailable(fault.to_string()))
+        connection.await.map_err(|message| ToolError::Unavailable(message.to_string()))
     }
 
     /// Negotiates the revision anew, if no other call has done so since `rejected` was opened.
@@ -95,7 +95,9 @@ impl McpTools {
         {
             let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
             let current = slot.as_ref().and_then(|connecting| connecting.peek());
-            if current.is_some_and(|open| open.as_ref().is_ok_and(|open| Arc::ptr_eq(open, rejected))) {
+            if current.is_some_and(|connection| {
+                connection.as_ref().is_ok_and(|connection| Arc::ptr_eq(connection, rejected))
+            }) {
                 self.discovery.remove();
                 *slot = None;
             }

@@ -59,7 +59,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn whatever_a_tool_gives_back_becomes_text() {
+    fn every_kind_of_content_becomes_text() {
         let text = |text: &str| json!({"type": "text", "text": text});
         let blob = json!({"type": "resource", "resource": {"uri": "file:///b", "blob": "AAECAw=="}});
         let written = json!({"type": "resource", "resource": {"uri": "file:///t", "text": "written"}});

@@ -37,9 +37,9 @@ mod message;
 mod permits;
 mod progress;
 mod query;
-mod refusal;
 mod report;
 mod request;
+mod rpc_error;
 mod sessions;
 mod tokens;
 

@@ -77,9 +77,9 @@ async fn start(context: RequestContext<RuntimeState>) -> HandlerResult {
     if !scope.is_none_or(is_scope) {
         return Err(HttpError::invalid("scope", "must be words of printable ASCII"));
     }
-    let code = record("device", auth.client.start(scope).await)?;
-    let handle = auth.handles.seal(&code, runtime.clock.now())?;
-    answer::json(StatusCode::OK, &device_answer(&code, &handle))
+    let device_code = record("device", auth.client.start(scope).await)?;
+    let handle = auth.handles.seal(&device_code, runtime.clock.now())?;
+    answer::json(StatusCode::OK, &device_answer(&device_code, &handle))
 }
 
 async fn poll(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -87,10 +87,10 @@ async fn poll(context: RequestContext<RuntimeState>) -> HandlerResult {
     let auth = runtime.coding_issuer.configured()?;
     let request: PollRequest = body.read_json(&head.headers).await?;
     let handle = request.device_code.ok_or_else(|| HttpError::invalid("device_code", "is missing"))?;
-    let opened = auth.handles.open(&handle, runtime.clock.now());
-    let Some(codes) = opened else { return Err(oauth_error(OauthErrorCode::ExpiredToken)) };
-    let polled = auth.client.poll(&codes.device_code, &codes.user_code).await;
-    answer::json(StatusCode::OK, &token_answer(&record("token", polled)?))
+    let codes = auth.handles.open(&handle, runtime.clock.now());
+    let Some(codes) = codes else { return Err(oauth_error(OauthErrorCode::ExpiredToken)) };
+    let result = auth.client.poll(&codes.device_code, &codes.user_code).await;
+    answer::json(StatusCode::OK, &token_answer(&record("token", result)?))
 }
 
 async fn exchange_refresh_token(context: RequestContext<RuntimeState>) -> HandlerResult {
@@ -98,8 +98,8 @@ async fn exchange_refresh_token(context: RequestContext<RuntimeState>) -> Handle
     let auth = runtime.coding_issuer.configured()?;
     let request: RefreshRequest = body.read_json(&head.headers).await?;
     let (token, _) = check_secret("refresh_token", request.refresh_token.as_ref(), MAX_TOKEN_BYTES)?;
-    let refreshed = auth.client.refresh(token).await;
-    answer::json(StatusCode::OK, &token_answer(&record("refresh", refreshed)?))
+    let result = auth.client.refresh(token).await;
+    answer::json(StatusCode::OK, &token_answer(&record("refresh", result)?))
 }
 
 async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {

@@ -129,7 +129,7 @@ impl CodingApi {
 
     /// Passes on a success: status, content type and body, as it arrives.
     fn stream(&self, upstream: OutboundResponse) -> Response<ResponseBody> {
-        let (status, passed) = (upstream.status, headers::passed_on(&upstream.headers));
+        let (status, passed_headers) = (upstream.status, headers::passed_on(&upstream.headers));
         let content_type = foreign_content_type(&upstream);
         let body = RelayBody::new(upstream.into_stream(), &self.stream);
         let mut response = Response::new(body.boxed_unsync());
@@ -138,7 +138,7 @@ impl CodingApi {
             response.extensions_mut().insert(EntersSpan);
         }
         let headers = response.headers_mut();
-        *headers = passed;
+        *headers = passed_headers;
         headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
         headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
         mark_foreign(headers);
@@ -147,7 +147,7 @@ impl CodingApi {
 
     /// Passes on an error with a JSON body, which tells the caller the limits of the subscription.
     async fn pass_error(&self, upstream: OutboundResponse) -> HandlerResult {
-        let (status, passed) = (upstream.status, headers::passed_on(&upstream.headers));
+        let (status, passed_headers) = (upstream.status, headers::passed_on(&upstream.headers));
         if !is_json(&upstream.media_type()) {
             let message = format!("the response is not JSON (HTTP {})", status.as_u16());
             return Err(AgentError::new(AgentErrorKind::Failed, message).into());
@@ -156,7 +156,7 @@ impl CodingApi {
         let mut response = Response::new(full(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        *headers = passed;
+        *headers = passed_headers;
         // Problem details are this runtime's own, by which callers tell its errors from the API's.
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         mark_foreign(headers);

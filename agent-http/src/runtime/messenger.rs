@@ -103,7 +103,7 @@ fn retry_after(status: StatusCode, body: &[u8]) -> Option<u32> {
     if status.is_success() {
         return None;
     }
-    serde_json::from_slice::<ErrorBody>(body).ok().map(|refusal| refusal.parameters.retry_after)
+    serde_json::from_slice::<ErrorBody>(body).ok().map(|error| error.parameters.retry_after)
 }
 
 pub(super) fn describe(_: &mut Schemas) -> Operation {
@@ -133,14 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_is_read_where_it_is_told() {
-        let told = |status, body: &str| {
+    fn retry_after_is_read_from_error_responses() {
+        let retry_after_of = |status, body: &str| {
             retry_after(StatusCode::from_u16(status).expect("a status"), body.as_bytes())
         };
-        let good = r#"{"ok":false,"error_code":429,"description":"x","parameters":{"retry_after":35,"x":1}}"#;
-        assert_eq!(told(429, good), Some(35));
-        assert_eq!(told(503, good), Some(35));
-        assert_eq!(told(200, good), None);
+        let body_with_delay =
+            r#"{"ok":false,"error_code":429,"description":"x","parameters":{"retry_after":35,"x":1}}"#;
+        assert_eq!(retry_after_of(429, body_with_delay), Some(35));
+        assert_eq!(retry_after_of(503, body_with_delay), Some(35));
+        assert_eq!(retry_after_of(200, body_with_delay), None);
         for body in [
             "",
             "soon",
@@ -153,7 +154,7 @@ mod tests {
             r#"{"parameters":{"retry_after":99999999999}}"#,
             r#"{"parameters":35}"#,
         ] {
-            assert_eq!(told(429, body), None, "{body}");
+            assert_eq!(retry_after_of(429, body), None, "{body}");
         }
     }
 }

@@ -155,11 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_of_another_place_or_a_damaged_one_is_not_opened() {
+    fn handles_of_other_issuers_and_damaged_handles_are_not_opened() {
         use DeviceAuthDialect::{Codex, Rfc8628};
         let now = SystemTime::now();
-        let own = sealer("https://issuer.example/a", Rfc8628, SECRET);
-        let handle = own.seal(&code("d"), now).expect("sealed");
+        let original = sealer("https://issuer.example/a", Rfc8628, SECRET);
+        let handle = original.seal(&code("d"), now).expect("sealed");
         assert!(
             sealer("https://issuer.example/b", Rfc8628, SECRET).open(&handle, now).is_some(),
             "same origin"
@@ -183,7 +183,7 @@ mod tests {
         damaged.extend((0..text.len()).map(|end| text[..end].to_owned()));
         damaged.extend([format!("{text}A"), format!("{text}\0"), format!(" {text}"), "x".repeat(1 << 20)]);
         for damaged in damaged {
-            assert!(own.open(&Secret::new(damaged.clone()), now).is_none(), "{damaged:.200}");
+            assert!(original.open(&Secret::new(damaged.clone()), now).is_none(), "{damaged:.200}");
         }
     }
 

@@ -7,7 +7,7 @@
  *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
  *   returns one for each run; `visitorKey` goes with a widget token. Without them, the browser's cookie is the credential.
  *   `fields` are those of a chat request (docs/http-api.md), such as `todoListId`; `forwardedProps` of a run override them.
- *   What else there is, is given to the agent's class, such as `threadId` and `initialMessages`.
+ *   Other options, such as `threadId` and `initialMessages`, are passed to the agent's class.
  */
 
 /**
@@ -17,13 +17,13 @@
  */
 
 /**
- * A decision about a tool call: `true`, `false`, or more; without one, the question is withdrawn.
+ * A decision about a tool call: `true`, `false`, or an object with details; `undefined` withdraws the question.
  *
  * @typedef {boolean | {approved: boolean, editedArgs?: Record<string, unknown>, reason?: string} | undefined} Decision
  */
 
 /**
- * Creates an agent. The class is passed, so that this package needs none of AG-UI's.
+ * Creates an agent of the given class, so that this package does not depend on AG-UI's.
  *
  * @template {new (config: any) => any} A
  * @param {A} HttpAgent The class of `@ag-ui/client`.
@@ -54,7 +54,7 @@ export function createAgent(HttpAgent, options = {}) {
 }
 
 /**
- * Returns the `resume` of `runAgent` that decides about all interrupts of the run before.
+ * Returns the `resume` of `runAgent` that decides about all interrupts of the previous run.
  *
  * @param {Interrupt[]} interrupts `outcome.interrupts` of the run's last event.
  * @param {(interrupt: Interrupt) => Decision} decide

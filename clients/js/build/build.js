@@ -11,7 +11,7 @@ const folder = (name) => fileURLToPath(new URL(name, import.meta.url));
 const out = folder('../types/');
 const isCheck = process.argv.includes('--check');
 
-/** Compares a file with what it has to be, or writes it. */
+/** Writes a file, or compares it with its expected text if `--check` is given. */
 function put(name, text) {
   if (!isCheck) return writeFileSync(out + name, text);
   let stored;
@@ -27,16 +27,16 @@ function put(name, text) {
 
 /** Reports the errors of a program. */
 function check(program, diagnostics = []) {
-  const found = [...ts.getPreEmitDiagnostics(program), ...diagnostics];
-  if (found.length === 0) return;
+  const errors = [...ts.getPreEmitDiagnostics(program), ...diagnostics];
+  if (errors.length === 0) return;
   const host = { getCanonicalFileName: (name) => name, getCurrentDirectory: () => folder('.'), getNewLine: () => '\n' };
-  console.error(ts.formatDiagnostics(found, host));
+  console.error(ts.formatDiagnostics(errors, host));
   process.exitCode = 1;
 }
 
 const options = {
   strict: true,
-  // Parameters of private methods have the types of those who call them.
+  // Parameters of private methods have no declared types.
   noImplicitAny: false,
   target: ts.ScriptTarget.ES2022,
   module: ts.ModuleKind.NodeNext,
@@ -48,7 +48,7 @@ const options = {
 mkdirSync(out, { recursive: true });
 put('api.d.ts', astToString(await openapiTS(new URL('../../../docs/openapi.json', import.meta.url), { emptyObjectsUnknown: true })));
 
-const sources = ['../src', '../adapters'].flatMap((place) => readdirSync(folder(place)).map((name) => folder(`${place}/${name}`)));
+const sources = ['../src', '../adapters'].flatMap((source) => readdirSync(folder(source)).map((name) => folder(`${source}/${name}`)));
 const client = ts.createProgram(sources, {
   ...options, allowJs: true, checkJs: true, declaration: true, emitDeclarationOnly: true, stripInternal: true, outDir: out,
 });

@@ -1,12 +1,12 @@
 /** Errors of the client. */
 
 /**
- * An error of the server or of the connection to it. `code` is the machine-readable word: one of the server's codes
- * (docs/http-api.md), or one of the client's own: `NETWORK` for a connection that fails, `ABORTED` for a cancelled
- * request, `INVALID_RESPONSE` for an answer that is not the server's.
+ * An error of the server or of the connection to it. `code` is machine-readable: one of the server's codes
+ * (docs/http-api.md), or one of the client's own: `NETWORK` for a failed connection, `ABORTED` for a cancelled request,
+ * `INVALID_RESPONSE` for a response that does not have the expected form.
  */
 export class AgentdError extends Error {
-  /** A field, since pages that freeze the language's prototypes forbid the assignment. */
+  /** A field, since the assignment fails on pages that freeze the built-in prototypes. */
   name = 'AgentdError';
 
   /**
@@ -21,7 +21,7 @@ export class AgentdError extends Error {
     this.status = status;
     /** Seconds to wait before another attempt. */
     this.retryAfter = retryAfter;
-    /** Identifier of the request, which the server's log has too. */
+    /** Identifier of the request, also in the server's log. */
     this.requestId = requestId;
     /** All members of the problem (RFC 9457). */
     this.problem = problem;
@@ -34,7 +34,7 @@ export class AgentdError extends Error {
 }
 
 /**
- * Converts what `fetch` or a body's reader has thrown.
+ * Converts an error thrown by `fetch` or by the reader of a body.
  *
  * @param {unknown} cause
  * @param {AbortSignal} [signal]
@@ -66,7 +66,7 @@ export async function responseError(response) {
   try {
     problem = (headers.get('content-type') ?? '').includes('json') ? await response.json() : undefined;
   } catch {
-    // A body that is cut or not JSON: the status has to do.
+    // A body that is truncated or not JSON leaves the status only.
   }
   if (typeof problem?.code !== 'string') {
     return new AgentdError(`the server answered with the status ${status}`, { ...fields, code: 'INVALID_RESPONSE' });

@@ -1,11 +1,11 @@
-/** A run read over several connections, where one is lost. */
+/** Reader of a run that continues over another connection when one is lost. */
 
 import { connectionError } from './errors.js';
 import { readEventBatches } from './stream.js';
 
-/** Number of attempts in a row, none of which brought an event. */
+/** Maximum number of consecutive attempts that bring no event. */
 const MAX_ATTEMPTS = 8;
-/** Silence after which a connection counts as dead, in milliseconds, and the interval at which it is looked for. */
+/** Silence after which a connection counts as dead, in milliseconds, and the interval at which it is checked. */
 const MAX_SILENCE_MS = 20_000;
 const SILENCE_CHECK_MS = 1000;
 /** First and longest pause before an attempt, in milliseconds. */
@@ -14,14 +14,14 @@ const MAX_PAUSE_MS = 15_000;
 
 /** A response with a body. @typedef {Response & {body: ReadableStream<Uint8Array>}} StreamResponse */
 
-/** Codes of connections that are lost while the run goes on. */
-const LOST = new Set(['NETWORK', 'STREAM_TRUNCATED']);
-/** Statuses of a proxy, and of a server that starts or stops. */
+/** Error codes of a lost connection whose run may continue. */
+const LOST_CODES = new Set(['NETWORK', 'STREAM_TRUNCATED']);
+/** Statuses of a proxy without a server, and of a server that starts or stops. */
 const UNAVAILABLE = new Set([502, 503, 504]);
 
 /**
- * Waits before an attempt: twice as long each time, with a random half, and no longer once a browser is online again or
- * its page is shown again.
+ * Waits before an attempt: twice as long each time, at most half of it random. Ends early when the signal aborts, the
+ * browser is online again or its page is shown or hidden.
  *
  * @param {number} attempt
  * @param {AbortSignal} signal
@@ -40,8 +40,8 @@ function pause(attempt, signal) {
 }
 
 /**
- * Calls a function once a connection has been silent for too long: one that a computer had before it slept has no end. The
- * time is that of the wall clock, which goes on in the sleep. Returns what is called at each sign of life, and at the end.
+ * Calls a function once a connection has been silent for too long, since a connection from before a computer slept never
+ * ends. The wall clock is used because it counts the sleep. Returns `hear`, to be called for each received piece, and `end`.
  *
  * @param {() => void} onSilence
  */
@@ -58,17 +58,17 @@ function watchSilence(onSilence) {
  *
  * @param {(signal: AbortSignal) => Promise<StreamResponse>} open Sends the first request.
  * @param {{signal: AbortSignal, attach: (count: number) => ((signal: AbortSignal) => Promise<StreamResponse>) | undefined,
- *   onOpen?: (close: () => void) => void, held?: () => Promise<void> | undefined, onLost?: () => void,
- *   maxAttempts?: number}} options `attach` returns what sends the request for the events after the first `count`;
- *   `undefined` if the run cannot be attached to. `onOpen` gets what closes the connection; while `held` returns a promise, no
- *   other one is opened.
+ *   onOpen?: (close: () => void) => void, paused?: () => Promise<void> | undefined, onLost?: () => void,
+ *   maxAttempts?: number}} options `attach` returns the function that requests the events after the first `count`;
+ *   `undefined` if the run cannot be attached to. `onOpen` gets a function that closes the connection. `paused` returns a
+ *   promise while no other connection may be opened; it resolves when one may.
  * @returns {AsyncGenerator<import('./stream.js').AgentEvent[], void>}
  */
-export async function* readRun(open, { signal, attach, onOpen, held, onLost, maxAttempts = MAX_ATTEMPTS }) {
+export async function* readRun(open, { signal, attach, onOpen, paused, onLost, maxAttempts = MAX_ATTEMPTS }) {
   let count = 0;
   for (let attempt = 0; ; attempt += 1) {
     const before = count;
-    if (attempt > 0) await held?.();
+    if (attempt > 0) await paused?.();
     const connection = new AbortController();
     const close = () => connection.abort();
     if (signal.aborted) close();
@@ -88,7 +88,7 @@ export async function* readRun(open, { signal, attach, onOpen, held, onLost, max
       const openLast = response.status === 204 && count > 1 ? attach(count - 1) : undefined;
       if (openLast) response = await openLast(connection.signal);
       isOpen = true;
-      // Some pages replace `fetch` by one whose responses are there as a whole, without a stream.
+      // Some pages replace `fetch` by one whose responses have no stream.
       const body = response.body === undefined ? new Blob([await response.text()]).stream() : response.body;
       for await (const batch of readEventBatches(body, silence.hear)) {
         count += batch.length;
@@ -97,14 +97,14 @@ export async function* readRun(open, { signal, attach, onOpen, held, onLost, max
       return;
     } catch (cause) {
       const error = connectionError(cause, signal);
-      const isHeld = connection.signal.aborted && !signal.aborted && !isSilent;
-      // A server that opens a connection is there, however long the run says nothing.
-      if (count > before || isHeld || (isSilent && isOpen)) attempt = 0;
+      const isPaused = connection.signal.aborted && !signal.aborted && !isSilent;
+      // A server that opens a connection is reachable, even if the run sends no event for long.
+      if (count > before || isPaused || (isSilent && isOpen)) attempt = 0;
       const next = attach(count);
-      const isLost = isHeld || isSilent || LOST.has(error.code) || UNAVAILABLE.has(error.status ?? 0);
+      const isLost = isPaused || isSilent || LOST_CODES.has(error.code) || UNAVAILABLE.has(error.status ?? 0);
       if (!next || !isLost || attempt >= maxAttempts) throw error;
       open = next;
-      if (isHeld || isSilent) continue;
+      if (isPaused || isSilent) continue;
       onLost?.();
       await pause(attempt, signal);
     } finally {

@@ -28,7 +28,7 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
  */
 
 /**
- * The debug layer of a turn: what the model would read with the request, as the server puts it together.
+ * The debug layer of a turn: the prompt and the tools that the model would receive for a request.
  *
  * @typedef {{blocksContext: string | null, pageContext: string | null, combinedContext: string,
  *   tools: {name: string, description?: string, inputSchema?: object}[], systemPromptParts: PromptPart[]}} DebugTurn
@@ -39,7 +39,7 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
  *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
  *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
  *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` reads on by `GET /api/runs/{id}/events` where a connection is
+ *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
  *   lost, for requests with `onDisconnect: "continue"`.
  */
 
@@ -85,12 +85,12 @@ export class AgentdClient {
   }
 
   /**
-   * Attaches to a run that is kept: gives its events from the first one, and those that follow live. The server must
-   * have `GET /api/runs/{id}/events`.
+   * Attaches to a stored run: returns its events from the first one, and later ones as they come. The server must have
+   * `GET /api/runs/{id}/events`.
    *
    * @param {string} runId
    * @param {{wait?: boolean, signal?: AbortSignal, onEvent?: (event: AgentEvent) => void,
-   *   onBatch?: (events: AgentEvent[]) => void}} [options] Without `wait`, the answer ends with what there is.
+   *   onBatch?: (events: AgentEvent[]) => void}} [options] Without `wait`, the response ends after the events so far.
    * @returns {ChatRun}
    */
   attach(runId, { wait = true, ...options } = {}) {
@@ -114,7 +114,7 @@ export class AgentdClient {
   async #openStream(method, path, options) {
     const response = await this.#send(method, path, { ...options, headers: { Accept: 'application/x-ndjson' } });
     const type = response.headers.get('content-type') ?? '';
-    // A run that is over, and of which the client has everything.
+    // A 204 answers for a run that has ended and of which the client has every event.
     if (response.status !== 204 && (!response.body || !type.includes('ndjson'))) {
       throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
     }
@@ -122,8 +122,8 @@ export class AgentdClient {
   }
 
   /**
-   * Returns the debug layer of a turn: exactly these five. Nothing is sent to a model. A session is needed; visitors of
-   * widgets never get it.
+   * Returns the debug layer of a turn: the members of {@link DebugTurn}. Nothing is sent to a model. It needs a session;
+   * visitors of widgets have no access.
    *
    * @param {ChatRequest} request
    * @param {{signal?: AbortSignal}} [options]
@@ -136,7 +136,7 @@ export class AgentdClient {
   }
 
   /**
-   * Returns all of the preview of a turn (docs/http-api.md, previews).
+   * Returns the whole preview of a turn (docs/http-api.md, previews).
    *
    * @param {ChatRequest} request
    * @param {{signal?: AbortSignal}} [options]
@@ -171,8 +171,8 @@ export class AgentdClient {
     const { params = {}, query = {}, body, ifMatch, ifNoneMatch, signal } = /** @type {RouteCall} */ (options);
     const [method, pattern] = route.split(' ');
     const path = pattern.slice(1).replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
-    const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
-    const search = given.length > 0 ? `?${new URLSearchParams(given)}` : '';
+    const entries = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
+    const search = entries.length > 0 ? `?${new URLSearchParams(entries)}` : '';
     const headers = /** @type {Record<string, string>} */ ({ Accept: 'application/json' });
     if (ifMatch !== undefined) headers['If-Match'] = ifMatch;
     if (ifNoneMatch !== undefined) headers['If-None-Match'] = ifNoneMatch;
@@ -203,7 +203,7 @@ export class AgentdClient {
         method,
         headers: sent,
         body: body === undefined ? undefined : JSON.stringify(body),
-        // A cookie counts for the own pages alone, and two credentials are one too many.
+        // The server refuses two credentials, and accepts a cookie from its own pages only.
         credentials: hasToken ? 'omit' : 'same-origin',
         redirect: 'error',
         signal,

@@ -63,7 +63,7 @@ class ResultCollector {
 
 /**
  * A run in progress. It is an async iterable of its events, from the first one, for any number of readers. The events
- * are kept until the run is garbage; the server bounds their number and size.
+ * are kept as long as the run object; the server bounds their number and size.
  */
 export class ChatRun {
   /** All events so far. @type {AgentEvent[]} */
@@ -81,8 +81,8 @@ export class ChatRun {
   #waiting = [];
   /** Closes the connection. @type {() => void} */
   #close = () => {};
-  /** What a paused run waits for. @type {{promise: Promise<void>, resolve: () => void} | undefined} */
-  #held;
+  /** Promise that resolves when a paused run is resumed; `undefined` if it is not paused. @type {{promise: Promise<void>, resolve: () => void} | undefined} */
+  #paused;
 
   /**
    * @param {(signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>} open Sends the request.
@@ -96,9 +96,9 @@ export class ChatRun {
     const abort = () => this.#abort.abort(signal?.reason);
     if (signal?.aborted) abort();
     signal?.addEventListener('abort', abort);
-    // A signal of the caller may outlive many runs, and must not keep them.
+    // The listener is removed, since a caller's signal may outlive many runs and would keep them in memory.
     this.result = this.#read(open, onEvent, onBatch).finally(() => signal?.removeEventListener('abort', abort));
-    // Who only iterates sees the error there.
+    // The iterator throws the error, too, so that it is not unhandled if only the iterator is used.
     this.result.catch(() => {});
   }
 
@@ -118,8 +118,8 @@ export class ChatRun {
   }
 
   /**
-   * Stops the run: by the server's route where the client has it, so that what was said is kept as cancelled; else by
-   * closing the connection.
+   * Stops the run: by the server's route if `cancelRoute` is set, so that the partial answer is stored as cancelled; else
+   * by closing the connection.
    */
   async cancel() {
     this.resume();
@@ -134,28 +134,28 @@ export class ChatRun {
     this.#abort.abort();
   }
 
-  /** Closes the connection. Whether the run goes on is `onDisconnect`'s of its request. */
+  /** Closes the connection. The `onDisconnect` of the request decides whether the run continues. */
   detach() {
     this.#abort.abort();
   }
 
   /**
-   * Closes the connection of a run that can be attached to, until {@link resume}, such as while a page is hidden: browsers
-   * open six connections to a host. The run must have been asked for with `onDisconnect: "continue"`.
+   * Closes the connection of a run that can be attached to, until {@link resume}, such as while a page is hidden, since
+   * browsers open at most six connections to a host. The request must have had `onDisconnect: "continue"`.
    */
   pause() {
-    if (!this.#attach || this.#held || this.#isDone) return;
+    if (!this.#attach || this.#paused || this.#isDone) return;
     let resolve = () => {};
     const promise = /** @type {Promise<void>} */ (new Promise((done) => (resolve = done)));
-    this.#held = { promise, resolve };
+    this.#paused = { promise, resolve };
     // Before its first event, the run cannot be attached to.
     if (this.runId) this.#close();
   }
 
-  /** Reads on, from the event after the last one. */
+  /** Continues a paused run from the event after the last one received. */
   resume() {
-    this.#held?.resolve();
-    this.#held = undefined;
+    this.#paused?.resolve();
+    this.#paused = undefined;
   }
 
   async *[Symbol.asyncIterator]() {
@@ -185,7 +185,7 @@ export class ChatRun {
     return this.#collector.result;
   }
 
-  /** Reads to the terminal event, and attaches to the run again where the connection is lost. */
+  /** Reads to the terminal event, and attaches to the run again if the connection is lost. */
   async #readAll(open, onEvent, onBatch) {
     const { signal } = this.#abort;
     const attach = (count) => {
@@ -194,7 +194,7 @@ export class ChatRun {
       return (signal) => attach(runId, count - 1, signal);
     };
     signal.addEventListener('abort', () => this.resume());
-    for await (const batch of readRun(open, { signal, attach, held: () => this.#held?.promise, onOpen: (close) => (this.#close = close) })) {
+    for await (const batch of readRun(open, { signal, attach, paused: () => this.#paused?.promise, onOpen: (close) => (this.#close = close) })) {
       for (const event of batch) {
         this.events.push(event);
         this.#collector.add(event);
@@ -202,7 +202,7 @@ export class ChatRun {
       }
       onBatch?.(batch);
       this.#wake();
-      if (this.#held) this.#close();
+      if (this.#paused) this.#close();
     }
   }
 

@@ -24,7 +24,7 @@ export function isTerminal(event) {
 }
 
 /**
- * Splits decoded text into lines, whatever the pieces in which it arrives.
+ * Splits decoded text into lines, in whatever pieces it arrives.
  */
 export class LineSplitter {
   #rest = '';
@@ -75,7 +75,7 @@ export function parseEvent(line) {
 }
 
 /**
- * Parses what follows the last line's end: an event, or the beginning of one that was cut off, which is `undefined`.
+ * Parses the text after the last line's end; `undefined` for the beginning of an event that was cut off.
  *
  * @param {string} rest
  */
@@ -105,9 +105,9 @@ export async function* readEventBatches(body, onRead) {
       const { done, value } = await reader.read();
       onRead?.();
       const text = done ? decoder.decode() : decoder.decode(value, { stream: true });
-      const read = splitter.push(text).map(parseEvent);
-      if (done) read.push(parseRest(splitter.end()));
-      const events = read.filter((event) => event !== undefined);
+      const parsed = splitter.push(text).map(parseEvent);
+      if (done) parsed.push(parseRest(splitter.end()));
+      const events = parsed.filter((event) => event !== undefined);
       const end = events.findIndex(isTerminal);
       if (end >= 0) {
         yield events.slice(0, end + 1);
@@ -117,7 +117,7 @@ export async function* readEventBatches(body, onRead) {
       if (done) throw new AgentdError('the stream ended before the run', { code: 'STREAM_TRUNCATED' });
     }
   } finally {
-    // Also where the caller stops early: the connection is closed, which cancels the run.
+    // Runs also when the caller stops early: closing the connection cancels the run.
     await reader.cancel().catch(() => {});
   }
 }

@@ -22,10 +22,10 @@ const EVENTS = [
   { type: 'RUN_FINISHED', threadId: 't', runId: 'r', result: { finishReason: 'stop' }, usage: [{ inputTokens: 3 }] },
 ];
 const lines = (events, end = '\n') => events.map((event) => JSON.stringify(event) + end).join('');
-const FIVE = ['blocksContext', 'combinedContext', 'pageContext', 'systemPromptParts', 'tools'];
+const DEBUG_MEMBERS = ['blocksContext', 'combinedContext', 'pageContext', 'systemPromptParts', 'tools'];
 
-/** What the server does with a request, by the message of a chat or by the path. */
-const answers = {
+/** Responders, by the message of a chat request. */
+const responders = {
   whole: (response) => stream(response, lines(EVENTS)),
   cut: (response) => stream(response, lines(EVENTS.slice(0, 3))),
   error: (response) =>
@@ -45,11 +45,11 @@ const answers = {
 };
 
 let server, baseUrl, closed;
-/** Number of requests for events that a proxy answers. */
-let away = 0;
-/** Event that a server has in place of the third one, which its predecessor has not stored. */
-let lost;
-const seen = [];
+/** Number of requests for events to which a proxy without a server responds. */
+let gatewayErrors = 0;
+/** Event in place of the third one, which the previous server process did not store. */
+let replacementEvent;
+const requests = [];
 
 function stream(response, text) {
   response.writeHead(200, { 'content-type': 'application/x-ndjson' }).end(text);
@@ -60,18 +60,18 @@ before(async () => {
     let text = '';
     for await (const piece of request) text += piece;
     const body = text === '' ? undefined : JSON.parse(text);
-    seen.push({ method: request.method, url: request.url, headers: request.headers, body });
+    requests.push({ method: request.method, url: request.url, headers: request.headers, body });
     if (request.url.endsWith('/previewPrompt')) {
       const preview = { finalSystemPrompt: 'x', combinedContext: 'now', tools: [], systemPromptParts: [{ id: 'p' }], payload: {} };
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ ...preview, pageContext: 'page' }));
     } else if (request.method === 'DELETE' || request.url.endsWith('/cancel')) {
       response.writeHead(204).end();
-    } else if (request.url.includes('/events') && away > 0) {
-      away -= 1;
-      answers.gateway(response);
-    } else if (request.url.includes('/events') && lost) {
+    } else if (request.url.includes('/events') && gatewayErrors > 0) {
+      gatewayErrors -= 1;
+      responders.gateway(response);
+    } else if (request.url.includes('/events') && replacementEvent) {
       if (request.url.endsWith('after=2')) response.writeHead(204).end();
-      else stream(response, lines([lost]));
+      else stream(response, lines([replacementEvent]));
     } else if (request.url.includes('/events')) {
       const after = Number(new URL(request.url, baseUrl).searchParams.get('after') ?? -1);
       // The connection is lost once more before the end.
@@ -79,7 +79,7 @@ before(async () => {
     } else if (request.url.includes('/api/agents')) {
       response.writeHead(200, { 'content-type': 'application/json', etag: '"7"' }).end('{"id":"a"}');
     } else {
-      answers[body.message](response);
+      responders[body.message](response);
     }
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -91,8 +91,8 @@ after(() => {
   server.close();
 });
 
-const chat = (message, options, more = {}) =>
-  createClient({ baseUrl, token: 'secret', ...more }).chat({ agentId: 'a', message }, options);
+const chat = (message, options, clientOptions = {}) =>
+  createClient({ baseUrl, token: 'secret', ...clientOptions }).chat({ agentId: 'a', message }, options);
 
 async function failure(promise) {
   const error = await promise.then(() => assert.fail('it succeeds'), (error) => error);
@@ -100,23 +100,23 @@ async function failure(promise) {
   return error;
 }
 
-test('a run is its events, its text and its result', async () => {
-  const heard = [];
-  const run = chat('whole', { onEvent: (event) => heard.push(event) });
+test('a run has its events, its text and its result', async () => {
+  const received = [];
+  const run = chat('whole', { onEvent: (event) => received.push(event) });
   const read = [];
   for await (const event of run) read.push(event);
   assert.deepEqual(read, EVENTS);
-  assert.deepEqual(heard, EVENTS);
+  assert.deepEqual(received, EVENTS);
   assert.equal(await run.text, 'Grüße — 🌱\n\nDone.');
   assert.deepEqual(await run.result, {
     threadId: 't', runId: 'r', text: 'Grüße — 🌱\n\nDone.', isCancelled: false, finishReason: 'stop',
     toolCalls: [{ id: 'c', name: 'readTodos', arguments: '{"a":1}', result: 'none', isError: true }],
     usage: [{ inputTokens: 3 }],
   });
-  const again = [];
-  for await (const event of run) again.push(event);
-  assert.deepEqual(again, EVENTS, 'a later reader gets all of them');
-  const { headers, url } = seen.at(-1);
+  const reread = [];
+  for await (const event of run) reread.push(event);
+  assert.deepEqual(reread, EVENTS, 'a later reader gets all of them');
+  const { headers, url } = requests.at(-1);
   assert.equal(url, '/base/api/agent/chat');
   assert.equal(headers.authorization, 'Bearer secret');
 });
@@ -124,12 +124,12 @@ test('a run is its events, its text and its result', async () => {
 test('the object of an answer in JSON is in the result', async () => {
   const object = { item: 'pear', count: 3 };
   const events = EVENTS.map((event) => (event.type === 'RUN_FINISHED' ? { ...event, result: { finishReason: 'stop', object } } : event));
-  answers.object = (response) => stream(response, lines(events));
+  responders.object = (response) => stream(response, lines(events));
   assert.deepEqual((await chat('object').result).object, object);
   assert.equal('object' in (await chat('whole').result), false);
 });
 
-test('a stream is read alike wherever it is cut', async () => {
+test('a stream in pieces of any size has the same events', async () => {
   for (const text of [lines(EVENTS), lines(EVENTS, '\r\n'), `\n\n${lines(EVENTS)}`, lines(EVENTS).trimEnd()]) {
     const bytes = new TextEncoder().encode(text);
     for (const size of [1, 2, 3, 7, 64, bytes.length]) {
@@ -158,7 +158,7 @@ function bodyOf(...pieces) {
   });
 }
 
-test('a stream is cut at any byte', async () => {
+test('a stream cut at any byte has only whole events', async () => {
   // Cuts fall between CR and LF, and within characters of two, three and four bytes.
   const bytes = new TextEncoder().encode(lines(EVENTS, '\r\n'));
   const ends = EVENTS.map((_, index) => new TextEncoder().encode(lines(EVENTS.slice(0, index + 1), '\r\n')).length - 2);
@@ -178,7 +178,7 @@ test('a stream is cut at any byte', async () => {
   }
 });
 
-test('keys of a prototype are keys', async () => {
+test('a __proto__ key changes no prototype', async () => {
   const line = '{"type":"RUN_FINISHED","__proto__":{"polluted":true},"constructor":{"prototype":{"polluted":true}},"result":{"__proto__":{"polluted":true}}}\n';
   const read = [];
   for await (const batch of readEventBatches(new Response(line).body)) read.push(...batch);
@@ -187,14 +187,14 @@ test('keys of a prototype are keys', async () => {
   assert.equal(Object.getPrototypeOf(read[0]), Object.prototype);
 });
 
-test('what follows the terminal event is not read', async () => {
+test('events after the terminal one are not read', async () => {
   const text = lines([...EVENTS, { type: 'TEXT_MESSAGE_CONTENT', delta: 'late' }]);
   const read = [];
   for await (const batch of readEventBatches(new Response(text).body)) read.push(...batch);
   assert.deepEqual(read, EVENTS);
 });
 
-test('a line has a longest length', () => {
+test('a line has a maximum length', () => {
   const splitter = new LineSplitter();
   const piece = 'x'.repeat(16 * 1024 * 1024);
   splitter.push(piece);
@@ -218,7 +218,7 @@ test('errors have a code', async () => {
   assert.equal((await failure(unreachable.api('GET /api/agents'))).code, 'NETWORK');
 });
 
-test('an iterator ends with the error of the connection, and not with that of the run', async () => {
+test('an iterator throws the error of the connection, and not that of the run', async () => {
   const run = chat('error');
   let last;
   for await (const event of run) last = event;
@@ -256,7 +256,7 @@ test('a signal that outlives its runs keeps none of them', async () => {
   }
 });
 
-test('a run is cancelled by the route where the server has it', async () => {
+test('a run is cancelled by the route if cancelRoute is set', async () => {
   const isClosed = new Promise((resolve) => (closed = resolve));
   const abort = new AbortController();
   const run = chat('open', { signal: abort.signal }, { cancelRoute: true });
@@ -264,39 +264,39 @@ test('a run is cancelled by the route where the server has it', async () => {
     if (event.type === 'TEXT_MESSAGE_CONTENT') break;
   }
   await run.cancel();
-  assert.equal(seen.at(-1).url, '/base/api/runs/r/cancel');
+  assert.equal(requests.at(-1).url, '/base/api/runs/r/cancel');
   abort.abort();
   await failure(run.result);
   await isClosed;
 });
 
-test('a run is read on where its connection is lost', async () => {
+test('a run continues over another connection when one is lost', async () => {
   const run = chat('cut', {}, { reattach: true });
   const read = [];
   for await (const event of run) read.push(event);
   assert.deepEqual(read, EVENTS);
   assert.equal((await run.result).finishReason, 'stop');
-  const asked = seen.slice(-2).map(({ url }) => url);
-  assert.deepEqual(asked, ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+  const urls = requests.slice(-2).map(({ url }) => url);
+  assert.deepEqual(urls, ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
 });
 
-test('a silent connection of a run is left for another one', async (t) => {
+test('a silent connection of a run is replaced', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval', 'Date'] });
   let isClosed = new Promise((resolve) => (closed = resolve));
   const run = chat('open', {}, { reattach: true });
   for await (const event of run) {
     if (event.type === 'TEXT_MESSAGE_CONTENT') break;
   }
-  const requests = seen.length;
+  const requestCount = requests.length;
   t.mock.timers.tick(19_000);
-  assert.equal(seen.length, requests, 'a model may think for a while');
+  assert.equal(requests.length, requestCount, 'a model may think for a while');
   t.mock.timers.tick(1000);
   await isClosed;
   assert.equal((await run.result).finishReason, 'stop');
   assert.deepEqual(run.events, EVENTS);
-  assert.deepEqual(seen.slice(requests).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+  assert.deepEqual(requests.slice(requestCount).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
 
-  // One that cannot be attached to has no other.
+  // The connection of a run that cannot be attached to is not replaced.
   isClosed = new Promise((resolve) => (closed = resolve));
   const plain = chat('open');
   for await (const event of plain) {
@@ -309,37 +309,37 @@ test('a silent connection of a run is left for another one', async (t) => {
   await isClosed;
 });
 
-test('a run whose last event was lost with its server has an end', async () => {
-  lost = { type: 'RUN_ERROR', code: 'RUN_INTERRUPTED', message: 'the process has ended' };
+test('a run whose last event was lost with its server ends with an error', async () => {
+  replacementEvent = { type: 'RUN_ERROR', code: 'RUN_INTERRUPTED', message: 'the process has ended' };
   const run = chat('cut', {}, { reattach: true });
   assert.equal((await failure(run.result)).code, 'RUN_INTERRUPTED');
-  assert.deepEqual(run.events, [...EVENTS.slice(0, 3), lost]);
-  assert.deepEqual(seen.slice(-2).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=1']);
-  lost = undefined;
+  assert.deepEqual(run.events, [...EVENTS.slice(0, 3), replacementEvent]);
+  assert.deepEqual(requests.slice(-2).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=1']);
+  replacementEvent = undefined;
 });
 
-test('a run is read on where a proxy has no server for a moment', async () => {
-  away = 2;
+test('a run continues after a proxy has had no server', async () => {
+  gatewayErrors = 2;
   const run = chat('cut', {}, { reattach: true });
   await run.result;
-  assert.equal(away, 0);
+  assert.equal(gatewayErrors, 0);
   assert.deepEqual(run.events, EVENTS);
 });
 
-test('a run that is left is not read on', async () => {
+test('a detached run opens no further connection', async () => {
   const isClosed = new Promise((resolve) => (closed = resolve));
   const run = chat('open', {}, { reattach: true, cancelRoute: true });
   for await (const event of run) {
     if (event.type === 'TEXT_MESSAGE_CONTENT') break;
   }
-  const requests = seen.length;
+  const requestCount = requests.length;
   run.detach();
   assert.ok((await failure(run.result)).isAborted);
   await isClosed;
-  assert.equal(seen.length, requests);
+  assert.equal(requests.length, requestCount);
 });
 
-test('a paused run has no connection, and is read on when it is resumed', async () => {
+test('a paused run has no connection until it is resumed', async () => {
   let isClosed = new Promise((resolve) => (closed = resolve));
   const run = chat('open', {}, { reattach: true, cancelRoute: true });
   const read = [];
@@ -347,19 +347,19 @@ test('a paused run has no connection, and is read on when it is resumed', async 
     read.push(event);
     if (event.type === 'TEXT_MESSAGE_CONTENT') break;
   }
-  const requests = seen.length;
+  const requestCount = requests.length;
   run.pause();
   run.pause();
   await isClosed;
   await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(seen.length, requests, 'nothing is asked for while it is paused');
+  assert.equal(requests.length, requestCount, 'no request is sent while it is paused');
   run.resume();
   assert.equal((await run.result).finishReason, 'stop');
   assert.deepEqual(run.events, EVENTS);
-  assert.deepEqual(seen.slice(requests).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+  assert.deepEqual(requests.slice(requestCount).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
   run.pause();
 
-  // One that is paused before it has begun is read up to its first events; and it can be left.
+  // A run that is paused before its first event is read up to that, and can be detached.
   isClosed = new Promise((resolve) => (closed = resolve));
   const early = chat('open', {}, { reattach: true });
   early.pause();
@@ -368,26 +368,26 @@ test('a paused run has no connection, and is read on when it is resumed', async 
   early.detach();
   assert.ok((await failure(early.result)).isAborted);
 
-  // One that cannot be attached to keeps its connection.
+  // A run that cannot be attached to keeps its connection.
   const plain = chat('whole');
   plain.pause();
   assert.equal((await plain.result).finishReason, 'stop');
 });
 
-test('a kept run is attached to from its first event', async () => {
+test('a stored run is attached to from its first event', async () => {
   const run = createClient({ baseUrl, token: 'x' }).attach('r', { wait: false });
   const read = [];
   for await (const event of run) read.push(event);
   assert.deepEqual(read, EVENTS);
-  assert.equal(seen.at(-1).url, '/base/api/runs/r/events?wait=false');
+  assert.equal(requests.at(-1).url, '/base/api/runs/r/events?wait=false');
 });
 
-test('the debug layer has the five names', async () => {
+test('the debug layer has its five members', async () => {
   const turn = await createClient({ baseUrl, token: 'x' }).debugTurn({ agentId: 'a', message: 'hello' });
-  assert.deepEqual(Object.keys(turn).sort(), FIVE);
+  assert.deepEqual(Object.keys(turn).sort(), DEBUG_MEMBERS);
   assert.equal(turn.pageContext, 'page');
   assert.equal(turn.blocksContext, null);
-  assert.equal(seen.at(-1).url, '/base/api/svcchat/previewPrompt');
+  assert.equal(requests.at(-1).url, '/base/api/svcchat/previewPrompt');
 });
 
 test('routes are called with parameters, query and version', async () => {
@@ -396,7 +396,7 @@ test('routes are called with parameters, query and version', async () => {
     params: { id: 'a/b c' }, query: { limit: 5, cursor: undefined }, body: { name: 'A' }, ifMatch: '"6"',
   });
   assert.deepEqual([data, etag, status], [{ id: 'a' }, '"7"', 200]);
-  const { url, headers, body } = seen.at(-1);
+  const { url, headers, body } = requests.at(-1);
   assert.equal(url, '/base/api/agents/a%2Fb%20c?limit=5');
   assert.deepEqual([headers['if-match'], headers['x-widget-token'], body], ['"6"', 'agw_x', { name: 'A' }]);
   assert.equal(headers.authorization, undefined);
@@ -404,7 +404,7 @@ test('routes are called with parameters, query and version', async () => {
   assert.throws(() => createClient({ baseUrl, token: 'a', widgetToken: 'b' }), TypeError);
 });
 
-/** Most that the client may weigh, in bytes, without its comments and compressed file by file, as the server sends it. */
+/** Maximum size of the client in bytes, without comments and compressed file by file, as the server sends it. */
 const MAX_GZIP_BYTES = 6 * 1024;
 
 test('the client is small', () => {

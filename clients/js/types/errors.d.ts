@@ -1,5 +1,5 @@
 /**
- * Converts what `fetch` or a body's reader has thrown.
+ * Converts an error thrown by `fetch` or by the reader of a body.
  *
  * @param {unknown} cause
  * @param {AbortSignal} [signal]
@@ -15,9 +15,9 @@ export function connectionError(cause: unknown, signal?: AbortSignal): AgentdErr
 export function responseError(response: Response): Promise<AgentdError>;
 /** Errors of the client. */
 /**
- * An error of the server or of the connection to it. `code` is the machine-readable word: one of the server's codes
- * (docs/http-api.md), or one of the client's own: `NETWORK` for a connection that fails, `ABORTED` for a cancelled
- * request, `INVALID_RESPONSE` for an answer that is not the server's.
+ * An error of the server or of the connection to it. `code` is machine-readable: one of the server's codes
+ * (docs/http-api.md), or one of the client's own: `NETWORK` for a failed connection, `ABORTED` for a cancelled request,
+ * `INVALID_RESPONSE` for a response that does not have the expected form.
  */
 export class AgentdError extends Error {
     /**
@@ -38,7 +38,7 @@ export class AgentdError extends Error {
     status: number | undefined;
     /** Seconds to wait before another attempt. */
     retryAfter: number | undefined;
-    /** Identifier of the request, which the server's log has too. */
+    /** Identifier of the request, also in the server's log. */
     requestId: string | undefined;
     /** All members of the problem (RFC 9457). */
     problem: any;

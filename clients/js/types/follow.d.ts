@@ -3,17 +3,17 @@
  *
  * @param {(signal: AbortSignal) => Promise<StreamResponse>} open Sends the first request.
  * @param {{signal: AbortSignal, attach: (count: number) => ((signal: AbortSignal) => Promise<StreamResponse>) | undefined,
- *   onOpen?: (close: () => void) => void, held?: () => Promise<void> | undefined, onLost?: () => void,
- *   maxAttempts?: number}} options `attach` returns what sends the request for the events after the first `count`;
- *   `undefined` if the run cannot be attached to. `onOpen` gets what closes the connection; while `held` returns a promise, no
- *   other one is opened.
+ *   onOpen?: (close: () => void) => void, paused?: () => Promise<void> | undefined, onLost?: () => void,
+ *   maxAttempts?: number}} options `attach` returns the function that requests the events after the first `count`;
+ *   `undefined` if the run cannot be attached to. `onOpen` gets a function that closes the connection. `paused` returns a
+ *   promise while no other connection may be opened; it resolves when one may.
  * @returns {AsyncGenerator<import('./stream.js').AgentEvent[], void>}
  */
-export function readRun(open: (signal: AbortSignal) => Promise<StreamResponse>, { signal, attach, onOpen, held, onLost, maxAttempts }: {
+export function readRun(open: (signal: AbortSignal) => Promise<StreamResponse>, { signal, attach, onOpen, paused, onLost, maxAttempts }: {
     signal: AbortSignal;
     attach: (count: number) => ((signal: AbortSignal) => Promise<StreamResponse>) | undefined;
     onOpen?: (close: () => void) => void;
-    held?: () => Promise<void> | undefined;
+    paused?: () => Promise<void> | undefined;
     onLost?: () => void;
     maxAttempts?: number;
 }): AsyncGenerator<import("./stream.js").AgentEvent[], void>;

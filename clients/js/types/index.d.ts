@@ -24,7 +24,7 @@ export { ChatRun } from "./run.js";
  *   bytes: number, sha256: string}} PromptPart
  */
 /**
- * The debug layer of a turn: what the model would read with the request, as the server puts it together.
+ * The debug layer of a turn: the prompt and the tools that the model would receive for a request.
  *
  * @typedef {{blocksContext: string | null, pageContext: string | null, combinedContext: string,
  *   tools: {name: string, description?: string, inputSchema?: object}[], systemPromptParts: PromptPart[]}} DebugTurn
@@ -34,7 +34,7 @@ export { ChatRun } from "./run.js";
  *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
  *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
  *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` reads on by `GET /api/runs/{id}/events` where a connection is
+ *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
  *   lost, for requests with `onDisconnect: "continue"`.
  */
 /**
@@ -58,12 +58,12 @@ export class AgentdClient {
         onBatch?: (events: AgentEvent[]) => void;
     }): ChatRun;
     /**
-     * Attaches to a run that is kept: gives its events from the first one, and those that follow live. The server must
-     * have `GET /api/runs/{id}/events`.
+     * Attaches to a stored run: returns its events from the first one, and later ones as they come. The server must have
+     * `GET /api/runs/{id}/events`.
      *
      * @param {string} runId
      * @param {{wait?: boolean, signal?: AbortSignal, onEvent?: (event: AgentEvent) => void,
-     *   onBatch?: (events: AgentEvent[]) => void}} [options] Without `wait`, the answer ends with what there is.
+     *   onBatch?: (events: AgentEvent[]) => void}} [options] Without `wait`, the response ends after the events so far.
      * @returns {ChatRun}
      */
     attach(runId: string, { wait, ...options }?: {
@@ -73,8 +73,8 @@ export class AgentdClient {
         onBatch?: (events: AgentEvent[]) => void;
     }): ChatRun;
     /**
-     * Returns the debug layer of a turn: exactly these five. Nothing is sent to a model. A session is needed; visitors of
-     * widgets never get it.
+     * Returns the debug layer of a turn: the members of {@link DebugTurn}. Nothing is sent to a model. It needs a session;
+     * visitors of widgets have no access.
      *
      * @param {ChatRequest} request
      * @param {{signal?: AbortSignal}} [options]
@@ -84,7 +84,7 @@ export class AgentdClient {
         signal?: AbortSignal;
     }): Promise<DebugTurn>;
     /**
-     * Returns all of the preview of a turn (docs/http-api.md, previews).
+     * Returns the whole preview of a turn (docs/http-api.md, previews).
      *
      * @param {ChatRequest} request
      * @param {{signal?: AbortSignal}} [options]
@@ -152,7 +152,7 @@ export type PromptPart = {
     sha256: string;
 };
 /**
- * The debug layer of a turn: what the model would read with the request, as the server puts it together.
+ * The debug layer of a turn: the prompt and the tools that the model would receive for a request.
  */
 export type DebugTurn = {
     blocksContext: string | null;
@@ -168,7 +168,7 @@ export type DebugTurn = {
 /**
  * `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
  * returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- * stops runs by `POST /api/runs/{id}/cancel`; `reattach` reads on by `GET /api/runs/{id}/events` where a connection is
+ * stops runs by `POST /api/runs/{id}/cancel`; `reattach` continues by `GET /api/runs/{id}/events` when a connection is
  * lost, for requests with `onDisconnect: "continue"`.
  */
 export type ClientOptions = {

@@ -1,6 +1,6 @@
 /**
  * A run in progress. It is an async iterable of its events, from the first one, for any number of readers. The events
- * are kept until the run is garbage; the server bounds their number and size.
+ * are kept as long as the run object; the server bounds their number and size.
  */
 export class ChatRun {
     /**
@@ -27,18 +27,18 @@ export class ChatRun {
     /** Identifier of the run, once it has started. */
     get runId(): string | undefined;
     /**
-     * Stops the run: by the server's route where the client has it, so that what was said is kept as cancelled; else by
-     * closing the connection.
+     * Stops the run: by the server's route if `cancelRoute` is set, so that the partial answer is stored as cancelled; else
+     * by closing the connection.
      */
     cancel(): Promise<void>;
-    /** Closes the connection. Whether the run goes on is `onDisconnect`'s of its request. */
+    /** Closes the connection. The `onDisconnect` of the request decides whether the run continues. */
     detach(): void;
     /**
-     * Closes the connection of a run that can be attached to, until {@link resume}, such as while a page is hidden: browsers
-     * open six connections to a host. The run must have been asked for with `onDisconnect: "continue"`.
+     * Closes the connection of a run that can be attached to, until {@link resume}, such as while a page is hidden, since
+     * browsers open at most six connections to a host. The request must have had `onDisconnect: "continue"`.
      */
     pause(): void;
-    /** Reads on, from the event after the last one. */
+    /** Continues a paused run from the event after the last one received. */
     resume(): void;
     [Symbol.asyncIterator](): AsyncGenerator<import("./stream.js").AgentEvent, void, unknown>;
     #private;

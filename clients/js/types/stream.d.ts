@@ -29,7 +29,7 @@ export function readEventBatches(body: ReadableStream<Uint8Array>, onRead?: () =
 /** Maximum length of one line in UTF-16 code units. The server's own limit on a run's output is lower. */
 export const MAX_LINE_LENGTH: number;
 /**
- * Splits decoded text into lines, whatever the pieces in which it arrives.
+ * Splits decoded text into lines, in whatever pieces it arrives.
  */
 export class LineSplitter {
     /**

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::issuer::{Endpoint, StrictIssuer, TokenFamily};
-use crate::processes::Place;
+use crate::processes::TestDatabase;
 use crate::support::coding_runtime::RUNTIME_SECRET;
 use crate::support::process::AppProcess;
 use crate::support::random::Random;
@@ -57,7 +57,7 @@ pub struct Installation {
     pub issuer: StrictIssuer,
     pub stores: Stores,
     pub client: Client,
-    pub place: Place,
+    pub database: TestDatabase,
     users: mpsc::Receiver<User>,
     signing_in: JoinHandle<()>,
 }
@@ -69,10 +69,10 @@ pub struct Replica {
 }
 
 impl Installation {
-    pub async fn open(place: Place) -> Self {
+    pub async fn open(database: TestDatabase) -> Self {
         let issuer = StrictIssuer::new();
         let endpoint = issuer.open_endpoint().await;
-        let config = config(&place, &endpoint);
+        let config = config(&database, &endpoint);
         let stores = Stores::open(&config).await.expect("it opens");
         let connector = json!({"name": "SubscriptionConnector", "content": {"model": "coder"}});
         let workspace = json!({
@@ -96,7 +96,7 @@ impl Installation {
                 }
             }
         });
-        Self { issuer, stores, client: client(), place, users, signing_in }
+        Self { issuer, stores, client: client(), database, users, signing_in }
     }
 
     /// Starts a process over the database.
@@ -112,7 +112,7 @@ impl Installation {
             ("CONCURRENT_RUNS_COMPANY", "0"),
             ("LOG", "error,agent_http::error=off"),
         ];
-        Replica { process: AppProcess::start(&self.place.url(), 0, &settings).await, endpoint }
+        Replica { process: AppProcess::start(&self.database.url(), 0, &settings).await, endpoint }
     }
 
     /// Fills `users` up to `count` with users who have just signed in.
@@ -195,12 +195,12 @@ impl Installation {
         random: &mut Random,
     ) -> JoinSet<(usize, RunOutcome)> {
         let mut runs = JoinSet::new();
-        for (place, user) in users.iter().enumerate() {
+        for (index, user) in users.iter().enumerate() {
             let url = format!("http://{}/api/agent/chat", replica.process.address);
             let (client, id, pause) = (self.client.clone(), user.id.clone(), random.up_to(spread));
             runs.spawn(async move {
                 tokio::time::sleep(pause).await;
-                (place, run(&client, &url, &id).await)
+                (index, run(&client, &url, &id).await)
             });
         }
         runs
@@ -225,7 +225,7 @@ impl Installation {
             let stored = self.stored(user).await.to_string();
             assert!(!stored.contains("canary"), "{stored}");
         }
-        if let Place::Sqlite(folder) = &self.place {
+        if let TestDatabase::Sqlite(folder) = &self.database {
             for entry in std::fs::read_dir(folder.path()).expect("a folder") {
                 let path = entry.expect("a file").path();
                 let bytes = std::fs::read(&path).unwrap_or_default();
@@ -242,16 +242,16 @@ impl Drop for Installation {
     }
 }
 
-/// Returns outcomes in the order of their places.
+/// Returns outcomes in the order of their indices.
 pub fn in_order(mut outcomes: Vec<(usize, RunOutcome)>) -> Vec<RunOutcome> {
-    outcomes.sort_by_key(|(place, _)| *place);
+    outcomes.sort_by_key(|(index, _)| *index);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-fn config(place: &Place, endpoint: &Endpoint) -> AppConfig {
-    let (database, runtime) = (place.url(), endpoint.url());
+fn config(database: &TestDatabase, endpoint: &Endpoint) -> AppConfig {
+    let (database_url, runtime) = (database.url(), endpoint.url());
     server::app_config(&[
-        ("DATABASE_URL", database.as_str()),
+        ("DATABASE_URL", database_url.as_str()),
         ("DATA_SECRET", DATA_SECRET),
         ("RUNTIME_URL", runtime.as_str()),
         ("RUNTIME_SECRET", RUNTIME_SECRET),

@@ -278,10 +278,10 @@ impl Endpoint {
     }
 }
 
-/// Waits until `wanted` holds for a counter.
-async fn wait_for(counter: &watch::Receiver<usize>, wanted: impl Fn(usize) -> bool) {
+/// Waits until `condition` holds for a counter.
+async fn wait_for(counter: &watch::Receiver<usize>, condition: impl Fn(usize) -> bool) {
     let mut counter = counter.clone();
-    let waited = tokio::time::timeout(TEST_TIMEOUT, counter.wait_for(|count| wanted(*count))).await;
+    let waited = tokio::time::timeout(TEST_TIMEOUT, counter.wait_for(|count| condition(*count))).await;
     waited.expect("it holds in time").expect("it is open");
 }
 

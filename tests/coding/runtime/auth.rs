@@ -217,8 +217,8 @@ async fn a_handle_that_is_not_good_is_expired_without_a_call() {
         let secret = if changed == "RUNTIME_SECRET" { value } else { RUNTIME_SECRET };
         let elsewhere = server::runtime(&env).await;
         let request = elsewhere.request("POST", "/coding-auth/token").bearer_auth(secret);
-        let told = request.json(&json!({"device_code": good})).send().await.expect("an answer");
-        expect_oauth_error(told, "expired_token").await;
+        let response = request.json(&json!({"device_code": good})).send().await.expect("an answer");
+        expect_oauth_error(response, "expired_token").await;
     }
     assert_eq!(issuer.all_calls(), calls, "the issuer was asked");
     assert_eq!(other.all_calls(), 0);
@@ -250,21 +250,21 @@ async fn the_missing_setting_is_named() {
         let settings: Vec<_> = all
             .iter()
             .enumerate()
-            .filter(|(place, _)| *place != missing)
+            .filter(|(index, _)| *index != missing)
             .map(|(_, setting)| *setting)
             .collect();
         let runtime = runtime(&settings).await;
         for route in ["device", "token", "refresh", "revoke"] {
-            let told = post(&runtime, &format!("/coding-auth/{route}"), &json!({})).await;
-            assert_eq!(told.headers()["cache-control"], "no-store");
-            let told = expect_problem(told, 503, "NOT_CONFIGURED").await;
-            assert_eq!(told["detail"], format!("{} is not configured", all[missing].0));
+            let response = post(&runtime, &format!("/coding-auth/{route}"), &json!({})).await;
+            assert_eq!(response.headers()["cache-control"], "no-store");
+            let problem = expect_problem(response, 503, "NOT_CONFIGURED").await;
+            assert_eq!(problem["detail"], format!("{} is not configured", all[missing].0));
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_not_sent() {
+async fn invalid_requests_are_not_sent() {
     let issuer = FakeIssuer::start(DeviceAuthDialect::Codex).await;
     let runtime = runtime_for(&issuer).await;
     let long = "x".repeat(16 * 1024 - 50);
@@ -291,10 +291,10 @@ async fn what_is_no_request_is_not_sent() {
         ("revoke", json!({"token": "canary", "token_type_hint": 1})),
     ];
     for (route, body) in bad {
-        let told = post(&runtime, &format!("/coding-auth/{route}"), &body).await;
-        assert_eq!(told.status(), 400, "{route} {body}");
-        let told = expect_problem(told, 400, "INVALID_REQUEST").await;
-        assert!(!told.to_string().contains("canary"), "{body}: {told}");
+        let response = post(&runtime, &format!("/coding-auth/{route}"), &body).await;
+        assert_eq!(response.status(), 400, "{route} {body}");
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        assert!(!problem.to_string().contains("canary"), "{body}: {problem}");
     }
     let twice = runtime.request("POST", "/coding-auth/refresh").bearer_auth(RUNTIME_SECRET);
     let twice = twice.header("content-type", "application/json");
@@ -332,17 +332,17 @@ async fn a_token_is_revoked_where_the_issuer_can() {
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
     let body = json!({"token": "t"});
-    let told = expect_ok(post(&runtime(&without).await, "/coding-auth/revoke", &body).await).await;
-    assert_eq!((told, issuer.all_calls()), (json!({"revoked": false}), 0));
+    let response_body = expect_ok(post(&runtime(&without).await, "/coding-auth/revoke", &body).await).await;
+    assert_eq!((response_body, issuer.all_calls()), (json!({"revoked": false}), 0));
     let runtime = runtime_for(&issuer).await;
     for status in ["400 Bad Request", "401 Unauthorized", "503 Service Unavailable"] {
         let refused = json_answer(status, &json!({"error": "invalid_grant"}));
         issuer.script(IssuerRoute::Revoke, [refused]);
-        let told = expect_ok(post(&runtime, "/coding-auth/revoke", &body).await).await;
-        assert_eq!(told, json!({"revoked": false}));
+        let body = expect_ok(post(&runtime, "/coding-auth/revoke", &body).await).await;
+        assert_eq!(body, json!({"revoked": false}));
     }
-    let told = expect_ok(post(&runtime, "/coding-auth/revoke", &body).await).await;
-    assert_eq!(told, json!({"revoked": true}));
+    let body = expect_ok(post(&runtime, "/coding-auth/revoke", &body).await).await;
+    assert_eq!(body, json!({"revoked": true}));
     assert_eq!(issuer.revoked(), ["t"]);
 }
 

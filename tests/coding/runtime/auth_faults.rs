@@ -63,8 +63,8 @@ async fn an_answer_that_starts_a_sign_in_is_checked() {
             (json!({}), 5),
         ] {
             issuer.script(IssuerRoute::Device, [ok(&started(dialect, &json!({"interval": interval})))]);
-            let told = expect_ok(begin(&runtime).await).await;
-            assert_eq!(told["interval"], expected, "{interval}");
+            let body = expect_ok(begin(&runtime).await).await;
+            assert_eq!(body["interval"], expected, "{interval}");
         }
         let mut bad = vec![
             json!({"user_code": null}),
@@ -94,8 +94,8 @@ async fn an_answer_that_starts_a_sign_in_is_checked() {
         }
         for more in bad {
             issuer.script(IssuerRoute::Device, [ok(&started(dialect, &more))]);
-            let told = expect_problem(begin(&runtime).await, 502, "BACKEND_FAILED").await;
-            assert!(!told.to_string().contains("canary"), "{told}");
+            let problem = expect_problem(begin(&runtime).await, 502, "BACKEND_FAILED").await;
+            assert!(!problem.to_string().contains("canary"), "{problem}");
         }
     }
 }
@@ -106,20 +106,20 @@ async fn the_other_spelling_and_the_time_of_expiry_are_read() {
     let runtime = runtime_for(&issuer).await;
     let more = json!({"user_code": null, "usercode": "WXYZ-9999", "expires_at": "2999-01-01T00:00:00Z"});
     issuer.script(IssuerRoute::Device, [ok(&started(Codex, &more))]);
-    let told = expect_ok(begin(&runtime).await).await;
-    assert_eq!((&told["user_code"], &told["expires_in"]), (&json!("WXYZ-9999"), &json!(1800)));
+    let body = expect_ok(begin(&runtime).await).await;
+    assert_eq!((&body["user_code"], &body["expires_in"]), (&json!("WXYZ-9999"), &json!(1800)));
     // An address that is no address of a page is left out.
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
     let more = json!({"verification_uri_complete": "javascript:alert(1)", "expires_in": "120"});
     issuer.script(IssuerRoute::Device, [ok(&started(Rfc8628, &more))]);
-    let told = expect_ok(begin(&runtime).await).await;
-    assert_eq!(told["expires_in"], 120);
-    assert!(told.get("verification_uri_complete").is_none());
+    let body = expect_ok(begin(&runtime).await).await;
+    assert_eq!(body["expires_in"], 120);
+    assert!(body.get("verification_uri_complete").is_none());
 }
 
 #[tokio::test]
-async fn a_page_that_nobody_should_open_is_not_given_to_a_person() {
+async fn unsafe_sign_in_urls_are_refused() {
     let issuer = FakeIssuer::start(Codex).await;
     let settings = issuer.settings();
     for (page, expected) in [
@@ -197,11 +197,14 @@ async fn faults_are_typed_and_nothing_is_sent_twice() {
             }
         }
         issuer.script(IssuerRoute::Device, [json_answer("404 Not Found", &json!({}))]);
-        let told = expect_problem(begin(&runtime).await, 502, "BACKEND_FAILED").await;
-        assert!(told["detail"].as_str().is_some_and(|detail| detail.contains("no device sign-in")), "{told}");
+        let problem = expect_problem(begin(&runtime).await, 502, "BACKEND_FAILED").await;
+        assert!(
+            problem["detail"].as_str().is_some_and(|detail| detail.contains("no device sign-in")),
+            "{problem}"
+        );
         issuer.script(IssuerRoute::Poll, [page("403 Forbidden", "")]);
-        let told = expect_problem(poll(&runtime, handle).await, 502, "BACKEND_FAILED").await;
-        assert_eq!(told["detail"], "the request was turned away before it reached the issuer");
+        let problem = expect_problem(poll(&runtime, handle).await, 502, "BACKEND_FAILED").await;
+        assert_eq!(problem["detail"], "the request was turned away before it reached the issuer");
         assert_eq!(issuer.complaints(), Vec::<String>::new());
     }
 }
@@ -233,8 +236,8 @@ async fn a_poll_is_read_by_its_code_before_its_status() {
         let runtime = runtime_for(&issuer).await;
         let started = expect_ok(begin(&runtime).await).await;
         issuer.script(IssuerRoute::Poll, [script.clone()]);
-        let told = poll(&runtime, started["device_code"].as_str().expect("a handle")).await;
-        assert_eq!(outcome(told).await, *expected, "{dialect:?} {script:?}");
+        let response = poll(&runtime, started["device_code"].as_str().expect("a handle")).await;
+        assert_eq!(outcome(response).await, *expected, "{dialect:?} {script:?}");
     }
 }
 
@@ -312,9 +315,9 @@ async fn tokens_are_read_as_far_as_they_are_sound() {
     }
     let access = of_account("acc-2");
     issuer.script(IssuerRoute::Refresh, [ok(&json!({"access_token": access}))]);
-    let told = expect_ok(refresh(&runtime, "r").await).await;
-    assert_eq!(told["account_id"], "acc-2");
-    assert!(told["expires_in"].as_u64().is_some_and(|seconds| seconds > 3600), "{told}");
+    let body = expect_ok(refresh(&runtime, "r").await).await;
+    assert_eq!(body["account_id"], "acc-2");
+    assert!(body["expires_in"].as_u64().is_some_and(|seconds| seconds > 3600), "{body}");
     for bad in [
         json!({}),
         json!({"access_token": ""}),
@@ -329,7 +332,7 @@ async fn tokens_are_read_as_far_as_they_are_sound() {
 }
 
 #[tokio::test]
-async fn a_dead_refresh_token_is_told_with_its_reason_wherever_the_word_is() {
+async fn an_invalid_refresh_token_has_its_reason_from_any_field() {
     let words = [
         ("invalid_grant", "invalid_grant unknown"),
         ("refresh_token_expired", "invalid_grant expired"),
@@ -348,8 +351,8 @@ async fn a_dead_refresh_token_is_told_with_its_reason_wherever_the_word_is() {
             ] {
                 for status in ["400 Bad Request", "401 Unauthorized"] {
                     issuer.script(IssuerRoute::Refresh, [json_answer(status, &body)]);
-                    let told = refresh(&runtime, "r").await;
-                    assert_eq!(outcome(told).await, expected, "{dialect:?} {status} {body}");
+                    let response = refresh(&runtime, "r").await;
+                    assert_eq!(outcome(response).await, expected, "{dialect:?} {status} {body}");
                 }
             }
         }
@@ -365,7 +368,7 @@ async fn a_dead_refresh_token_is_told_with_its_reason_wherever_the_word_is() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_no_answer() {
+async fn a_truncated_response_is_an_error() {
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
     let [Step::Send(whole)] = &ok(&json!({"access_token": "a", "refresh_token": "r"}))[..] else {
@@ -415,7 +418,7 @@ async fn an_issuer_that_does_not_answer_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_not_there_is_unreachable() {
+async fn a_refused_connection_to_the_issuer_is_reported_as_unreachable() {
     let address = refused_url();
     for dialect in ["rfc8628", "codex"] {
         let settings = [
@@ -426,8 +429,8 @@ async fn an_issuer_that_is_not_there_is_unreachable() {
         ];
         let runtime = runtime(&settings).await;
         let revoked = super::post(&runtime, "/coding-auth/revoke", &json!({"token": "t"})).await;
-        for told in [begin(&runtime).await, refresh(&runtime, "r").await, revoked] {
-            assert_eq!(outcome(told).await, "502 BACKEND_UNREACHABLE");
+        for response in [begin(&runtime).await, refresh(&runtime, "r").await, revoked] {
+            assert_eq!(outcome(response).await, "502 BACKEND_UNREACHABLE");
         }
     }
 }

@@ -116,7 +116,7 @@ async fn an_account_and_a_key_that_are_none_are_left_out() {
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_not_sent_and_names_the_field() {
+async fn an_invalid_call_is_not_sent_and_names_the_field() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     let with = |name: &str, value: Value| {
@@ -187,12 +187,15 @@ async fn what_is_no_call_is_not_sent_and_names_the_field() {
         (r#"{"accessToken":"a","body":{"stream":true,"store":false}"#.to_owned(), "the body ends"),
     ];
     for (body, expected) in cases {
-        let told = send_raw(&runtime, body.clone()).await;
-        assert_eq!(told.headers().get("cache-control").map(|value| value.as_bytes()), Some(&b"no-store"[..]));
-        let told = expect_problem(told, 400, "INVALID_REQUEST").await;
-        let detail = told["detail"].as_str().expect("a detail");
+        let response = send_raw(&runtime, body.clone()).await;
+        assert_eq!(
+            response.headers().get("cache-control").map(|value| value.as_bytes()),
+            Some(&b"no-store"[..])
+        );
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        let detail = problem["detail"].as_str().expect("a detail");
         assert!(detail.starts_with(expected), "{body:.200}: {detail}");
-        assert!(!told.to_string().contains("canary"), "{told}");
+        assert!(!problem.to_string().contains("canary"), "{problem}");
     }
     let request = || client().post(runtime.url(PATH)).json(&call("m"));
     for request in [request(), request().bearer_auth(TOKEN)] {
@@ -225,15 +228,15 @@ async fn its_body_has_a_limit_of_its_own() {
         let largest = of_size(limit);
         assert_eq!(post(runtime, PATH, &largest).await.status(), 200);
         assert_eq!(vendor.received().pop().expect("a request").json(), largest["body"]);
-        let told =
+        let problem =
             expect_problem(post(runtime, PATH, &of_size(limit + 1)).await, 413, "PAYLOAD_TOO_LARGE").await;
-        assert_eq!(told["detail"], format!("the body exceeds {limit} bytes"));
+        assert_eq!(problem["detail"], format!("the body exceeds {limit} bytes"));
     }
     expect_problem(post(&default, PATH, &of_size(17 << 20)).await, 413, "PAYLOAD_TOO_LARGE").await;
     // Other routes keep theirs.
     for path in ["/chat", "/messenger/call"] {
-        let told = post(&default, path, &of_size((1 << 20) + 1)).await;
-        assert!(matches!(told.status().as_u16(), 413 | 503), "{path} {}", told.status());
+        let response = post(&default, path, &of_size((1 << 20) + 1)).await;
+        assert!(matches!(response.status().as_u16(), 413 | 503), "{path} {}", response.status());
     }
     assert_eq!(vendor.received().len(), 2);
 }
@@ -242,8 +245,8 @@ async fn its_body_has_a_limit_of_its_own() {
 async fn without_an_address_the_setting_is_named() {
     let runtime = runtime(&[]).await;
     for body in [call("m"), json!({})] {
-        let told = expect_problem(post(&runtime, PATH, &body).await, 503, "NOT_CONFIGURED").await;
-        assert_eq!(told["detail"], "CODING_API_URL is not configured");
+        let problem = expect_problem(post(&runtime, PATH, &body).await, 503, "NOT_CONFIGURED").await;
+        assert_eq!(problem["detail"], "CODING_API_URL is not configured");
     }
 }
 
@@ -403,10 +406,10 @@ async fn a_response_passes_or_is_a_problem() {
     let runtime = runtime_for(&vendor, &[("RESPONSE_HEADER_TIMEOUT_MS", "3000")]).await;
     for (name, script, expected) in response_cases() {
         vendor.on(name, [script]);
-        let before = vendor.received().len();
-        let told = post(&runtime, PATH, &call(name)).await;
-        let headers = told.headers().clone();
-        assert_eq!(vendor.received().len(), before + 1, "{name}: it is sent once");
+        let request_count = vendor.received().len();
+        let response = post(&runtime, PATH, &call(name)).await;
+        let headers = response.headers().clone();
+        assert_eq!(vendor.received().len(), request_count + 1, "{name}: it is sent once");
         assert!(!format!("{headers:?}").contains("canary"), "{name}: {headers:?}");
         assert_eq!(headers["cache-control"], "no-store", "{name}");
         for other in [
@@ -422,7 +425,7 @@ async fn a_response_passes_or_is_a_problem() {
         }
         match expected {
             Passed(status, content_type, body, passed) => {
-                assert_eq!(told.status(), status, "{name}");
+                assert_eq!(response.status(), status, "{name}");
                 let header = |name: &str| headers.get(name).map(|value| value.to_str().expect("text"));
                 assert_eq!(header("content-type"), content_type, "{name}");
                 assert_eq!(header("x-content-type-options"), Some("nosniff"), "{name}");
@@ -430,23 +433,23 @@ async fn a_response_passes_or_is_a_problem() {
                     assert_eq!(header(header_name), Some(value), "{name}: {header_name}");
                 }
                 assert!(header("x-request-id").is_some_and(|id| id != "req_1"), "{name}");
-                assert_eq!(told.text().await.expect("a whole body"), body, "{name}");
+                assert_eq!(response.text().await.expect("a whole body"), body, "{name}");
             }
             Problem(status, code) => {
-                let problem = expect_problem(told, status, code).await;
+                let problem = expect_problem(response, status, code).await;
                 assert!(!problem.to_string().contains("canary"), "{name}: {problem}");
             }
         }
     }
     vendor.on("page", [response("403 Forbidden", "content-type: text/html\r\n", "<html>")]);
-    let told = post(&runtime, PATH, &call("page")).await;
-    assert_eq!(told.headers()["retry-after"], "60");
-    let told = expect_problem(told, 502, "BACKEND_FAILED").await;
-    assert_eq!(told["detail"], "the request was turned away before it reached the model");
+    let response = post(&runtime, PATH, &call("page")).await;
+    assert_eq!(response.headers()["retry-after"], "60");
+    let problem = expect_problem(response, 502, "BACKEND_FAILED").await;
+    assert_eq!(problem["detail"], "the request was turned away before it reached the model");
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_unreachable() {
+async fn a_refused_connection_is_reported_as_unreachable() {
     let api = format!("{}/", refused_url());
     let runtime = runtime(&[("CODING_API_URL", &api)]).await;
     expect_problem(post(&runtime, PATH, &call("m")).await, 502, "BACKEND_UNREACHABLE").await;
@@ -458,37 +461,37 @@ async fn the_bytes_arrive_as_they_come() {
     let runtime = runtime_for(&vendor, &[]).await;
     let (open, gate) = watch::channel(false);
     vendor.on("m", [vec![stream_head(), chunk("first"), Step::Until(gate), chunk("second"), last_chunk()]]);
-    let mut told = post(&runtime, PATH, &call("m")).await;
-    assert_eq!(told.headers()["x-accel-buffering"], "no");
-    assert_eq!(told.chunk().await.expect("readable").as_deref(), Some(&b"first"[..]));
+    let mut response = post(&runtime, PATH, &call("m")).await;
+    assert_eq!(response.headers()["x-accel-buffering"], "no");
+    assert_eq!(response.chunk().await.expect("readable").as_deref(), Some(&b"first"[..]));
     open.send_replace(true);
-    assert_eq!(told.chunk().await.expect("readable").as_deref(), Some(&b"second"[..]));
-    assert_eq!(told.chunk().await.expect("readable"), None);
+    assert_eq!(response.chunk().await.expect("readable").as_deref(), Some(&b"second"[..]));
+    assert_eq!(response.chunk().await.expect("readable"), None);
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_no_whole_body() {
+async fn a_truncated_body_is_an_error_for_the_client() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[("CODING_STREAM_IDLE_MS", "1000")]).await;
     for (name, end) in [("close", Step::Close), ("reset", Step::Reset), ("silence", Step::Stall)] {
         vendor.on(name, [vec![stream_head(), chunk("part"), end]]);
-        let mut told = post(&runtime, PATH, &call(name)).await;
-        assert_eq!(told.status(), 200);
-        assert_eq!(told.chunk().await.expect("readable").as_deref(), Some(&b"part"[..]), "{name}");
-        told.chunk().await.expect_err("it broke off");
+        let mut response = post(&runtime, PATH, &call(name)).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.chunk().await.expect("readable").as_deref(), Some(&b"part"[..]), "{name}");
+        response.chunk().await.expect_err("it broke off");
     }
     vendor.wait_for_disconnects(1).await;
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_takes_the_request_along() {
+async fn a_client_that_leaves_cancels_the_request() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     // In the middle of the body.
     vendor.on("body", [vec![stream_head(), chunk("part"), Step::Stall]]);
-    let mut told = post(&runtime, PATH, &call("body")).await;
-    assert_eq!(told.chunk().await.expect("readable").as_deref(), Some(&b"part"[..]));
-    drop(told);
+    let mut response = post(&runtime, PATH, &call("body")).await;
+    assert_eq!(response.chunk().await.expect("readable").as_deref(), Some(&b"part"[..]));
+    drop(response);
     vendor.wait_for_disconnects(1).await;
     // Before the head.
     vendor.on("head", [vec![Step::Stall]]);
@@ -510,8 +513,8 @@ async fn a_connection_is_used_again() {
     let client = keep_alive_client();
     for _ in 0..3 {
         let request = client.post(runtime.url(PATH)).bearer_auth(RUNTIME_SECRET).json(&call("m"));
-        let told = request.send().await.expect("an answer");
-        assert_eq!(told.text().await.expect("a whole body"), EVENTS);
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.text().await.expect("a whole body"), EVENTS);
     }
     assert_eq!(vendor.connections(), 1);
 }

@@ -62,7 +62,7 @@ fn leaking_answers() -> Vec<Vec<Step>> {
 }
 
 /// Runs a sign-in with faults in every step, and returns all secrets that occurred.
-async fn sign_in(issuer: &FakeIssuer, runtime: &Server, told: &mut Transcript) -> BTreeSet<String> {
+async fn sign_in(issuer: &FakeIssuer, runtime: &Server, transcript: &mut Transcript) -> BTreeSet<String> {
     let started = expect_ok(begin(runtime).await).await;
     let handle = started["device_code"].as_str().expect("a handle").to_owned();
     let user_code = started["user_code"].as_str().expect("a code").to_owned();
@@ -70,21 +70,21 @@ async fn sign_in(issuer: &FakeIssuer, runtime: &Server, told: &mut Transcript) -
         for route in [IssuerRoute::Device, IssuerRoute::Poll, IssuerRoute::Refresh, IssuerRoute::Revoke] {
             issuer.script(route, [answer.clone()]);
         }
-        told.record(begin(runtime).await).await;
-        told.record(poll(runtime, &handle).await).await;
-        told.record(refresh(runtime, GUESS).await).await;
-        told.record(post(runtime, "/coding-auth/revoke", &json!({"token": GUESS})).await).await;
+        transcript.record(begin(runtime).await).await;
+        transcript.record(poll(runtime, &handle).await).await;
+        transcript.record(refresh(runtime, GUESS).await).await;
+        transcript.record(post(runtime, "/coding-auth/revoke", &json!({"token": GUESS})).await).await;
     }
-    told.record(poll(runtime, &handle).await).await;
-    told.record(poll(runtime, &format!("{handle}A")).await).await;
+    transcript.record(poll(runtime, &handle).await).await;
+    transcript.record(poll(runtime, &format!("{handle}A")).await).await;
     issuer.approve(&user_code);
     let tokens = expect_ok(poll(runtime, &handle).await).await;
     let refresh_token = tokens["refresh_token"].as_str().expect("a token").to_owned();
-    told.record(refresh(runtime, &refresh_token).await).await;
-    told.record(refresh(runtime, &refresh_token).await).await;
-    told.record(post(runtime, "/coding-auth/revoke", &json!({"token": refresh_token})).await).await;
+    transcript.record(refresh(runtime, &refresh_token).await).await;
+    transcript.record(refresh(runtime, &refresh_token).await).await;
+    transcript.record(post(runtime, "/coding-auth/revoke", &json!({"token": refresh_token})).await).await;
     for bad in [json!({"refresh_token": format!("{GUESS} ")}), json!({"refresh_token": [GUESS]})] {
-        told.record(post(runtime, "/coding-auth/refresh", &bad).await).await;
+        transcript.record(post(runtime, "/coding-auth/refresh", &bad).await).await;
     }
     // The second half of a handle is its secret part.
     let mut secrets = BTreeSet::from([handle[handle.len() / 2..].to_owned(), user_code, refresh_token]);
@@ -100,7 +100,7 @@ async fn sign_in(issuer: &FakeIssuer, runtime: &Server, told: &mut Transcript) -
 }
 
 /// Sends chats that succeed and fail.
-async fn chat(vendor: &Vendor, runtime: &Server, told: &mut Transcript) {
+async fn chat(vendor: &Vendor, runtime: &Server, transcript: &mut Transcript) {
     let headers = format!(
         "set-cookie: a={UPSTREAM_TEXT}\r\nx-request-id: {UPSTREAM_TEXT}\u{fc}\r\ncf-ray: {UPSTREAM_TEXT}\r\n"
     );
@@ -121,7 +121,7 @@ async fn chat(vendor: &Vendor, runtime: &Server, told: &mut Transcript) {
         vendor.on_all(script);
         let call = json!({"accessToken": ACCESS_TOKEN, "accountId": ACCOUNT,
             "body": {"stream": true, "store": false, "prompt_cache_key": "key-canary-0123456789"}});
-        told.record(post(runtime, "/coding-chat", &call).await).await;
+        transcript.record(post(runtime, "/coding-chat", &call).await).await;
     }
     for bad in [
         json!({"accessToken": format!("{ACCESS_TOKEN}\n"), "body": {"stream": true, "store": false}}),
@@ -129,7 +129,7 @@ async fn chat(vendor: &Vendor, runtime: &Server, told: &mut Transcript) {
         json!({"accessToken": ACCESS_TOKEN, "accountId": format!("{ACCOUNT}\n"), "body": {"stream": true, "store": false}}),
         json!({"accessToken": ACCESS_TOKEN, "body": {"stream": ACCESS_TOKEN}}),
     ] {
-        told.record(post(runtime, "/coding-chat", &bad).await).await;
+        transcript.record(post(runtime, "/coding-chat", &bad).await).await;
     }
 }
 
@@ -138,7 +138,7 @@ async fn no_secret_is_in_the_log_a_problem_or_a_header() {
     let log = LogBuffer::install();
     let vendor = Vendor::start().await;
     let api = format!("http://{}/responses", vendor.address);
-    let mut told = Transcript::default();
+    let mut transcript = Transcript::default();
     let mut secrets: BTreeSet<String> = [ACCESS_TOKEN, ACCOUNT, UPSTREAM_TEXT, GUESS]
         .map(str::to_owned)
         .into_iter()
@@ -151,8 +151,8 @@ async fn no_secret_is_in_the_log_a_problem_or_a_header() {
         let mut settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
         settings.push(("CODING_API_URL", &api));
         let runtime = runtime(&settings).await;
-        secrets.extend(sign_in(&issuer, &runtime, &mut told).await);
-        chat(&vendor, &runtime, &mut told).await;
+        secrets.extend(sign_in(&issuer, &runtime, &mut transcript).await);
+        chat(&vendor, &runtime, &mut transcript).await;
     }
     assert!(secrets.len() > 12, "{secrets:?}");
     let log = log.text();
@@ -166,13 +166,13 @@ async fn no_secret_is_in_the_log_a_problem_or_a_header() {
         assert!(log.contains(known), "{known:?} is not in the log");
     }
     for known in ["OAUTH_ERROR", "BACKEND_FAILED", "INVALID_REQUEST", "200 OK", "401 Unauthorized"] {
-        assert!(told.0.contains(known), "{known:?} is in no response");
+        assert!(transcript.0.contains(known), "{known:?} is in no response");
     }
     assert!(vendor.received()[0].head.contains(ACCESS_TOKEN), "the secrets were in use");
     for secret in &secrets {
-        for (place, text) in [("the log", &log), ("a response", &told.0)] {
+        for (source, text) in [("the log", &log), ("a response", &transcript.0)] {
             let line = text.lines().find(|line| line.contains(secret));
-            assert!(line.is_none(), "{secret} is in {place}: {}", line.unwrap_or_default());
+            assert!(line.is_none(), "{secret} is in {source}: {}", line.unwrap_or_default());
         }
     }
 }

@@ -135,13 +135,13 @@ fn results_sent(vendor: &Vendor) -> usize {
 /// between the decision and the next run. Returns the approval with the text of the result.
 async fn settle(process: &AppProcess, thread: &str, approval: &str) -> (Value, String) {
     let (path, approval_path) = (format!("/api/threads/{thread}"), format!("/api/approvals/{approval}"));
-    let look = async || (get_json(process, &path).await, get_json(process, &approval_path).await);
+    let fetch = async || (get_json(process, &path).await, get_json(process, &approval_path).await);
     let is_settled = |(read, approval): &(Value, Value)| match read["status"].as_str() {
         Some("idle") => true,
         Some("waiting") => approval["state"] == "open",
         _ => false,
     };
-    let (read, approval) = poll_until(look, is_settled).await;
+    let (read, approval) = poll_until(fetch, is_settled).await;
     let nodes = read["nodes"].as_array().expect("nodes");
     let result = nodes.iter().find(|node| node["message"]["role"] == "tool");
     let result = result.map(|node| node["message"]["content"].to_string()).unwrap_or_default();
@@ -163,16 +163,16 @@ async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) 
             Some(_) => None,
             None => Some(start(url).await),
         };
-        let witness = next.as_ref().or(other.as_ref()).expect("a process");
+        let process = next.as_ref().or(other.as_ref()).expect("a process");
         for (thread, approval) in &approvals {
-            let (found, result) = settle(witness, thread, approval).await;
+            let (found, result) = settle(process, thread, approval).await;
             if found["state"] == "open" {
                 assert!(!acknowledged.contains(thread), "{thread}: an acknowledged decision is lost");
                 assert!(
-                    approve(witness.address, approval.clone()).await,
+                    approve(process.address, approval.clone()).await,
                     "{thread}: it can still be decided"
                 );
-                let read = async || settle(witness, thread, approval).await;
+                let read = async || settle(process, thread, approval).await;
                 poll_until(read, |(found, result)| found["executed"] == "done" && !result.is_empty()).await;
                 *outcomes.entry("decided again").or_default() += 1;
                 expected.push((round, thread.clone(), 1..=1));
@@ -187,7 +187,7 @@ async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) 
             *outcomes.entry(outcome).or_default() += 1;
             expected.push((round, thread.clone(), count));
             // The same decision again changes nothing.
-            assert!(approve(witness.address, approval.clone()).await, "{thread}");
+            assert!(approve(process.address, approval.clone()).await, "{thread}");
         }
         if let Some(next) = next {
             next.kill().await;

@@ -66,7 +66,7 @@ impl Round {
 
     /// Checks what has come of the runs of the killed process and of the others', and goes on in the thread.
     async fn check(&self, witness: &AppProcess, killed: &[String], was_cancelled: bool) {
-        let mut said = vec![Self::message("live")];
+        let mut expected = vec![Self::message("live")];
         for name in ["live".to_owned()].into_iter().chain(Self::queued()) {
             let (run, log) = self.ended(witness, &name).await;
             let last = log.last().expect("an end");
@@ -87,17 +87,17 @@ impl Round {
                 state => panic!("{name} is {state}"),
             }
             if name != "live" && has_begun {
-                said.push(Self::message(&name));
+                expected.push(Self::message(&name));
             }
             assert!(killed.contains(&name) || has_begun, "{name} was not answered: {run}");
         }
         let thread = self.thread(witness).await;
         assert_eq!((&thread["status"], &thread["queuedRunIds"]), (&json!("idle"), &Value::Null));
-        assert_eq!(users(&thread), said, "each message once, in order");
+        assert_eq!(users(&thread), expected, "each message once, in order");
         let next = self.send(witness, "next").await.text().await.expect("a whole body");
         assert_eq!(text_of(&parse_run(&next)), "Short.", "the thread goes on");
-        said.push(Self::message("next"));
-        assert_eq!(users(&self.thread(witness).await), said);
+        expected.push(Self::message("next"));
+        assert_eq!(users(&self.thread(witness).await), expected);
     }
 }
 
@@ -143,8 +143,8 @@ async fn run_kill_rounds(url: &str, other: Option<AppProcess>) {
             Some(_) => None,
             None => Some(start(url).await),
         };
-        let witness = next.as_ref().or(other.as_ref()).expect("a process");
-        round.check(witness, &killed, is_cancelled).await;
+        let process = next.as_ref().or(other.as_ref()).expect("a process");
+        round.check(process, &killed, is_cancelled).await;
         if let Some(next) = next {
             next.kill().await;
         }

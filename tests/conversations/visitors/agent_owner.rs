@@ -37,14 +37,17 @@ async fn the_owner_of_an_agent_reads_and_deletes_its_visitors_threads() {
     assert_eq!(ids, ["t2", "t", "t"], "latest activity first");
     let owner = seen[2]["owner"].as_str().expect("an owner");
     assert_eq!(owner, format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id));
-    let read = test.get(&format!("/api/threads/t?owner={owner}")).await;
-    assert_eq!((&read["owner"], &read["nodes"][0]["message"]["content"]), (&json!(owner), &json!("Hello")));
+    let thread = test.get(&format!("/api/threads/t?owner={owner}")).await;
+    assert_eq!(
+        (&thread["owner"], &thread["nodes"][0]["message"]["content"]),
+        (&json!(owner), &json!("Hello"))
+    );
     let path = format!("/api/runs/{}/events?owner={owner}", run_id(&events));
     let request = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
     let log = request.send().await.expect("an answer").text().await.expect("a body");
     assert_eq!(parse_run(&log), events);
     let exported = test.get(&format!("/api/threads/t/export?owner={owner}")).await;
-    assert_eq!(exported["nodes"], read["nodes"]);
+    assert_eq!(exported["nodes"], thread["nodes"]);
     // It is read and deleted, and nothing else.
     for (method, path) in [("PATCH", "/api/threads/t"), ("POST", "/api/threads/t/cancel")] {
         let path = format!("{path}?owner={owner}");
@@ -128,20 +131,20 @@ impl Target {
 struct Caller {
     name: &'static str,
     headers: Vec<(&'static str, String)>,
-    own: &'static str,
+    own_threads: &'static str,
 }
 
 impl Caller {
-    fn session(name: &'static str, user: &str, company: &str, own: &'static str) -> Self {
+    fn session(name: &'static str, user: &str, company: &str, own_threads: &'static str) -> Self {
         let bearer = format!("Bearer {}", session_token(user, company));
-        Self { name, headers: vec![("authorization", bearer)], own }
+        Self { name, headers: vec![("authorization", bearer)], own_threads }
     }
 
-    fn visitor(name: &'static str, visitor: &Visitor, own: &'static str) -> Self {
+    fn visitor(name: &'static str, visitor: &Visitor, own_threads: &'static str) -> Self {
         let key = visitor.key.expect("a key").to_owned();
         let token = visitor.token.clone();
         let headers = vec![("x-widget-token", token), ("x-visitor-key", key), ("origin", PAGE.to_owned())];
-        Self { name, headers, own }
+        Self { name, headers, own_threads }
     }
 }
 
@@ -168,7 +171,7 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn nobody_sees_what_belongs_to_others() {
+async fn no_caller_reads_what_belongs_to_another() {
     let test = ConversationApp::start_with(&[("CHANGES_PER_MINUTE", "100000")]).await;
     let owner = session_token("u2", "c1");
     for thread in ["users", "usersGone"] {
@@ -226,7 +229,7 @@ async fn nobody_sees_what_belongs_to_others() {
                 ("authorization", format!("Bearer {INTERNAL_SECRET}")),
                 ("x-proactive-trigger", "x".to_owned()),
             ],
-            own: "",
+            own_threads: "",
         },
     ];
     let owners = [visitors_owner.clone(), "u2".to_owned(), "widget:never:00".to_owned()];
@@ -238,40 +241,40 @@ async fn nobody_sees_what_belongs_to_others() {
             for (at, call) in target.calls(&owners).iter().enumerate() {
                 let is_named = call.1.contains("owner=");
                 let named_by_its_owner = caller.name == "the agent's owner" && *kind == "visitor";
-                let is_own = (caller.own == *kind && !is_named)
+                let is_own = (caller.own_threads == *kind && !is_named)
                     || (named_by_its_owner && call.1.contains(&visitors_owner));
                 if is_own {
                     // What changes something is tested elsewhere.
                     if call.0 == "GET" && !call.1.contains("at=never") && !call.1.contains("after=999") {
-                        let found = test.answer_to(caller, call).await;
+                        let answer = test.answer_to(caller, call).await;
                         let is_route_of_sessions =
                             call.1.starts_with("/api/runs/") && !call.1.contains("events");
-                        let is_refused = is_route_of_sessions && caller.own == "visitor";
+                        let is_refused = is_route_of_sessions && caller.own_threads == "visitor";
                         let expected = if is_refused { 403 } else { 200 };
-                        assert_eq!(found.0, expected, "{}: {call:?}: {}", caller.name, found.1);
+                        assert_eq!(answer.0, expected, "{}: {call:?}: {}", caller.name, answer.1);
                         cells += 1;
                     }
                     continue;
                 }
-                let found = test.answer_to(caller, call).await;
-                assert!([401, 403, 404].contains(&found.0), "{}: {call:?}: {found:?}", caller.name);
+                let answer = test.answer_to(caller, call).await;
+                assert!([401, 403, 404].contains(&answer.0), "{}: {call:?}: {answer:?}", caller.name);
                 let (status, text, headers) = match absent.entry(at) {
                     Entry::Occupied(known) => known.get().clone(),
                     Entry::Vacant(place) => place.insert(test.answer_to(caller, &never[at]).await).clone(),
                 };
-                let shown = (found.0, found.1.replace(&call.1, "<path>"), found.2);
+                let shown = (answer.0, answer.1.replace(&call.1, "<path>"), answer.2);
                 let expected = (status, text.replace(&never[at].1, "<path>"), headers);
                 assert_eq!(shown, expected, "{}: {call:?}", caller.name);
                 cells += 1;
             }
         }
         for list in ["/api/threads", "/api/runs", "/api/threads/export", "/api/approvals"] {
-            let found = test.answer_to(caller, &("GET", list.to_owned(), None)).await;
+            let answer = test.answer_to(caller, &("GET", list.to_owned(), None)).await;
             assert!(
-                !caller.own.is_empty() || !found.1.contains("canary"),
+                !caller.own_threads.is_empty() || !answer.1.contains("canary"),
                 "{}: {list}: {}",
                 caller.name,
-                found.1
+                answer.1
             );
             cells += 1;
         }

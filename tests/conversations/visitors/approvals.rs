@@ -26,24 +26,24 @@ async fn start(rule: Value, settings: &[(&str, &str)]) -> ConversationApp {
 
 impl ConversationApp {
     /// Asks as a visitor what there is; the run waits. Returns the interrupt.
-    async fn visitor_asks(&self, who: &Visitor) -> Value {
-        let events = self.chat_of(who, json!({"threadId": "t", "message": "What is there?"})).await;
+    async fn visitor_asks(&self, visitor: &Visitor) -> Value {
+        let events = self.chat_of(visitor, json!({"threadId": "t", "message": "What is there?"})).await;
         let outcome = &events.last().expect("an end")["outcome"];
         assert_eq!(outcome["type"], "interrupt", "{events:?}");
         assert!(events.iter().all(|event| event["type"] != "TOOL_CALL_RESULT"), "{events:?}");
         outcome["interrupts"][0].clone()
     }
 
-    async fn decide_as(&self, who: &Visitor, approval: &Value, body: Value) -> (u16, Value) {
+    async fn decide_as(&self, visitor: &Visitor, approval: &Value, body: Value) -> (u16, Value) {
         let path = format!("/api/approvals/{}", approval["id"].as_str().expect("an id"));
-        let response = self.send(who, "POST", &path, Some(body)).await;
+        let response = self.send(visitor, "POST", &path, Some(body)).await;
         (response.status().as_u16(), response.json().await.expect("JSON"))
     }
 
     /// Returns the results of tools in the latest request to the model, by call.
     fn sent_results(&self) -> Vec<(String, String)> {
-        let sent = self.vendor.received_bodies("m").pop().expect("a request");
-        let messages = sent["messages"].as_array().expect("messages").clone();
+        let request_body = self.vendor.received_bodies("m").pop().expect("a request");
+        let messages = request_body["messages"].as_array().expect("messages").clone();
         let results = messages.iter().filter(|message| message["role"] == "tool");
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         results.map(|result| (text(&result["tool_call_id"]), text(&result["content"]))).collect()
@@ -51,7 +51,7 @@ impl ConversationApp {
 }
 
 #[tokio::test]
-async fn a_visitor_decides_in_the_chat_where_the_role_says_so() {
+async fn a_visitor_decides_in_the_chat_if_the_role_allows_it() {
     let test = start(json!({}), &[]).await;
     let visitor = test.visitor("a1").await;
     test.vendor.on("m", [round(), answer(&["There is one."]), answer(&["Yes."])]);
@@ -72,8 +72,8 @@ async fn a_visitor_decides_in_the_chat_where_the_role_says_so() {
     // The arguments are the model's.
     let edited = resume_entry(&interrupt, json!({"approved": true, "editedArgs": {}}));
     let body = json!({"threadId": "t", "messages": [], "resume": edited});
-    let refused = test.send(&visitor, "POST", "/api/agent/chat", Some(body)).await;
-    expect_problem(refused, 400, "INVALID_REQUEST").await;
+    let response = test.send(&visitor, "POST", "/api/agent/chat", Some(body)).await;
+    expect_problem(response, 400, "INVALID_REQUEST").await;
     let body = json!({"threadId": "t", "messages": [], "resume": resume_entry(&interrupt, json!(true))});
     let events = test.chat_of(&visitor, body).await;
     assert_eq!(text_of(&events), "There is one.");
@@ -149,7 +149,7 @@ async fn a_visitor_decides_by_the_route_and_the_answer_is_a_visitor_s() {
 }
 
 #[tokio::test]
-async fn nobody_else_decides_about_a_visitor_s_call() {
+async fn only_the_visitor_decides_about_a_visitor_s_call() {
     let test = start(json!({}), &[]).await;
     let visitor = test.visitor("a1").await;
     test.vendor.on("m", [round(), answer(&["Never."])]);
@@ -170,8 +170,8 @@ async fn nobody_else_decides_about_a_visitor_s_call() {
         assert_eq!(list["approvals"], json!([]), "{user}");
     }
     for path in ["/api/approvals", &path] {
-        let refused = test.send(&visitor.without_key(), "GET", path, None).await;
-        expect_problem(refused, 403, "FORBIDDEN").await;
+        let response = test.send(&visitor.without_key(), "GET", path, None).await;
+        expect_problem(response, 403, "FORBIDDEN").await;
     }
     // A company's calls are not the visitors' either.
     let test = super::super::approvals::start(json!({"by": "company"})).await;

@@ -59,7 +59,7 @@ async fn a_thread_is_exported_with_all_that_it_has() {
 }
 
 #[tokio::test]
-async fn a_thread_is_exported_while_its_run_goes_on_and_deleted_during_the_export() {
+async fn a_thread_is_exported_during_a_run_and_deleted_during_the_export() {
     let test = ConversationApp::start().await;
     let session = session_token("u1", "c1");
     let messages: Vec<_> = (0..900)

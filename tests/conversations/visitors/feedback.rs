@@ -8,7 +8,7 @@ fn feedback_path(thread: &str, node: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_message_is_rated_and_the_owner_of_the_agent_is_told() {
+async fn a_message_is_rated_and_the_owner_of_the_agent_is_notified() {
     let test = ConversationApp::start().await;
     test.vendor.on("m", [answer(&["One."]), answer(&["Two."])]);
     test.say("t", "A secret canary").await;
@@ -17,9 +17,9 @@ async fn a_message_is_rated_and_the_owner_of_the_agent_is_told() {
     let given = json!({"rating": "down", "tags": ["wrong"], "comment": "No", "share": true});
     let (status, rated) = test.call("PUT", &path, Some(given)).await;
     assert_eq!((status, &rated["rating"], &rated["tags"]), (200, &json!("down"), &json!(["wrong"])));
-    let read = test.get("/api/threads/t").await;
-    assert_eq!(read["nodes"][1]["feedback"], rated);
-    assert!(read["nodes"][0].get("feedback").is_none(), "{read}");
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!(thread["nodes"][1]["feedback"], rated);
+    assert!(thread["nodes"][0].get("feedback").is_none(), "{thread}");
     let shown = test.get("/api/threads/t?format=ui-message").await;
     assert_eq!(shown["nodes"][1]["feedback"], rated);
     // A visitor's words are not shared by default.

@@ -9,7 +9,7 @@ use crate::support::vendor::{Step, chunk, delta, event, finish, last_chunk, stre
 
 pub(super) fn faults() -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| text_then(Provider::OpenAi, last);
+    let after_text = |last: Step| text_then(Provider::OpenAi, last);
     let text = || delta(json!({"content": "par"}));
     let comments = |pause| Step::Drip(b"4\r\n: x\n\r\n".to_vec(), pause);
     let at = |index: usize| {
@@ -27,12 +27,12 @@ pub(super) fn faults() -> Vec<Fault> {
         .waits(),
         broken("comments-in-a-flood", [stream_head(), comments(Duration::ZERO)], "", "BACKEND_TIMEOUT")
             .waits(),
-        broken("not-sse", said(chunk("<html>\n\nsorry\n\n")), "par", truncated),
-        broken("half-json", said(event(r#"{"choices":[{"#)), "par", failed),
-        broken("another-shape", said(event(r#"{"choices":"none"}"#)), "par", failed),
+        broken("not-sse", after_text(chunk("<html>\n\nsorry\n\n")), "par", truncated),
+        broken("half-json", after_text(event(r#"{"choices":[{"#)), "par", failed),
+        broken("another-shape", after_text(event(r#"{"choices":"none"}"#)), "par", failed),
         broken(
             "named-error-event",
-            said(chunk("event: error\ndata: {\"error\":\"overloaded\"}\n\n")),
+            after_text(chunk("event: error\ndata: {\"error\":\"overloaded\"}\n\n")),
             "par",
             failed,
         ),

@@ -10,10 +10,10 @@ use crate::support::vendor::{Step, chunk, json_response, last_chunk};
 
 pub(super) fn faults() -> Vec<Fault> {
     let failed = "BACKEND_FAILED";
-    let said = |last: Step| text_then(Provider::Ollama, last);
+    let after_text = |last: Step| text_then(Provider::Ollama, last);
     let blank = |pause| Step::Drip(b"1\r\n\n\r\n".to_vec(), pause);
     let whole = |name, script: Vec<Step>| {
-        Fault::new(name, script, Outcome::Complete { said: "whole", failed_calls: 0 })
+        Fault::new(name, script, Outcome::Complete { text: "whole", failed_calls: 0 })
     };
     let ended = [stream_head(), text("whole")].into_iter().chain(done("stop", 11));
     let with_more = |more: Step| -> Vec<Step> {
@@ -39,13 +39,13 @@ pub(super) fn faults() -> Vec<Fault> {
         .waits(),
         broken("blank-lines-in-a-flood", [stream_head(), blank(Duration::ZERO)], "", "BACKEND_TIMEOUT")
             .waits(),
-        broken("not-lines", said(chunk("<html>\n\nsorry\n\n")), "par", failed),
-        broken("half-json", said(chunk("{\"message\":{\n")), "par", failed),
-        broken("another-shape", said(json_line(&json!({"message": "none"}))), "par", failed),
-        broken("events", said(chunk("data: {\"done\":true}\n\n")), "par", failed),
+        broken("not-lines", after_text(chunk("<html>\n\nsorry\n\n")), "par", failed),
+        broken("half-json", after_text(chunk("{\"message\":{\n")), "par", failed),
+        broken("another-shape", after_text(json_line(&json!({"message": "none"}))), "par", failed),
+        broken("events", after_text(chunk("data: {\"done\":true}\n\n")), "par", failed),
         broken(
             "an-error-that-is-done",
-            said(json_line(&json!({"error": "no", "done": true}))),
+            after_text(json_line(&json!({"error": "no", "done": true}))),
             "par",
             failed,
         ),

@@ -55,7 +55,7 @@ fn run_error(code: &str) -> Step {
 pub fn faults() -> Vec<Fault> {
     let answered = before_the_head().into_iter().chain(refused_calls()).chain(runs_without_events());
     let answered = answered
-        .map(|fault| Fault { outcome: Outcome::Complete { said: "hello world", failed_calls: 0 }, ..fault });
+        .map(|fault| Fault { outcome: Outcome::Complete { text: "hello world", failed_calls: 0 }, ..fault });
     answered.chain(final_faults()).collect()
 }
 
@@ -98,7 +98,7 @@ fn runs_without_events() -> Vec<Fault> {
 
 fn final_faults() -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| [beginning(), text("par"), vec![last]].concat();
+    let after_text = |last: Step| [beginning(), text("par"), vec![last]].concat();
     let tool = json!({"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "createTodo"});
     let step = json!({"type": "STEP_STARTED", "stepName": "search"});
     vec![
@@ -106,9 +106,9 @@ fn final_faults() -> Vec<Fault> {
         refused("pictures", problem("422 Unprocessable", "UNSUPPORTED_CONTENT"), "UNSUPPORTED_CONTENT"),
         broken("loop-limit", vec![head(), run_error("TOOL_LOOP_LIMIT"), last_chunk()], "", "TOOL_LOOP_LIMIT"),
         // After the first event.
-        broken("reset-after-text", said(Step::Reset), "par", failed),
-        broken("close-after-text", said(Step::Close), "par", truncated),
-        broken("error-after-text", said(run_error("BACKEND_TIMEOUT")), "par", "BACKEND_TIMEOUT"),
+        broken("reset-after-text", after_text(Step::Reset), "par", failed),
+        broken("close-after-text", after_text(Step::Close), "par", truncated),
+        broken("error-after-text", after_text(run_error("BACKEND_TIMEOUT")), "par", "BACKEND_TIMEOUT"),
         broken("reset-after-tool", vec![head(), line(tool), Step::Reset], "", failed),
         broken("reset-after-step", vec![head(), line(step), Step::Reset], "", failed),
     ]

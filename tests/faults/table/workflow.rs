@@ -12,11 +12,11 @@ use crate::support::vendor::{Step, chunk, last_chunk};
 
 pub(super) fn faults() -> Vec<Fault> {
     let (failed, timeout) = ("BACKEND_FAILED", "BACKEND_TIMEOUT");
-    let said = |last: Step| text_then(Provider::Workflow, last);
+    let after_text = |last: Step| text_then(Provider::Workflow, last);
     let error = || json_line(&json!({"type": "error", "metadata": {"nodeId": "n", "nodeName": "AI Agent"}}));
     let piece = |body: &str| vec![head(), chunk(body), last_chunk()];
     let whole = |name, script: Vec<Step>| {
-        Fault::new(name, script, Outcome::Complete { said: "whole", failed_calls: 0 })
+        Fault::new(name, script, Outcome::Complete { text: "whole", failed_calls: 0 })
     };
     let Step::Send(keepalive) = json_line(&json!({"type": "keepalive"})) else { panic!("a chunk is sent") };
     let [ended, _] = end();
@@ -29,7 +29,7 @@ pub(super) fn faults() -> Vec<Fault> {
         broken("started-in-chunks", piece(r#"{"message":"Workflow was started"}"#), "", failed),
         broken("nothing-at-all", vec![head(), last_chunk()], "", failed),
         broken("an-error-alone", vec![head(), error(), last_chunk()], "", failed),
-        broken("an-error-after-text", said(error()), "par", failed),
+        broken("an-error-after-text", after_text(error()), "par", failed),
         broken("an-error-and-silence", [stream_head(), text("par"), error(), Step::Stall], "par", failed),
         broken("calls-without-text", vec![stream_head(), ended.clone(), last_chunk()], "", failed),
         broken("a-page-in-chunks", piece("<!doctype html>"), "", failed),

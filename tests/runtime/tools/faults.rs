@@ -11,7 +11,7 @@ use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
+async fn a_fault_of_a_tool_server_affects_only_the_result_of_its_call() {
     for era in MCP_REVISIONS {
         let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
         let faults = faults();
@@ -42,7 +42,7 @@ async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
+async fn a_failed_handshake_is_the_result_of_every_call() {
     let runtime = server::runtime(&[]).await;
     for (name, scripts, expected) in handshake_faults() {
         let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
@@ -90,7 +90,7 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
             move || log.clone()
         });
     let _collecting = tracing::subscriber::set_default(lines.finish());
-    let mut told = String::new();
+    let mut transcript = String::new();
     let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
     let mut tell = async |scripts: ResponsesByName, calls: Vec<&str>, era| {
         let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
@@ -100,8 +100,8 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
         let made: Vec<_> = calls.iter().map(|name| (*name, *name, "{}")).collect();
         vendor.on("m", [tool_calls(&made), answer(&["I see."])]);
         let response = post(&runtime, &request(&vendor, "m", &calls, &tools.url(TOKEN))).await;
-        told.push_str(&format!("{:?}", response.headers()));
-        told.push_str(&response.text().await.expect("a whole body"));
+        transcript.push_str(&format!("{:?}", response.headers()));
+        transcript.push_str(&response.text().await.expect("a whole body"));
         // The end of the session is logged as well.
         if calls == ["good"] && era == McpRevision::Sessions {
             tools.wait_for_names(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
@@ -117,8 +117,8 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
     for (_, scripts, _) in handshake_faults() {
         tell(scripts, vec!["good"], McpRevision::Stateless).await;
     }
-    assert!(told.contains("good is done") && told.contains("I see."), "{told}");
-    assert!(!told.contains(TOKEN), "{told}");
+    assert!(transcript.contains("good is done") && transcript.contains("I see."), "{transcript}");
+    assert!(!transcript.contains(TOKEN), "{transcript}");
     let log = String::from_utf8_lossy(&log.0.lock().expect("unpoisoned")).into_owned();
     assert!(log.contains(" rmcp::service: ") && log.contains("good"), "{log}");
     assert!(!log.contains(TOKEN), "{}", log.lines().find(|line| line.contains(TOKEN)).unwrap_or_default());

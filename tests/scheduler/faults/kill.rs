@@ -17,9 +17,9 @@ const DEFAULT_ROUNDS: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_sqlite() {
-    let place = TestDatabase::sqlite();
-    run_kill_rounds(&place).await;
-    let TestDatabase::Sqlite(folder) = &place else { unreachable!("it is SQLite") };
+    let database = TestDatabase::sqlite();
+    run_kill_rounds(&database).await;
+    let TestDatabase::Sqlite(folder) = &database else { unreachable!("it is SQLite") };
     let store = SqliteStore::open(folder.path().join("scheduler.db"), SqliteOptions::default());
     let findings = store.expect("it opens").check_integrity().await.expect("a check");
     assert_eq!(findings, Vec::<String>::new());
@@ -30,10 +30,10 @@ async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_postgres() {
     run_kill_rounds(&TestDatabase::postgres()).await;
 }
 
-async fn run_kill_rounds(place: &TestDatabase) {
+async fn run_kill_rounds(database: &TestDatabase) {
     let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let sink = WebhookReceiver::start().await;
-    let (url, callback) = (place.url(), sink.url());
+    let (url, callback) = (database.url(), sink.url());
     let start = || SchedulerProcess::start(&url, &callback, &[]);
     let mut scheduler = start().await;
     let load = JobLoad::start(&scheduler).await;

@@ -34,8 +34,8 @@ struct LoadControl {
 
 /// Running clients, and the jobs acknowledged to them.
 pub(super) struct JobLoad {
-    order: watch::Sender<LoadControl>,
-    made: Arc<Mutex<HashMap<u64, String>>>,
+    control_sender: watch::Sender<LoadControl>,
+    jobs: Arc<Mutex<HashMap<u64, String>>>,
     count: watch::Receiver<usize>,
     periodic: String,
     clients: JoinSet<()>,
@@ -48,31 +48,32 @@ impl JobLoad {
         let periodic = json!({"payload": payload("periodic"), "everyMs": EVERY_MS, "maxAttempts": 100,
             "misfire": "runAll", "overlap": "queue"});
         let periodic = scheduler.create_job(&periodic).await;
-        let (order, told) = watch::channel(LoadControl { scheduler: scheduler.address, is_over: false });
+        let (control_sender, control) =
+            watch::channel(LoadControl { scheduler: scheduler.address, is_over: false });
         let (counter, count) = watch::channel(0);
-        let made = Arc::new(Mutex::new(HashMap::new()));
+        let jobs = Arc::new(Mutex::new(HashMap::new()));
         let counter = Arc::new(counter);
         let mut clients = JoinSet::new();
         for first in 0..CLIENTS {
-            let (told, made, counter) = (told.clone(), made.clone(), counter.clone());
+            let (control, jobs, counter) = (control.clone(), jobs.clone(), counter.clone());
             clients.spawn(async move {
                 let client = client();
                 let mut n = first;
-                while !told.borrow().is_over {
-                    let id = create_job(&client, &told, n).await;
-                    let before = made.lock().expect("unpoisoned").insert(n, id);
+                while !control.borrow().is_over {
+                    let id = create_job(&client, &control, n).await;
+                    let before = jobs.lock().expect("unpoisoned").insert(n, id);
                     assert_eq!(before, None, "each is made once");
                     counter.send_modify(|count| *count += 1);
                     n += CLIENTS;
                 }
             });
         }
-        Self { order, made, count, periodic, clients }
+        Self { control_sender, jobs, count, periodic, clients }
     }
 
     /// Updates the scheduler's address after a restart.
     pub(super) fn set_scheduler(&self, scheduler: &SchedulerProcess) {
-        self.order.send_modify(|order| order.scheduler = scheduler.address);
+        self.control_sender.send_modify(|control_sender| control_sender.scheduler = scheduler.address);
     }
 
     /// Returns a watch on the number of acknowledged jobs.
@@ -105,7 +106,7 @@ impl JobLoad {
         faults: u32,
     ) -> usize {
         self.stop().await;
-        let made: Vec<String> = self.made.lock().expect("unpoisoned").values().cloned().collect();
+        let jobs: Vec<String> = self.jobs.lock().expect("unpoisoned").values().cloned().collect();
         let path = format!("/jobs/{}", self.periodic);
         let cancelled = scheduler.request("DELETE", &path).send().await.expect("it answers");
         assert_eq!(cancelled.status(), 200, "the periodic job is cancelled");
@@ -117,21 +118,21 @@ impl JobLoad {
                 health["status"] == "ok" && !open(health)
             })
             .await;
-        assert_eq!(health["jobs"]["completed"], made.len(), "{health}");
+        assert_eq!(health["jobs"]["completed"], jobs.len(), "{health}");
         let mut effects = sink.effects();
         let periodic = effects.remove(&self.periodic).unwrap_or_default();
-        let missing: Vec<_> = made.iter().filter(|id| !effects.contains_key(*id)).collect();
+        let missing: Vec<_> = jobs.iter().filter(|id| !effects.contains_key(*id)).collect();
         assert!(missing.is_empty(), "these were acknowledged and never came: {missing:?}");
-        assert_eq!(effects.len(), made.len(), "nothing came that was not asked for");
+        assert_eq!(effects.len(), jobs.len(), "nothing came that was not asked for");
         for (id, times) in effects {
             assert_eq!(times.len(), 1, "{id} has had its effect again: {times:?}");
         }
         check_periodic(&periodic);
-        made.len()
+        jobs.len()
     }
 
     async fn stop(&mut self) {
-        self.order.send_modify(|order| order.is_over = true);
+        self.control_sender.send_modify(|control_sender| control_sender.is_over = true);
         let waiting = async {
             while let Some(client) = self.clients.join_next().await {
                 client.expect("a client does not panic");
@@ -152,11 +153,11 @@ fn check_periodic(times: &[String]) {
 }
 
 /// Creates the `n`th job, repeating the request until it is acknowledged, and returns its id.
-async fn create_job(client: &reqwest::Client, told: &watch::Receiver<LoadControl>, n: u64) -> String {
+async fn create_job(client: &reqwest::Client, control: &watch::Receiver<LoadControl>, n: u64) -> String {
     let job = json!({"payload": payload("once"), "delayMs": (n * 37) % 400, "maxAttempts": 100,
         "idempotencyKey": format!("key-{n}")});
     loop {
-        let url = format!("http://{}/jobs", told.borrow().scheduler);
+        let url = format!("http://{}/jobs", control.borrow().scheduler);
         let request = client.post(url).bearer_auth(PULSE_SECRET).json(&job);
         if let Some(id) = send_for_job_id(request).await {
             return id;

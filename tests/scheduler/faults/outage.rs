@@ -11,14 +11,14 @@ use crate::support::{TEST_TIMEOUT, expect_problem};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_server_that_restarts_under_load_loses_nothing() {
-    let mut place = TestDatabase::postgres();
+    let mut database = TestDatabase::postgres();
     let sink = WebhookReceiver::start().await;
-    let scheduler = SchedulerProcess::start(&place.url(), &sink.url(), &[]).await;
+    let scheduler = SchedulerProcess::start(&database.url(), &sink.url(), &[]).await;
     let load = JobLoad::start(&scheduler).await;
     let mut acknowledged = load.acknowledged_count();
     for round in 0..2 {
         load.wait_for_progress(&sink, 40 + 31 * round).await;
-        let TestDatabase::Postgres(cluster) = &mut place else { unreachable!("it is PostgreSQL") };
+        let TestDatabase::Postgres(cluster) = &mut database else { unreachable!("it is PostgreSQL") };
         cluster.crash();
         // A check of the store notices it at once, the counts of jobs when they are read next.
         let health = scheduler.poll_until("/health", |health| health["store"]["reachable"] == false).await;
@@ -32,11 +32,11 @@ async fn a_database_server_that_restarts_under_load_loses_nothing() {
         more.expect("jobs are created again").expect("the clients go on");
     }
     load.finish_and_check(&scheduler, &sink, 10).await;
-    a_read_only_database_keeps_its_jobs(&place, &scheduler, &sink).await;
+    a_read_only_database_keeps_its_jobs(&database, &scheduler, &sink).await;
 }
 
 async fn a_read_only_database_keeps_its_jobs(
-    place: &TestDatabase,
+    database: &TestDatabase,
     scheduler: &SchedulerProcess,
     sink: &WebhookReceiver,
 ) {
@@ -47,10 +47,10 @@ async fn a_read_only_database_keeps_its_jobs(
     // On a machine that is not loaded, the first falls due while nothing can be written.
     let (soon, waits) = (later(700).await, later(3_600_000).await);
     let before = scheduled_job_ids(scheduler).await;
-    set_read_only(&place.url(), true).await;
+    set_read_only(&database.url(), true).await;
     let refusal = async || {
-        let refused = expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
-        refused["detail"].as_str().expect("text").to_owned()
+        let problem = expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
+        problem["detail"].as_str().expect("text").to_owned()
     };
     // The first requests fail because their connections were closed.
     let waiting = async { while refusal().await != "the store is unavailable: the database is read-only" {} };
@@ -67,7 +67,7 @@ async fn a_read_only_database_keeps_its_jobs(
     let listed = scheduled_job_ids(scheduler).await;
     assert!(listed.iter().any(|id| *id == waits), "it can be read: {listed:?}");
     assert!(listed.iter().all(|id| before.contains(id)), "it has nothing that was refused: {listed:?}");
-    set_read_only(&place.url(), false).await;
+    set_read_only(&database.url(), false).await;
     scheduler.wait_for_state(&soon, "completed").await;
     scheduler.poll_until("/readyz", |ready| ready["status"] == "ok").await;
     assert_eq!(sink.effects()[&soon].len(), 1);

@@ -59,8 +59,8 @@ async fn a_full_disk_is_reported_and_every_acknowledged_job_is_stored() {
     // With space again, the rejected request is repeated.
     let scheduler = server::scheduler(open(&folder, None), &callback(&bench.receiver), &[]).await;
     let bench = SchedulerFixture { scheduler, receiver: bench.receiver };
-    let again = bench.ask("POST", "/jobs", Some(&large_job(made.len()))).await;
-    assert_eq!(again.status(), 201);
+    let second = bench.ask("POST", "/jobs", Some(&large_job(made.len()))).await;
+    assert_eq!(second.status(), 201);
     let id = bench.create_job(json!({"delayMs": 0}), payload("a1")).await;
     bench.wait_for_state(&id, "completed").await;
 }
@@ -70,9 +70,9 @@ async fn a_full_disk_is_reported_and_every_acknowledged_job_is_stored() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_recovers_when_its_file_size_limit_is_lifted() {
-    let place = TestDatabase::sqlite();
+    let database = TestDatabase::sqlite();
     let sink = WebhookReceiver::start().await;
-    let scheduler = SchedulerProcess::start_with(&[], &place.url(), &sink.url(), &[]).await;
+    let scheduler = SchedulerProcess::start_with(&[], &database.url(), &sink.url(), &[]).await;
     scheduler.wait_until_healthy().await;
     let id = scheduler.id();
     let waits = scheduler.create_job(&json!({"payload": payload("a1"), "delayMs": 1500})).await;

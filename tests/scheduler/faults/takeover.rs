@@ -11,16 +11,16 @@ use crate::support::vendor::{Step, Vendor, json_response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_sqlite() {
-    let place = TestDatabase::sqlite();
-    a_replica_that_is_suspended_past_its_lease_changes_nothing(&place).await;
-    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&place).await;
+    let database = TestDatabase::sqlite();
+    a_replica_that_is_suspended_past_its_lease_changes_nothing(&database).await;
+    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_postgres() {
-    let place = TestDatabase::postgres();
-    a_replica_that_is_suspended_past_its_lease_changes_nothing(&place).await;
-    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&place).await;
+    let database = TestDatabase::postgres();
+    a_replica_that_is_suspended_past_its_lease_changes_nothing(&database).await;
+    the_jobs_of_a_killed_replica_are_delivered_by_the_other(&database).await;
 }
 
 fn callback(vendor: &Vendor) -> String {
@@ -42,11 +42,11 @@ const SETTINGS: [(&str, &str); 1] = [("SCHEDULER_LEASE_MS", "3000")];
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(12);
 const MAX_ATTEMPTS: usize = 3;
 
-async fn a_replica_that_is_suspended_past_its_lease_changes_nothing(place: &TestDatabase) {
+async fn a_replica_that_is_suspended_past_its_lease_changes_nothing(database: &TestDatabase) {
     let vendor = Vendor::start().await;
     for attempt in 0..MAX_ATTEMPTS {
         let agent = format!("held-{attempt}");
-        let first = SchedulerProcess::start(&place.url(), &callback(&vendor), &SETTINGS).await;
+        let first = SchedulerProcess::start(&database.url(), &callback(&vendor), &SETTINGS).await;
         // If the suspended replica's outcome were recorded, the job would be discarded.
         let (sleepers, rejected) = gated_response("422 Nope");
         let (others, accepted) = gated_response("200 OK");
@@ -54,7 +54,7 @@ async fn a_replica_that_is_suspended_past_its_lease_changes_nothing(place: &Test
         let id = first.create_job(&due_job(&agent)).await;
         vendor.wait_for_requests(&agent, 1).await;
         first.set_suspended(true).await;
-        let second = SchedulerProcess::start_with(&[], &place.url(), &callback(&vendor), &SETTINGS).await;
+        let second = SchedulerProcess::start_with(&[], &database.url(), &callback(&vendor), &SETTINGS).await;
         if attempt + 1 < MAX_ATTEMPTS {
             let taken_over =
                 tokio::time::timeout(TAKEOVER_TIMEOUT, vendor.wait_for_requests(&agent, 2)).await;
@@ -85,23 +85,24 @@ async fn a_replica_that_is_suspended_past_its_lease_changes_nothing(place: &Test
 
 /// Waits until a replica has recorded that its claim was lost or stale.
 async fn wait_for_lost_claim(replica: &SchedulerProcess) {
-    let told = ["lost", "stale"].map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
-    let sees = |metrics: &String| told.iter().any(|line| metrics.contains(line));
+    let expected_lines =
+        ["lost", "stale"].map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
+    let sees = |metrics: &String| expected_lines.iter().any(|line| metrics.contains(line));
     crate::support::poll_until(|| replica.metrics(), sees).await;
 }
 
-async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(place: &TestDatabase) {
+async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(database: &TestDatabase) {
     const JOBS: usize = 20;
     let vendor = Vendor::start().await;
     let (gate, held) = gated_response("200 OK");
     vendor.on("held", [held]);
-    let first = SchedulerProcess::start(&place.url(), &callback(&vendor), &SETTINGS).await;
+    let first = SchedulerProcess::start(&database.url(), &callback(&vendor), &SETTINGS).await;
     let mut ids = Vec::new();
     for _ in 0..JOBS {
         ids.push(first.create_job(&due_job("held")).await);
     }
     vendor.wait_for_requests("held", JOBS).await;
-    let second = SchedulerProcess::start(&place.url(), &callback(&vendor), &SETTINGS).await;
+    let second = SchedulerProcess::start(&database.url(), &callback(&vendor), &SETTINGS).await;
     for _ in 0..JOBS {
         ids.push(second.create_job(&due_job("held")).await);
     }
@@ -110,12 +111,12 @@ async fn the_jobs_of_a_killed_replica_are_delivered_by_the_other(place: &TestDat
     assert!(had >= JOBS as u64, "{had}");
     first.kill().await;
     gate.send_replace(true);
-    let mut again = 0;
+    let mut repeated = 0;
     for id in &ids {
         let job = second.wait_for_state(id, "completed").await;
-        again += job["attempt"].as_u64().expect("a number") - 1;
+        repeated += job["attempt"].as_u64().expect("a number") - 1;
     }
-    assert_eq!(again, had, "what the killed one had in hand came a second time, and nothing else");
+    assert_eq!(repeated, had, "what the killed one had in hand came a second time, and nothing else");
     let mut occurrences: Vec<(String, u64)> = vendor
         .received_bodies("held")
         .iter()

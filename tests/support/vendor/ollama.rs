@@ -55,8 +55,8 @@ pub fn tool_call_json(id: &str, name: &str, arguments: &str) -> Value {
 pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
     let calls: Vec<Value> =
         calls.iter().map(|(id, name, arguments)| tool_call_json(id, name, arguments)).collect();
-    let said = message_line(json!({"role": "assistant", "content": "", "tool_calls": calls}));
-    [stream_head(), said].into_iter().chain(done("stop", 11)).collect()
+    let message = message_line(json!({"role": "assistant", "content": "", "tool_calls": calls}));
+    [stream_head(), message].into_iter().chain(done("stop", 11)).collect()
 }
 
 /// Returns the list of installed models.

@@ -28,7 +28,7 @@ pub async fn jobs_against_reference(make: impl AsyncFn() -> SharedJobStore, seed
         model: BTreeMap::new(),
         rng: TestRng(seed),
         now: 0,
-        held: Vec::new(),
+        claims: Vec::new(),
         keys: 0,
     };
     for number in 0..operations {
@@ -69,7 +69,7 @@ struct ModelRun {
     /// Simulated time, in milliseconds after the suite's start time.
     now: i64,
     /// Job ids and fences of all claims, including those that have ended.
-    held: Vec<(JobId, u64)>,
+    claims: Vec<(JobId, u64)>,
     keys: usize,
 }
 
@@ -136,11 +136,13 @@ impl ModelRun {
 
     fn insert_into_model(&mut self, job: &Job) -> InsertOutcome {
         let key = |job: &Job| job.idempotency.as_ref().map(|idempotency| idempotency.key.clone());
-        let same = |found: &&Job| {
-            key(job).is_some() && key(found) == key(job) && found.payload.company_id == job.payload.company_id
+        let has_same_key = |existing: &&Job| {
+            key(job).is_some()
+                && key(existing) == key(job)
+                && existing.payload.company_id == job.payload.company_id
         };
-        if let Some(found) = self.model.values().find(same) {
-            return InsertOutcome::from_existing(found.clone(), job);
+        if let Some(existing) = self.model.values().find(has_same_key) {
+            return InsertOutcome::from_existing(existing.clone(), job);
         }
         self.model.insert(job.id.clone(), job.clone());
         InsertOutcome::New
@@ -161,12 +163,12 @@ impl ModelRun {
     }
 
     fn filter(&mut self) -> JobFilter {
-        let own = |text: &str| Some(text.to_owned());
+        let owned = |text: &str| Some(text.to_owned());
         let states: Vec<Option<JobState>> = [None; 4].into_iter().chain(JobState::ALL.map(Some)).collect();
         JobFilter {
             scope: self.scope(),
-            tool: self.rng.choose(&[None, None, own("remind"), own("report")]),
-            assignment: self.rng.choose(&[None, None, own("daily")]),
+            tool: self.rng.choose(&[None, None, owned("remind"), owned("report")]),
+            assignment: self.rng.choose(&[None, None, owned("daily")]),
             state: self.rng.choose(&states),
             agent: None,
             open: self.rng.one_in(4),
@@ -176,10 +178,10 @@ impl ModelRun {
     /// Returns a random job and step: mostly a step of a current or former claim, otherwise one that needs no claim.
     fn some_step(&mut self) -> (JobId, Step) {
         let lease = at(self.now + 5000);
-        if !self.held.is_empty() && !self.rng.one_in(4) {
+        if !self.claims.is_empty() && !self.rng.one_in(4) {
             // The latest entries are the most likely to hold their claim.
-            let recent = self.held.len().min(20);
-            let (id, fence) = self.held[self.held.len() - 1 - self.rng.below(recent)].clone();
+            let recent = self.claims.len().min(20);
+            let (id, fence) = self.claims[self.claims.len() - 1 - self.rng.below(recent)].clone();
             let step = match self.rng.below(6) {
                 0 => Step::Extend { fence, lease },
                 1 => Step::Release { fence },
@@ -220,8 +222,8 @@ impl ModelRun {
     fn step_in_model(&mut self, id: &JobId, step: Step) -> StepOutcome {
         let Some(job) = self.model.get(id) else { return StepOutcome::NotFound };
         let outcome = StepOutcome::from(job.clone().step(step, self.now()));
-        if let StepOutcome::Applied(stepped) = &outcome {
-            self.model.insert(id.to_owned(), stepped.job.clone());
+        if let StepOutcome::Applied(result) = &outcome {
+            self.model.insert(id.to_owned(), result.job.clone());
         }
         outcome
     }
@@ -229,23 +231,24 @@ impl ModelRun {
     async fn steps(&mut self, operation: &str) {
         let steps: Vec<_> = (0..=self.rng.below(5)).map(|_| self.some_step()).collect();
         let expected: Vec<_> = steps.iter().map(|(id, step)| self.step_in_model(id, step.clone())).collect();
-        let taken = expect_ok("steps", self.store.apply_steps(steps.clone(), self.now()).await);
-        assert_eq!(taken, expected, "{operation}: {steps:?}");
+        let outcomes = expect_ok("steps", self.store.apply_steps(steps.clone(), self.now()).await);
+        assert_eq!(outcomes, expected, "{operation}: {steps:?}");
     }
 
     async fn step(&mut self, operation: &str) {
         let ((id, step), scope) = (self.some_step(), self.scope());
-        let inside = self.model.get(&id).is_some_and(|job| scope.contains(job));
-        let expected = if inside { self.step_in_model(&id, step.clone()) } else { StepOutcome::NotFound };
-        let taken = expect_ok("step", self.store.apply_step(&scope, &id, step.clone(), self.now()).await);
-        assert_eq!(taken, expected, "{operation}: {step:?} by {scope:?}");
+        let is_in_scope = self.model.get(&id).is_some_and(|job| scope.contains(job));
+        let expected =
+            if is_in_scope { self.step_in_model(&id, step.clone()) } else { StepOutcome::NotFound };
+        let outcome = expect_ok("step", self.store.apply_step(&scope, &id, step.clone(), self.now()).await);
+        assert_eq!(outcome, expected, "{operation}: {step:?} by {scope:?}");
     }
 
     async fn get(&mut self, operation: &str) {
         let (id, scope) = (self.any_id(), self.scope());
         let expected = self.model.get(&id).filter(|job| scope.contains(job)).cloned();
-        let found = expect_ok("get", self.store.get(&scope, &id).await);
-        assert_eq!(found, expected, "{operation}: get by {scope:?}");
+        let stored = expect_ok("get", self.store.get(&scope, &id).await);
+        assert_eq!(stored, expected, "{operation}: get by {scope:?}");
     }
 
     async fn list(&mut self, operation: &str) {
@@ -262,9 +265,9 @@ impl ModelRun {
         if order == JobOrder::NewestFirst {
             ordered.reverse();
         }
-        let mut meant = ordered.into_iter().filter(|(id, job)| follows(id) && filter.matches(job));
-        let jobs: Vec<Job> = meant.by_ref().take(limit).map(|(_, job)| job.clone()).collect();
-        let next = meant.next().and(jobs.last()).map(|job| job.id.clone());
+        let mut matching = ordered.into_iter().filter(|(id, job)| follows(id) && filter.matches(job));
+        let jobs: Vec<Job> = matching.by_ref().take(limit).map(|(_, job)| job.clone()).collect();
+        let next = matching.next().and(jobs.last()).map(|job| job.id.clone());
         let page = expect_ok("list", self.store.list(&filter, order, after.as_ref(), limit).await);
         assert_eq!(
             (page.jobs, page.next),
@@ -275,43 +278,47 @@ impl ModelRun {
 
     async fn cancel_all(&mut self, operation: &str) {
         let filter = self.filter();
-        let meant = self.model.values().filter(|job| !job.state().is_final() && filter.matches(job));
-        let ids: Vec<JobId> = meant.map(|job| job.id.clone()).collect();
+        let matching = self.model.values().filter(|job| !job.state().is_final() && filter.matches(job));
+        let ids: Vec<JobId> = matching.map(|job| job.id.clone()).collect();
         for id in &ids {
             self.step_in_model(id, Step::Cancel);
         }
         let count = expect_ok("count", self.store.count(&JobFilter { open: true, ..filter.clone() }).await);
-        assert_eq!(count, ids.len() as u64, "{operation}: those of {filter:?} are counted");
+        assert_eq!(count, ids.len() as u64, "{operation}: the open jobs that match {filter:?} are counted");
         let cancelled = expect_ok("cancel", self.store.cancel_all(&filter, self.now()).await);
-        assert_eq!(cancelled, ids.len() as u64, "{operation}: those of {filter:?} are cancelled");
+        assert_eq!(
+            cancelled,
+            ids.len() as u64,
+            "{operation}: the open jobs that match {filter:?} are cancelled"
+        );
     }
 
     async fn purge(&mut self, operation: &str) {
-        let (before, limit) = (at(self.now - self.rng.below(20_000) as i64), self.rng.below(10));
-        let is_old = |job: &Job| job.ended_at().is_some_and(|ended| ended < before);
-        let old: Vec<JobId> =
+        let (ended_before, limit) = (at(self.now - self.rng.below(20_000) as i64), self.rng.below(10));
+        let is_old = |job: &Job| job.ended_at().is_some_and(|ended| ended < ended_before);
+        let candidates: Vec<JobId> =
             self.model.values().filter(|job| is_old(job)).map(|job| job.id.clone()).collect();
-        let purged = expect_ok("purge", self.store.purge(before, limit).await);
+        let purged = expect_ok("purge", self.store.purge(ended_before, limit).await);
         assert_eq!(
             purged,
-            old.len().min(limit) as u64,
-            "{operation}: as many as are old, and {limit} at most"
+            candidates.len().min(limit) as u64,
+            "{operation}: all jobs that ended before, and {limit} at most"
         );
         // The store chooses which of them it removes.
-        let mut gone = 0;
-        for id in old {
+        let mut removed = 0;
+        for id in candidates {
             if expect_ok("get", self.store.get(&JobScope::default(), &id).await).is_none() {
                 self.model.remove(&id);
-                gone += 1;
+                removed += 1;
             }
         }
-        assert_eq!(gone, purged, "{operation}: what is old is gone");
+        assert_eq!(removed, purged, "{operation}: purged jobs are removed");
     }
 
     async fn compare_counts(&mut self, operation: &str) {
-        let wakes = self.model.values().filter_map(Job::next_run_at).min().map(ceil);
+        let expected_earliest = self.model.values().filter_map(Job::next_run_at).min().map(ceil);
         let earliest = expect_ok("earliest", self.store.next_run_at().await).map(ceil);
-        assert_eq!(earliest, wakes, "{operation}: the earliest");
+        assert_eq!(earliest, expected_earliest, "{operation}: the earliest");
         let mut expected = JobCounts::default();
         for job in self.model.values() {
             *expected.by_state.entry(job.state()).or_default() += 1;
@@ -323,14 +330,14 @@ impl ModelRun {
 
     async fn claim(&mut self, operation: &str) {
         let (now, until) = (self.now(), at(self.now + self.rng.choose(&[0, 0, 50])));
-        let (limit, each) = (self.rng.choose(&[1, 5, 50]), self.rng.choose(&[1, 3, 50]));
-        let mut quota = CompanyQuota::new(each);
-        let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+        let (limit, per_company) = (self.rng.choose(&[1, 5, 50]), self.rng.choose(&[1, 3, 50]));
+        let mut quota = CompanyQuota::new(per_company);
+        let mut in_use: BTreeMap<&str, usize> = BTreeMap::new();
         if self.rng.one_in(3) && quota.take("acme") {
-            taken.insert("acme", 1);
+            in_use.insert("acme", 1);
         }
         let step = Step::Claim { until, lease: at(self.now + 1000 + self.rng.below(9000) as i64) };
-        let Step::Claim { lease, .. } = step else { unreachable!("it was just made") };
+        let Step::Claim { lease, .. } = step else { unreachable!("the step is a claim") };
         let claimed = expect_ok(
             "claim",
             self.store
@@ -340,59 +347,58 @@ impl ModelRun {
 
         // Jobs with equal times are claimed in any order. So the model replays the store's claims, and every job that
         // was not claimed must have a reason.
-        assert!(claimed.len() <= limit, "{operation}: no more than were asked for");
-        let mut last = None;
+        assert!(claimed.len() <= limit, "{operation}: no more jobs than the limit");
+        let mut last_time = None;
         for job in &claimed {
-            let before = self.model[&job.id].next_run_at().map(ceil);
-            assert!(before >= last, "{operation}: the earliest come first");
-            last = before;
-            let stepped = match self.step_in_model(&job.id, step.clone()) {
-                StepOutcome::Applied(stepped) => stepped,
+            let time = self.model[&job.id].next_run_at().map(ceil);
+            assert!(time >= last_time, "{operation}: the earliest jobs are claimed first");
+            last_time = time;
+            let result = match self.step_in_model(&job.id, step.clone()) {
+                StepOutcome::Applied(result) => result,
                 outcome => panic!("{operation}: {} was claimed, and the model says {outcome:?}", job.id),
             };
-            assert!(
-                stepped.job == *job && job.is_delivering(),
-                "{operation}: {job:?}, not {:?}",
-                stepped.job
-            );
-            self.held.push((job.id.clone(), job.fence));
+            assert!(result.job == *job && job.is_delivering(), "{operation}: {job:?}, not {:?}", result.job);
+            self.claims.push((job.id.clone(), job.fence));
             let company = COMPANIES.into_iter().find(|company| job.payload.company_id == *company);
-            *taken.entry(company.expect("all are of these")).or_default() += 1;
+            *in_use.entry(company.expect("all jobs are of these companies")).or_default() += 1;
         }
-        assert!(taken.values().all(|taken| *taken <= each), "{operation}: no more than a company's share");
+        assert!(
+            in_use.values().all(|in_use| *in_use <= per_company),
+            "{operation}: no more jobs than a company's quota"
+        );
         for (id, job) in self.model.clone() {
             let was_claimed = claimed.iter().any(|claimed| claimed.id == id);
-            let Ok(stepped) = job.clone().step(step.clone(), now) else { continue };
+            let Ok(result) = job.clone().step(step.clone(), now) else { continue };
             if was_claimed {
                 continue;
             }
-            let has_share = taken.get(&*job.payload.company_id).is_none_or(|taken| *taken < each);
-            let in_reach = claimed.len() < limit || job.next_run_at().map(ceil) < last;
-            let must = has_share && in_reach;
-            if stepped.job.is_delivering() {
-                assert!(!must, "{operation}: {job:?} was left");
+            let has_share = in_use.get(&*job.payload.company_id).is_none_or(|in_use| *in_use < per_company);
+            let is_in_range = claimed.len() < limit || job.next_run_at().map(ceil) < last_time;
+            let is_claim_required = has_share && is_in_range;
+            if result.job.is_delivering() {
+                assert!(!is_claim_required, "{operation}: {job:?} was not claimed");
                 continue;
             }
             // A misfire to skip, or a lost last attempt, is stored when a claim finds it.
-            let there =
-                expect_ok("get", self.store.get(&JobScope::default(), &id).await).expect("it is there");
+            let stored =
+                expect_ok("get", self.store.get(&JobScope::default(), &id).await).expect("the job is stored");
             assert!(
-                there == stepped.job || there == job && !must,
-                "{operation}: {there:?}, not {:?}",
-                stepped.job
+                stored == result.job || stored == job && !is_claim_required,
+                "{operation}: {stored:?}, not {:?}",
+                result.job
             );
-            self.model.insert(id, there);
+            self.model.insert(id, stored);
         }
     }
 
     async fn compare_all(&self, operation: &str) {
         for (id, job) in &self.model {
-            let found = expect_ok("get", self.store.get(&JobScope::default(), id).await);
-            assert_eq!(found.as_ref(), Some(job), "{operation}");
+            let stored = expect_ok("get", self.store.get(&JobScope::default(), id).await);
+            assert_eq!(stored.as_ref(), Some(job), "{operation}");
         }
         let counts = expect_ok("counts", self.store.count_by_state(self.now()).await);
-        let there: u64 = counts.by_state.values().sum();
-        assert_eq!(there, self.model.len() as u64, "{operation}: there are no others");
+        let total: u64 = counts.by_state.values().sum();
+        assert_eq!(total, self.model.len() as u64, "{operation}: the store has no other jobs");
     }
 }
 

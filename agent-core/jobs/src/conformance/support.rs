@@ -16,8 +16,8 @@ pub(super) type SharedJobStore = Arc<dyn JobStore>;
 
 /// Returns the time `ms` milliseconds after the suite's start time.
 pub(super) fn at(ms: i64) -> Timestamp {
-    let since = SignedDuration::from_millis(1_767_225_600_000 + ms);
-    Timestamp::UNIX_EPOCH.checked_add(since).expect("the suite's times are in the calendar")
+    let offset = SignedDuration::from_millis(1_767_225_600_000 + ms);
+    Timestamp::UNIX_EPOCH.checked_add(offset).expect("the suite's times are in the calendar")
 }
 
 pub(super) fn payload(company: &str, user: &str) -> JobPayload {
@@ -55,11 +55,11 @@ pub(super) fn expect_ok<T>(what: &str, result: Result<T, StoreError>) -> T {
 /// Stores jobs and asserts that all of them are new.
 pub(super) async fn insert(store: &dyn JobStore, jobs: &[Job]) {
     let inserted = expect_ok("insert", store.insert(jobs.to_vec()).await);
-    assert_eq!(inserted, vec![InsertOutcome::New; jobs.len()], "what is new is stored");
+    assert_eq!(inserted, vec![InsertOutcome::New; jobs.len()], "a new job is stored");
 }
 
 pub(super) async fn get(store: &dyn JobStore, job: &Job) -> Job {
-    expect_ok("get", store.get(&JobScope::default(), &job.id).await).expect("what was stored is there")
+    expect_ok("get", store.get(&JobScope::default(), &job.id).await).expect("the job is stored")
 }
 
 pub(super) async fn step(
@@ -71,7 +71,7 @@ pub(super) async fn step(
     match expect_ok("step", store.apply_step(&JobScope::default(), &job.id, step, now).await) {
         StepOutcome::Applied(result) => Ok(*result),
         StepOutcome::Rejected(error) => Err(error),
-        StepOutcome::NotFound | StepOutcome::Unreadable => panic!("the job is there"),
+        StepOutcome::NotFound | StepOutcome::Unreadable => panic!("the job is stored and readable"),
     }
 }
 

@@ -17,12 +17,12 @@ use crate::job::{
 };
 
 #[tokio::test]
-async fn jobs_in_memory_hold_their_contract() {
+async fn the_memory_store_keeps_the_contract() {
     jobs(async || Arc::new(MemoryJobStore::default()) as _).await;
 }
 
 #[tokio::test]
-async fn jobs_in_memory_are_as_the_model_says() {
+async fn the_memory_store_agrees_with_the_model() {
     for seed in 0..8 {
         jobs_against_reference(async || Arc::new(MemoryJobStore::default()) as _, seed, 1000).await;
     }
@@ -30,7 +30,7 @@ async fn jobs_in_memory_are_as_the_model_says() {
 
 /// Runs a suite that must panic, and returns its message.
 async fn panic_message(suite: impl Future<Output = ()>) -> String {
-    let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");
+    let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite detects the defect");
     match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned(),
@@ -123,9 +123,9 @@ impl JobStore for DefectiveJobs {
     ) -> Result<Vec<StepOutcome>, StoreError> {
         if let JobsDefect::StepsBackwards = self.defect {
             steps.reverse();
-            let mut taken = self.jobs.apply_steps(steps, now).await?;
-            taken.reverse();
-            return Ok(taken);
+            let mut outcomes = self.jobs.apply_steps(steps, now).await?;
+            outcomes.reverse();
+            return Ok(outcomes);
         }
         self.jobs.apply_steps(steps, now).await
     }
@@ -174,30 +174,30 @@ impl JobStore for DefectiveJobs {
 }
 
 #[tokio::test]
-async fn a_defective_store_of_jobs_is_found_out() {
+async fn the_suite_detects_each_defect() {
     let cases = [
-        (JobsDefect::ForgetsTheCompany, "absent for"),
-        (JobsDefect::ForgetsTheUser, "absent for"),
-        (JobsDefect::ForgetsKeys, "a job is as it was stored"),
-        (JobsDefect::SharesKeysOfCompanies, "a job is as it was stored"),
+        (JobsDefect::ForgetsTheCompany, "absent outside of its scope"),
+        (JobsDefect::ForgetsTheUser, "absent outside of its scope"),
+        (JobsDefect::ForgetsKeys, "a job is returned as it was stored"),
+        (JobsDefect::SharesKeysOfCompanies, "a job is returned as it was stored"),
         (JobsDefect::ListsBackwards, "the next page begins after this one"),
-        (JobsDefect::ListsOneTooFew, "join in the order of ids"),
-        (JobsDefect::ForgetsTheOrder, "join, the newest first"),
-        (JobsDefect::CountsFinalJobs, "the number of those that are meant"),
-        (JobsDefect::StepsBackwards, "a step sees those before it"),
-        (JobsDefect::IgnoresQuotas, "get their share"),
-        (JobsDefect::IgnoresLimits, "those that have been due for longest come first"),
-        (JobsDefect::TakesLeasesAhead, "is not taken ahead of its end"),
-        (JobsDefect::TakesNothingAhead, "can be taken ahead of its time"),
-        (JobsDefect::CancelsWithoutCounting, "all of a company's are cancelled"),
-        (JobsDefect::CountsNoLag, "the first waits since it was due"),
-        (JobsDefect::PurgesTooMuch, "no more than were asked for are removed"),
-        (JobsDefect::NeverWakes, "the signal goes on"),
-        (JobsDefect::IsEarly, "not too early"),
+        (JobsDefect::ListsOneTooFew, "cover the list in the order of ids"),
+        (JobsDefect::ForgetsTheOrder, "cover the list, the newest first"),
+        (JobsDefect::CountsFinalJobs, "the number of jobs that match"),
+        (JobsDefect::StepsBackwards, "a step follows those before it"),
+        (JobsDefect::IgnoresQuotas, "jobs behind many of another company are claimed"),
+        (JobsDefect::IgnoresLimits, "the jobs that have been due for longest are claimed first"),
+        (JobsDefect::TakesLeasesAhead, "a lease is not reclaimed before it expires"),
+        (JobsDefect::TakesNothingAhead, "can be claimed ahead of its time"),
+        (JobsDefect::CancelsWithoutCounting, "cancel_all cancels the jobs of the scope only"),
+        (JobsDefect::CountsNoLag, "the lag is that of the longest overdue job"),
+        (JobsDefect::PurgesTooMuch, "no more jobs than the limit are removed"),
+        (JobsDefect::NeverWakes, "the stream does not end"),
+        (JobsDefect::IsEarly, "rounded up to the millisecond"),
     ];
     for (defect, expected) in cases {
         let make = async || Arc::new(DefectiveJobs { jobs: MemoryJobStore::default(), defect }) as _;
-        let said = panic_message(jobs(make)).await;
-        assert!(said.contains(expected), "{defect:?} is called: {said}");
+        let message = panic_message(jobs(make)).await;
+        assert!(message.contains(expected), "{defect:?} is reported as: {message}");
     }
 }

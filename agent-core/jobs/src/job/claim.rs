@@ -143,17 +143,17 @@ impl ClaimPlanner {
         self.pending = self.pending.saturating_sub(1);
         self.decided += 1;
         let claim = Step::Claim { until: self.due_until, lease: self.lease_until };
-        let stepped = job.map(|job| job.step(claim, self.now));
-        if let Some(Ok(stepped)) = stepped {
-            if stepped.job.is_delivering() {
-                self.claimed.push((wake, stepped.job));
+        let result = job.map(|job| job.step(claim, self.now));
+        if let Some(Ok(result)) = result {
+            if result.job.is_delivering() {
+                self.claimed.push((wake, result.job));
                 return ClaimDecision::Claim(&self.claimed[self.claimed.len() - 1].1);
             }
             self.release_slot(company);
-            return ClaimDecision::Skip(self.skipped.insert(stepped.job));
+            return ClaimDecision::Skip(self.skipped.insert(result.job));
         }
         self.release_slot(company);
-        match stepped {
+        match result {
             None => ClaimDecision::Postpone(self.postponed_until()),
             Some(_) => ClaimDecision::Leave,
         }

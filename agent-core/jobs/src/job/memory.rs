@@ -40,14 +40,14 @@ impl MemoryJobStore {
     /// Applies `change` and notifies subscribers if the earliest wake-up time has moved forward.
     fn update_and_notify<T>(&self, change: impl FnOnce(&mut Jobs) -> T) -> T {
         let mut jobs = self.lock();
-        let before = jobs.earliest();
+        let old_earliest = jobs.earliest();
         let outcome = change(&mut jobs);
-        let earlier = match (jobs.earliest(), before) {
-            (Some(now), Some(before)) => now < before,
-            (now, _) => now.is_some(),
+        let is_earlier = match (jobs.earliest(), old_earliest) {
+            (Some(new_earliest), Some(old_earliest)) => new_earliest < old_earliest,
+            (new_earliest, _) => new_earliest.is_some(),
         };
         drop(jobs);
-        if earlier {
+        if is_earlier {
             self.signal.notify();
         }
         outcome
@@ -81,9 +81,9 @@ impl Jobs {
     }
 
     fn insert(&mut self, job: Job) -> InsertOutcome {
-        let found = key(&job).and_then(|key| self.by_key.get(&key)).and_then(|id| self.by_id.get(id));
-        if let Some(found) = found {
-            return InsertOutcome::from_existing(found.clone(), &job);
+        let existing = key(&job).and_then(|key| self.by_key.get(&key)).and_then(|id| self.by_id.get(id));
+        if let Some(existing) = existing {
+            return InsertOutcome::from_existing(existing.clone(), &job);
         }
         self.put(job);
         InsertOutcome::New
@@ -130,9 +130,9 @@ fn key(job: &Job) -> Option<(CompanyId, String)> {
 
 /// Returns the first `limit` of the jobs that match the filter.
 fn page<'j>(jobs: impl Iterator<Item = (&'j JobId, &'j Job)>, filter: &JobFilter, limit: usize) -> JobPage {
-    let mut found = jobs.map(|(_, job)| job).filter(|job| filter.matches(job));
-    let jobs: Vec<Job> = found.by_ref().take(limit).cloned().collect();
-    let next = found.next().and(jobs.last()).map(|last| last.id.clone());
+    let mut matching = jobs.map(|(_, job)| job).filter(|job| filter.matches(job));
+    let jobs: Vec<Job> = matching.by_ref().take(limit).cloned().collect();
+    let next = matching.next().and(jobs.last()).map(|last_job| last_job.id.clone());
     JobPage { jobs, unreadable: Vec::new(), next }
 }
 
@@ -199,8 +199,9 @@ impl JobStore for MemoryJobStore {
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut jobs = self.lock();
-        let old = jobs.by_id.values().filter(|job| job.ended_at().is_some_and(|ended| ended < ended_before));
-        let ids: Vec<JobId> = old.take(limit).map(|job| job.id.clone()).collect();
+        let expired =
+            jobs.by_id.values().filter(|job| job.ended_at().is_some_and(|ended| ended < ended_before));
+        let ids: Vec<JobId> = expired.take(limit).map(|job| job.id.clone()).collect();
         ids.iter().for_each(|id| jobs.remove(id));
         Ok(ids.len() as u64)
     }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_number_where_that_has_room() {
+    fn a_time_is_a_number_if_it_is_in_range() {
         let cases = [
             (stored("2026-03-01T12:00:00.000000001Z", None), r#"{"at":1772366400000000001}"#),
             (stored("1969-12-31T23:59:59Z", Some("1970-01-01T00:00:00Z")), r#"{"at":-1000000000,"next":0}"#),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_of_every_time_and_nothing_else() {
+    fn times_as_text_are_accepted_and_other_values_are_not() {
         let old = r#"{"at":"2026-03-01T12:00:00Z","next":"2026-03-01T12:00:01Z"}"#;
         let times = stored("2026-03-01T12:00:00Z", Some("2026-03-01T12:00:01Z"));
         assert_eq!(serde_json::from_str::<Stored>(old).unwrap(), times);

@@ -146,7 +146,7 @@ impl Job {
 }
 
 /// Returns true if less than `limit` has passed since a time, or there is none.
-fn is_within(since: Option<Timestamp>, limit: Duration, now: Timestamp) -> bool {
-    let passed = now.duration_since(since.unwrap_or(now));
-    Duration::try_from(passed).unwrap_or_default() < limit
+fn is_within(start: Option<Timestamp>, limit: Duration, now: Timestamp) -> bool {
+    let elapsed = now.duration_since(start.unwrap_or(now));
+    Duration::try_from(elapsed).unwrap_or_default() < limit
 }

@@ -46,10 +46,10 @@ pub fn backoff(attempt: u32, jitter: u32, retry_after: Option<Duration>) -> Dura
     let doubled = INITIAL_BACKOFF.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(MAX_BACKOFF);
     let half = doubled / 2;
     let fraction = f64::from(jitter) / f64::from(u32::MAX);
-    let own = half + half.mul_f64(fraction);
+    let delay = half + half.mul_f64(fraction);
     let requested = retry_after.unwrap_or_default().min(MAX_REQUESTED_BACKOFF);
     let spread = requested.mul_f64(REQUESTED_SPREAD).min(MAX_REQUESTED_SPREAD);
-    own.max(requested + spread.mul_f64(fraction))
+    delay.max(requested + spread.mul_f64(fraction))
 }
 
 #[cfg(test)]
@@ -57,10 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_within_their_bounds() {
-        let whole = |attempt| backoff(attempt, u32::MAX, None).as_millis();
+    fn delays_double_within_their_bounds() {
+        let longest_millis = |attempt| backoff(attempt, u32::MAX, None).as_millis();
         assert_eq!(
-            [1, 2, 3, 12, 13, 100, u32::MAX].map(whole),
+            [1, 2, 3, 12, 13, 100, u32::MAX].map(longest_millis),
             [1_000, 2_000, 4_000, 2_048_000, 3_600_000, 3_600_000, 3_600_000]
         );
         assert_eq!(backoff(3, 0, None), Duration::from_secs(2));

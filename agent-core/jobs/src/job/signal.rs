@@ -20,9 +20,9 @@ impl WakeSignal {
     /// Notifies all subscribers.
     pub fn notify(&self) {
         let wakers = {
-            let mut waiting = self.lock();
-            waiting.sequence += 1;
-            std::mem::take(&mut waiting.wakers)
+            let mut state = self.lock();
+            state.sequence += 1;
+            std::mem::take(&mut state.wakers)
         };
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -30,15 +30,15 @@ impl WakeSignal {
     /// Subscribes to notifications sent from this call on. Several notifications between two polls yield one item.
     pub fn subscribe(&self) -> BoxStream<'static, ()> {
         let signal = self.clone();
-        let mut seen = self.lock().sequence;
+        let mut last_sequence = self.lock().sequence;
         poll_fn(move |cx| {
-            let mut waiting = signal.lock();
-            if waiting.sequence != seen {
-                seen = waiting.sequence;
+            let mut state = signal.lock();
+            if state.sequence != last_sequence {
+                last_sequence = state.sequence;
                 return Poll::Ready(Some(()));
             }
-            if !waiting.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                waiting.wakers.push(cx.waker().clone());
+            if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                state.wakers.push(cx.waker().clone());
             }
             Poll::Pending
         })
@@ -58,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_who_waits_is_told_once() {
+    fn each_subscriber_is_notified_once() {
         let signal = WakeSignal::default();
         signal.notify();
         let mut waiting = [signal.subscribe(), signal.subscribe()];
         for stream in &mut waiting {
-            assert_eq!(stream.next().now_or_never(), None, "what was before does not count");
+            assert_eq!(stream.next().now_or_never(), None, "earlier notifications do not count");
         }
         signal.notify();
         signal.notify();

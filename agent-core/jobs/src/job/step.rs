@@ -128,8 +128,8 @@ impl StepOutcome {
 }
 
 impl From<Result<StepResult, StepError>> for StepOutcome {
-    fn from(stepped: Result<StepResult, StepError>) -> Self {
-        match stepped {
+    fn from(result: Result<StepResult, StepError>) -> Self {
+        match result {
             Ok(result) => Self::Applied(Box::new(result)),
             Err(error) => Self::Rejected(error),
         }
@@ -171,8 +171,8 @@ impl Job {
     }
 
     fn check_fence(&self, fence: u64) -> Result<(), StepError> {
-        let held = self.is_delivering() && self.fence == fence;
-        if held { Ok(()) } else { Err(StepError::Stale) }
+        let is_current = self.is_delivering() && self.fence == fence;
+        if is_current { Ok(()) } else { Err(StepError::Stale) }
     }
 
     fn check_not_final(&self) -> Result<(), StepError> {
@@ -187,7 +187,7 @@ impl Job {
             Phase::Running { lease } if lease <= now => {
                 self.expire_lease(now);
                 // The next attempt, or the next occurrence, may be due only later.
-                if self.next_run_at().is_none_or(|wakes| wakes > until) {
+                if self.next_run_at().is_none_or(|next_run_at| next_run_at > until) {
                     return Ok(());
                 }
             }
@@ -197,7 +197,7 @@ impl Job {
         while self.begun.is_none() {
             self.apply_misfire_policy(now);
             // Missed occurrences may have been skipped, and the next one is then usually due later.
-            if self.next_run_at().is_none_or(|wakes| wakes > until) {
+            if self.next_run_at().is_none_or(|next_run_at| next_run_at > until) {
                 return Ok(());
             }
         }
@@ -387,10 +387,14 @@ impl Job {
             Phase::Discarded { .. } => self.phase = Phase::Scheduled,
             Phase::Completed { .. } | Phase::Cancelled { .. } => return Err(StepError::Final(self.state())),
             Phase::Scheduled if self.begun.is_none() => {
-                let Some(dead) = self.dead_letters.pop() else { return Err(StepError::NothingDiscarded) };
+                let Some(dead_letter) = self.dead_letters.pop() else {
+                    return Err(StepError::NothingDiscarded);
+                };
                 self.then = Some(NextPosition::Back { place: self.place });
-                self.place =
-                    SchedulePosition { occurrence: dead.occurrence, scheduled_for: dead.scheduled_for };
+                self.place = SchedulePosition {
+                    occurrence: dead_letter.occurrence,
+                    scheduled_for: dead_letter.scheduled_for,
+                };
             }
             Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(StepError::Busy),
         }

@@ -36,8 +36,8 @@ impl JobScope {
     }
 }
 
-fn matches_if_given<T: PartialEq>(wanted: Option<&T>, found: &T) -> bool {
-    wanted.is_none_or(|wanted| wanted == found)
+fn matches_if_given<T: PartialEq>(required: Option<&T>, actual: &T) -> bool {
+    required.is_none_or(|required| required == actual)
 }
 
 /// Filter for listing and cancelling jobs.
@@ -125,10 +125,14 @@ pub enum InsertOutcome {
 }
 
 impl InsertOutcome {
-    /// Returns the outcome of inserting `new` when `found` has the same idempotency key.
-    pub fn from_existing(found: Job, new: &Job) -> Self {
-        let same = found.idempotency == new.idempotency;
-        if same { Self::Existing(Box::new(found)) } else { Self::KeyConflict(Box::new(found)) }
+    /// Returns the outcome of inserting `new` when `existing` has the same idempotency key.
+    pub fn from_existing(existing: Job, new: &Job) -> Self {
+        let is_same_request = existing.idempotency == new.idempotency;
+        if is_same_request {
+            Self::Existing(Box::new(existing))
+        } else {
+            Self::KeyConflict(Box::new(existing))
+        }
     }
 }
 
@@ -155,24 +159,24 @@ pub struct CompanyQuota {
 }
 
 impl CompanyQuota {
-    /// Creates a quota of `each` jobs for every company.
+    /// Creates a quota of `per_company` jobs for every company.
     pub fn new(each: usize) -> Self {
-        Self { per_company: each, in_use: BTreeMap::new() }
+        Self { per_company, in_use: BTreeMap::new() }
     }
 
     /// Replaces the limit for every company. Slots in use stay in use.
     #[must_use]
-    pub fn with_limit(self, each: usize) -> Self {
-        Self { per_company: each, ..self }
+    pub fn with_limit(self, per_company: usize) -> Self {
+        Self { per_company, ..self }
     }
 
     /// Takes one slot of the company. Returns false if none is left.
     pub fn take(&mut self, company: &str) -> bool {
         // `get_mut` before `insert`, since most companies already have an entry and the key need not be allocated.
         match self.in_use.get_mut(company) {
-            Some(taken) if *taken >= self.per_company => false,
-            Some(taken) => {
-                *taken += 1;
+            Some(slots) if *slots >= self.per_company => false,
+            Some(slots) => {
+                *slots += 1;
                 true
             }
             None if self.per_company == 0 => false,
@@ -185,9 +189,9 @@ impl CompanyQuota {
 
     /// Returns one slot to the company.
     pub fn release(&mut self, company: &str) {
-        if let Some(taken) = self.in_use.get_mut(company) {
-            *taken -= 1;
-            if *taken == 0 {
+        if let Some(slots) = self.in_use.get_mut(company) {
+            *slots -= 1;
+            if *slots == 0 {
                 self.in_use.remove(company);
             }
         }
@@ -197,7 +201,7 @@ impl CompanyQuota {
     pub fn exhausted(&self) -> impl Iterator<Item = &str> {
         self.in_use
             .iter()
-            .filter(|(_, taken)| **taken >= self.per_company)
+            .filter(|(_, slots)| **slots >= self.per_company)
             .map(|(company, _)| company.as_str())
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_shown_as_the_contract_has_it_and_read_back() {
+    fn a_job_view_has_the_documented_json() {
         let view = JobView::from(&job());
         let mut json = serde_json::to_value(&view).unwrap();
         assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_shown_with_their_outcome_and_read_back() {
+    fn attempt_views_have_the_documented_json() {
         let ended = "2026-03-01T12:01:02.500Z".parse().unwrap();
         let failed = Attempt {
             occurrence: 1,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_has_the_payloads_fields_beside_its_own_and_may_have_more() {
+    fn a_delivery_has_the_documented_json_and_ignores_unknown_fields() {
         let job = job();
         let delivery = Delivery::from(&job);
         let mut json = serde_json::to_value(&delivery).unwrap();

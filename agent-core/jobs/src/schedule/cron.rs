@@ -121,17 +121,17 @@ impl CronSchedule {
 
     /// Implements [`Schedule::next_after`](super::Schedule::next_after).
     pub(super) fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
-        let whole =
+        let full_second =
             Timestamp::from_second(after.as_nanosecond().div_euclid(1_000_000_000).try_into().ok()?).ok()?;
-        let mut from = whole.checked_add(SignedDuration::from_secs(1)).ok()?;
+        let mut from = full_second.checked_add(SignedDuration::from_secs(1)).ok()?;
         let horizon = from.saturating_add(SEARCH_HORIZON).unwrap_or(Timestamp::MAX);
         let mut offset = self.zone.to_offset(from);
         let mut jump = self.offset_change_before(from, offset);
         loop {
             let change = self.zone.following(from).next().filter(|change| change.timestamp() < horizon);
             let until = change.as_ref().map_or(horizon, |change| change.timestamp());
-            if let Some(found) = self.next_in_span(from, until, offset, jump) {
-                return Some(found);
+            if let Some(occurrence) = self.next_in_span(from, until, offset, jump) {
+                return Some(occurrence);
             }
             let change = change?;
             jump = Some(OffsetChange { at: change.timestamp(), before: offset });
@@ -144,8 +144,8 @@ impl CronSchedule {
         if self.pattern.follows_elapsed_time() {
             return None;
         }
-        let beyond = from.checked_add(SignedDuration::from_secs(1)).ok()?;
-        let at = self.zone.preceding(beyond).next()?.timestamp();
+        let following_second = from.checked_add(SignedDuration::from_secs(1)).ok()?;
+        let at = self.zone.preceding(following_second).next()?.timestamp();
         let before = self.zone.to_offset(at.checked_sub(SignedDuration::from_secs(1)).ok()?);
         (before != offset).then_some(OffsetChange { at, before })
     }
@@ -170,17 +170,17 @@ impl CronSchedule {
                 first = first.max(old_time);
             }
         }
-        let found = self.pattern.next_match(first, offset.to_datetime(until))?;
-        offset.to_timestamp(found).ok()
+        let date_time = self.pattern.next_match(first, offset.to_datetime(until))?;
+        offset.to_timestamp(date_time).ok()
     }
 
     /// Returns true if the daylight-saving policy deviates from the wall clock at this offset change.
     fn applies_dst_policy(&self, jump: OffsetChange, offset: Offset) -> bool {
-        let wanted = match jump.is_forward(offset) {
+        let is_special_policy = match jump.is_forward(offset) {
             true => self.dst.gap == GapPolicy::RunAfter,
             false => self.dst.fold == FoldPolicy::First,
         };
-        wanted
+        is_special_policy
             && !self.pattern.follows_elapsed_time()
             && offset.duration_since(jump.before).abs() <= MAX_DST_SHIFT
     }
@@ -222,9 +222,9 @@ fn parse_cached(expression: &str) -> Result<(Arc<str>, Arc<CronBits>), ScheduleE
 /// # Errors
 /// [`ScheduleError::UnknownZone`] if the database has no zone of this name, or one that differs between machines.
 pub fn find_time_zone(name: &str) -> Result<TimeZone, ScheduleError> {
-    let known = Some(name)
+    let zone = Some(name)
         .filter(|name| name.len() <= MAX_ZONE_NAME_BYTES)
         .and_then(|name| TimeZone::get(name).ok())
         .filter(|zone| zone.iana_name().is_some_and(|name| !LOCAL_ZONE_NAMES.contains(&name)));
-    known.ok_or_else(|| ScheduleError::UnknownZone { zone: excerpt(name) })
+    zone.ok_or_else(|| ScheduleError::UnknownZone { zone: excerpt(name) })
 }

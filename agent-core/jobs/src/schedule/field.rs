@@ -13,8 +13,8 @@ const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 pub(super) fn check_field(field: CronField, position: usize, text: &str) -> Result<(), ScheduleError> {
     let mut items = text.split(',');
     items.try_for_each(|item| {
-        let alone = item.len() == text.len();
-        check_item(field, item, alone).map_err(|reason| ScheduleError::CronField {
+        let is_only_item = item.len() == text.len();
+        check_item(field, item, is_only_item).map_err(|reason| ScheduleError::CronField {
             field,
             position,
             item: excerpt(item),
@@ -23,7 +23,7 @@ pub(super) fn check_field(field: CronField, position: usize, text: &str) -> Resu
     })
 }
 
-fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
+fn check_item(field: CronField, item: &str, is_only_item: bool) -> Result<(), String> {
     let (range, step) = match item.split_once('/') {
         Some((range, step)) => (range, Some(step)),
         None => (item, None),
@@ -38,8 +38,8 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
             }
             parse_number(step).filter(|step| *step > 0).ok_or("has a step outside 1 to 99")?;
         }
-        None if is_star && !alone => return Err("cannot be part of a list".to_owned()),
-        None if is_extension(field, item, alone)? => return Ok(()),
+        None if is_star && !is_only_item => return Err("cannot be part of a list".to_owned()),
+        None if is_extension(field, item, is_only_item)? => return Ok(()),
         None => {}
     }
     if is_star {
@@ -61,11 +61,11 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
 }
 
 /// Returns true for the Quartz extensions `L`, `LW` and `15W` in days of the month, `5L` and `5#2` in weekdays.
-fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, String> {
+fn is_extension(field: CronField, item: &str, is_only_item: bool) -> Result<bool, String> {
     match field {
         CronField::DayOfMonth => match (item, item.strip_suffix('W')) {
             ("L", _) => Ok(true),
-            (_, Some("L")) if alone => Ok(true),
+            (_, Some("L")) if is_only_item => Ok(true),
             (_, Some("L")) => Err("cannot be part of a list".to_owned()),
             (_, Some(day)) => parse_value(field, day).map(|_| true),
             (_, None) => Ok(false),
@@ -85,12 +85,12 @@ fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, Strin
 }
 
 fn parse_value(field: CronField, text: &str) -> Result<u8, String> {
-    let (least, most) = field.bounds();
+    let (min, max) = field.bounds();
     let named = field.names().iter().zip(field.bounds().0..).find(|(name, _)| **name == text);
     let value = named.map(|(_, value)| value).or_else(|| parse_number(text));
-    value.filter(|value| (least..=most).contains(value)).ok_or_else(|| match field.names() {
-        [first, .., last] => format!("is outside {least} to {most} and {first} to {last}"),
-        _ => format!("is outside {least} to {most}"),
+    value.filter(|value| (min..=max).contains(value)).ok_or_else(|| match field.names() {
+        [first, .., last] => format!("is outside {min} to {max} and {first} to {last}"),
+        _ => format!("is outside {min} to {max}"),
     })
 }
 

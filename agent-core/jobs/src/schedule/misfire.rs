@@ -81,10 +81,10 @@ pub(crate) fn catch_up(
         }
         MisfirePolicy::Skip => {
             let oldest = saturating_earlier(now, MISFIRE_GRACE);
-            let kept = if due > oldest { Some(due) } else { schedule.next_after(oldest) };
-            match kept.filter(|kept| *kept <= now) {
-                Some(kept) => CatchUp { run: Some(kept), next: schedule.next_after(now) },
-                None => CatchUp { run: None, next: kept },
+            let occurrence = if due > oldest { Some(due) } else { schedule.next_after(oldest) };
+            match occurrence.filter(|occurrence| *occurrence <= now) {
+                Some(occurrence) => CatchUp { run: Some(occurrence), next: schedule.next_after(now) },
+                None => CatchUp { run: None, next: occurrence },
             }
         }
     }

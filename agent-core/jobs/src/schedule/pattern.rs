@@ -49,15 +49,15 @@ impl CronBits {
             Some(nickname) => fields_of_nickname(nickname)?.to_owned(),
             None => expression.to_ascii_uppercase(),
         };
-        let given: Vec<&str> = expanded.split_ascii_whitespace().collect();
-        let fields = match given[..] {
+        let parts: Vec<&str> = expanded.split_ascii_whitespace().collect();
+        let fields = match parts[..] {
             [minute, hour, day, month, weekday] => ["0", minute, hour, day, month, weekday],
             [second, minute, hour, day, month, weekday] => [second, minute, hour, day, month, weekday],
-            _ => return Err(shape_error(format_args!("must have five or six fields, not {}", given.len()))),
+            _ => return Err(shape_error(format_args!("must have five or six fields, not {}", parts.len()))),
         };
-        let implied = fields.len() - given.len();
-        for (place, (field, text)) in (1..).zip(FIELDS.into_iter().zip(fields)) {
-            field::check_field(field, place - implied, text)?;
+        let implied = fields.len() - parts.len();
+        for (position, (field, text)) in (1..).zip(FIELDS.into_iter().zip(fields)) {
+            field::check_field(field, position - implied, text)?;
         }
         Self::from_fields(fields)
     }
@@ -98,7 +98,7 @@ impl CronBits {
                 let date = on_day(month, days.trailing_zeros());
                 let earliest = if date == from.date() { from.time() } else { Time::midnight() };
                 if let Some(time) = self.time_from(earliest) {
-                    return Some(date.to_datetime(time)).filter(|found| *found < until);
+                    return Some(date.to_datetime(time)).filter(|date_time| *date_time < until);
                 }
                 days &= days - 1;
             }
@@ -149,8 +149,8 @@ fn has_bit(bits: u64, value: i8) -> bool {
 
 /// Returns the lowest set bit at or above `from`.
 fn next_bit(bits: u64, from: i8) -> Option<i8> {
-    let found = (bits & u64::MAX.checked_shl(u32::try_from(from).ok()?)?).trailing_zeros();
-    i8::try_from(found).ok().filter(|found| *found < 64)
+    let bit = (bits & u64::MAX.checked_shl(u32::try_from(from).ok()?)?).trailing_zeros();
+    i8::try_from(bit).ok().filter(|bit| *bit < 64)
 }
 
 fn days_of_each_month(parsed: &CronPattern) -> Result<[[u32; 4]; 7], ScheduleError> {

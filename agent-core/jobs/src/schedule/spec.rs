@@ -82,13 +82,13 @@ impl ScheduleSpec {
     }
 
     fn check_exactly_one_kind(&self) -> Result<(), ScheduleError> {
-        let given = [
+        let kinds = [
             ("executeAt", self.execute_at.is_some()),
             ("delayMs", self.delay_ms.is_some()),
             ("cron", self.cron.is_some()),
             ("everyMs", self.every_ms.is_some()),
         ];
-        let mut names = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
+        let mut names = kinds.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
         match (names.next(), names.next()) {
             (Some(_), None) => Ok(()),
             (Some(first), Some(second)) => Err(ScheduleError::ConflictingKinds { first, second }),
@@ -97,12 +97,12 @@ impl ScheduleSpec {
     }
 }
 
-fn check_millis(field: &'static str, millis: u64, least: Duration) -> Result<Duration, ScheduleError> {
+fn check_millis(field: &'static str, millis: u64, min: Duration) -> Result<Duration, ScheduleError> {
     let duration = Duration::from_millis(millis);
-    if (least..=MAX_SCHEDULE_AHEAD).contains(&duration) {
+    if (min..=MAX_SCHEDULE_AHEAD).contains(&duration) {
         return Ok(duration);
     }
-    let bounds = format!("from {} to {} milliseconds", least.as_millis(), MAX_SCHEDULE_AHEAD.as_millis());
+    let bounds = format!("from {} to {} milliseconds", min.as_millis(), MAX_SCHEDULE_AHEAD.as_millis());
     Err(ScheduleError::OutOfRange { field, bounds })
 }
 

@@ -32,8 +32,8 @@ const NOW: &str = "2026-11-21T14:30:00Z";
 /// Compares with reference vectors of an independent cron implementation, at clock changes and calendar limits; see
 /// `vectors.py`.
 #[test]
-fn cron_keeps_to_the_table() {
-    let mut faults = Vec::new();
+fn cron_agrees_with_the_reference_vectors() {
+    let mut failures = Vec::new();
     let rows = include_str!("tests/vectors.txt").lines().filter(|line| !line.starts_with('#'));
     let mut zones = std::collections::BTreeSet::new();
     let mut count = 0;
@@ -50,43 +50,43 @@ fn cron_keeps_to_the_table() {
         }
         let schedule = Schedule::Cron(CronSchedule::new(expression, zone, dst).expect(row));
         let expected: Vec<Timestamp> = expected.split(' ').map(at).collect();
-        let found: Vec<Timestamp> = following(&schedule, at(after)).take(expected.len()).collect();
-        if found != expected {
-            faults.push(format!("{row}\n  found {found:?}"));
+        let occurrences: Vec<Timestamp> = following(&schedule, at(after)).take(expected.len()).collect();
+        if occurrences != expected {
+            failures.push(format!("{row}\n  found {occurrences:?}"));
         }
         zones.insert(zone);
         count += 1;
     }
-    assert!(faults.is_empty(), "{} of {count} rows:\n{}", faults.len(), faults.join("\n"));
+    assert!(failures.is_empty(), "{} of {count} rows:\n{}", failures.len(), failures.join("\n"));
     assert!(count >= 500 && zones.len() >= 10, "{count} rows, {} zones", zones.len());
 }
 
 /// Checks the examples of `docs/jobs.md`.
 #[test]
 fn documented_examples_are_true() {
-    let both = DstPolicy { gap: GapPolicy::Skip, fold: FoldPolicy::Both };
+    let both_changes = DstPolicy { gap: GapPolicy::Skip, fold: FoldPolicy::Both };
     let daily = |anchor| every(86_400_000, anchor);
     let berlin = |expression, dst| {
         Schedule::Cron(CronSchedule::new(expression, "Europe/Berlin", dst).expect(expression))
     };
-    let by_rule = |expression| berlin(expression, DstPolicy::default());
+    let by_default = |expression| berlin(expression, DstPolicy::default());
     for (schedule, day, expected) in [
-        (by_rule("30 2 * * *"), "03-29", &["03:00+02"][..]),
-        (by_rule("30 2 * * *"), "10-25", &["02:30+02"]),
-        (berlin("30 2 * * *", both), "03-29", &[]),
-        (berlin("30 2 * * *", both), "10-25", &["02:30+02", "02:30+01"]),
-        (by_rule("0 2,3 * * *"), "03-29", &["03:00+02"]),
-        (by_rule("0 2,3 * * *"), "10-25", &["02:00+02", "03:00+01"]),
-        (by_rule("*/30 2 * * *"), "03-29", &[]),
-        (by_rule("*/30 2 * * *"), "10-25", &["02:00+02", "02:30+02", "02:00+01", "02:30+01"]),
+        (by_default("30 2 * * *"), "03-29", &["03:00+02"][..]),
+        (by_default("30 2 * * *"), "10-25", &["02:30+02"]),
+        (berlin("30 2 * * *", both_changes), "03-29", &[]),
+        (berlin("30 2 * * *", both_changes), "10-25", &["02:30+02", "02:30+01"]),
+        (by_default("0 2,3 * * *"), "03-29", &["03:00+02"]),
+        (by_default("0 2,3 * * *"), "10-25", &["02:00+02", "03:00+01"]),
+        (by_default("*/30 2 * * *"), "03-29", &[]),
+        (by_default("*/30 2 * * *"), "10-25", &["02:00+02", "02:30+02", "02:00+01", "02:30+01"]),
         (daily("2026-03-28T12:00:00+01:00"), "03-29", &["13:00+02"]),
         (daily("2026-10-24T12:00:00+02:00"), "10-25", &["11:00+01"]),
     ] {
-        let found = on_day_in_berlin(&schedule, day);
-        assert_eq!(found, expected, "{schedule:?} on {day}");
+        let times = on_day_in_berlin(&schedule, day);
+        assert_eq!(times, expected, "{schedule:?} on {day}");
     }
-    assert_eq!(on_day_in_berlin(&by_rule("0 * * * *"), "03-29").len(), 23);
-    assert_eq!(on_day_in_berlin(&by_rule("0 * * * *"), "10-25").len(), 25);
+    assert_eq!(on_day_in_berlin(&by_default("0 * * * *"), "03-29").len(), 23);
+    assert_eq!(on_day_in_berlin(&by_default("0 * * * *"), "10-25").len(), 25);
 }
 
 fn on_day_in_berlin(schedule: &Schedule, day: &str) -> Vec<String> {
@@ -101,7 +101,7 @@ fn on_day_in_berlin(schedule: &Schedule, day: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_moment_between_two_seconds_counts_down_to_the_next() {
+fn fractions_of_a_second_are_followed_by_the_next_second() {
     let schedule = cron("* * * * * *", "UTC");
     for (after, expected) in [
         ("2026-01-01T00:00:00.000000001Z", "2026-01-01T00:00:01Z"),
@@ -116,11 +116,11 @@ fn a_moment_between_two_seconds_counts_down_to_the_next() {
 
 #[test]
 fn a_search_ends_with_the_calendar() {
-    let near_end = Timestamp::MAX - SignedDuration::from_hours(1);
+    let start = Timestamp::MAX - SignedDuration::from_hours(1);
     for schedule in [cron("0 0 1 1 *", "UTC"), cron("* * * * *", "Europe/Berlin"), every(1000, NOW)] {
         assert_eq!(schedule.next_after(Timestamp::MAX), None);
-        let left = following(&schedule, near_end).take(4000).count();
-        assert!(left < 4000, "{left} occurrences of {schedule:?}");
+        let count = following(&schedule, start).take(4000).count();
+        assert!(count < 4000, "{count} occurrences of {schedule:?}");
         assert!(schedule.next_after(Timestamp::MIN).is_some(), "{schedule:?}");
     }
 }
@@ -172,7 +172,7 @@ fn specs_become_schedules() {
 }
 
 #[test]
-fn bad_specs_say_what_is_wrong() {
+fn errors_of_specs_name_the_field() {
     let long = "*,".repeat(600);
     for (spec, field, message) in [
         (json!({}), "executeAt", "one of executeAt, delayMs, cron and everyMs must be given"),
@@ -310,7 +310,7 @@ fn stored_schedules_are_readable() {
 }
 
 #[test]
-fn words_of_policies_are_those_of_the_wire() {
+fn policies_have_their_names_on_the_wire() {
     assert_eq!(
         json!([MisfirePolicy::RunOnce, MisfirePolicy::Skip, MisfirePolicy::RunAll]),
         json!(["runOnce", "skip", "runAll"])
@@ -324,7 +324,7 @@ fn words_of_policies_are_those_of_the_wire() {
 }
 
 #[test]
-fn what_was_missed_is_caught_up_with_by_the_policy() {
+fn missed_occurrences_are_caught_up_by_the_policy() {
     let hourly = cron("0 * * * *", "UTC");
     let once = Schedule::At(at("2026-11-21T01:00:00Z"));
     let minutely = every(60_000, "2026-01-01T00:00:00Z");
@@ -351,21 +351,21 @@ fn what_was_missed_is_caught_up_with_by_the_policy() {
     ] {
         let time = |text: &str| at(&format!("2026-11-21T{text}Z"));
         let expected = CatchUp { run: run.map(time), next: next.map(time) };
-        let found = catch_up(schedule, time(due), time(now), misfire);
-        assert_eq!(found, expected, "{schedule:?} due {due} at {now}, {misfire:?}");
+        let result = catch_up(schedule, time(due), time(now), misfire);
+        assert_eq!(result, expected, "{schedule:?} due {due} at {now}, {misfire:?}");
     }
 }
 
 #[test]
-fn catching_up_with_everything_has_a_bound() {
+fn run_all_catches_up_within_the_window() {
     let secondly = every(1000, "2020-01-01T00:00:00Z");
-    let found = catch_up(&secondly, at("2021-01-01T00:00:00Z"), at(NOW), MisfirePolicy::RunAll);
-    assert_eq!(found.run, Some(at("2021-01-01T00:00:00Z")));
-    assert_eq!(found.next, Some(at("2026-10-21T14:30:01Z")));
+    let result = catch_up(&secondly, at("2021-01-01T00:00:00Z"), at(NOW), MisfirePolicy::RunAll);
+    assert_eq!(result.run, Some(at("2021-01-01T00:00:00Z")));
+    assert_eq!(result.next, Some(at("2026-10-21T14:30:01Z")));
 }
 
 #[test]
-fn overlapping_occurrences_are_left_out_or_wait() {
+fn overlapping_occurrences_are_skipped_or_queued() {
     let hourly = cron("0 * * * *", "UTC");
     for (overlap, next, started, ended, expected) in [
         (OverlapPolicy::Skip, "03:00", "02:00", "02:10", "03:00"),
@@ -376,8 +376,8 @@ fn overlapping_occurrences_are_left_out_or_wait() {
         (OverlapPolicy::Skip, "03:00", "03:30", "03:40", "03:00"),
     ] {
         let time = |text: &str| at(&format!("2026-11-21T{text}:00Z"));
-        let found = overlap.next_after_run(&hourly, Some(time(next)), time(started), time(ended));
-        assert_eq!(found, Some(time(expected)), "{overlap:?} {started} {ended}");
+        let occurrence = overlap.next_after_run(&hourly, Some(time(next)), time(started), time(ended));
+        assert_eq!(occurrence, Some(time(expected)), "{overlap:?} {started} {ended}");
     }
     assert_eq!(OverlapPolicy::Queue.next_after_run(&Schedule::At(at(NOW)), None, at(NOW), at(NOW)), None);
 }
@@ -480,20 +480,20 @@ proptest! {
         let anchor = ceil_to_millis(anchor);
         let schedule = Schedule::Every { every: Duration::from_millis(millis), anchor };
         let next = schedule.next_after(after).expect("within the calendar");
-        let passed = next.as_nanosecond() - anchor.as_nanosecond();
-        prop_assert_eq!(passed % (i128::from(millis) * 1_000_000), 0);
-        prop_assert!(passed > 0);
+        let elapsed = next.as_nanosecond() - anchor.as_nanosecond();
+        prop_assert_eq!(elapsed % (i128::from(millis) * 1_000_000), 0);
+        prop_assert!(elapsed > 0);
         prop_assert!(after < anchor || next.as_nanosecond() - after.as_nanosecond() <= i128::from(millis) * 1_000_000);
     }
 
     #[test]
-    fn stored_schedules_are_the_same_ones(schedule in schedules()) {
+    fn schedules_survive_serialization(schedule in schedules()) {
         let stored = serde_json::to_string(&schedule).expect("JSON");
         prop_assert_eq!(serde_json::from_str::<Schedule>(&stored).expect("a schedule"), schedule, "{}", stored);
     }
 
     #[test]
-    fn catching_up_ends_and_goes_forward(
+    fn catching_up_moves_forward(
         schedule in schedules(), start in moments(), late in 0..100_000_000_i64,
         misfire in prop_oneof![Just(MisfirePolicy::RunOnce), Just(MisfirePolicy::Skip), Just(MisfirePolicy::RunAll)],
     ) {
@@ -507,7 +507,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_sent_has_an_answer(
+    fn any_text_is_resolved_or_rejected(
         expression in prop_oneof![
             string_regex("[-0-9A-Za-z*/,?#@+ LW]{0,40}").expect("a pattern"),
             string_regex("([-0-9*/,?#LWSUNMOJA]{1,6} ){4,5}[-0-9*/,?#LWSUNMOJA]{1,6}").expect("a pattern"),
@@ -525,7 +525,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_well_formed_is_taken(expression in expressions()) {
+    fn well_formed_expressions_are_accepted(expression in expressions()) {
         prop_assert!(CronSchedule::new(&expression, "UTC", DstPolicy::default()).is_ok());
     }
 }

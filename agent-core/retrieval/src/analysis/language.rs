@@ -123,10 +123,14 @@ impl Language {
                 *count += usize::from(words.contains(word.as_str()));
             }
         }
-        let most = counts.iter().copied().max().filter(|&most| most * 5 >= total)?;
-        let is_near = |count: usize| count + 2 > most || count * 4 > most * 3;
-        let mut near = Self::ALL.iter().zip(&counts).filter(|(_, count)| **count == most || is_near(**count));
-        near.next().filter(|_| most >= 2 && near.next().is_none()).map(|(&language, _)| language)
+        let max_count = counts.iter().copied().max().filter(|&max_count| max_count * 5 >= total)?;
+        let is_close = |count: usize| count + 2 > max_count || count * 4 > max_count * 3;
+        let mut candidates =
+            Self::ALL.iter().zip(&counts).filter(|(_, count)| **count == max_count || is_close(**count));
+        candidates
+            .next()
+            .filter(|_| max_count >= 2 && candidates.next().is_none())
+            .map(|(&language, _)| language)
     }
 
     fn function_words(self) -> &'static [&'static str] {
@@ -179,11 +183,11 @@ fn sample(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let starts = [0, text.len() / 2, text.len() - SAMPLE_BYTES];
-    let places = starts.map(|start| {
+    let samples = starts.map(|start| {
         let start = text.floor_char_boundary(start);
         &text[start..text.floor_char_boundary(start + SAMPLE_BYTES)]
     });
-    Cow::Owned(places.join("\n"))
+    Cow::Owned(samples.join("\n"))
 }
 
 /// Converts single words to terms: lowercases, stems and strips marks.

@@ -76,11 +76,11 @@ impl<'a> Merger<'a> {
 
     /// Opens a chunk with a piece, and with the text before it from `start` on.
     fn begin(&mut self, start: usize, piece: Piece<'a>) {
-        let before = self.document.text[start..piece.start].chars().count();
+        let overlap_characters = self.document.text[start..piece.start].chars().count();
         self.open = Some(OpenChunk {
             start,
             end: piece.end,
-            characters: before + piece.characters,
+            characters: overlap_characters + piece.characters,
             heading: self.path.clone(),
         });
     }

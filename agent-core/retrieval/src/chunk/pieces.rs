@@ -44,15 +44,15 @@ pub(super) fn split<'a>(text: &'a str, format: TextFormat, limit: usize, emit: &
     let mut fence = None;
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
-        let found = match format {
+        let line_heading = match format {
             TextFormat::Markdown => markdown_heading(line, &mut fence),
             TextFormat::Plain => None,
         };
         let is_blank = line.trim().is_empty();
-        if found.is_some() || (after_blank && !is_blank) {
+        if line_heading.is_some() || (after_blank && !is_blank) {
             splitter.paragraph(paragraph, offset, heading);
             paragraph = offset;
-            heading = found;
+            heading = line_heading;
         }
         after_blank = is_blank;
         offset += line.len();
@@ -67,7 +67,7 @@ fn markdown_heading<'a>(line: &'a str, fence: &mut Option<char>) -> Option<Headi
         return None;
     }
     for character in ['`', '~'] {
-        let is_fence = trimmed.chars().take_while(|&found| found == character).count() >= 3;
+        let is_fence = trimmed.chars().take_while(|&other| other == character).count() >= 3;
         match fence {
             Some(open) if *open == character && is_fence => *fence = None,
             None if is_fence => *fence = Some(character),

@@ -27,8 +27,9 @@ pub fn chunker(chunker: &dyn Chunker) {
             last_start = chunk.start;
             covered[chunk.start..chunk.end].fill(true);
         }
-        let lost = document.text.char_indices().find(|(at, char)| char.is_alphanumeric() && !covered[*at]);
-        assert_eq!(lost, None, "every word is in a chunk");
+        let uncovered =
+            document.text.char_indices().find(|(at, char)| char.is_alphanumeric() && !covered[*at]);
+        assert_eq!(uncovered, None, "every word is in a chunk");
         let index = DocIndex::build(&document, chunker).expect("the chunks can be indexed");
         assert_eq!(index.chunk_count(), chunks.len());
     }

@@ -33,16 +33,16 @@ pub struct EmbedderSubject {
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn embedder(make: impl AsyncFn(Scenario) -> Option<EmbedderSubject>) {
-    let subject = make(Scenario::Completes).await.expect("an embedder that answers can be staged");
+    let subject = make(Scenario::Completes).await.expect("the factory provides Scenario::Completes");
     let embedder = &*subject.embedder;
-    it_says_what_it_is(embedder);
-    vectors_are_those_of_the_texts(embedder).await;
+    the_identifier_is_stable_and_bounded(embedder);
+    vectors_belong_to_their_texts(embedder).await;
     batches_are_bounded(embedder).await;
     roles_have_the_same_dimensions(embedder).await;
     long_texts_are_not_dropped(embedder).await;
-    calls_do_not_mix(embedder).await;
+    concurrent_calls_are_independent(embedder).await;
     if let Some(open) = &subject.open {
-        wait_until_idle("a call that is over leaves no work behind", open).await;
+        wait_until_idle("the work of a finished call", open).await;
     }
     if let Some(subject) = make(Scenario::Hangs).await {
         let call = subject.embedder.embed(&TEXTS, EmbedRole::Document);
@@ -74,19 +74,19 @@ async fn embedded(embedder: &dyn Embedder, texts: &[&str], role: EmbedRole) -> E
     embeddings
 }
 
-fn it_says_what_it_is(embedder: &dyn Embedder) {
+fn the_identifier_is_stable_and_bounded(embedder: &dyn Embedder) {
     let id = embedder.id();
     assert!(
         !id.as_str().is_empty() && id.as_str().len() <= MAX_ID_BYTES,
         "an identifier can be stored: {id}"
     );
-    assert_eq!(id, embedder.id(), "an embedder says the same of itself each time");
+    assert_eq!(id, embedder.id(), "an embedder has one identifier");
     assert!(embedder.max_batch() > 0, "an embedder embeds at least one text");
 }
 
-async fn vectors_are_those_of_the_texts(embedder: &dyn Embedder) {
-    let none = embed(embedder, &[], EmbedRole::Document).await;
-    assert_eq!(none.map(|vectors| vectors.len()), Ok(0), "no text gives no vector");
+async fn vectors_belong_to_their_texts(embedder: &dyn Embedder) {
+    let empty = embed(embedder, &[], EmbedRole::Document).await;
+    assert_eq!(empty.map(|vectors| vectors.len()), Ok(0), "no text gives no vector");
     let mut single = Vec::new();
     for text in TEXTS {
         single.push(embedded(embedder, &[text], EmbedRole::Document).await);
@@ -104,12 +104,12 @@ async fn vectors_are_those_of_the_texts(embedder: &dyn Embedder) {
     let order = [2, 0, 2, 3, 1];
     for positions in order.chunks(embedder.max_batch().min(order.len())) {
         let texts: Vec<&str> = positions.iter().map(|&position| TEXTS[position]).collect();
-        let together = embedded(embedder, &texts, EmbedRole::Document).await;
-        for (vector, &position) in together.iter().zip(positions) {
-            let found = cosine(vector, vector_of(position));
+        let batch = embedded(embedder, &texts, EmbedRole::Document).await;
+        for (vector, &position) in batch.iter().zip(positions) {
+            let similarity = cosine(vector, vector_of(position));
             assert!(
-                found > SAME,
-                "the vector of {:?} does not depend on the others: {found}",
+                similarity > SAME,
+                "the vector of {:?} does not depend on the others: {similarity}",
                 TEXTS[position]
             );
         }
@@ -140,16 +140,22 @@ async fn long_texts_are_not_dropped(embedder: &dyn Embedder) {
     }
 }
 
-async fn calls_do_not_mix(embedder: &dyn Embedder) {
+async fn concurrent_calls_are_independent(embedder: &dyn Embedder) {
     let (first, second) = join(
         embedded(embedder, &TEXTS[..1], EmbedRole::Document),
         embedded(embedder, &TEXTS[1..2], EmbedRole::Document),
     )
     .await;
-    let again = embedded(embedder, &TEXTS[1..2], EmbedRole::Document).await;
-    let only = |embeddings: &Embeddings| embeddings.iter().next().expect("one vector").to_vec();
-    assert!(cosine(&only(&second), &only(&again)) > SAME, "calls at the same time are answered apart");
-    assert!(cosine(&only(&first), &only(&again)) < SAME, "calls at the same time are answered apart");
+    let alone = embedded(embedder, &TEXTS[1..2], EmbedRole::Document).await;
+    let single_vector = |embeddings: &Embeddings| embeddings.iter().next().expect("one vector").to_vec();
+    assert!(
+        cosine(&single_vector(&second), &single_vector(&alone)) > SAME,
+        "concurrent calls are answered independently"
+    );
+    assert!(
+        cosine(&single_vector(&first), &single_vector(&alone)) < SAME,
+        "concurrent calls are answered independently"
+    );
 }
 
 fn cosine(left: &[f32], right: &[f32]) -> f32 {

@@ -42,9 +42,9 @@ pub async fn extractor(extractor: &dyn Extractor, samples: &[ExtractorSample]) {
         let media_type = &sample.media_type;
         assert!(extractor.supports(media_type), "{media_type} is supported");
         let first = extract(extractor, sample, sample.bytes.clone()).await.expect("a sample is read");
-        let again = extract(extractor, sample, sample.bytes.clone()).await.expect("a sample is read again");
+        let second = extract(extractor, sample, sample.bytes.clone()).await.expect("a sample is read again");
         assert_eq!(
-            first.document.text, again.document.text,
+            first.document.text, second.document.text,
             "{media_type}: equal documents have equal texts"
         );
         for word in &sample.words {

@@ -15,8 +15,8 @@ use crate::search::Query;
 /// If the contract is violated, with a message that describes the violation.
 pub async fn index(make: impl AsyncFn() -> Arc<dyn Index>) {
     chunks_of_the_scope_are_found(&*make().await).await;
-    companies_are_apart(&*make().await).await;
-    versions_are_followed(&*make().await).await;
+    companies_are_isolated(&*make().await).await;
+    documents_have_versions(&*make().await).await;
     hits_are_bounded_and_in_order(&*make().await).await;
     any_query_is_answered(&*make().await).await;
 }
@@ -44,9 +44,9 @@ async fn search(index: &dyn Index, company: &str, documents: &[(&str, u64)], tex
 }
 
 fn found(answer: &IndexAnswer) -> Vec<&str> {
-    let mut found: Vec<&str> = answer.hits.iter().map(|hit| hit.document.as_str()).collect();
-    found.dedup();
-    found
+    let mut documents: Vec<&str> = answer.hits.iter().map(|hit| hit.document.as_str()).collect();
+    documents.dedup();
+    documents
 }
 
 async fn chunks_of_the_scope_are_found(index: &dyn Index) {
@@ -65,26 +65,30 @@ async fn chunks_of_the_scope_are_found(index: &dyn Index) {
         assert!(hit.score.is_finite() && (0.0..=1.0).contains(&hit.relevance), "{hit:?}");
     }
     assert_eq!(answer.missing, [] as [DocumentId; 0], "nothing is missing");
-    let nothing = search(index, "c", &[], "zeppelin").await;
-    assert_eq!(nothing, IndexAnswer::default(), "an empty scope has nothing");
-    let absent = search(index, "c", &[("a", 1), ("none", 1)], "zeppelin").await;
-    assert_eq!(absent.missing, [DocumentId::from("none")], "a document that was never put is missing");
+    let empty = search(index, "c", &[], "zeppelin").await;
+    assert_eq!(empty, IndexAnswer::default(), "an empty scope has nothing");
+    let with_unknown = search(index, "c", &[("a", 1), ("none", 1)], "zeppelin").await;
+    assert_eq!(with_unknown.missing, [DocumentId::from("none")], "a document that was never put is missing");
 }
 
-async fn companies_are_apart(index: &dyn Index) {
-    let theirs = "The steamer.";
+async fn companies_are_isolated(index: &dyn Index) {
+    let other_text = "The steamer.";
     put(index, "c", "a", 1, &format!("{}The zeppelin.", "Nothing of interest here. ".repeat(200))).await;
-    put(index, "d", "a", 1, theirs).await;
+    put(index, "d", "a", 1, other_text).await;
     let answer = search(index, "d", &[("a", 1)], "zeppelin").await;
-    let is_own = |hit: &IndexHit| hit.range.end <= theirs.len();
+    let is_own = |hit: &IndexHit| hit.range.end <= other_text.len();
     assert!(answer.hits.iter().all(is_own), "a company's search finds its own documents alone: {answer:?}");
     let unknown = search(index, "e", &[("a", 1)], "zeppelin").await;
     assert_eq!((found(&unknown), &*unknown.missing), (vec![], &[DocumentId::from("a")][..]));
     index.remove("d", &"a".into()).await.expect("a document is removed");
-    assert_eq!(found(&search(index, "c", &[("a", 1)], "zeppelin").await), ["a"], "another company's stays");
+    assert_eq!(
+        found(&search(index, "c", &[("a", 1)], "zeppelin").await),
+        ["a"],
+        "a document of another company is not removed"
+    );
 }
 
-async fn versions_are_followed(index: &dyn Index) {
+async fn documents_have_versions(index: &dyn Index) {
     put(index, "c", "a", 1, "The zeppelin is moored.").await;
     let newer = search(index, "c", &[("a", 2)], "zeppelin").await;
     assert_eq!(newer.missing, [DocumentId::from("a")], "a newer version is missing");

@@ -12,9 +12,10 @@ impl DocIndex {
     /// Returns the text of a chunk as embedders take it: below the title and the headings, so that it is understood alone.
     /// `text` is that of the document; `None` if there is no such chunk in it.
     pub fn embedding_input(&self, text: &str, chunk: usize) -> Option<String> {
-        let place = self.places.get(chunk)?;
-        let content = text.get(place.start as usize..place.end as usize)?;
-        let heading = (place.heading as usize).checked_sub(1).map(|heading| &*self.labels.headings[heading]);
+        let chunk_place = self.places.get(chunk)?;
+        let content = text.get(chunk_place.start as usize..chunk_place.end as usize)?;
+        let heading =
+            (chunk_place.heading as usize).checked_sub(1).map(|heading| &*self.labels.headings[heading]);
         let lines = [Some(&*self.labels.title), heading, Some(content)];
         let lines: Vec<&str> = lines.into_iter().flatten().filter(|line| !line.is_empty()).collect();
         Some(lines.join("\n"))
@@ -58,10 +59,10 @@ impl DocIndex {
             (vectors.embedder(), vectors.dimensions()) == (embedder.as_str(), dimensions)
         };
         let rows = chunks.iter().copied().zip(inputs).zip(embeddings.iter());
-        let added = rows.map(|((chunk, input), vector)| (chunk, input, vector));
+        let new_rows = rows.map(|((chunk, input), vector)| (chunk, input, vector));
         let vectors = match self.vectors().filter(is_comparable) {
-            Some(vectors) => vectors.with(added)?,
-            None => Vectors::absent(embedder.as_str(), dimensions, self.chunk_count())?.with(added)?,
+            Some(vectors) => vectors.with(new_rows)?,
+            None => Vectors::absent(embedder.as_str(), dimensions, self.chunk_count())?.with(new_rows)?,
         };
         self.with_vectors(Some(vectors))
     }

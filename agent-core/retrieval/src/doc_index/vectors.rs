@@ -92,12 +92,12 @@ impl Vectors {
     /// number of the chunk, in ascending order, the hash of its input, and its components.
     pub(super) fn with<'v>(
         &self,
-        added: impl IntoIterator<Item = (usize, u64, &'v [f32])>,
+        new_rows: impl IntoIterator<Item = (usize, u64, &'v [f32])>,
     ) -> Result<Self, VectorsError> {
         let mut merged = Self::empty(&self.embedder, self.dimensions)?;
-        let mut added = added.into_iter().peekable();
+        let mut new_rows = new_rows.into_iter().peekable();
         for (chunk, row) in self.rows().enumerate() {
-            match added.next_if(|(number, ..)| *number == chunk) {
+            match new_rows.next_if(|(number, ..)| *number == chunk) {
                 Some((_, input, vector)) => merged.push(input, vector)?,
                 None => merged.push_row(row),
             }
@@ -108,13 +108,13 @@ impl Vectors {
 
     /// Returns vectors for chunks with these inputs: those of this value for equal inputs, and none for others.
     pub(super) fn for_inputs(&self, inputs: impl IntoIterator<Item = u64>) -> Self {
-        let mut known: HashMap<u64, VectorRow<'_>> =
+        let mut rows_by_input: HashMap<u64, VectorRow<'_>> =
             self.rows().flatten().map(|row| (row.input, row)).collect();
-        known.remove(&0);
+        rows_by_input.remove(&0);
         let mut reused =
             Self { scales: Vec::new(), inputs: Vec::new(), components: Vec::new(), ..self.clone() };
         for input in inputs {
-            reused.push_row(known.get(&input).copied());
+            reused.push_row(rows_by_input.get(&input).copied());
         }
         reused.shrink();
         reused
@@ -250,11 +250,11 @@ impl Vectors {
     pub(crate) fn row(&self, chunk: usize) -> Option<VectorRow<'_>> {
         let scale = *self.scales.get(chunk).filter(|scale| **scale > 0.0)?;
         let is_complete = self.components.len() == self.scales.len() * self.dimensions;
-        let before = match is_complete {
+        let row_number = match is_complete {
             true => chunk,
             false => self.presence().take(chunk).filter(|present| *present).count(),
         };
-        let components = self.components.chunks_exact(self.dimensions).nth(before)?;
+        let components = self.components.chunks_exact(self.dimensions).nth(row_number)?;
         Some(VectorRow { input: self.inputs[chunk], scale, components })
     }
 }

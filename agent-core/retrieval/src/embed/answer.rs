@@ -26,16 +26,16 @@ impl Embeddings {
         vectors: impl IntoIterator<Item = impl AsRef<[f32]>>,
     ) -> Result<Self, EmbedError> {
         let mut embeddings = Self::default();
-        let mut found = 0;
+        let mut count = 0;
         for vector in vectors {
-            found += 1;
-            if found > expected {
+            count += 1;
+            if count > expected {
                 return Err(wrong_count(expected, "more"));
             }
             embeddings.push(vector.as_ref())?;
         }
-        if found < expected {
-            return Err(wrong_count(expected, &found.to_string()));
+        if count < expected {
+            return Err(wrong_count(expected, &count.to_string()));
         }
         Ok(embeddings)
     }
@@ -132,8 +132,8 @@ impl Embeddings {
 impl fmt::Debug for Embeddings {
     /// Leaves out the components, from which a text can be guessed.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = formatter.debug_struct("Embeddings");
-        shown.field("len", &self.len()).field("dimensions", &self.dimensions).finish_non_exhaustive()
+        let mut debug = formatter.debug_struct("Embeddings");
+        debug.field("len", &self.len()).field("dimensions", &self.dimensions).finish_non_exhaustive()
     }
 }
 
@@ -141,12 +141,12 @@ fn invalid(message: String) -> EmbedError {
     EmbedError::InvalidAnswer(message)
 }
 
-fn wrong_count(expected: usize, found: &str) -> EmbedError {
-    invalid(format!("{found} vectors for {expected} texts"))
+fn wrong_count(expected: usize, actual: &str) -> EmbedError {
+    invalid(format!("{actual} vectors for {expected} texts"))
 }
 
-fn wrong_dimensions(expected: usize, found: usize) -> EmbedError {
-    invalid(format!("a vector of {found} components in place of {expected}"))
+fn wrong_dimensions(expected: usize, actual: usize) -> EmbedError {
+    invalid(format!("a vector of {actual} components in place of {expected}"))
 }
 
 #[cfg(test)]
@@ -180,22 +180,25 @@ mod tests {
 
     #[test]
     fn invalid_answers_are_named() {
-        let one = || vec![1.0, 0.0];
-        let new = |expected: usize, vectors: Vec<Vec<f32>>| message(Embeddings::new(expected, vectors));
-        assert_eq!(new(2, vec![one()]), "1 vectors for 2 texts");
-        assert_eq!(new(1, vec![one(), one()]), "more vectors for 1 texts");
-        assert_eq!(new(0, vec![one()]), "more vectors for 0 texts");
-        assert_eq!(new(2, vec![one(), vec![1.0]]), "a vector of 1 components in place of 2");
-        assert_eq!(new(1, vec![Vec::new()]), "a vector of 0 components");
-        assert_eq!(new(1, vec![vec![1.0; MAX_DIMENSIONS + 1]]), "a vector of 8193 components");
+        let vector = || vec![1.0, 0.0];
+        let error = |expected: usize, vectors: Vec<Vec<f32>>| message(Embeddings::new(expected, vectors));
+        assert_eq!(error(2, vec![vector()]), "1 vectors for 2 texts");
+        assert_eq!(error(1, vec![vector(), vector()]), "more vectors for 1 texts");
+        assert_eq!(error(0, vec![vector()]), "more vectors for 0 texts");
+        assert_eq!(error(2, vec![vector(), vec![1.0]]), "a vector of 1 components in place of 2");
+        assert_eq!(error(1, vec![Vec::new()]), "a vector of 0 components");
+        assert_eq!(error(1, vec![vec![1.0; MAX_DIMENSIONS + 1]]), "a vector of 8193 components");
         for component in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(new(1, vec![vec![1.0, component]]), "a component is not finite");
+            assert_eq!(error(1, vec![vec![1.0, component]]), "a component is not finite");
         }
-        assert_eq!(new(2, vec![one(), vec![0.0, -0.0]]), "all components of a vector are 0");
-        let indexed = |vectors: Vec<(usize, Vec<f32>)>| message(Embeddings::from_indexed(2, vectors));
-        assert_eq!(indexed(vec![(0, one()), (0, one())]), "two vectors with the index 0");
-        assert_eq!(indexed(vec![(1, one())]), "no vector with the index 0");
-        assert_eq!(indexed(vec![(0, one()), (2, one())]), "a vector with the index 2 for 2 texts");
+        assert_eq!(error(2, vec![vector(), vec![0.0, -0.0]]), "all components of a vector are 0");
+        let indexed_error = |vectors: Vec<(usize, Vec<f32>)>| message(Embeddings::from_indexed(2, vectors));
+        assert_eq!(indexed_error(vec![(0, vector()), (0, vector())]), "two vectors with the index 0");
+        assert_eq!(indexed_error(vec![(1, vector())]), "no vector with the index 0");
+        assert_eq!(
+            indexed_error(vec![(0, vector()), (2, vector())]),
+            "a vector with the index 2 for 2 texts"
+        );
     }
 
     #[test]
@@ -213,7 +216,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_components() {
-        let shown = format!("{:?}", Embeddings::new(1, [[0.6, 0.8]]).unwrap());
-        assert_eq!(shown, "Embeddings { len: 1, dimensions: 2, .. }");
+        let text = format!("{:?}", Embeddings::new(1, [[0.6, 0.8]]).unwrap());
+        assert_eq!(text, "Embeddings { len: 1, dimensions: 2, .. }");
     }
 }

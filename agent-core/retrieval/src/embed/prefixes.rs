@@ -46,8 +46,8 @@ impl Prefixes {
         if E5.iter().any(|e5| name.starts_with(e5)) && !name.contains("instruct") {
             return Self { query: "query: ", document: "passage: " };
         }
-        let known = KNOWN.iter().find(|(beginning, _)| name.starts_with(beginning));
-        known.map(|(_, prefixes)| prefixes.clone()).unwrap_or_default()
+        let entry = KNOWN.iter().find(|(beginning, _)| name.starts_with(beginning));
+        entry.map(|(_, prefixes)| prefixes.clone()).unwrap_or_default()
     }
 
     /// Returns the prefix of questions.

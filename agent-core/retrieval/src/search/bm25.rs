@@ -12,9 +12,9 @@ pub(super) fn contribution(best: f32, count: u8, norm: f32) -> f32 {
 }
 
 /// Returns the inverse document frequency of a term in `found` of `total` chunks.
-pub(super) fn idf(found: u64, total: u64) -> f32 {
-    let (found, total) = (found as f64, total as f64);
-    (1.0 + (total - found + 0.5) / (found + 0.5)).ln() as f32
+pub(super) fn idf(matching: u64, total: u64) -> f32 {
+    let (matching, total) = (matching as f64, total as f64);
+    (1.0 + (total - matching + 0.5) / (matching + 0.5)).ln() as f32
 }
 
 /// Returns the score that a term approaches in a chunk that repeats it.

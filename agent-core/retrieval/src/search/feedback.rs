@@ -34,41 +34,45 @@ pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm
     // The best chunk dominates: what is far below it is less likely to be about the same.
     let likelihood = |candidate: &Candidate| f64::from(candidate.score).powi(SHARPNESS);
     let total: f64 = best.iter().map(likelihood).sum();
-    let mut found: Vec<FeedbackTerm> = Vec::new();
+    let mut occurrences: Vec<FeedbackTerm> = Vec::new();
     for candidate in best {
         let part = &corpus.parts[candidate.part].part;
         let length = f64::from(part.lengths[candidate.chunk as usize].max(1));
         let share = likelihood(candidate) / total / length;
         part.for_each_term_of(candidate.chunk, |term, count| {
             let (hash, frequency) = (part.postings.hash(term), share * f64::from(count));
-            found.push(FeedbackTerm { hash, frequency, part: candidate.part, term });
+            occurrences.push(FeedbackTerm { hash, frequency, part: candidate.part, term });
         });
     }
     // The terms of each chunk are sorted already. Equal ones stay in the order of the chunks, in which they are added up.
-    found.sort_by_key(|found| found.hash);
-    found.dedup_by(|next, first| {
+    occurrences.sort_by_key(|occurrence| occurrence.hash);
+    occurrences.dedup_by(|next, first| {
         let is_same = next.hash == first.hash;
         if is_same {
             first.frequency += next.frequency;
         }
         is_same
     });
-    found.sort_by(|left, right| right.frequency.total_cmp(&left.frequency).then(left.hash.cmp(&right.hash)));
-    let name = |found: &FeedbackTerm| corpus.parts[found.part].part.postings.name(found.term);
+    occurrences
+        .sort_by(|left, right| right.frequency.total_cmp(&left.frequency).then(left.hash.cmp(&right.hash)));
+    let name = |occurrence: &FeedbackTerm| corpus.parts[occurrence.part].part.postings.name(occurrence.term);
     let is_stop_term = |term: &str| corpus.languages.iter().any(|language| language.is_stop_term(term));
-    let candidates = found.into_iter().filter(|found| !is_stop_term(name(found))).take(MAX_CANDIDATES);
+    let candidates =
+        occurrences.into_iter().filter(|occurrence| !is_stop_term(name(occurrence))).take(MAX_CANDIDATES);
     let mut weights: Vec<(f32, f32, FeedbackTerm)> = candidates
-        .map(|found| {
-            let idf =
-                idf(corpus.chunks_with_found(found.hash, (found.part, found.term)), corpus.totals.chunks);
-            ((found.frequency * f64::from(idf)) as f32, idf, found)
+        .map(|occurrence| {
+            let idf = idf(
+                corpus.chunks_with_found(occurrence.hash, (occurrence.part, occurrence.term)),
+                corpus.totals.chunks,
+            );
+            ((occurrence.frequency * f64::from(idf)) as f32, idf, occurrence)
         })
         .collect();
     weights.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.2.hash.cmp(&right.2.hash)));
     weights.truncate(TERMS);
-    let weighted = weights.into_iter().map(|(weight, idf, found)| WeightedTerm {
-        hash: found.hash,
-        term: name(&found).to_owned(),
+    let weighted = weights.into_iter().map(|(weight, idf, occurrence)| WeightedTerm {
+        hash: occurrence.hash,
+        term: name(&occurrence).to_owned(),
         idf,
         weight,
         origin: TermOrigin::Feedback,

@@ -55,7 +55,7 @@ pub(super) fn fuse(corpus: &Corpus<'_>, lexical: Vec<Fused>, dense: &Dense<'_>, 
         let fused = union
             .entry((part, chunk))
             .or_insert_with(|| Fused::lexical(Candidate { score: 0.0, part, chunk }));
-        fused.dense = Some(fused.dense.map_or(similarity, |found| found.max(similarity)));
+        fused.dense = Some(fused.dense.map_or(similarity, |greatest| greatest.max(similarity)));
     }
     let lexical_scale = Scale::of(union.values().map(|fused| fused.chunk.score).filter(|&score| score > 0.0));
     let dense_scale = Scale::of(union.values().filter_map(|fused| fused.dense));
@@ -100,10 +100,10 @@ impl Scale {
 
 /// Returns the part and chunk of each hit in the scope.
 fn locate(corpus: &Corpus<'_>, hits: &[DenseHit]) -> Vec<(usize, u32, f32)> {
-    let wanted: BTreeSet<&DocumentId> = hits.iter().map(|hit| &hit.document).collect();
+    let ids: BTreeSet<&DocumentId> = hits.iter().map(|hit| &hit.document).collect();
     let mut documents = BTreeMap::new();
     for (number, part) in corpus.parts.iter().enumerate() {
-        for document in part.documents().filter(|document| wanted.contains(&document.id)) {
+        for document in part.documents().filter(|document| ids.contains(&document.id)) {
             documents.insert(&document.id, (number, document.chunks.clone()));
         }
     }

@@ -52,10 +52,10 @@ impl Scores {
         for (part, scores) in corpus.parts.iter().zip(&mut self.scores) {
             let lengths = part.part.lengths;
             for term in terms {
-                let Some(found) = part.part.postings.find(term.hash) else { continue };
+                let Some(term_position) = part.part.postings.find(term.hash) else { continue };
                 let best = term.weight * term.best_score();
                 let is_for_all = term.languages & all_languages == all_languages;
-                part.for_each_run(found, |entries| {
+                part.for_each_run(term_position, |entries| {
                     for (&chunk, &count) in entries.chunks.iter().zip(entries.counts) {
                         if !is_for_all && !term.is_for(part.part.document_of(chunk).language) {
                             continue;

@@ -94,8 +94,8 @@ impl QueryTerms {
                     *terms.entry(term).or_default() |= languages;
                 }
             }
-            let longest = word.variants.iter().map(|(variant, _)| variant.len()).max().unwrap_or(0);
-            total_weight += word.weight * longest as f64;
+            let term_count = word.variants.iter().map(|(variant, _)| variant.len()).max().unwrap_or(0);
+            total_weight += word.weight * term_count as f64;
             for (term, languages) in terms {
                 let sum = sums.entry(term).or_insert_with(|| {
                     let hash = term_hash(term);
@@ -207,19 +207,19 @@ fn collect_words(
     let text = ends(text);
     let text = visible_text(&text);
     let analyzed: Vec<Analyzed> = corpus.languages.iter().map(|&language| analyze(&text, language)).collect();
-    let most = analyzed.iter().map(|analyzed| analyzed.function_words).max().unwrap_or(0);
+    let max_function_words = analyzed.iter().map(|analyzed| analyzed.function_words).max().unwrap_or(0);
     // Documents in languages that are not analyzed are searched by the most frequent language.
     let analyzed_bits: u32 = corpus.languages.iter().map(|language| language.bit()).sum();
     let other_bits = corpus.totals.language_bits() & !analyzed_bits;
     for (number, in_language) in analyzed.into_iter().enumerate() {
         let bits = corpus.languages[number].bit() | if number == 0 { other_bits } else { 0 };
-        for (written, terms, is_stop_word) in in_language.words {
-            let word = words.entry(written).or_insert_with(|| Word { is_previous: true, ..Word::default() });
+        for (spelling, terms, is_stop_word) in in_language.words {
+            let word = words.entry(spelling).or_insert_with(|| Word { is_previous: true, ..Word::default() });
             if number == 0 {
                 word.weight += weight;
                 word.is_previous &= is_previous;
             }
-            word.is_stop_word |= is_stop_word && in_language.function_words == most;
+            word.is_stop_word |= is_stop_word && in_language.function_words == max_function_words;
             match word.variants.iter_mut().find(|(variant, _)| *variant == terms) {
                 Some((_, languages)) => *languages |= bits,
                 None => word.variants.push((terms, bits)),
@@ -232,10 +232,10 @@ fn analyze(text: &str, language: Language) -> Analyzed {
     // A capitalized word among others is a name: WHO, IT.
     let is_mixed = text.chars().any(char::is_lowercase);
     let mut analyzer = Analyzer::new(language);
-    let mut found: Vec<(String, Vec<u32>)> = Vec::new();
-    analyzer.for_each_word(text, |word, terms| found.push((word.to_owned(), terms.to_vec())));
-    let mut analyzed = Analyzed { words: Vec::with_capacity(found.len()), function_words: 0 };
-    for (word, terms) in found {
+    let mut word_terms: Vec<(String, Vec<u32>)> = Vec::new();
+    analyzer.for_each_word(text, |word, terms| word_terms.push((word.to_owned(), terms.to_vec())));
+    let mut analyzed = Analyzed { words: Vec::with_capacity(word_terms.len()), function_words: 0 };
+    for (word, terms) in word_terms {
         let is_name = is_mixed && word.len() > 1 && word.chars().all(char::is_uppercase);
         let is_stop_word =
             !is_name && !terms.is_empty() && terms.iter().all(|&term| analyzer.is_stop_term(term));

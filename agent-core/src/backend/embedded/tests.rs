@@ -40,7 +40,7 @@ fn kind<T>(result: Result<T, AgentError>) -> AgentErrorKind {
 }
 
 #[test]
-fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
+fn a_turn_runs_with_the_backends_tools_and_limits() {
     let model = Arc::new(ScriptedModel::new([
         ScriptedAnswer::from_tool_call("a", "x", "{}"),
         ScriptedAnswer::from_text("Done."),
@@ -56,8 +56,8 @@ fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
     let events = async { backend.start_turn(prepared).await.expect("started").collect::<Vec<Event>>().await };
     let events = events.now_or_never().expect("nothing waits");
     EventGrammar::check(&events).expect("the grammar");
-    let sent = model.payloads();
-    assert_eq!(sent[0].bytes(), payload.bytes(), "what was prepared is what was sent");
+    let payloads = model.payloads();
+    assert_eq!(payloads[0].bytes(), payload.bytes(), "the prepared bytes are sent");
     assert_eq!(model.sent_requests()[0]["toolChoice"], "Required");
     assert_eq!(model.sent_requests()[0]["thinking"], true);
     assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "a\n[truncated: 13 bytes in total]");
@@ -65,7 +65,7 @@ fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
 }
 
 #[test]
-fn a_tool_at_hand_that_the_turn_does_not_offer_is_not_called() {
+fn a_tool_that_the_turn_does_not_offer_is_not_called() {
     let model = Arc::new(ScriptedModel::new([
         ScriptedAnswer::from_tool_call("a", "y", "{}"),
         ScriptedAnswer::from_text("Sorry."),
@@ -80,7 +80,7 @@ fn a_tool_at_hand_that_the_turn_does_not_offer_is_not_called() {
 }
 
 #[test]
-fn what_the_model_does_not_take_is_not_sent() {
+fn content_that_the_model_does_not_support_is_not_sent() {
     let source = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
     let picture = || Message {
         content: Content::Parts(vec![ContentPart::Image { source: source.clone() }]),
@@ -89,13 +89,13 @@ fn what_the_model_does_not_take_is_not_sent() {
     let tools = FakeTools::new().answers("x", "yes").specs();
     let text_only = ModelInfo { supports_media: false, supports_tools: false, ..info() };
     let cases = [(info(), None, true), (text_only, Some(AgentErrorKind::UnsupportedContent), false)];
-    for (info, refused, offered) in cases {
+    for (info, error_kind, has_tools) in cases {
         let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info)));
         let prepared = backend.prepare_turn(turn(embedded(), picture(), Arc::new([])));
-        assert_eq!(prepared.err().map(|failure| failure.kind()), refused);
+        assert_eq!(prepared.err().map(|failure| failure.kind()), error_kind);
         let prepared = backend.prepare_turn(says_hi(tools.clone())).expect("prepared");
         let body: serde_json::Value = serde_json::from_slice(prepared.payload.bytes()).expect("JSON");
-        assert_eq!(body.get("tools").is_some(), offered);
+        assert_eq!(body.get("tools").is_some(), has_tools);
     }
 }
 
@@ -122,15 +122,16 @@ impl Model for ModelWithCounter {
 }
 
 #[test]
-fn the_budget_and_the_count_are_the_models() {
+fn the_budget_and_the_counter_are_the_models() {
     let info = ModelInfo { context_window: 1000, max_output_tokens: 300, ..info() };
-    let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info.clone())));
+    let without_counter =
+        EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info.clone())));
     let max_prompt_tokens = info.context_window - info.max_output_tokens;
     let budget = crate::budget::TokenBudget { max_prompt_tokens };
-    assert_eq!(plain.capabilities_of(&embedded()).expect("a budget").budget, budget);
-    assert!(plain.capabilities_of(&embedded()).expect("known").counter.is_none());
-    let counting = EmbeddedBackend::new(Arc::new(ModelWithCounter(ScriptedModel::repeating(""))));
-    assert!(counting.capabilities_of(&embedded()).expect("known").counter.is_some());
+    assert_eq!(without_counter.capabilities_of(&embedded()).expect("a budget").budget, budget);
+    assert!(without_counter.capabilities_of(&embedded()).expect("known").counter.is_none());
+    let with_counter = EmbeddedBackend::new(Arc::new(ModelWithCounter(ScriptedModel::repeating(""))));
+    assert!(with_counter.capabilities_of(&embedded()).expect("known").counter.is_some());
 }
 
 /// A model source that always fails.
@@ -144,13 +145,13 @@ impl ModelSource for FailingModelSource {
 }
 
 #[test]
-fn a_role_without_a_model_is_refused_before_anything_is_made() {
+fn a_role_without_a_model_is_rejected_before_a_request_is_built() {
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
-    let asked = BackendChoice::Embedded(settings);
+    let choice = BackendChoice::Embedded(settings);
     let backend = EmbeddedBackend::new(FailingModelSource);
-    let refused = backend.prepare_turn(turn(asked.clone(), Message::user("hi"), Arc::new([])));
-    assert_eq!(refused.expect_err("no model").message(), "\"abacus\" is not known");
-    assert_eq!(kind(backend.capabilities_of(&asked)), AgentErrorKind::UnknownProvider);
+    let result = backend.prepare_turn(turn(choice.clone(), Message::user("hi"), Arc::new([])));
+    assert_eq!(result.expect_err("no model").message(), "\"abacus\" is not known");
+    assert_eq!(kind(backend.capabilities_of(&choice)), AgentErrorKind::UnknownProvider);
 }
 
 /// A model source that counts the models of runs.
@@ -175,24 +176,24 @@ fn a_request_is_started_by_the_model_that_built_it_and_once_more_by_another() {
     let prepared = backend.prepare_turn(says_hi(Arc::new([]))).expect("prepared");
     let mut models = vec![count.load(Ordering::Relaxed)];
     for _ in 0..2 {
-        let started = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
-        let events = started.expect("started").collect::<Vec<Event>>().now_or_never().expect("nothing waits");
+        let result = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
+        let events = result.expect("started").collect::<Vec<Event>>().now_or_never().expect("nothing waits");
         EventGrammar::check(&events).expect("the grammar");
         models.push(count.load(Ordering::Relaxed));
     }
     assert_eq!(models, [1, 1, 2]);
-    let foreign = PreparedRequest { payload: Payload::text("{}"), turn: prepared.turn };
-    let started = backend.start_turn(foreign).now_or_never().expect("nothing waits");
-    assert!(started.is_ok(), "a request that another backend has built is sent as it is");
+    let other_request = PreparedRequest { payload: Payload::text("{}"), turn: prepared.turn };
+    let result = backend.start_turn(other_request).now_or_never().expect("nothing waits");
+    assert!(result.is_ok(), "a request that another backend has built is sent as it is");
     assert_eq!((count.load(Ordering::Relaxed), script.payloads().len()), (3, 3));
 }
 
 #[test]
-fn a_turn_for_another_backend_is_a_defect_and_no_panic() {
+fn a_turn_for_another_backend_is_an_internal_error() {
     let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("")));
-    let foreign = || BackendChoice::AgentServer(Box::default());
-    assert_eq!(kind(backend.capabilities_of(&foreign())), AgentErrorKind::Internal);
-    let turn = turn(foreign(), Message::user("hi"), Arc::new([]));
+    let other_choice = || BackendChoice::AgentServer(Box::default());
+    assert_eq!(kind(backend.capabilities_of(&other_choice())), AgentErrorKind::Internal);
+    let turn = turn(other_choice(), Message::user("hi"), Arc::new([]));
     assert_eq!(kind(backend.prepare_turn(turn.clone())), AgentErrorKind::Internal);
     let prepared = PreparedRequest { payload: Payload::builder(0).finish(), turn };
     assert_eq!(
@@ -202,13 +203,14 @@ fn a_turn_for_another_backend_is_a_defect_and_no_panic() {
 }
 
 #[test]
-fn a_refusal_is_an_error_of_start() {
-    let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
-    let last = ScriptedAnswer::new().finish(FinishReason::Stop);
-    let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::new([refusal, last])));
+fn a_rejection_by_the_model_is_an_error_of_start() {
+    let rejected =
+        ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
+    let completed = ScriptedAnswer::new().finish(FinishReason::Stop);
+    let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::new([rejected, completed])));
     let prepared = backend.prepare_turn(says_hi(Arc::new([]))).expect("prepared");
-    let started = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
-    assert_eq!(kind(started), AgentErrorKind::RateLimited);
-    let again = backend.start_turn(prepared).now_or_never().expect("nothing waits");
-    assert!(again.is_ok(), "what was prepared can be sent once more");
+    let result = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
+    assert_eq!(kind(result), AgentErrorKind::RateLimited);
+    let second_result = backend.start_turn(prepared).now_or_never().expect("nothing waits");
+    assert!(second_result.is_ok(), "a prepared request can be sent again");
 }

@@ -71,14 +71,14 @@ impl Backend for AgentServerBackend {
         settings: &AgentServer,
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
-        let estimated = prepared.payload.prompt_tokens();
-        let started = self.send(settings, prepared).await;
-        if let Err(failure) = &started {
+        let estimated_tokens = prepared.payload.prompt_tokens();
+        let result = self.send(settings, prepared).await;
+        if let Err(error) = &result {
             let limits = self.limits.with_role(token_limits(settings).unwrap_or_default());
             let names = (provider_name(settings), model_name(settings));
-            limits.learn(names, &window_key_of(settings), failure, estimated);
+            limits.learn(names, &window_key_of(settings), error, estimated_tokens);
         }
-        started
+        result
     }
 }
 
@@ -119,14 +119,14 @@ impl AgentServerBackend {
         let address = settings.agent_server_url.as_deref().unwrap_or_default();
         let base = parse_supplied_url("agentServerUrl", address)?;
         let (trust, secret) = match &self.own_runtime {
-            Some((own, secret)) if is_within(own, &base) => (UrlTrust::Operator, secret.as_ref()),
+            Some((own_url, secret)) if is_within(own_url, &base) => (UrlTrust::Operator, secret.as_ref()),
             _ => (UrlTrust::Supplied, None),
         };
         let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());
         let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
         let response = request.continue_trace(turn.context.trace.as_ref()).send().await?;
         if !response.status.is_success() {
-            return Err(refusal(response).await);
+            return Err(response_error(response).await);
         }
         Ok(EventStream::new(turn.run.clone(), RuntimeEvents::new(response.into_stream())))
     }
@@ -188,16 +188,16 @@ fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
 
 /// Maps an error response to an error by its problem code, for codes that concern the role's settings; its text is
 /// not repeated. The cause has the status, and the code if it is one of this platform's.
-async fn refusal(response: OutboundResponse) -> AgentError {
-    let by_status = status_failure(response.status, &response.headers);
+async fn response_error(response: OutboundResponse) -> AgentError {
+    let status_error = status_failure(response.status, &response.headers);
     let status = response.status.as_u16();
     let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
-        return by_status;
+        return status_error;
     };
     let Some(ProblemDetails { code: Some(code), context_window, prompt_tokens, .. }) =
         ProblemDetails::parse(&body)
     else {
-        return by_status;
+        return status_error;
     };
     let kind = AgentErrorKind::from_code(&code);
     let known_code = kind.map(AgentErrorKind::code);
@@ -219,11 +219,11 @@ async fn refusal(response: OutboundResponse) -> AgentError {
             "the conversation exceeds the context window of the agent runtime's model"
         }
         Some(AgentErrorKind::ShuttingDown) => "the agent runtime is shutting down; try again",
-        _ => return by_status.with_source(cause),
+        _ => return status_error.with_source(cause),
     };
     let error = AgentError::new(kind.unwrap_or(AgentErrorKind::Failed), message).with_source(cause);
     let error = ContextSize { window: context_window, prompt: prompt_tokens }.add_to(error);
-    match by_status.retry_after() {
+    match status_error.retry_after() {
         Some(delay) => error.with_retry_after(delay),
         None => error,
     }
@@ -273,9 +273,9 @@ impl Stream for RuntimeEvents {
             }
             match ready!(this.body.poll_next_unpin(cx)) {
                 Some(Ok(chunk)) => this.lines.push(chunk),
-                Some(Err(failure)) => {
+                Some(Err(error)) => {
                     this.is_finished = true;
-                    return Poll::Ready(Some(Err(failure)));
+                    return Poll::Ready(Some(Err(error)));
                 }
                 None => {
                     this.is_finished = true;

@@ -91,14 +91,16 @@ impl SubscriptionModels {
 
     /// Checks that the run may use the subscription of the user on whose behalf it is.
     fn check_caller(&self, caller: Caller) -> Result<(), AgentError> {
-        let refused = |message| Err(AgentError::new(AgentErrorKind::SignInRequired, message));
+        let sign_in_required = |message| Err(AgentError::new(AgentErrorKind::SignInRequired, message));
         match caller {
             Caller::Session | Caller::Legacy => Ok(()),
             Caller::Proactive | Caller::Api if self.allows_unattended => Ok(()),
-            Caller::Proactive | Caller::Api => {
-                refused("the agent answers by its user's own subscription, which unattended runs may not use")
-            }
-            _ => refused("the agent answers by its user's own subscription, which visitors do not have"),
+            Caller::Proactive | Caller::Api => sign_in_required(
+                "the agent answers by its user's own subscription, which unattended runs may not use",
+            ),
+            _ => sign_in_required(
+                "the agent answers by its user's own subscription, which visitors do not have",
+            ),
         }
     }
 }
@@ -190,7 +192,7 @@ impl Call {
         let response = request.send().await?;
         access.tokens.record_limits(&context.company_id, &context.user_id, limits_of(&response.headers));
         if response.media_type() == PROBLEM_JSON {
-            return Err(runtime_refusal(response).await);
+            return Err(runtime_error(response).await);
         }
         protocol.decode(response, self.context.clone()).await
     }
@@ -221,15 +223,15 @@ fn limits_of(headers: &HeaderMap) -> SubscriptionLimits {
     SubscriptionLimits::from_headers(|name| headers.get(name)?.to_str().ok())
 }
 
-/// Maps a refusal by the runtime itself. That of the vendor has another media type.
-async fn runtime_refusal(response: OutboundResponse) -> AgentError {
-    let by_status = status_failure(response.status, &response.headers);
+/// Maps an error response of the runtime itself. Those of the vendor have another media type.
+async fn runtime_error(response: OutboundResponse) -> AgentError {
+    let status_error = status_failure(response.status, &response.headers);
     let body = match response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await {
         Ok(body) => body,
-        Err(_) => return by_status,
+        Err(_) => return status_error,
     };
     let Some(ProblemDetails { code: Some(code), .. }) = ProblemDetails::parse(&body) else {
-        return by_status;
+        return status_error;
     };
     let (kind, message) = match AgentErrorKind::from_code(&code) {
         Some(kind @ AgentErrorKind::NotConfigured) => {
@@ -238,12 +240,12 @@ async fn runtime_refusal(response: OutboundResponse) -> AgentError {
         Some(kind @ AgentErrorKind::Unreachable) => (kind, "the agent runtime could not reach the model"),
         Some(kind @ AgentErrorKind::Timeout) => (kind, "the model did not answer in time"),
         // The runtime names a delay for this reason alone.
-        Some(AgentErrorKind::Failed) if by_status.retry_after().is_some() => return turned_away(),
+        Some(AgentErrorKind::Failed) if status_error.retry_after().is_some() => return turned_away(),
         Some(kind @ AgentErrorKind::Failed) => {
             (kind, "the agent runtime could not read the response of the model's server")
         }
         Some(kind @ AgentErrorKind::ShuttingDown) => (kind, "the agent runtime is shutting down; try again"),
-        _ => return by_status.with_source(format!("the agent runtime returned {}", plain_code(&code))),
+        _ => return status_error.with_source(format!("the agent runtime returned {}", plain_code(&code))),
     };
     AgentError::new(kind, message).with_source(format!("the agent runtime returned {}", kind.code()))
 }

@@ -81,7 +81,7 @@ impl Backend for WorkflowBackend {
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
         let response = request.send().await?;
         if !response.status.is_success() {
-            return Err(failure::refused(response.status, &response.headers));
+            return Err(failure::from_status(response.status, &response.headers));
         }
         if response.status == StatusCode::NO_CONTENT {
             return Err(failure::empty());
@@ -89,15 +89,15 @@ impl Backend for WorkflowBackend {
         if let Some(token) = &turn.run_token {
             token.keep_until_expiry();
         }
-        let announced = AnswerFormat::from_media_type(&response.media_type())?;
+        let declared_format = AnswerFormat::from_media_type(&response.media_type())?;
         // A stream has no length. A body with a length is read before the run begins, so that an invalid answer becomes
         // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
             let relay = response.body.relay();
             let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
-            WorkflowEvents::whole(body, announced, relay)?
+            WorkflowEvents::whole(body, declared_format, relay)?
         } else {
-            WorkflowEvents::new(response.into_stream(), announced)
+            WorkflowEvents::new(response.into_stream(), declared_format)
         };
         Ok(EventStream::new(turn.run.clone(), events))
     }
@@ -156,9 +156,9 @@ fn rag_context(prompt: &Prompt) -> Option<String> {
 /// Returns the latest user message without added context. If it is empty, as in a proactive turn, returns the turn's
 /// context instead, because an agent node in n8n rejects empty input.
 fn chat_input(prompt: &Prompt) -> String {
-    let said = prompt.latest_user_text().unwrap_or_default();
-    if !said.trim().is_empty() {
-        return said.into_owned();
+    let user_text = prompt.latest_user_text().unwrap_or_default();
+    if !user_text.trim().is_empty() {
+        return user_text.into_owned();
     }
     let mut text = String::new();
     if let Some(message) = prompt.messages().iter().rev().find(|message| message.role() == Role::User) {

@@ -36,8 +36,8 @@ impl Connection {
         if discovery.is_stateless() {
             return Ok(Arc::new(Self::Stateless { client, is_cached: true }));
         }
-        let discovered = client.discover().await.map_err(|error| error.message())?;
-        Ok(Arc::new(match discovered {
+        let discovery_result = client.discover().await.map_err(|error| error.message())?;
+        Ok(Arc::new(match discovery_result {
             Some(result) => {
                 discovery.insert(&result);
                 Self::Stateless { client, is_cached: false }

@@ -12,8 +12,8 @@ use sse_stream::{Sse, SseStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::fault;
-use super::fault::{MAX_RESULT_BYTES, failed};
+use super::errors;
+use super::errors::{MAX_RESULT_BYTES, failed};
 use super::transport::ResponseStream;
 
 /// Maximum size of the stream that answers one call, including its progress notifications, in bytes.
@@ -36,7 +36,7 @@ pub(super) fn event_stream(
         match event {
             Ok(event) => Some((Ok(event), Some((reader, id, closed)))),
             Err(failure) => {
-                let data = serde_json::to_string(&fault::to_rpc_error(&failure, id)).ok();
+                let data = serde_json::to_string(&errors::to_rpc_error(&failure, id)).ok();
                 Some((Ok(Sse { event: None, data, id: None, retry: None }), None))
             }
         }

@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use rmcp::model::{ErrorData, ServerJsonRpcMessage};
 use tokio::time::Instant;
 
+use super::errors::{MAX_RESULT_BYTES, failed};
 use super::events::EventReader;
-use super::fault::{MAX_RESULT_BYTES, failed};
 use super::transport::{ToolServerTransport, TransportResponse, read_limited};
 use crate::headers::SESSION_ID;
 
@@ -73,11 +73,11 @@ impl Exchange {
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Vec<u8>,
     ) -> Result<TransportResponse, AgentError> {
-        let negotiated = [
+        let content_headers = [
             (ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         ];
-        self.send(Method::POST, session, headers.into_iter().chain(negotiated), body.into()).await
+        self.send(Method::POST, session, headers.into_iter().chain(content_headers), body.into()).await
     }
 }
 
@@ -91,8 +91,10 @@ pub(super) async fn read_answer(
     }
     match content_type(&response.headers).as_str() {
         "application/json" => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            read_limited(&response.headers, response.body, MAX_RESULT_BYTES, left).await.map(Answer::Json)
+            let remaining_time = deadline.saturating_duration_since(Instant::now());
+            read_limited(&response.headers, response.body, MAX_RESULT_BYTES, remaining_time)
+                .await
+                .map(Answer::Json)
         }
         "text/event-stream" => Ok(Answer::Events(EventReader::new(response.body, deadline))),
         _ => Err(failed("the response is neither JSON nor an event stream")),

@@ -15,9 +15,9 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use tokio::sync::watch;
 
+use super::errors::{self, failed, format_failure};
 use super::events;
 use super::exchange::{self, Answer, Exchange};
-use super::fault::{self, failed, format_failure};
 use super::message::is_same_id;
 use crate::headers::SESSION_ID;
 
@@ -71,7 +71,7 @@ impl HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, PostError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(&message).map_err(|_| failed(fault::NOT_SERIALIZABLE))?;
+        let body = serde_json::to_vec(&message).map_err(|_| failed(errors::NOT_SERIALIZABLE))?;
         let mut response = self.exchange.post(session, headers, body).await?;
         if response.status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(PostError::NoSession);
@@ -87,7 +87,7 @@ impl HttpClient {
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
-                let message = serde_json::from_slice(&body).map_err(|_| failed(fault::NOT_JSON_RPC))?;
+                let message = serde_json::from_slice(&body).map_err(|_| failed(errors::NOT_JSON_RPC))?;
                 Ok(StreamableHttpPostResponse::Json(match_response(&request.id, message)?, session))
             }
             Answer::Events(reader) => {
@@ -106,7 +106,7 @@ impl HttpClient {
         tokio::select! {
             biased;
             _ = closed.changed() => Err(failed("the run has ended").into()),
-            done = exchange => done,
+            result = exchange => result,
         }
     }
 }
@@ -120,7 +120,7 @@ fn match_response(id: &RequestId, message: ServerJsonRpcMessage) -> Result<Serve
         ServerJsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|other| is_same_id(other, id)) => {
             Ok(error_message(id.clone(), error.error))
         }
-        _ => Err(failed(fault::OTHER_REQUEST)),
+        _ => Err(failed(errors::OTHER_REQUEST)),
     }
 }
 
@@ -139,11 +139,11 @@ impl StreamableHttpClient for HttpClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, StreamableHttpError<AgentError>> {
-        let posted = self.while_open(self.post(message, session_id.as_deref(), headers)).await;
-        if let Err(PostError::Failed(failure)) = &posted {
+        let result = self.while_open(self.post(message, session_id.as_deref(), headers)).await;
+        if let Err(PostError::Failed(failure)) = &result {
             self.failure.get_or_init(|| format_failure(failure).into());
         }
-        Ok(posted?)
+        Ok(result?)
     }
 
     /// Ends a session; sent when the connection is closed.
@@ -154,9 +154,9 @@ impl StreamableHttpClient for HttpClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), StreamableHttpError<AgentError>> {
-        let ended = self.exchange.send(Method::DELETE, Some(&session_id), headers, Bytes::new()).await;
+        let result = self.exchange.send(Method::DELETE, Some(&session_id), headers, Bytes::new()).await;
         // The status is ignored: the session's owner is gone and could not act on it.
-        ended.map(drop).map_err(StreamableHttpError::Client)
+        result.map(drop).map_err(StreamableHttpError::Client)
     }
 
     /// Refuses, as a server without a standalone stream would: everything that a call needs arrives in its own

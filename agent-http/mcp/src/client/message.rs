@@ -15,8 +15,8 @@ pub(super) fn implementation() -> Implementation {
 }
 
 /// Compares request identifiers as text, since some servers return a numeric identifier as a string.
-pub(super) fn is_same_id(one: &RequestId, other: &RequestId) -> bool {
-    one.to_string() == other.to_string()
+pub(super) fn is_same_id(left: &RequestId, right: &RequestId) -> bool {
+    left.to_string() == right.to_string()
 }
 
 /// Forwards a progress notification to a call's reporter.

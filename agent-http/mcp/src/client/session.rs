@@ -21,8 +21,8 @@ use rmcp::{ClientHandler, RoleClient};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, watch};
 
+use super::errors;
 use super::exchange::Exchange;
-use super::fault;
 use super::http_client::HttpClient;
 use super::message::{MAX_LIST_PAGES, MAX_LISTED_TOOLS, forward_progress, implementation};
 use crate::{meta, output};
@@ -50,7 +50,7 @@ impl SessionConnection {
         let service = ProgressRouter::default()
             .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
             .await
-            .map_err(|error| http.failure().unwrap_or_else(|| fault::connect_error(&error)))?;
+            .map_err(|error| http.failure().unwrap_or_else(|| errors::connect_error(&error)))?;
         Ok(Arc::new(Self { service, _open: open }))
     }
 
@@ -67,7 +67,7 @@ impl SessionConnection {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        let (mut call, mut reports) = self.send(params, meta).await.map_err(fault::call_error)?;
+        let (mut call, mut reports) = self.send(params, meta).await.map_err(errors::call_error)?;
         let answer = loop {
             tokio::select! {
                 biased;
@@ -76,26 +76,29 @@ impl SessionConnection {
             }
         };
         call.mark_answered().await;
-        match answer.map_err(fault::call_error)? {
+        match answer.map_err(errors::call_error)? {
             ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
-            ServerResult::InputRequiredResult(_) => Err(fault::unavailable(fault::INPUT_REQUIRED)),
-            _ => Err(fault::unavailable(fault::NOT_A_TOOL_RESULT)),
+            ServerResult::InputRequiredResult(_) => Err(errors::unavailable(errors::INPUT_REQUIRED)),
+            _ => Err(errors::unavailable(errors::NOT_A_TOOL_RESULT)),
         }
     }
 
     /// Lists the server's tools.
     pub(super) async fn list_tools(&self) -> Result<Vec<Tool>, ToolError> {
-        let (mut all, mut cursor) = (Vec::new(), None);
+        let (mut tools, mut cursor) = (Vec::new(), None);
         for _ in 0..MAX_LIST_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-            let page = self.service.list_tools(Some(params)).await.map_err(fault::call_error)?;
-            all.extend(page.tools);
+            let page = self.service.list_tools(Some(params)).await.map_err(errors::call_error)?;
+            tools.extend(page.tools);
+            if tools.len() > MAX_LISTED_TOOLS {
+                break;
+            }
             cursor = page.next_cursor;
-            if cursor.is_none() && all.len() <= MAX_LISTED_TOOLS {
-                return Ok(all);
+            if cursor.is_none() {
+                return Ok(tools);
             }
         }
-        Err(fault::unavailable(fault::TOO_MANY_TOOLS))
+        Err(errors::unavailable(errors::TOO_MANY_TOOLS))
     }
 
     async fn send(
@@ -111,8 +114,8 @@ impl SessionConnection {
         let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
         // Locked while sending, so that no progress report arrives before its receiver is registered.
         let mut readers = self.service.service().0.lock().await;
-        let sent = self.service.send_cancellable_request(ClientRequest::CallToolRequest(request), options);
-        let handle = sent.await?;
+        let sending = self.service.send_cancellable_request(ClientRequest::CallToolRequest(request), options);
+        let handle = sending.await?;
         readers.insert(handle.progress_token.clone(), reporter);
         drop(readers);
         Ok((PendingCall { session: self, handle: Some(handle) }, reports))

@@ -24,8 +24,8 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::errors::{self, failed};
 use super::exchange::{self, Answer, Exchange};
-use super::fault::{self, failed};
 use super::message::{MAX_LIST_PAGES, MAX_LISTED_TOOLS, forward_progress, implementation, is_same_id};
 use crate::{meta as call_meta, output};
 
@@ -74,9 +74,9 @@ impl ExchangeError {
     /// Returns the message for the model.
     pub(super) fn message(&self) -> String {
         match self {
-            Self::Rpc { error, .. } => fault::format_rpc_error(error),
-            Self::Status { failure, .. } | Self::Failed(failure) => fault::format_failure(failure),
-            Self::Unanswered => fault::NO_RESPONSE.to_owned(),
+            Self::Rpc { error, .. } => errors::format_rpc_error(error),
+            Self::Status { failure, .. } | Self::Failed(failure) => errors::format_failure(failure),
+            Self::Unanswered => errors::NO_RESPONSE.to_owned(),
         }
     }
 
@@ -186,11 +186,12 @@ impl StatelessClient {
     pub(super) async fn discover(&self) -> Result<Option<DiscoverResult>, ExchangeError> {
         let (id, params) = (self.new_id(), DiscoverParams { meta: &CLIENT_META });
         let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "server/discover", params };
-        let read = |result: &RawValue| serde_json::from_str::<DiscoverResult>(result.get()).ok();
-        let Ok(discovered) = timeout(DISCOVER_TIMEOUT, self.send(&request, None, |_| (), read)).await else {
+        let read_result = |result: &RawValue| serde_json::from_str::<DiscoverResult>(result.get()).ok();
+        let discovery = self.send(&request, None, |_| (), read_result);
+        let Ok(response) = timeout(DISCOVER_TIMEOUT, discovery).await else {
             return Ok(None);
         };
-        match discovered {
+        match response {
             Ok(result) => Ok(result.filter(|result| result.supported_versions.contains(&VERSION))),
             Err(ExchangeError::Rpc { .. }) => Ok(None),
             Err(ExchangeError::Status { status, .. })
@@ -204,22 +205,25 @@ impl StatelessClient {
 
     /// Lists the server's tools.
     pub(super) async fn list_tools(&self) -> Result<Result<Vec<Tool>, ToolError>, ExchangeError> {
-        let (mut all, mut cursor) = (Vec::new(), None::<String>);
-        let read = |result: &RawValue| serde_json::from_str::<ToolPage>(result.get()).ok();
+        let (mut tools, mut cursor) = (Vec::new(), None::<String>);
+        let read_page = |result: &RawValue| serde_json::from_str::<ToolPage>(result.get()).ok();
         for _ in 0..MAX_LIST_PAGES {
             let id = self.new_id();
             let params = ListParams { meta: &CLIENT_META, cursor: cursor.as_deref() };
             let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/list", params };
-            let Some(page) = self.send(&request, None, |_| (), read).await? else {
-                return Ok(Err(fault::unavailable(fault::NOT_A_TOOL_LIST)));
+            let Some(page) = self.send(&request, None, |_| (), read_page).await? else {
+                return Ok(Err(errors::unavailable(errors::NOT_A_TOOL_LIST)));
             };
-            all.extend(page.tools);
+            tools.extend(page.tools);
+            if tools.len() > MAX_LISTED_TOOLS {
+                break;
+            }
             cursor = page.next_cursor;
-            if cursor.is_none() && all.len() <= MAX_LISTED_TOOLS {
-                return Ok(Ok(all));
+            if cursor.is_none() {
+                return Ok(Ok(tools));
             }
         }
-        Ok(Err(fault::unavailable(fault::TOO_MANY_TOOLS)))
+        Ok(Err(errors::unavailable(errors::TOO_MANY_TOOLS)))
     }
 
     /// Calls a tool. Dropping the future cancels the call at the server, by the end of its connection.
@@ -259,7 +263,7 @@ impl StatelessClient {
         read: impl Fn(&RawValue) -> T,
     ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(request).map_err(|_| failed(fault::NOT_SERIALIZABLE))?;
+        let body = serde_json::to_vec(request).map_err(|_| failed(errors::NOT_SERIALIZABLE))?;
         let mut response = self.exchange.post(None, headers(request.method, name), body).await?;
         let status = response.status;
         if let Some(failure) = response.status_error.take() {
@@ -274,12 +278,12 @@ impl StatelessClient {
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
                 let message: ServerMessage<'_> =
-                    serde_json::from_slice(&body).map_err(|_| failed(fault::NOT_JSON_RPC))?;
+                    serde_json::from_slice(&body).map_err(|_| failed(errors::NOT_JSON_RPC))?;
                 if message.method.is_none() && message.result.is_none() && message.error.is_none() {
-                    return Err(failed(fault::NOT_JSON_RPC).into());
+                    return Err(failed(errors::NOT_JSON_RPC).into());
                 }
                 let answer = message.answer_to(request.id);
-                as_answer(answer.ok_or_else(|| failed(fault::OTHER_REQUEST))?)
+                as_answer(answer.ok_or_else(|| failed(errors::OTHER_REQUEST))?)
             }
             Answer::Events(mut events) => loop {
                 let event = events.next().await?;
@@ -327,9 +331,9 @@ fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
     match serde_json::from_str::<CallToolResult>(result) {
         Ok(result) => Ok(output::to_tool_output(result)),
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
-            Err(fault::unavailable(fault::INPUT_REQUIRED))
+            Err(errors::unavailable(errors::INPUT_REQUIRED))
         }
-        Err(_) => Err(fault::unavailable(fault::NOT_A_TOOL_RESULT)),
+        Err(_) => Err(errors::unavailable(errors::NOT_A_TOOL_RESULT)),
     }
 }
 
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_that_may_concern_the_revision_are_known() {
+    fn rejections_of_the_revision_are_recognized() {
         let rpc =
             |status, code| ExchangeError::Rpc { status, error: ErrorData::new(ErrorCode(code), "no", None) };
         let status = |status| ExchangeError::Status { status, failure: failed("no") };

@@ -11,7 +11,7 @@ use rmcp::model::{JsonObject, Tool};
 use tokio::time;
 
 use super::discovery::DiscoveryEntry;
-use super::fault;
+use super::errors;
 use super::transport::ToolServerTransport;
 use super::{McpClientLimits, McpTools};
 
@@ -54,13 +54,13 @@ struct OpenRequest<'s>(&'s Arc<SessionState>);
 impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
-        let ended = self.0.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        let change = self.0.changes.fetch_add(1, Ordering::SeqCst) + 1;
         let state = Arc::downgrade(self.0);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             time::sleep(IDLE_TIMEOUT).await;
             let Some(state) = state.upgrade() else { return };
-            let is_idle = state.changes.load(Ordering::SeqCst) == ended;
+            let is_idle = state.changes.load(Ordering::SeqCst) == change;
             if is_idle && state.open.load(Ordering::SeqCst) == 0 {
                 state.tools.close();
             }
@@ -91,5 +91,5 @@ impl ToolServerConnection for ToolServerSession {
 /// Returns the members that a fingerprint covers, in the form in which this client understands them.
 fn definition(tool: Tool) -> Result<ToolDefinition, ToolError> {
     let value = serde_json::to_value(tool).and_then(serde_json::from_value);
-    value.map_err(|_| fault::unavailable(fault::NOT_A_TOOL_LIST))
+    value.map_err(|_| errors::unavailable(errors::NOT_A_TOOL_LIST))
 }

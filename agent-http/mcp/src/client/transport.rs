@@ -51,25 +51,26 @@ pub(super) async fn read_limited(
     max_bytes: usize,
     timeout: Duration,
 ) -> Result<Bytes, AgentError> {
-    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > max_bytes as u64) {
+    let content_length =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if content_length.is_some_and(|length| length > max_bytes as u64) {
         return Err(too_large(max_bytes));
     }
     match tokio::time::timeout(timeout, collect_limited(body, max_bytes)).await {
-        Ok(read) => read,
+        Ok(result) => result,
         Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the response timed out")),
     }
 }
 
 async fn collect_limited(mut body: ResponseStream, max_bytes: usize) -> Result<Bytes, AgentError> {
-    let mut whole = BytesMut::new();
+    let mut bytes = BytesMut::new();
     while let Some(chunk) = body.next().await.transpose()? {
-        if chunk.len() > max_bytes - whole.len() {
+        if chunk.len() > max_bytes - bytes.len() {
             return Err(too_large(max_bytes));
         }
-        whole.extend_from_slice(&chunk);
+        bytes.extend_from_slice(&chunk);
     }
-    Ok(whole.freeze())
+    Ok(bytes.freeze())
 }
 
 fn too_large(max_bytes: usize) -> AgentError {

@@ -58,38 +58,40 @@ impl AgentFeatures {
     }
 
     /// Returns the agent's role; `None` for a deleted agent, which has no features.
-    async fn role(&self, who: &Identity) -> Result<Option<Arc<RoleBlock>>, ErrorData> {
-        match self.roles.role(&who.context.company_id, &who.context.agent_id).await {
+    async fn role(&self, identity: &Identity) -> Result<Option<Arc<RoleBlock>>, ErrorData> {
+        match self.roles.role(&identity.context.company_id, &identity.context.agent_id).await {
             Err(StoreError::Invalid(_)) => Ok(None),
             role => role.map_err(|error| failed(&error)),
         }
     }
 
     /// Returns the tools that the identity may use, and the execution context of its calls.
-    async fn tool_access(&self, who: &Identity) -> Result<ToolAccess, ErrorData> {
-        let Some(role) = self.role(who).await? else { return Ok(ToolAccess::default()) };
-        let mut context = who.context.clone();
+    async fn tool_access(&self, identity: &Identity) -> Result<ToolAccess, ErrorData> {
+        let Some(role) = self.role(identity).await? else { return Ok(ToolAccess::default()) };
+        let mut context = identity.context.clone();
         context.agent_name = Some(role.name.clone()).filter(|name| !name.is_empty());
         if context.timezone.is_none() {
-            context.timezone = self.users_time_zone(who).await?;
+            context.timezone = self.users_time_zone(identity).await?;
         }
-        Ok(ToolAccess { names: allowed_tools(&role, who), context })
+        Ok(ToolAccess { names: allowed_tools(&role, identity), context })
     }
 
-    async fn users_time_zone(&self, who: &Identity) -> Result<Option<String>, ErrorData> {
-        if who.context.caller == Caller::Widget {
+    async fn users_time_zone(&self, identity: &Identity) -> Result<Option<String>, ErrorData> {
+        if identity.context.caller == Caller::Widget {
             return Ok(None);
         }
-        let user = workspace::get_user(&*self.records, &who.context.company_id, &who.context.user_id).await;
+        let user =
+            workspace::get_user(&*self.records, &identity.context.company_id, &identity.context.user_id)
+                .await;
         Ok(user.map_err(|error| failed(&error))?.and_then(|user| user.timezone))
     }
 }
 
 /// Returns the names of the tools that the agent may use for this identity: those allowed in a run, restricted to the
 /// credential's grants.
-fn allowed_tools(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
-    let mut names = allowed_tools_in_run(role, who.context.caller);
-    names.retain(|name| has_grant(&who.context, name));
+fn allowed_tools(role: &RoleBlock, identity: &Identity) -> BTreeSet<String> {
+    let mut names = allowed_tools_in_run(role, identity.context.caller);
+    names.retain(|name| has_grant(&identity.context, name));
     names
 }
 
@@ -111,11 +113,15 @@ impl Features for AgentFeatures {
             .with_server_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")))
     }
 
-    async fn list_tools(&self, who: &Identity, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
-        let reach = self.tool_access(who).await?;
-        let mut specs = self.tools.list(&reach.context).await.map_err(|error| failed(&error))?;
-        specs.retain(|spec| reach.allows(&spec.name));
-        specs.sort_by(|one, other| one.name.cmp(&other.name));
+    async fn list_tools(
+        &self,
+        identity: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let access = self.tool_access(identity).await?;
+        let mut specs = self.tools.list(&access.context).await.map_err(|error| failed(&error))?;
+        specs.retain(|spec| access.allows(&spec.name));
+        specs.sort_by(|left, right| left.name.cmp(&right.name));
         let (page, next) = page(&specs, cursor, |spec| &spec.name)?;
         let tools = page.iter().map(|spec| convert::tool(spec)).collect::<Result<_, _>>()?;
         let mut result = ListToolsResult::with_all_items(tools);
@@ -125,22 +131,22 @@ impl Features for AgentFeatures {
 
     async fn call_tool(
         &self,
-        who: &Identity,
+        identity: &Identity,
         call: CallToolRequestParams,
         context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let mut reach = self.tool_access(who).await?;
-        reach.context.idempotency_key.clone_from(&context.idempotency_key);
-        // A caller that has not proved who it is begins a trace.
-        let trace = context.trace.clone().filter(|_| who.is_authenticated());
-        reach.context.trace = Some(trace.unwrap_or_else(begin_trace));
-        if !reach.allows(&call.name) {
+        let mut access = self.tool_access(identity).await?;
+        access.context.idempotency_key.clone_from(&context.idempotency_key);
+        // A caller that is not authenticated begins a trace.
+        let trace = context.trace.clone().filter(|_| identity.is_authenticated());
+        access.context.trace = Some(trace.unwrap_or_else(begin_trace));
+        if !access.allows(&call.name) {
             return Err(unknown_tool(&call.name));
         }
         let arguments = Value::Object(call.arguments.unwrap_or_default());
-        match self.tools.call(&reach.context, &call.name, arguments, context.progress).await {
+        match self.tools.call(&access.context, &call.name, arguments, context.progress).await {
             Ok(output) => {
-                if let Some(change) = documents::document_change(&call.name, &reach.context, &output) {
+                if let Some(change) = documents::document_change(&call.name, &access.context, &output) {
                     self.changes.announce(&change);
                 }
                 Ok(convert::output(output).into())
@@ -157,37 +163,37 @@ impl Features for AgentFeatures {
 
     async fn list_resources(
         &self,
-        who: &Identity,
+        identity: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        documents::list(&*self.tools, &self.tool_access(who).await?, cursor).await
+        documents::list(&*self.tools, &self.tool_access(identity).await?, cursor).await
     }
 
     async fn list_resource_templates(
         &self,
-        who: &Identity,
+        identity: &Identity,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(documents::templates(&self.tool_access(who).await?))
+        Ok(documents::templates(&self.tool_access(identity).await?))
     }
 
     async fn read_resource(
         &self,
-        who: &Identity,
+        identity: &Identity,
         read: ReadResourceRequestParams,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        documents::read(&*self.tools, &self.tool_access(who).await?, read.uri).await.map(Into::into)
+        documents::read(&*self.tools, &self.tool_access(identity).await?, read.uri).await.map(Into::into)
     }
 
-    async fn has_resource(&self, who: &Identity, uri: &str) -> Result<bool, ErrorData> {
-        documents::exists(&*self.tools, &self.tool_access(who).await?, uri).await
+    async fn has_resource(&self, identity: &Identity, uri: &str) -> Result<bool, ErrorData> {
+        documents::exists(&*self.tools, &self.tool_access(identity).await?, uri).await
     }
 
     async fn list_prompts(
         &self,
-        who: &Identity,
+        identity: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let blocks = prompts::visible_prompts(self.role(who).await?.as_deref(), who.context.caller);
+        let blocks = prompts::visible_prompts(self.role(identity).await?.as_deref(), identity.context.caller);
         let (page, next) = page(&blocks, cursor, |block| &block.name)?;
         let mut result =
             ListPromptsResult::with_all_items(page.iter().map(prompts::PromptEntry::prompt).collect());
@@ -197,10 +203,10 @@ impl Features for AgentFeatures {
 
     async fn get_prompt(
         &self,
-        who: &Identity,
+        identity: &Identity,
         get: GetPromptRequestParams,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let blocks = prompts::visible_prompts(self.role(who).await?.as_deref(), who.context.caller);
+        let blocks = prompts::visible_prompts(self.role(identity).await?.as_deref(), identity.context.caller);
         let block = blocks.into_iter().find(|block| block.name == get.name);
         let block = block.ok_or_else(|| ErrorData::invalid_params("prompt not found", None))?;
         Ok(block.result().into())
@@ -213,23 +219,23 @@ fn page<'a, T>(
     cursor: Option<&str>,
     name: impl Fn(&T) -> &str,
 ) -> Result<(&'a [T], Option<String>), ErrorData> {
-    let begin = match cursor {
+    let start = match cursor {
         None => 0,
         Some(cursor) => {
-            let place = all.iter().position(|element| name(element) == cursor);
-            place.ok_or_else(|| ErrorData::invalid_params("the cursor is invalid", None))? + 1
+            let position = all.iter().position(|element| name(element) == cursor);
+            position.ok_or_else(|| ErrorData::invalid_params("the cursor is invalid", None))? + 1
         }
     };
-    let end = all.len().min(begin + DEFAULT_PAGE_RECORDS);
-    let page = &all[begin..end];
-    let next = page.last().filter(|_| end < all.len()).map(|last| name(last).to_owned());
+    let end = all.len().min(start + DEFAULT_PAGE_RECORDS);
+    let page = &all[start..end];
+    let next = page.last().filter(|_| end < all.len()).map(|element| name(element).to_owned());
     Ok((page, next))
 }
 
 /// Error for an unknown or forbidden tool, which the caller cannot distinguish.
 fn unknown_tool(name: &str) -> ErrorData {
-    let shown = &name[..name.floor_char_boundary(MAX_ERROR_NAME_BYTES)];
-    ErrorData::invalid_params(format!("Unknown tool: {shown}"), None)
+    let excerpt = &name[..name.floor_char_boundary(MAX_ERROR_NAME_BYTES)];
+    ErrorData::invalid_params(format!("Unknown tool: {excerpt}"), None)
 }
 
 #[cfg(test)]
@@ -239,16 +245,16 @@ mod tests {
     #[test]
     fn pages_give_each_element_once() {
         let all: Vec<String> = (0..120).map(|i| format!("{i:03}")).collect();
-        let (mut seen, mut cursor) = (Vec::new(), None);
+        let (mut elements, mut cursor) = (Vec::new(), None);
         loop {
-            let (one, next) = page(&all, cursor.as_deref(), |name| name).expect("a page");
-            seen.extend_from_slice(one);
+            let (page_elements, next) = page(&all, cursor.as_deref(), |name| name).expect("a page");
+            elements.extend_from_slice(page_elements);
             cursor = next;
             if cursor.is_none() {
                 break;
             }
         }
-        assert_eq!(seen, all);
+        assert_eq!(elements, all);
         assert!(page(&all, Some("none"), |name| name).is_err());
         assert_eq!(page(&all[..50], None, |name| name).expect("a page"), (&all[..50], None));
     }

@@ -48,7 +48,8 @@ pub(super) struct AgentLimiter {
 
 struct AgentState {
     rate: RateLimiter<NotKeyed, InMemoryState, MonotonicClock, NoOpMiddleware<Instant>>,
-    places: Arc<Semaphore>,
+    /// Permits for running requests.
+    permits: Arc<Semaphore>,
     /// Permits for running and waiting requests together.
     queue: Arc<Semaphore>,
     subscriptions: Arc<Semaphore>,
@@ -57,13 +58,15 @@ struct AgentState {
 /// Error for an exceeded limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LimitExceededError {
-    pub(super) why: &'static str,
+    pub(super) message: &'static str,
     pub(super) retry_after: Option<Duration>,
 }
 
 /// A permit, released when dropped.
 #[derive(Debug)]
-pub(super) struct Permit(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
+pub(super) struct Permit(
+    #[expect(dead_code, reason = "released when dropped")] [Option<OwnedSemaphorePermit>; 2],
+);
 
 impl AgentLimiter {
     pub(super) fn new(limits: AgentLimits) -> Self {
@@ -72,10 +75,10 @@ impl AgentLimiter {
 
     fn agent(&self, identity: &Identity) -> Arc<AgentState> {
         let AgentLimits { concurrency, per_minute, .. } = self.limits;
-        let fresh = || {
+        let create_state = || {
             Ok::<_, Infallible>(Arc::new(AgentState {
                 rate: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone()),
-                places: Arc::new(Semaphore::new(concurrency)),
+                permits: Arc::new(Semaphore::new(concurrency)),
                 queue: Arc::new(Semaphore::new(
                     concurrency.saturating_mul(1 + MAX_WAITING_PER_PERMIT).min(Semaphore::MAX_PERMITS),
                 )),
@@ -85,44 +88,44 @@ impl AgentLimiter {
             }))
         };
         let key = (identity.context.company_id.clone(), identity.context.agent_id.clone());
-        let Ok(agent) = self.agents.get_or_insert_with(&key, fresh);
+        let Ok(agent) = self.agents.get_or_insert_with(&key, create_state);
         agent
     }
 
     /// Counts a message against the rate limit.
     pub(super) fn check_rate(&self, identity: &Identity) -> Result<(), LimitExceededError> {
         self.agent(identity).rate.check().map_err(|until| LimitExceededError {
-            why: "this agent's limit of requests per minute is reached",
+            message: "this agent's limit of requests per minute is reached",
             retry_after: Some(until.wait_time_from(self.clock.now())),
         })
     }
 
     /// Waits for a permit to process a request.
     pub(super) async fn acquire(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
-        let busy = LimitExceededError {
-            why: "this agent's limit of concurrent requests is reached",
+        let error = LimitExceededError {
+            message: "this agent's limit of concurrent requests is reached",
             retry_after: None,
         };
         let agent = self.agent(identity);
-        let queued = agent.queue.clone().try_acquire_owned().map_err(|_| busy.clone())?;
-        let place = match agent.places.clone().try_acquire_owned() {
-            Ok(place) => place,
+        let queued = agent.queue.clone().try_acquire_owned().map_err(|_| error.clone())?;
+        let permit = match agent.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
             Err(_) => {
-                let place = time::timeout(self.limits.wait, agent.places.clone().acquire_owned()).await;
-                place.map_err(|_| busy)?.expect("the semaphore is never closed")
+                let permit = time::timeout(self.limits.wait, agent.permits.clone().acquire_owned()).await;
+                permit.map_err(|_| error)?.expect("the semaphore is never closed")
             }
         };
-        Ok(Permit([Some(queued), Some(place)]))
+        Ok(Permit([Some(queued), Some(permit)]))
     }
 
     /// Takes a permit for a subscription. Subscriptions are long-lived, so they have a limit of their own.
     pub(super) fn acquire_subscription(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
-        let place = self.agent(identity).subscriptions.clone().try_acquire_owned();
-        let busy = |_| LimitExceededError {
-            why: "this agent's limit of open subscriptions is reached",
+        let permit = self.agent(identity).subscriptions.clone().try_acquire_owned();
+        let to_error = |_| LimitExceededError {
+            message: "this agent's limit of open subscriptions is reached",
             retry_after: None,
         };
-        place.map(|place| Permit([Some(place), None])).map_err(busy)
+        permit.map(|permit| Permit([Some(permit), None])).map_err(to_error)
     }
 }
 
@@ -153,45 +156,46 @@ mod tests {
         for _ in 0..2 {
             limiter.check_rate(&identity("a")).expect("within the limit");
         }
-        let busy = limiter.check_rate(&identity("a")).expect_err("over the limit");
-        assert!(busy.retry_after.is_some_and(|wait| wait <= Duration::from_secs(30)));
-        limiter.check_rate(&identity("b")).expect("another agent's");
+        let error = limiter.check_rate(&identity("a")).expect_err("over the limit");
+        assert!(error.retry_after.is_some_and(|wait| wait <= Duration::from_secs(30)));
+        limiter.check_rate(&identity("b")).expect("another agent has its own limit");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_wait_for_a_place_and_not_for_ever() {
+    async fn requests_wait_for_a_permit_for_a_limited_time() {
         let limiter = limiter(2, 100);
         let a = identity("a");
-        let held = [limiter.acquire(&a).await.expect("a place"), limiter.acquire(&a).await.expect("a place")];
-        assert!(limiter.acquire(&identity("b")).now_or_never().is_some_and(|entered| entered.is_ok()));
+        let permits =
+            [limiter.acquire(&a).await.expect("a permit"), limiter.acquire(&a).await.expect("a permit")];
+        assert!(limiter.acquire(&identity("b")).now_or_never().is_some_and(|result| result.is_ok()));
         let mut waiting: Vec<_> =
             (0..2 * MAX_WAITING_PER_PERMIT).map(|_| Box::pin(limiter.acquire(&a))).collect();
-        for entering in &mut waiting {
-            assert!(entering.now_or_never().is_none(), "it waits");
+        for request in &mut waiting {
+            assert!(request.now_or_never().is_none(), "the request waits");
         }
         assert!(
-            limiter.acquire(&a).now_or_never().is_some_and(|entered| entered.is_err()),
+            limiter.acquire(&a).now_or_never().is_some_and(|result| result.is_err()),
             "the queue is full"
         );
-        drop(held);
+        drop(permits);
         waiting.truncate(3);
         let mut waiting = waiting.into_iter();
         let mut next = || waiting.next().expect("there are three");
-        let (first, second) = (next().await.expect("a place"), next().await.expect("a place"));
-        next().await.expect_err("nobody goes");
+        let (first, second) = (next().await.expect("a permit"), next().await.expect("a permit"));
+        next().await.expect_err("no permit was released in time");
         drop((first, second));
-        limiter.acquire(&a).now_or_never().expect("at once").expect("all have gone");
+        limiter.acquire(&a).now_or_never().expect("without waiting").expect("all permits were released");
     }
 
     #[test]
-    fn subscriptions_are_counted_apart() {
+    fn subscriptions_have_a_limit_of_their_own() {
         let limiter = limiter(1, 100);
         let a = identity("a");
         let open: Vec<_> = (0..MAX_SUBSCRIPTIONS_PER_PERMIT)
-            .map(|_| limiter.acquire_subscription(&a).expect("there is room"))
+            .map(|_| limiter.acquire_subscription(&a).expect("below the limit"))
             .collect();
-        limiter.acquire_subscription(&a).expect_err("no more room");
+        limiter.acquire_subscription(&a).expect_err("above the limit");
         drop(open);
-        limiter.acquire_subscription(&a).expect("there is room");
+        limiter.acquire_subscription(&a).expect("below the limit");
     }
 }

@@ -93,7 +93,7 @@ impl AuditLog {
         Self(inner)
     }
 
-    /// Starts an entry. If it is dropped before [`Entry::record_outcome`], it records the call as cancelled.
+    /// Starts an entry. If it is dropped before [`CallEntry::record_outcome`], it records the call as cancelled.
     pub(super) fn start_entry(
         &self,
         context: &ExecutionContext,
@@ -111,7 +111,7 @@ impl AuditLog {
             decision: None,
         };
         let agent = (context.company_id.clone(), context.agent_id.clone());
-        CallEntry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
+        CallEntry { log: self.clone(), started: Instant::now(), entry: Some((agent, call)) }
     }
 
     /// Records a person's decision about a call, or that nobody has decided in time about a call of the user `by`.
@@ -131,13 +131,13 @@ impl AuditLog {
 
     /// Writes all entries recorded so far. Entries that the store does not accept within five seconds keep waiting.
     pub async fn flush(&self) {
-        let written = async {
+        let write_pending = async {
             while self.0.write_all().await.is_err() {
                 time::sleep(INITIAL_BACKOFF).await;
             }
         };
-        if time::timeout(FLUSH_TIMEOUT, written).await.is_err() {
-            tracing::warn!("the last tool calls were not written to the audit log");
+        if time::timeout(FLUSH_TIMEOUT, write_pending).await.is_err() {
+            tracing::warn!("the last tool calls could not be written to the audit log in time");
         }
     }
 
@@ -153,22 +153,23 @@ impl AuditLog {
         limit: Option<usize>,
         cursor: Option<&str>,
     ) -> Result<CallPage, AuditError> {
-        let sheets = collection(company_id, agent_id).map_err(AuditError::Store)?;
-        pages::read(&*self.0.records, &sheets, limit, cursor).await
+        let collection = collection(company_id, agent_id).map_err(AuditError::Store)?;
+        pages::read(&*self.0.records, &collection, limit, cursor).await
     }
 }
 
 /// An entry for a call in progress.
 pub(super) struct CallEntry {
     log: AuditLog,
-    since: Instant,
-    note: Option<(AgentKey, CallRecord)>,
+    started: Instant,
+    /// `None` once the entry is recorded.
+    entry: Option<(AgentKey, CallRecord)>,
 }
 
 impl CallEntry {
     /// Records the outcome of the call.
     pub(super) fn record_outcome(mut self, outcome: AuditOutcome) {
-        if let Some((_, call)) = &mut self.note {
+        if let Some((_, call)) = &mut self.entry {
             call.outcome = outcome;
         }
     }
@@ -176,9 +177,9 @@ impl CallEntry {
 
 impl Drop for CallEntry {
     fn drop(&mut self) {
-        let Some((agent, mut call)) = self.note.take() else { return };
+        let Some((agent, mut call)) = self.entry.take() else { return };
         call.at = rfc3339(SystemTime::now());
-        call.duration_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        call.duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.log.0.push_entry(agent, call);
     }
 }
@@ -229,17 +230,17 @@ impl Inner {
 
     /// Writes the oldest entries; returns true if there may be more.
     async fn write_batch(&self) -> Result<bool, StoreError> {
-        let mut open = self.writers.lock().await;
+        let mut writers = self.writers.lock().await;
         let batch = self.take_batch();
         if batch.is_empty() {
             return Ok(false);
         }
-        if open.len() > self.limits.max_cached_agents {
-            open.clear();
+        if writers.len() > self.limits.max_cached_agents {
+            writers.clear();
         }
         let mut batch = batch.into_iter();
         while let Some((agent, mut calls)) = batch.next() {
-            match self.write_calls(&mut open, &agent, &mut calls).await {
+            match self.write_calls(&mut writers, &agent, &mut calls).await {
                 Ok(()) => {}
                 Err(error @ StoreError::Unavailable(_)) => {
                     self.requeue(batch.chain([(agent, calls)]));
@@ -247,7 +248,7 @@ impl Inner {
                 }
                 // The store would refuse these calls at every attempt, so they are dropped.
                 Err(error) => {
-                    open.remove(&agent);
+                    writers.remove(&agent);
                     tracing::warn!(%error, count = calls.len(), "tool calls could not be written to the audit log");
                 }
             }
@@ -257,40 +258,40 @@ impl Inner {
 
     async fn write_calls(
         &self,
-        open: &mut HashMap<AgentKey, SheetWriter>,
+        writers: &mut HashMap<AgentKey, SheetWriter>,
         agent: &AgentKey,
         calls: &mut Vec<CallRecord>,
     ) -> Result<(), StoreError> {
         let (records, limits) = (&*self.records, &self.limits);
-        let sheets = match open.entry(agent.clone()) {
-            hash_map::Entry::Occupied(sheets) => sheets.into_mut(),
-            hash_map::Entry::Vacant(place) => {
-                place.insert(SheetWriter::open(records, &agent.0, &agent.1, limits).await?)
+        let writer = match writers.entry(agent.clone()) {
+            hash_map::Entry::Occupied(writer) => writer.into_mut(),
+            hash_map::Entry::Vacant(vacancy) => {
+                vacancy.insert(SheetWriter::open(records, &agent.0, &agent.1, limits).await?)
             }
         };
-        sheets.write(records, calls, limits).await
+        writer.write(records, calls, limits).await
     }
 }
 
 /// Writes batches until the log is dropped.
 async fn run_writer(log: Weak<Inner>) {
-    let mut pause = None;
+    let mut backoff = None;
     loop {
-        if let Some(pause) = pause {
-            time::sleep(pause).await;
+        if let Some(backoff) = backoff {
+            time::sleep(backoff).await;
         }
         // The log is not kept alive between two batches.
         let Some(inner) = log.upgrade() else { return };
-        if pause.is_none() {
+        if backoff.is_none() {
             if time::timeout(LIVENESS_CHECK_INTERVAL, inner.entry_added.notified()).await.is_err() {
                 continue;
             }
             time::sleep(BATCH_DELAY).await;
         }
-        pause = match inner.write_all().await {
+        backoff = match inner.write_all().await {
             Ok(()) => None,
             Err(error) => {
-                let next = pause.map_or(INITIAL_BACKOFF, |pause| MAX_BACKOFF.min(2 * pause));
+                let next = backoff.map_or(INITIAL_BACKOFF, |backoff| MAX_BACKOFF.min(2 * backoff));
                 tracing::warn!(%error, again_in = ?next, "the audit log cannot be written; tool calls are queued");
                 Some(next)
             }

@@ -61,7 +61,7 @@ struct Watchers {
 struct Watcher {
     company_id: CompanyId,
     agent_id: AgentId,
-    outlet: NotificationChannel,
+    channel: NotificationChannel,
     send_permits: Arc<Semaphore>,
 }
 
@@ -86,25 +86,25 @@ impl ChangeNotifier {
     }
 
     /// Registers a session for notifications.
-    pub(super) fn watch_session(self: &Arc<Self>, who: &Identity, peer: Peer<RoleServer>) -> WatchGuard {
-        self.watch(who, NotificationChannel::Session(peer, HashSet::new()))
+    pub(super) fn watch_session(self: &Arc<Self>, identity: &Identity, peer: Peer<RoleServer>) -> WatchGuard {
+        self.watch(identity, NotificationChannel::Session(peer, HashSet::new()))
     }
 
     /// Registers a subscription for notifications, with resource updates limited to `uris`.
     pub(super) fn watch_subscription(
         self: &Arc<Self>,
-        who: &Identity,
+        identity: &Identity,
         sink: SubscriptionSink,
         uris: HashSet<String>,
     ) -> WatchGuard {
-        self.watch(who, NotificationChannel::Subscription(sink, uris))
+        self.watch(identity, NotificationChannel::Subscription(sink, uris))
     }
 
-    fn watch(self: &Arc<Self>, who: &Identity, outlet: NotificationChannel) -> WatchGuard {
+    fn watch(self: &Arc<Self>, identity: &Identity, channel: NotificationChannel) -> WatchGuard {
         let watcher = Watcher {
-            company_id: who.context.company_id.clone(),
-            agent_id: who.context.agent_id.clone(),
-            outlet,
+            company_id: identity.context.company_id.clone(),
+            agent_id: identity.context.agent_id.clone(),
+            channel,
             send_permits: Arc::new(Semaphore::new(MAX_PENDING_NOTIFICATIONS)),
         };
         let mut watchers = self.lock();
@@ -118,11 +118,11 @@ impl ChangeNotifier {
     pub(super) fn announce(&self, change: &Change) {
         for watcher in self.lock().all.values() {
             let Some(notify) = watcher.notification(change) else { continue };
-            let Ok(room) = watcher.send_permits.clone().try_acquire_owned() else { continue };
+            let Ok(permit) = watcher.send_permits.clone().try_acquire_owned() else { continue };
             tokio::spawn(async move {
                 // A client that is gone or does not read is ignored.
                 let _ = time::timeout(NOTIFY_TIMEOUT, notify).await;
-                drop(room);
+                drop(permit);
             });
         }
     }
@@ -130,14 +130,14 @@ impl ChangeNotifier {
 
 impl Watcher {
     fn notification(&self, change: &Change) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let (company_id, concerned) = match change {
+        let (company_id, is_concerned) = match change {
             Change::Role { company_id, agent_id } => (company_id, *agent_id == self.agent_id),
-            Change::Resource { company_id, uri } => (company_id, self.outlet.is_subscribed(uri)),
+            Change::Resource { company_id, uri } => (company_id, self.channel.is_subscribed(uri)),
             Change::Resources { company_id } => (company_id, true),
         };
-        let outlet = self.outlet.without_uris();
+        let channel = self.channel.without_uris();
         let change = change.clone();
-        (concerned && *company_id == self.company_id).then_some(outlet.send(change))
+        (is_concerned && *company_id == self.company_id).then_some(channel.send(change))
     }
 }
 
@@ -187,7 +187,7 @@ impl WatchGuard {
     /// Adds a resource to the session's subscriptions; returns `false` if their limit is reached.
     pub(super) fn subscribe(&self, uri: String) -> bool {
         let mut watchers = self.changes.lock();
-        let Some(Watcher { outlet: NotificationChannel::Session(_, uris), .. }) =
+        let Some(Watcher { channel: NotificationChannel::Session(_, uris), .. }) =
             watchers.all.get_mut(&self.number)
         else {
             return false;
@@ -201,7 +201,7 @@ impl WatchGuard {
 
     /// Removes a resource from the session's subscriptions.
     pub(super) fn unsubscribe(&self, uri: &str) {
-        if let Some(Watcher { outlet: NotificationChannel::Session(_, uris), .. }) =
+        if let Some(Watcher { channel: NotificationChannel::Session(_, uris), .. }) =
             self.changes.lock().all.get_mut(&self.number)
         {
             uris.remove(uri);

@@ -101,32 +101,32 @@ impl DirectCall {
         self,
         id: RequestId,
         shared: Arc<HandlerState>,
-        who: Arc<Identity>,
+        identity: Arc<Identity>,
         stop: CancellationToken,
         permits: RequestPermits,
     ) -> RmcpResponse {
         let Self { call, client_capabilities, progress_token, idempotency_key, trace } = self;
         let (sender, mut reports) = progress_token.map(ProgressSender::channel).unzip();
-        let mut calling: Calling = Box::pin(async move {
+        let mut call_future: Calling = Box::pin(async move {
             let _permits = permits;
             let progress: &dyn Progress = sender.as_ref().map_or(&NoProgress, |sender| sender);
             let client_capabilities = Some(client_capabilities);
             let client = CallContext { client_capabilities, idempotency_key, trace, progress };
-            shared.call_tool(&who, call, &client, stop.cancelled()).await
+            shared.call_tool(&identity, call, &client, stop.cancelled()).await
         });
-        let Some(reports) = &mut reports else { return single(&answer(id, calling.await)) };
+        let Some(reports) = &mut reports else { return single(&answer(id, call_future.await)) };
         tokio::select! {
             biased;
-            called = &mut calling => {
-                let last = answer(id, called);
+            result = &mut call_future => {
+                let answer_message = answer(id, result);
                 match reports.try_recv() {
-                    Err(_) => single(&last),
+                    Err(_) => single(&answer_message),
                     Ok(first) => {
                         let mut messages = vec![notification(first)];
                         while let Ok(report) = reports.try_recv() {
                             messages.push(notification(report));
                         }
-                        messages.push(last);
+                        messages.push(answer_message);
                         events(stream::iter(messages.into_iter().map(|message| event(&message))))
                     }
                 }
@@ -134,7 +134,7 @@ impl DirectCall {
             Some(first) = reports.recv() => {
                 let (sender, mut receiver) = mpsc::channel(MAX_PENDING_MESSAGES);
                 let reports = std::mem::replace(reports, mpsc::channel(1).1);
-                tokio::spawn(forward(id, first, reports, calling, sender));
+                tokio::spawn(forward(id, first, reports, call_future, sender));
                 events(stream::poll_fn(move |cx| receiver.poll_recv(cx)))
             }
         }
@@ -153,30 +153,30 @@ async fn forward(
     id: RequestId,
     first: ProgressNotificationParam,
     mut reports: mpsc::Receiver<ProgressNotificationParam>,
-    mut calling: Calling,
+    mut call_future: Calling,
     sender: mpsc::Sender<Bytes>,
 ) {
     let send = async |message| sender.send(event(&message)).await.is_ok();
-    let sending = async {
+    let send_messages = async {
         let mut is_open = send(notification(first)).await;
-        let last = loop {
+        let answer_message = loop {
             if !is_open {
                 return;
             }
             tokio::select! {
                 biased;
                 Some(report) = reports.recv() => is_open = send(notification(report)).await,
-                called = &mut calling => break answer(id, called),
+                result = &mut call_future => break answer(id, result),
             }
         };
         while let Ok(report) = reports.try_recv() {
             send(notification(report)).await;
         }
-        send(last).await;
+        send(answer_message).await;
     };
     tokio::select! {
         biased;
-        () = sending => {}
+        () = send_messages => {}
         () = sender.closed() => {}
     }
 }
@@ -186,8 +186,8 @@ fn notification(report: ProgressNotificationParam) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::notification(ServerNotification::ProgressNotification(notification))
 }
 
-fn answer(id: RequestId, called: Result<CallToolResponse, ErrorData>) -> ServerJsonRpcMessage {
-    match called {
+fn answer(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> ServerJsonRpcMessage {
+    match result {
         Ok(response) => ServerJsonRpcMessage::response(response.into(), id),
         Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
     }

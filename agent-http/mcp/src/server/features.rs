@@ -37,12 +37,16 @@ pub trait Features: Send + Sync + 'static {
     }
 
     /// Lists one page of the tools.
-    async fn list_tools(&self, who: &Identity, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData>;
+    async fn list_tools(
+        &self,
+        identity: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListToolsResult, ErrorData>;
 
     /// Calls a tool. Dropping the future cancels the call.
     async fn call_tool(
         &self,
-        who: &Identity,
+        identity: &Identity,
         call: CallToolRequestParams,
         context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData>;
@@ -50,42 +54,44 @@ pub trait Features: Send + Sync + 'static {
     /// Lists one page of the resources.
     async fn list_resources(
         &self,
-        who: &Identity,
+        identity: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, ErrorData>;
 
     /// Lists the URI templates of resources.
-    async fn list_resource_templates(&self, who: &Identity)
-    -> Result<ListResourceTemplatesResult, ErrorData>;
+    async fn list_resource_templates(
+        &self,
+        identity: &Identity,
+    ) -> Result<ListResourceTemplatesResult, ErrorData>;
 
     /// Reads a resource.
     async fn read_resource(
         &self,
-        who: &Identity,
+        identity: &Identity,
         read: ReadResourceRequestParams,
     ) -> Result<ReadResourceResponse, ErrorData>;
 
     /// Returns true if the identity can see the resource, and so may subscribe to its changes.
-    async fn has_resource(&self, who: &Identity, uri: &str) -> Result<bool, ErrorData>;
+    async fn has_resource(&self, identity: &Identity, uri: &str) -> Result<bool, ErrorData>;
 
     /// Lists one page of the prompts.
     async fn list_prompts(
         &self,
-        who: &Identity,
+        identity: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, ErrorData>;
 
     /// Returns a prompt.
     async fn get_prompt(
         &self,
-        who: &Identity,
+        identity: &Identity,
         get: GetPromptRequestParams,
     ) -> Result<GetPromptResponse, ErrorData>;
 
     /// Completes an argument. The default implementation returns no completions.
     async fn complete(
         &self,
-        _who: &Identity,
+        _identity: &Identity,
         _complete: CompleteRequestParams,
     ) -> Result<CompleteResult, ErrorData> {
         Ok(CompleteResult::default())

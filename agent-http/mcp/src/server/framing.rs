@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::admission::AdmissionError;
-use super::refusal::RpcErrorResponse;
+use super::rpc_error::RpcErrorResponse;
 use crate::body::{ResponseBody, empty, full, streaming};
 
 const JSON: &str = "application/json";
@@ -119,28 +119,28 @@ impl Framing {
         response: Response<()>,
         mut body: BoxBody<Bytes, Infallible>,
     ) -> Response<ResponseBody> {
-        let mut held = Vec::new();
+        let mut chunks = Vec::new();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.unwrap_or_else(|never| match never {}).into_data() else { continue };
             if let Some(message) = message_of_event(&data) {
                 if is_answer(message) {
-                    if held.is_empty() || self == Self::Json {
+                    if chunks.is_empty() || self == Self::Json {
                         return self.single_message(response, message);
                     }
                 } else if self == Self::Events {
-                    held.push(data);
-                    return pass_through(response, held, body);
+                    chunks.push(data);
+                    return pass_through(response, chunks, body);
                 }
             }
             // A keep-alive comment means that the answer takes long, so the stream is opened for the client to see it
             // too.
             if self == Self::Events && data.starts_with(b":") {
-                held.push(data);
-                return pass_through(response, held, body);
+                chunks.push(data);
+                return pass_through(response, chunks, body);
             }
         }
         // A cancelled request has no answer.
-        pass_through(response, held, body)
+        pass_through(response, chunks, body)
     }
 }
 
@@ -156,15 +156,15 @@ impl Accepted {
     /// Parses the `Accept` headers; returns `None` if there are none, or all are empty.
     fn read(headers: &HeaderMap) -> Option<Self> {
         const Q: Name<'static> = Name::new_unchecked("q");
-        let mut asked = false;
+        let mut has_value = false;
         let mut accepted = Self { ndjson: false, json: false, events: false, any: false };
         for header in headers.get_all(ACCEPT) {
-            asked |= !header.as_bytes().trim_ascii().is_empty();
+            has_value |= !header.as_bytes().trim_ascii().is_empty();
             for range in MediaTypeList::new(header.to_str().unwrap_or_default()).flatten() {
-                let excluded = range.get_param(Q).is_some_and(|q| q.as_str().parse() == Ok(0.0_f32));
+                let is_excluded = range.get_param(Q).is_some_and(|q| q.as_str().parse() == Ok(0.0_f32));
                 let name = range.essence().to_string().to_ascii_lowercase();
                 match name.as_str() {
-                    _ if excluded => {}
+                    _ if is_excluded => {}
                     NDJSON => accepted.ndjson = true,
                     JSON => accepted.json = true,
                     EVENTS => accepted.events = true,
@@ -173,7 +173,7 @@ impl Accepted {
                 }
             }
         }
-        asked.then_some(accepted)
+        has_value.then_some(accepted)
     }
 }
 
@@ -198,10 +198,10 @@ fn is_answer(message: &[u8]) -> bool {
 /// Builds a response of the chunks already read and the rest of the body.
 fn pass_through(
     response: Response<()>,
-    held: Vec<Bytes>,
+    chunks: Vec<Bytes>,
     body: BoxBody<Bytes, Infallible>,
 ) -> Response<ResponseBody> {
-    let body = stream::iter(held.into_iter().map(Ok::<_, Infallible>)).chain(body.into_data_stream());
+    let body = stream::iter(chunks.into_iter().map(Ok::<_, Infallible>)).chain(body.into_data_stream());
     response.map(|()| streaming(body))
 }
 

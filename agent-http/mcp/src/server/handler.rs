@@ -65,14 +65,14 @@ pub(super) struct HandlerState {
 /// Handles one session, or one request without a session.
 pub(super) struct McpHandler {
     shared: Arc<HandlerState>,
-    who: Arc<Identity>,
+    identity: Arc<Identity>,
     /// The session's registration for change notifications.
     watch: OnceLock<WatchGuard>,
 }
 
 impl McpHandler {
-    pub(super) fn new(shared: Arc<HandlerState>, who: Arc<Identity>) -> Self {
-        Self { shared, who, watch: OnceLock::new() }
+    pub(super) fn new(shared: Arc<HandlerState>, identity: Arc<Identity>) -> Self {
+        Self { shared, identity, watch: OnceLock::new() }
     }
 
     fn features(&self) -> &dyn Features {
@@ -98,8 +98,8 @@ impl HandlerState {
         tokio::select! {
             biased;
             () = cancelled => Err(RequestError::Cancelled),
-            done = time::timeout(self.timeout, work) => match done {
-                Ok(done) => done.map_err(RequestError::Refused),
+            result = time::timeout(self.timeout, work) => match result {
+                Ok(result) => result.map_err(RequestError::Refused),
                 Err(_) => Err(RequestError::TimedOut(self.timeout)),
             },
         }
@@ -108,15 +108,15 @@ impl HandlerState {
     /// Calls a tool: applies the timeout, and writes the audit log and the report to the run's event stream.
     pub(super) async fn call_tool(
         &self,
-        who: &Identity,
+        identity: &Identity,
         call: CallToolRequestParams,
         client: &CallContext<'_>,
         cancelled: impl Future<Output = ()>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let entry = self.audit.start_entry(&who.context, &who.id, &call.name);
-        let report = who.calls.as_ref().map(|calls| report::begin_report(calls, &call));
-        let called = self.run_bounded(cancelled, self.features.call_tool(who, call, client)).await;
-        entry.record_outcome(match &called {
+        let entry = self.audit.start_entry(&identity.context, &identity.id, &call.name);
+        let report = identity.calls.as_ref().map(|calls| report::begin_report(calls, &call));
+        let outcome = self.run_bounded(cancelled, self.features.call_tool(identity, call, client)).await;
+        entry.record_outcome(match &outcome {
             Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
                 AuditOutcome::ToolError
             }
@@ -128,14 +128,14 @@ impl HandlerState {
             }
             Err(RequestError::Refused(_)) => AuditOutcome::Refused,
         });
-        let answer = match called {
+        let answer = match outcome {
             // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
             // less.
             Err(RequestError::TimedOut(limit)) => {
-                let words = format!("the tool call timed out after {} ms", limit.as_millis());
-                Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
+                let message = format!("the tool call timed out after {} ms", limit.as_millis());
+                Ok(CallToolResult::error(vec![ContentBlock::text(message)]).into())
             }
-            called => called.map_err(ErrorData::from),
+            outcome => outcome.map_err(ErrorData::from),
         };
         if let Some(report) = report {
             report.finish(|| report::report_result(&answer));
@@ -152,8 +152,8 @@ enum RequestError {
 }
 
 impl From<RequestError> for ErrorData {
-    fn from(interrupted: RequestError) -> Self {
-        match interrupted {
+    fn from(error: RequestError) -> Self {
+        match error {
             // Never sent: a cancelled request gets no answer.
             RequestError::Cancelled => Self::internal_error("the request was cancelled", None),
             RequestError::TimedOut(limit) => {
@@ -188,7 +188,7 @@ impl ServerHandler for McpHandler {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        self.watch.get_or_init(|| self.shared.changes.watch_session(&self.who, context.peer));
+        self.watch.get_or_init(|| self.shared.changes.watch_session(&self.identity, context.peer));
     }
 
     async fn on_cancelled(&self, _: CancelledNotificationParam, _: NotificationContext<RoleServer>) {}
@@ -198,7 +198,7 @@ impl ServerHandler for McpHandler {
         page: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let list = self.features().list_tools(&self.who, cursor(page.as_ref()));
+        let list = self.features().list_tools(&self.identity, cursor(page.as_ref()));
         Ok(self.run_bounded(&context, list).await?)
     }
 
@@ -209,15 +209,15 @@ impl ServerHandler for McpHandler {
     ) -> Result<CallToolResponse, ErrorData> {
         let client_capabilities = context.client_capabilities();
         let (idempotency_key, trace) = (meta::idempotency_key(&context.meta), meta::trace(&context.meta));
-        let (progress, sending) = progress_channel(&context);
-        let calling = async {
+        let (progress, send_reports) = progress_channel(&context);
+        let call_future = async {
             let client = CallContext { client_capabilities, idempotency_key, trace, progress: &*progress };
-            let called = self.shared.call_tool(&self.who, call, &client, context.ct.cancelled()).await;
+            let result = self.shared.call_tool(&self.identity, call, &client, context.ct.cancelled()).await;
             drop(progress);
-            called
+            result
         };
-        let (called, ()) = join(calling, sending).await;
-        called
+        let (result, ()) = join(call_future, send_reports).await;
+        result
     }
 
     async fn list_resources(
@@ -225,7 +225,7 @@ impl ServerHandler for McpHandler {
         page: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let list = self.features().list_resources(&self.who, cursor(page.as_ref()));
+        let list = self.features().list_resources(&self.identity, cursor(page.as_ref()));
         Ok(self.run_bounded(&context, list).await?)
     }
 
@@ -234,7 +234,7 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(self.run_bounded(&context, self.features().list_resource_templates(&self.who)).await?)
+        Ok(self.run_bounded(&context, self.features().list_resource_templates(&self.identity)).await?)
     }
 
     async fn read_resource(
@@ -242,7 +242,7 @@ impl ServerHandler for McpHandler {
         read: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Ok(self.run_bounded(&context, self.features().read_resource(&self.who, read)).await?)
+        Ok(self.run_bounded(&context, self.features().read_resource(&self.identity, read)).await?)
     }
 
     async fn subscribe(
@@ -253,12 +253,12 @@ impl ServerHandler for McpHandler {
         let Some(watch) = self.watch.get() else {
             return Err(ErrorData::invalid_request("a subscription requires a session", None));
         };
-        if !self.run_bounded(&context, self.features().has_resource(&self.who, &subscribe.uri)).await? {
+        if !self.run_bounded(&context, self.features().has_resource(&self.identity, &subscribe.uri)).await? {
             let data = serde_json::json!({"uri": subscribe.uri});
             return Err(ErrorData::resource_not_found("resource not found", Some(data)));
         }
-        let followed = watch.subscribe(subscribe.uri);
-        followed.then_some(()).ok_or_else(|| {
+        let is_added = watch.subscribe(subscribe.uri);
+        is_added.then_some(()).ok_or_else(|| {
             ErrorData::invalid_request("the session's limit of subscriptions is reached", None)
         })
     }
@@ -279,15 +279,16 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let asked = context.accepted().resource_subscriptions.iter().flatten().take(MAX_SUBSCRIBED_URIS);
+        let requested_uris =
+            context.accepted().resource_subscriptions.iter().flatten().take(MAX_SUBSCRIBED_URIS);
         let mut uris = HashSet::new();
-        for uri in asked {
+        for uri in requested_uris {
             // A resource that this client cannot see is accepted like the others, and its updates are never sent.
-            if self.features().has_resource(&self.who, uri).await.unwrap_or(false) {
+            if self.features().has_resource(&self.identity, uri).await.unwrap_or(false) {
                 uris.insert(uri.clone());
             }
         }
-        let _watch = self.shared.changes.watch_subscription(&self.who, context.sink().clone(), uris);
+        let _watch = self.shared.changes.watch_subscription(&self.identity, context.sink().clone(), uris);
         context.cancelled().await;
         Ok(())
     }
@@ -297,7 +298,7 @@ impl ServerHandler for McpHandler {
         page: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let list = self.features().list_prompts(&self.who, cursor(page.as_ref()));
+        let list = self.features().list_prompts(&self.identity, cursor(page.as_ref()));
         Ok(self.run_bounded(&context, list).await?)
     }
 
@@ -306,7 +307,7 @@ impl ServerHandler for McpHandler {
         get: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        Ok(self.run_bounded(&context, self.features().get_prompt(&self.who, get)).await?)
+        Ok(self.run_bounded(&context, self.features().get_prompt(&self.identity, get)).await?)
     }
 
     async fn complete(
@@ -314,7 +315,7 @@ impl ServerHandler for McpHandler {
         complete: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Ok(self.run_bounded(&context, self.features().complete(&self.who, complete)).await?)
+        Ok(self.run_bounded(&context, self.features().complete(&self.identity, complete)).await?)
     }
 
     async fn on_custom_request(

@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn names_and_pages_are_the_operators() {
+    fn only_configured_hosts_and_origins_are_accepted() {
         let public = host_guard("https://Agents.example:8443/x", "0.0.0.0:3000");
         let local = host_guard("http://127.0.0.1:3000/", "127.0.0.1:3000");
-        let inside = host_guard("https://agents.example/", "10.0.0.7:3000");
+        let private = host_guard("https://agents.example/", "10.0.0.7:3000");
         let cases: &[(&HostGuard, &[&str], &[&str], bool)] = &[
             (&public, &["agents.example:8443"], &[], true),
             (&public, &["AGENTS.example"], &["https://app.example"], true),
@@ -123,15 +123,15 @@ mod tests {
             (&local, &["127.0.0.1.evil.example:3000"], &[], false),
             (&local, &["evil.example:3000"], &[], false),
             (&local, &["localhost:3000"], &["http://evil.example"], false),
-            (&inside, &["10.0.0.7:3000"], &[], true),
-            (&inside, &["10.0.0.8:3000"], &[], false),
+            (&private, &["10.0.0.7:3000"], &[], true),
+            (&private, &["10.0.0.8:3000"], &[], false),
         ];
-        for (host_guard, hosts, origins, taken) in cases {
+        for (host_guard, hosts, origins, is_allowed) in cases {
             let header = |name: http::HeaderName, values: &[&str]| {
                 values.iter().map(|value| (name.clone(), value.parse().expect("a value"))).collect::<Vec<_>>()
             };
             let headers: HeaderMap = header(HOST, hosts).into_iter().chain(header(ORIGIN, origins)).collect();
-            assert_eq!(host_guard.check(&headers).is_ok(), *taken, "{hosts:?} {origins:?}");
+            assert_eq!(host_guard.check(&headers).is_ok(), *is_allowed, "{hosts:?} {origins:?}");
         }
     }
 }

@@ -77,9 +77,9 @@ impl LegacyQuery {
         Self { roles, records }
     }
 
-    async fn find(&self, named: &QueryIdentity<'_>) -> Result<Option<Identity>, AdmissionError> {
-        let (Some(user), Some(agent)) = (named.user, named.agent) else { return Ok(None) };
-        let company = match named.company {
+    async fn find(&self, query: &QueryIdentity<'_>) -> Result<Option<Identity>, AdmissionError> {
+        let (Some(user), Some(agent)) = (query.user, query.agent) else { return Ok(None) };
+        let company = match query.company {
             Some(company) => self.check_company(company.into(), &user.into(), &agent.into()).await,
             None => find_agent_company(&*self.records, &agent.into(), Some(&user.into())).await,
         };
@@ -91,12 +91,12 @@ impl LegacyQuery {
             Err(error) => return Err(AdmissionError::Store(error)),
         };
         Ok(Some(Identity {
-            id: format!("{LEGACY_ID_PREFIX}{}", serde_json::json!([company, user, agent, named.todo_list])),
+            id: format!("{LEGACY_ID_PREFIX}{}", serde_json::json!([company, user, agent, query.todo_list])),
             context: ExecutionContext {
                 user_id: user.into(),
                 company_id: company,
                 agent_id: agent.into(),
-                todo_list_id: named.todo_list.map(str::to_owned),
+                todo_list_id: query.todo_list.map(str::to_owned),
                 caller: Caller::Session,
                 ..ExecutionContext::default()
             },
@@ -121,7 +121,7 @@ impl LegacyQuery {
 pub(super) struct AuthenticatedIdentity {
     pub(super) identity: Identity,
     /// `None` if the identity is not based on a revocable token.
-    pub(super) standing: Option<Arc<RevocableToken>>,
+    pub(super) revocable_token: Option<Arc<RevocableToken>>,
 }
 
 /// A token that may be revoked while a session of it is open or a response is streaming.
@@ -136,9 +136,9 @@ impl RevocableToken {
     }
 
     /// Completes when the token is no longer valid; checks at the interval `often`.
-    pub(super) async fn revoked(&self, often: Duration) {
+    pub(super) async fn revoked(&self, check_interval: Duration) {
         loop {
-            time::sleep(often).await;
+            time::sleep(check_interval).await;
             // A store error says nothing about the token, so it does not end the stream.
             if let Ok(None) = self.identities.resolve_token(self.token.expose()).await {
                 return;
@@ -176,28 +176,28 @@ impl McpAuthenticator {
         headers: &HeaderMap,
         query: &QueryParams<'_>,
     ) -> Result<AuthenticatedIdentity, AdmissionError> {
-        let named = QueryIdentity::read(query)?;
+        let query_identity = QueryIdentity::read(query)?;
         let Some(token) = token(headers, query)? else {
-            let identity = self.without_token(&named).await?;
-            return Ok(AuthenticatedIdentity { identity, standing: None });
+            let identity = self.without_token(&query_identity).await?;
+            return Ok(AuthenticatedIdentity { identity, revocable_token: None });
         };
         let identity = self.identities.resolve_token(token).await.map_err(AdmissionError::Store)?;
         let identity = identity.ok_or(AdmissionError::InvalidToken)?;
-        named.check(&identity.context)?;
-        let standing = RevocableToken::new(self.identities.clone(), token);
-        Ok(AuthenticatedIdentity { identity, standing: Some(standing) })
+        query_identity.check(&identity.context)?;
+        let revocable_token = RevocableToken::new(self.identities.clone(), token);
+        Ok(AuthenticatedIdentity { identity, revocable_token: Some(revocable_token) })
     }
 
-    async fn without_token(&self, named: &QueryIdentity<'_>) -> Result<Identity, AdmissionError> {
+    async fn without_token(&self, query_identity: &QueryIdentity<'_>) -> Result<Identity, AdmissionError> {
         let Some(legacy) = &self.legacy else {
-            let named_only = named.user.is_some() || named.agent.is_some();
-            return Err(AdmissionError::Unauthenticated(if named_only {
+            let has_ids = query_identity.user.is_some() || query_identity.agent.is_some();
+            return Err(AdmissionError::Unauthenticated(if has_ids {
                 "a valid MCP token is required; userId and agentId alone are accepted only if MCP_LEGACY_QUERY is on"
             } else {
                 "a valid MCP token is required"
             }));
         };
-        legacy.find(named).await?.ok_or_else(|| {
+        legacy.find(query_identity).await?.ok_or_else(|| {
             AdmissionError::Unauthenticated("a valid MCP token, or userId and agentId, is required")
         })
     }
@@ -215,8 +215,8 @@ fn token<'a>(headers: &'a HeaderMap, query: &'a QueryParams<'_>) -> Result<Optio
     // A malformed header counts as an invalid token, so that no other credential is used in its place.
     let bearer = bearer.map(|value| bearer_token(value).unwrap_or_default());
     match (in_query, bearer) {
-        (Some(one), Some(other)) if one != other => Err(ambiguous()),
-        (one, other) => Ok(one.or(other)),
+        (Some(query_token), Some(bearer_token)) if query_token != bearer_token => Err(ambiguous()),
+        (query_token, bearer_token) => Ok(query_token.or(bearer_token)),
     }
 }
 
@@ -249,15 +249,17 @@ impl<'q> QueryIdentity<'q> {
 
     /// Returns an error unless every value in the query equals the credential's.
     fn check(&self, context: &ExecutionContext) -> Result<(), AdmissionError> {
-        let is = Some;
         let pairs = [
-            ("userId", self.user, is(context.user_id.as_str())),
-            ("agentId", self.agent, is(context.agent_id.as_str())),
-            ("companyId", self.company, is(context.company_id.as_str())),
+            ("userId", self.user, Some(context.user_id.as_str())),
+            ("agentId", self.agent, Some(context.agent_id.as_str())),
+            ("companyId", self.company, Some(context.company_id.as_str())),
             ("todoListId", self.todo_list, context.todo_list_id.as_deref()),
             ("timezone", self.timezone, context.timezone.as_deref()),
         ];
-        match pairs.into_iter().find(|(_, named, is)| named.is_some() && named != is) {
+        match pairs
+            .into_iter()
+            .find(|(_, query_value, token_value)| query_value.is_some() && query_value != token_value)
+        {
             Some((name, ..)) => Err(AdmissionError::ParameterMismatch(name)),
             None => Ok(()),
         }

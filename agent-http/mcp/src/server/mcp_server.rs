@@ -109,11 +109,11 @@ impl McpServer {
         audit: AuditLog,
         limits: McpServerLimits,
     ) -> Self {
-        let McpServerLimits { json_depth, timeout, per_agent, token_recheck_interval: recheck } = limits;
-        let sessions = Sessions::new(recheck);
-        let closing = Arc::downgrade(&sessions);
+        let McpServerLimits { json_depth, timeout, per_agent, token_recheck_interval } = limits;
+        let sessions = Sessions::new(token_recheck_interval);
+        let weak_sessions = Arc::downgrade(&sessions);
         authority.subscribe_ended(Arc::new(move |id| {
-            if let Some(sessions) = closing.upgrade() {
+            if let Some(sessions) = weak_sessions.upgrade() {
                 sessions.close_owner(id);
             }
         }));
@@ -125,7 +125,7 @@ impl McpServer {
             session_sealer: None,
             shared: Arc::new(HandlerState { features, changes, audit, timeout }),
             json_depth,
-            token_recheck_interval: recheck,
+            token_recheck_interval,
             transports: Transports::new(),
         }
     }

@@ -11,7 +11,7 @@ use serde::Deserializer;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::refusal::RpcErrorResponse;
+use super::rpc_error::RpcErrorResponse;
 
 /// Maximum length of a request id, in bytes.
 const MAX_ID_BYTES: usize = 256;
@@ -92,8 +92,8 @@ fn invalid(id: Option<RequestId>, message: impl Into<Cow<'static, str>>) -> RpcE
 }
 
 fn malformed(error: &serde_json::Error) -> RpcErrorResponse {
-    let place = format!("the body is not JSON at line {} column {}", error.line(), error.column());
-    RpcErrorResponse::bad_request(None, ErrorData::parse_error(place, None))
+    let message = format!("the body is not JSON at line {} column {}", error.line(), error.column());
+    RpcErrorResponse::bad_request(None, ErrorData::parse_error(message, None))
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outlines_and_refusals() {
+    fn messages_are_classified_or_rejected() {
         let request = |id, method: &str| Ok(MessageKind::Request { id, method: method.to_owned() });
         let number = |id| RequestId::Number(id);
         let deep = format!(
@@ -140,8 +140,8 @@ mod tests {
             (&long, Err(-32600)),
         ];
         for (body, expected) in cases {
-            let read = MessageKind::parse(body.as_bytes(), 64).map_err(|refusal| refusal.code());
-            assert_eq!(read, expected, "{body:.100}");
+            let result = MessageKind::parse(body.as_bytes(), 64).map_err(|response| response.code());
+            assert_eq!(result, expected, "{body:.100}");
         }
     }
 }

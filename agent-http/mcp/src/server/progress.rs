@@ -44,12 +44,12 @@ pub(super) fn progress_channel(
         }
         None => (Box::new(NoProgress), None),
     };
-    let sending = async move {
+    let send_reports = async move {
         let Some(reports) = &mut reports else { return };
         while let Some(report) = reports.recv().await {
             // Errors are ignored: the client has disconnected.
             let _ = context.peer.notify_progress(report).await;
         }
     };
-    (progress, sending)
+    (progress, send_reports)
 }

@@ -19,7 +19,7 @@ use super::mcp_server::McpServer;
 use super::message::MessageKind;
 use super::permits::RequestPermits;
 use super::query::QueryParams;
-use super::refusal::RpcErrorResponse;
+use super::rpc_error::RpcErrorResponse;
 use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse};
 use crate::body::ResponseBody;
 use crate::headers::SESSION_ID;
@@ -30,9 +30,9 @@ const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 /// A request whose head was accepted.
 pub struct AuthorizedRequest<'s> {
     pub(super) server: &'s McpServer,
-    pub(super) who: Arc<Identity>,
+    pub(super) identity: Arc<Identity>,
     /// `None` if the identity is not based on a revocable token.
-    pub(super) standing: Option<Arc<RevocableToken>>,
+    pub(super) revocable_token: Option<Arc<RevocableToken>>,
     pub(super) framing: Framing,
     /// Session id in the request's head, which the client may have made up.
     pub(super) session: Option<String>,
@@ -52,7 +52,7 @@ struct Forwarding {
     id: Option<RequestId>,
     in_session: bool,
     /// True if the response ends when the credential is revoked.
-    lasts: bool,
+    ends_with_token: bool,
     /// Public id of the session that the request opens; `None` if it is the session's local id.
     new_session: Option<Arc<str>>,
 }
@@ -66,11 +66,17 @@ impl McpServer {
     /// The request must not be answered by the server, and its body should not be read.
     pub async fn authorize(&self, head: &request::Parts) -> Result<AuthorizedRequest<'_>, AdmissionError> {
         self.host_guard.check(&head.headers)?;
-        let identified = self.authority.identify(&head.headers, &QueryParams::from_uri(&head.uri)).await?;
-        let AuthenticatedIdentity { identity, standing } = identified;
+        let authenticated = self.authority.identify(&head.headers, &QueryParams::from_uri(&head.uri)).await?;
+        let AuthenticatedIdentity { identity, revocable_token } = authenticated;
         let framing = Framing::negotiate(&head.method, &head.headers)?;
         let session = head.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        Ok(AuthorizedRequest { server: self, who: Arc::new(identity), standing, framing, session })
+        Ok(AuthorizedRequest {
+            server: self,
+            identity: Arc::new(identity),
+            revocable_token,
+            framing,
+            session,
+        })
     }
 }
 
@@ -79,17 +85,17 @@ impl AuthorizedRequest<'_> {
     /// errors in the response.
     pub async fn respond(self, head: request::Parts, body: Bytes) -> Response<ResponseBody> {
         let content_type = self.framing.single_message_content_type();
-        let answered = match head.method {
+        let result = match head.method {
             Method::POST => self.post(head, body).await,
             Method::DELETE => self.delete(head).await,
             _ => self.get(head).await,
         };
-        answered.unwrap_or_else(|refusal| refusal.respond(content_type))
+        result.unwrap_or_else(|error| error.respond(content_type))
     }
 
     /// Returns true unless the identity is from a query without a token.
     pub fn is_authenticated(&self) -> bool {
-        self.who.is_authenticated()
+        self.identity.is_authenticated()
     }
 
     async fn post(
@@ -97,12 +103,12 @@ impl AuthorizedRequest<'_> {
         mut head: request::Parts,
         body: Bytes,
     ) -> Result<Response<ResponseBody>, RpcErrorResponse> {
-        let outline = MessageKind::parse(&body, self.server.json_depth)?;
-        let (id, opens_session) = match &outline {
+        let message_kind = MessageKind::parse(&body, self.server.json_depth)?;
+        let (id, opens_session) = match &message_kind {
             MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
             MessageKind::Notification | MessageKind::Response => (None, false),
         };
-        let permits = self.admit(&outline, id.as_ref(), opens_session).await?;
+        let permits = self.admit(&message_kind, id.as_ref(), opens_session).await?;
         if let (None, Some(id)) = (&self.session, &id)
             && let Some(call) = DirectCall::parse(&head.headers, &body, &*self.server.shared.features)
         {
@@ -116,8 +122,8 @@ impl AuthorizedRequest<'_> {
         let forwarding = Forwarding {
             id,
             in_session: opens_session || self.session.is_some(),
-            lasts: matches!(&outline, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN),
-            new_session: sealer.and_then(|sealer| sealer.seal(&self.who, &body)),
+            ends_with_token: matches!(&message_kind, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN),
+            new_session: sealer.and_then(|sealer| sealer.seal(&self.identity, &body)),
         };
         Ok(self.forward(head, body, forwarding).await)
     }
@@ -126,12 +132,13 @@ impl AuthorizedRequest<'_> {
     async fn get(self, mut head: request::Parts) -> Result<Response<ResponseBody>, RpcErrorResponse> {
         let session = match &self.session {
             Some(session) => {
-                let named = self.find_session(session).ok_or_else(|| RpcErrorResponse::no_session(None))?;
-                if let NamedSession::Sealed(_) = named {
+                let named_session =
+                    self.find_session(session).ok_or_else(|| RpcErrorResponse::no_session(None))?;
+                if let NamedSession::Sealed(_) = named_session {
                     // Restoring does the work of `initialize`, which is a message.
                     self.check_rate(None)?;
                 }
-                Some(self.open_session(session, named, None).await?)
+                Some(self.open_session(session, named_session, None).await?)
             }
             None => None,
         };
@@ -139,60 +146,61 @@ impl AuthorizedRequest<'_> {
             session.write_local_id(&mut head.headers);
         }
         // The use ends with this function: an open stream does not keep its session from being evicted.
-        let forwarding = Forwarding { in_session: true, lasts: true, ..Forwarding::default() };
+        let forwarding = Forwarding { in_session: true, ends_with_token: true, ..Forwarding::default() };
         Ok(self.forward(head, Bytes::new(), forwarding).await)
     }
 
     /// Handles DELETE, the end of the session. A session that is not in this process is not restored for it.
     async fn delete(self, mut head: request::Parts) -> Result<Response<ResponseBody>, RpcErrorResponse> {
         if let Some(session) = &self.session {
-            let named = self.find_session(session).ok_or_else(|| RpcErrorResponse::no_session(None))?;
-            if let NamedSession::Open(session) = named {
+            let named_session =
+                self.find_session(session).ok_or_else(|| RpcErrorResponse::no_session(None))?;
+            if let NamedSession::Open(session) = named_session {
                 session.write_local_id(&mut head.headers);
             }
         }
-        let (server, who, session) = (self.server, self.who.clone(), self.session.clone());
+        let (server, identity, session) = (self.server, self.identity.clone(), self.session.clone());
         let forwarding = Forwarding { in_session: true, ..Forwarding::default() };
         let response = self.forward(head, Bytes::new(), forwarding).await;
         if let (Some(session), Some(_), true) =
             (session, &server.session_sealer, response.status().is_success())
         {
-            server.sessions.end(&session, &who);
+            server.sessions.end(&session, &identity);
         }
         Ok(response)
     }
 
     /// Returns the session that the request names; `None` if it does not exist, has ended or is another credential's.
     fn find_session(&self, public_id: &str) -> Option<NamedSession> {
-        let Self { server, who, .. } = self;
-        if let Some(session) = server.sessions.find(public_id, &who.id) {
+        let Self { server, identity, .. } = self;
+        if let Some(session) = server.sessions.find(public_id, &identity.id) {
             return Some(NamedSession::Open(session));
         }
         let sealer = server.session_sealer.as_ref()?;
-        if server.sessions.has_ended(public_id, who) {
+        if server.sessions.has_ended(public_id, identity) {
             return None;
         }
-        sealer.open(who, public_id).map(|params| NamedSession::Sealed(Box::new(params)))
+        sealer.open(identity, public_id).map(|params| NamedSession::Sealed(Box::new(params)))
     }
 
     /// Returns the session for use by the request, restored if need be.
     async fn open_session(
         &self,
         public_id: &str,
-        named: NamedSession,
+        named_session: NamedSession,
         id: Option<&RequestId>,
     ) -> Result<SessionUse, RpcErrorResponse> {
-        let Self { server, who, standing, .. } = self;
-        let params = match named {
+        let Self { server, identity, revocable_token, .. } = self;
+        let params = match named_session {
             NamedSession::Open(session) => return Ok(session),
             NamedSession::Sealed(params) => params,
         };
         let restored = server.sessions.restore(SessionRestore {
             public_id: public_id.into(),
             params: *params,
-            identity: who.clone(),
-            token: standing.clone(),
-            handler: McpHandler::new(server.shared.clone(), who.clone()),
+            identity: identity.clone(),
+            token: revocable_token.clone(),
+            handler: McpHandler::new(server.shared.clone(), identity.clone()),
             stop: server.transports.stop.child_token(),
         });
         restored.await.map_err(|error| match error {
@@ -204,32 +212,32 @@ impl AuthorizedRequest<'_> {
     }
 
     fn check_rate(&self, id: Option<&RequestId>) -> Result<(), RpcErrorResponse> {
-        self.server.limiter.check_rate(&self.who).map_err(|busy| busy_response(id, busy))
+        self.server.limiter.check_rate(&self.identity).map_err(|error| limit_response(id, error))
     }
 
     async fn admit(
         &self,
-        outline: &MessageKind,
+        message_kind: &MessageKind,
         id: Option<&RequestId>,
         opens_session: bool,
     ) -> Result<RequestPermits, RpcErrorResponse> {
-        let Self { server, who, session, .. } = self;
-        let named = match session {
+        let Self { server, identity, session, .. } = self;
+        let named_session = match session {
             Some(session) => {
-                let named = self.find_session(session);
-                Some((session, named.ok_or_else(|| RpcErrorResponse::no_session(id.cloned()))?))
+                let named_session = self.find_session(session);
+                Some((session, named_session.ok_or_else(|| RpcErrorResponse::no_session(id.cloned()))?))
             }
             None => None,
         };
         self.check_rate(id)?;
         if opens_session {
-            let full = |limit: SessionLimitError| {
+            let session_limit_response = |limit: SessionLimitError| {
                 RpcErrorResponse::limit_exceeded(id.cloned(), limit.message(), None)
             };
-            server.sessions.check_room(who).map_err(full)?;
+            server.sessions.check_room(identity).map_err(session_limit_response)?;
         }
-        let mut session = match named {
-            Some((public_id, named)) => Some(self.open_session(public_id, named, id).await?),
+        let mut session = match named_session {
+            Some((public_id, named_session)) => Some(self.open_session(public_id, named_session, id).await?),
             None => None,
         };
         if let (Some(session), Some(id)) = (&mut session, id)
@@ -237,17 +245,17 @@ impl AuthorizedRequest<'_> {
         {
             return Err(RpcErrorResponse::duplicate(id.clone()));
         }
-        let busy = |busy| busy_response(id, busy);
-        let place = match outline {
+        let to_response = |error| limit_response(id, error);
+        let permit = match message_kind {
             MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN => {
-                Some(server.limiter.acquire_subscription(who).map_err(busy)?)
+                Some(server.limiter.acquire_subscription(identity).map_err(to_response)?)
             }
             // A ping does no work, so it is answered even at full load.
             MessageKind::Request { method, .. } if method == "ping" => None,
-            MessageKind::Request { .. } => Some(server.limiter.acquire(who).await.map_err(busy)?),
+            MessageKind::Request { .. } => Some(server.limiter.acquire(identity).await.map_err(to_response)?),
             MessageKind::Notification | MessageKind::Response => None,
         };
-        Ok(RequestPermits { _place: place, session })
+        Ok(RequestPermits { _permit: permit, session })
     }
 
     /// Calls a tool without `rmcp`'s service.
@@ -257,9 +265,9 @@ impl AuthorizedRequest<'_> {
         id: RequestId,
         permits: RequestPermits,
     ) -> Response<ResponseBody> {
-        let Self { server, who, framing, .. } = self;
+        let Self { server, identity, framing, .. } = self;
         let (shared, stop) = (server.shared.clone(), server.transports.stop.clone());
-        let response = call.run(id.clone(), shared, who, stop, permits).await;
+        let response = call.run(id.clone(), shared, identity, stop, permits).await;
         framing.apply(&Method::POST, Some(id), response).await
     }
 
@@ -270,8 +278,8 @@ impl AuthorizedRequest<'_> {
         body: Bytes,
         forwarding: Forwarding,
     ) -> Response<ResponseBody> {
-        let Self { server, who, standing, framing, .. } = self;
-        let Forwarding { id, in_session, lasts, new_session } = forwarding;
+        let Self { server, identity, revocable_token, framing, .. } = self;
+        let Forwarding { id, in_session, ends_with_token, new_session } = forwarding;
         let method = head.method.clone();
         head.uri = head.uri.path().parse().unwrap_or_default();
         head.headers.remove(AUTHORIZATION);
@@ -280,10 +288,11 @@ impl AuthorizedRequest<'_> {
         head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let transports = &server.transports;
         let config = if in_session { &transports.with_sessions } else { &transports.without };
-        let sessions = server.sessions.for_owner(&who, standing.clone()).with_public_id(new_session.clone());
+        let sessions =
+            server.sessions.for_owner(&identity, revocable_token.clone()).with_public_id(new_session.clone());
         let shared = server.shared.clone();
         let service = StreamableHttpService::new(
-            move || Ok(McpHandler::new(shared.clone(), who.clone())),
+            move || Ok(McpHandler::new(shared.clone(), identity.clone())),
             Arc::new(sessions),
             config.clone(),
         );
@@ -295,16 +304,19 @@ impl AuthorizedRequest<'_> {
         {
             *session = public_id;
         }
-        match standing {
-            Some(standing) if lasts => {
-                let often = server.token_recheck_interval;
-                framing::end_stream_when(response, async move { standing.revoked(often).await })
+        match revocable_token {
+            Some(revocable_token) if ends_with_token => {
+                let check_interval = server.token_recheck_interval;
+                framing::end_stream_when(
+                    response,
+                    async move { revocable_token.revoked(check_interval).await },
+                )
             }
             _ => response,
         }
     }
 }
 
-fn busy_response(id: Option<&RequestId>, busy: agent_limits::LimitExceededError) -> RpcErrorResponse {
-    RpcErrorResponse::limit_exceeded(id.cloned(), busy.why, busy.retry_after)
+fn limit_response(id: Option<&RequestId>, error: agent_limits::LimitExceededError) -> RpcErrorResponse {
+    RpcErrorResponse::limit_exceeded(id.cloned(), error.message, error.retry_after)
 }

@@ -127,7 +127,7 @@ impl Sessions {
     async fn close_removed(&self, ids: impl IntoIterator<Item = SessionId>) {
         for id in ids {
             if let Err(error) = self.local.close_session(&id).await {
-                tracing::debug!(%error, "an MCP session was not closed in order");
+                tracing::debug!(%error, "closing an MCP session failed");
             }
         }
     }
@@ -142,10 +142,11 @@ impl Sessions {
 
     /// Closes the owner's sessions when `token` is no longer valid.
     fn watch_token(self: &Arc<Self>, owner: &SessionOwner, token: &Arc<RevocableToken>) {
-        let (sessions, token, often) = (Arc::downgrade(self), token.clone(), self.token_recheck_interval);
+        let (sessions, token, check_interval) =
+            (Arc::downgrade(self), token.clone(), self.token_recheck_interval);
         let id = owner.id.clone();
         let watch = async move {
-            token.revoked(often).await;
+            token.revoked(check_interval).await;
             if let Some(sessions) = sessions.upgrade() {
                 sessions.close_owner(&id);
             }
@@ -208,9 +209,9 @@ impl SessionManager for OwnerSessionManager {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
         let (id, transport) = self.sessions.local.create_session().await?;
         let public_id = self.public_id.as_ref().unwrap_or(&id).clone();
-        let new = NewSession { id: id.clone(), public_id, is_restored: false };
-        let opened = self.sessions.lock().open(new, &self.owner);
-        let evicted = match opened {
+        let new_session = NewSession { id: id.clone(), public_id, is_restored: false };
+        let result = self.sessions.lock().open(new_session, &self.owner);
+        let evicted = match result {
             Ok(evicted) => evicted,
             Err(limit) => {
                 self.sessions.local.close_session(&id).await?;

@@ -24,13 +24,13 @@ const PASSED: [HeaderName; 4] = [
 /// Returns the headers that pass. All others stay here, such as cookies and those by which a proxy or a server names
 /// itself.
 pub(super) fn passed_on(upstream: &HeaderMap) -> HeaderMap {
-    let named = upstream.iter().filter_map(|(name, value)| Some((passed_name(name)?, value)));
-    let plain = named.filter(|(_, value)| is_plain_value(value)).take(MAX_HEADERS);
-    let mut passed = HeaderMap::new();
-    for (name, value) in plain {
-        passed.append(name, value.clone());
+    let listed = upstream.iter().filter_map(|(name, value)| Some((passed_name(name)?, value)));
+    let valid = listed.filter(|(_, value)| is_plain_value(value)).take(MAX_HEADERS);
+    let mut headers = HeaderMap::new();
+    for (name, value) in valid {
+        headers.append(name, value.clone());
     }
-    passed
+    headers
 }
 
 /// Returns the name under which a header passes.
@@ -84,7 +84,7 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        let passed: HeaderMap = [
+        let expected: HeaderMap = [
             header("x-codex-primary-used-percent", b"12"),
             header("x-codex-", long.as_bytes()),
             header("x-ratelimit-limit-tokens", b""),
@@ -96,7 +96,7 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        assert_eq!(passed_on(&upstream), passed);
+        assert_eq!(passed_on(&upstream), expected);
     }
 
     #[test]

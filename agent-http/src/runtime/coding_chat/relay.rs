@@ -224,7 +224,7 @@ mod tests {
     async fn both_implementations_pass_on_the_same_bytes() {
         let chunks: Vec<Bytes> =
             (1..700_usize).map(|n| Bytes::from(vec![n as u8; n * 7 % 1000 + 1])).collect();
-        let sent = chunks.concat();
+        let expected = chunks.concat();
         let mut frames = Vec::new();
         for relay in [RelayOptions::FAST, RelayOptions::PLAIN] {
             let source = stream::iter(chunks.clone().into_iter().map(Ok));
@@ -235,7 +235,7 @@ mod tests {
                 received.extend_from_slice(&frame);
                 count += 1;
             }
-            assert!(received == sent);
+            assert!(received == expected);
             frames.push(count);
         }
         assert!(frames[0] < 20, "{frames:?}");
@@ -266,7 +266,7 @@ mod tests {
     async fn silence_ends_the_body_and_each_chunk_restarts_it() {
         for relay in [RelayOptions::FAST, RelayOptions::PLAIN] {
             let (sender, mut body) = channel(relay);
-            let begin = tokio::time::Instant::now();
+            let start = tokio::time::Instant::now();
             tokio::spawn(async move {
                 for _ in 0..2 {
                     tokio::time::sleep(Duration::from_secs(9)).await;
@@ -277,7 +277,7 @@ mod tests {
             assert!(next(&mut body).await.is_some() && next(&mut body).await.is_some());
             let error = body.frame().await.expect("an item").expect_err("silence").to_string();
             assert_eq!(error, "the upstream service sent nothing for 10 seconds");
-            assert_eq!(begin.elapsed().as_secs(), 28);
+            assert_eq!(start.elapsed().as_secs(), 28);
         }
     }
 

@@ -67,7 +67,7 @@ fn offer(planner: &mut ClaimPlanner, jobs: &[Job]) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_range_has_what_is_due_and_leases_that_have_expired() {
+fn the_range_contains_due_jobs_and_expired_leases() {
     let range = ClaimPlanner::new(request(1, 1)).range();
     let running = |ms| Job { phase: Phase::Running { lease: at(ms) }, ..once("acme", 0) };
     let cases = [
@@ -85,7 +85,7 @@ fn the_range_has_what_is_due_and_leases_that_have_expired() {
 }
 
 #[test]
-fn each_row_has_its_decision() {
+fn each_row_is_decided_on_by_its_state() {
     let lost = Job {
         phase: Phase::Running { lease: at(10) },
         attempt: 1,
@@ -99,7 +99,7 @@ fn each_row_has_its_decision() {
     let unreadable = Candidate { wake: at(0), company: "acme", job: None };
     assert!(planner.admit("acme"));
     assert_eq!(planner.decide(unreadable), ClaimDecision::Postpone(at(1_500_000 + HOUR_MS)));
-    assert!(!planner.next_round(true), "nothing is left");
+    assert!(!planner.next_round(true), "all rows are decided on");
     let ids: Vec<JobId> = planner.finish().into_iter().map(|job| job.id).collect();
     assert_eq!(ids, [jobs[0].id.as_str(), jobs[4].id.as_str()]);
 }
@@ -128,7 +128,7 @@ fn a_claim_is_complete_at_its_limits() {
 }
 
 #[test]
-fn a_slot_that_comes_back_is_offered_again() {
+fn a_regained_slot_causes_another_round() {
     let (skipped, claimed) = (missed("acme"), once("acme", 7));
     let mut planner = ClaimPlanner::new(request(5, 1));
     // A store may admit several rows before it asks for decisions.
@@ -136,14 +136,14 @@ fn a_slot_that_comes_back_is_offered_again() {
     assert_eq!((planner.wanted(), planner.exhausted_companies().collect::<Vec<_>>()), (4, vec!["acme"]));
     let candidate = Candidate { wake: skipped.due, company: "acme", job: Some(skipped.clone()) };
     assert!(matches!(planner.decide(candidate), ClaimDecision::Skip(_)));
-    assert!(planner.next_round(true), "a row was turned away for want of the slot");
+    assert!(planner.next_round(true), "a row was turned away while the slot was in use");
     assert_eq!(offer(&mut planner, &[claimed.clone(), skipped]), ["claim", "turned away"]);
     assert!(!planner.next_round(true));
     assert_eq!(planner.finish()[0].id, claimed.id);
 }
 
 #[test]
-fn the_earliest_come_first_whatever_round_they_are_of() {
+fn claimed_jobs_of_all_rounds_are_sorted_by_time() {
     let jobs = [once("acme", 30), once("acme", 10), once("acme", 20)];
     let mut planner = ClaimPlanner::new(request(5, 5));
     for job in &jobs {

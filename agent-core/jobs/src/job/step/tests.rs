@@ -45,14 +45,14 @@ fn every_from(anchor: i64, seconds: u64) -> Schedule {
 }
 
 fn take(job: &Job, step: Step, now: i64) -> Job {
-    job.clone().step(step, at(now)).unwrap_or_else(|refusal| panic!("{refusal}: {job:?}")).job
+    job.clone().step(step, at(now)).unwrap_or_else(|error| panic!("{error}: {job:?}")).job
 }
 
 /// Claims the job for ten seconds.
 fn claim_for_ten_seconds(job: &Job, now: i64) -> Job {
-    let held = take(job, claim(now), now);
-    assert!(held.is_delivering(), "{held:?}");
-    held
+    let claimed = take(job, claim(now), now);
+    assert!(claimed.is_delivering(), "{claimed:?}");
+    claimed
 }
 
 fn claim(now: i64) -> Step {
@@ -78,8 +78,8 @@ fn line(job: &Job) -> String {
     let seconds = |time: Timestamp| time.duration_since(at(0)).as_secs_f64();
     let SchedulePosition { occurrence, scheduled_for } = job.place;
     let mut line = format!("{} #{occurrence}@{}", job.state().as_str(), seconds(scheduled_for));
-    if let Some(wakes) = job.next_run_at() {
-        write!(line, " wakes {}", seconds(wakes)).expect("a string");
+    if let Some(next_run_at) = job.next_run_at() {
+        write!(line, " wakes {}", seconds(next_run_at)).expect("a string");
     }
     if job.attempt > 0 {
         write!(line, " attempt {}", job.attempt).expect("a string");
@@ -94,8 +94,8 @@ fn line(job: &Job) -> String {
         None => Ok(()),
     }
     .expect("a string");
-    for dead in &job.dead_letters {
-        write!(line, " dead #{}", dead.occurrence).expect("a string");
+    for dead_letter in &job.dead_letters {
+        write!(line, " dead #{}", dead_letter.occurrence).expect("a string");
     }
     line
 }
@@ -113,7 +113,7 @@ fn job_in_each_phase(job: Job) -> Vec<(&'static str, Job)> {
     let running = claim_for_ten_seconds(&job, 10);
     let retryable = take(&running, end(&running, failed()), 10);
     let discarded = take(&running, end(&running, rejected()), 10);
-    let mut places = vec![
+    let mut jobs = vec![
         ("running, paused", take(&running, Step::Pause, 10)),
         ("running, moved", take(&running, Step::Reschedule(every_from(0, 7)), 10)),
         ("retryable, paused", take(&retryable, Step::Pause, 10)),
@@ -127,8 +127,8 @@ fn job_in_each_phase(job: Job) -> Vec<(&'static str, Job)> {
         ("cancelled", take(&job, Step::Cancel, 10)),
         ("scheduled", job),
     ];
-    places.reverse();
-    places
+    jobs.reverse();
+    jobs
 }
 
 /// Applies every step in every phase, at second 15 or, where a lease must have expired, later.
@@ -136,13 +136,13 @@ fn check_steps(job: Job, expected: &ExpectFile) {
     let mut lines = String::new();
     for (name, job) in job_in_each_phase(job) {
         writeln!(lines, "{name}: {}", line(&job)).expect("a string");
-        let held = job.fence;
+        let fence = job.fence;
         let steps = [
             ("claim", claim(15), 15),
             ("claim late", claim(20), 20),
-            ("extend", Step::Extend { fence: held, lease: at(30) }, 15),
-            ("extend stale", Step::Extend { fence: held + 1, lease: at(30) }, 15),
-            ("release", Step::Release { fence: held }, 15),
+            ("extend", Step::Extend { fence, lease: at(30) }, 15),
+            ("extend stale", Step::Extend { fence: fence + 1, lease: at(30) }, 15),
+            ("release", Step::Release { fence }, 15),
             ("succeed", end(&job, AttemptOutcome::Succeeded), 15),
             ("fail", end(&job, failed()), 15),
             ("reject", end(&job, rejected()), 15),
@@ -156,12 +156,12 @@ fn check_steps(job: Job, expected: &ExpectFile) {
             ("redrive", Step::Redrive, 15),
         ];
         for (step_name, step, now) in steps {
-            let shown = match job.clone().step(step, at(now)) {
-                Err(refusal) => format!("{refusal:?}"),
-                Ok(stepped) if !stepped.changed => "as it is".to_owned(),
-                Ok(stepped) => line(&stepped.job),
+            let text = match job.clone().step(step, at(now)) {
+                Err(error) => format!("{error:?}"),
+                Ok(result) if !result.changed => "as it is".to_owned(),
+                Ok(result) => line(&result.job),
             };
-            writeln!(lines, "  {step_name}: {shown}").expect("a string");
+            writeln!(lines, "  {step_name}: {text}").expect("a string");
         }
     }
     expected.assert_eq(&lines);
@@ -182,19 +182,19 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour() {
     let mut job = Job { max_attempts: 2, ..once(10) };
     let mut now = 10;
     while now < 10 + 3600 {
-        let held = take(&job, claim(now), now);
-        assert_eq!((held.place.occurrence, held.attempt), (1, 1));
-        job = take(&held, end(&held, deferred(Some(Duration::from_secs(100)))), now);
+        let claimed = take(&job, claim(now), now);
+        assert_eq!((claimed.place.occurrence, claimed.attempt), (1, 1));
+        job = take(&claimed, end(&claimed, deferred(Some(Duration::from_secs(100)))), now);
         assert_eq!((job.state(), job.attempt, job.attempts.len()), (JobState::Retryable, 0, 0));
-        assert_eq!(job.next_run_at(), Some(at(now + 60)), "the receiver's wish has a limit");
+        assert_eq!(job.next_run_at(), Some(at(now + 60)), "the requested delay has a limit");
         now += 60;
     }
-    let held = take(&job, claim(now), now);
-    job = take(&held, end(&held, deferred(None)), now);
-    assert_eq!((job.attempt, job.attempts.len()), (1, 1), "now it counts");
-    let held = take(&job, claim(now + 100), now + 100);
-    let over = take(&held, end(&held, deferred(None)), now + 100);
-    assert_eq!(over.state(), JobState::Discarded);
+    let claimed = take(&job, claim(now), now);
+    job = take(&claimed, end(&claimed, deferred(None)), now);
+    assert_eq!((job.attempt, job.attempts.len()), (1, 1), "after an hour the delivery counts as an attempt");
+    let claimed = take(&job, claim(now + 100), now + 100);
+    let discarded = take(&claimed, end(&claimed, deferred(None)), now + 100);
+    assert_eq!(discarded.state(), JobState::Discarded);
 }
 
 #[test]
@@ -203,26 +203,26 @@ fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
     let failed_before = take(&claim_for_ten_seconds(&every(10), 10), claim(20), 20);
     assert_eq!((failed_before.attempt, failed_before.max_attempts), (2, 2), "this is the last attempt");
     let mut job = take(&failed_before, end(&failed_before, postponed(1)), 20);
-    assert_eq!(job.next_run_at(), Some(at(80)), "it is not delivered again at once");
+    assert_eq!(job.next_run_at(), Some(at(80)), "a postponement lasts at least a minute");
     let mut now = 80;
     while now < 10 + 35 * day {
-        let held = take(&job, claim(now), now);
-        assert_eq!((held.place, held.attempt), (failed_before.place, 2));
-        job = take(&held, end(&held, postponed(40 * day as u64)), now);
+        let claimed = take(&job, claim(now), now);
+        assert_eq!((claimed.place, claimed.attempt), (failed_before.place, 2));
+        job = take(&claimed, end(&claimed, postponed(40 * day as u64)), now);
         assert_eq!((job.state(), job.attempt), (JobState::Retryable, 1));
         // One record stands for all of them, beside that of the attempt that failed.
         assert_eq!((job.attempts.len(), job.last_error()), (2, Some("spent")));
         assert_eq!(job.next_run_at(), Some(at(now + day)), "the budget may have been raised meanwhile");
         now += day;
     }
-    let held = take(&job, claim(now), now);
-    let over = take(&held, end(&held, postponed(40 * day as u64)), now);
+    let claimed = take(&job, claim(now), now);
+    let advanced = take(&claimed, end(&claimed, postponed(40 * day as u64)), now);
     let next = now - now % 10 + 10;
-    assert_eq!(line(&over), format!("scheduled #2@{next} wakes {next} dead #1"), "the schedule goes on");
+    assert_eq!(line(&advanced), format!("scheduled #2@{next} wakes {next} dead #1"), "the schedule goes on");
     // An occurrence that still has attempts fails as others do.
-    let last = Job { max_attempts: 3, ..job };
-    let held = take(&last, claim(now), now);
-    let failed = take(&held, end(&held, postponed(100)), now);
+    let job_with_attempt = Job { max_attempts: 3, ..job };
+    let claimed = take(&job_with_attempt, claim(now), now);
+    let failed = take(&claimed, end(&claimed, postponed(100)), now);
     assert_eq!((failed.attempt, failed.next_run_at()), (2, Some(at(now + 100))));
     let released =
         take(&claim_for_ten_seconds(&failed, now + 100), Step::Release { fence: failed.fence + 1 }, now);
@@ -234,80 +234,88 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour_after_each_postponement() {
     let mut job = Job { max_attempts: 1, ..once(10) };
     let mut now = 10;
     for _ in 0..3 {
-        let held = take(&job, claim(now), now);
-        job = take(&held, end(&held, postponed(7200)), now);
+        let claimed = take(&job, claim(now), now);
+        job = take(&claimed, end(&claimed, postponed(7200)), now);
         assert_eq!(job.next_run_at(), Some(at(now + 7200)));
         // The claim is late, as after a pause.
-        let begin = now + 7200 + 9000;
-        now = begin;
-        while now < begin + 3600 {
-            let held = take(&job, claim(now), now);
-            job = take(&held, end(&held, deferred(Some(Duration::from_secs(60)))), now);
+        let first_claim = now + 7200 + 9000;
+        now = first_claim;
+        while now < first_claim + 3600 {
+            let claimed = take(&job, claim(now), now);
+            job = take(&claimed, end(&claimed, deferred(Some(Duration::from_secs(60)))), now);
             assert_eq!((job.state(), job.attempt), (JobState::Retryable, 0), "{now}");
             assert_eq!((job.attempts.len(), job.last_error()), (1, Some("spent")));
             now += 60;
         }
     }
-    let held = take(&job, claim(now), now);
-    let over = take(&held, end(&held, deferred(None)), now);
-    assert_eq!((over.state(), over.last_error()), (JobState::Discarded, Some("in progress")));
+    let claimed = take(&job, claim(now), now);
+    let discarded = take(&claimed, end(&claimed, deferred(None)), now);
+    assert_eq!((discarded.state(), discarded.last_error()), (JobState::Discarded, Some("in progress")));
     // The month of postponements is counted from the first claim, and a redriven occurrence begins anew.
     let late = 10 + 35 * 24 * 3600;
-    let held = take(&job, claim(late), late);
-    assert_eq!(take(&held, end(&held, postponed(100)), late).state(), JobState::Discarded);
-    let redriven = take(&over, Step::Redrive, now);
-    let begun = redriven.begun.expect("it is decided");
-    assert_eq!((begun.at, begun.postponed, begun.deferrals_from), (at(now), false, None));
+    let claimed = take(&job, claim(late), late);
+    assert_eq!(take(&claimed, end(&claimed, postponed(100)), late).state(), JobState::Discarded);
+    let redriven = take(&discarded, Step::Redrive, now);
+    let decision = redriven.begun.expect("a redriven occurrence has a decision");
+    assert_eq!((decision.at, decision.postponed, decision.deferrals_from), (at(now), false, None));
 }
 
 #[test]
 fn a_job_of_a_version_without_postponements_is_read() {
-    let held = claim_for_ten_seconds(&once(10), 10);
-    let waits = take(&held, end(&held, postponed(100)), 12);
-    let again = claim_for_ten_seconds(&waits, 200);
-    let mut json = serde_json::to_value(&again).expect("JSON");
-    let begun = json["begun"].as_object_mut().expect("a decision");
-    assert!(begun.remove("deferralsFrom").is_some(), "{begun:?}");
-    assert_eq!(begun.remove("postponed"), None, "it has been claimed");
-    let read: Job = serde_json::from_value(json).expect("a job");
+    let claimed = claim_for_ten_seconds(&once(10), 10);
+    let postponed_job = take(&claimed, end(&claimed, postponed(100)), 12);
+    let reclaimed = claim_for_ten_seconds(&postponed_job, 200);
+    let mut json = serde_json::to_value(&reclaimed).expect("JSON");
+    let decision = json["begun"].as_object_mut().expect("a decision");
+    assert!(decision.remove("deferralsFrom").is_some(), "{decision:?}");
+    assert_eq!(decision.remove("postponed"), None, "a claim resets the flag");
+    let parsed: Job = serde_json::from_value(json).expect("a job");
     let deferred_at = |job: &Job, now| {
         let job = Job { max_attempts: 1, ..job.clone() };
         take(&job, end(&job, deferred(None)), now).state()
     };
-    let [kept, over] = [JobState::Retryable, JobState::Discarded];
-    assert_eq!([3609, 3610].map(|now| deferred_at(&read, now)), [kept, over], "as it was then");
-    assert_eq!([3799, 3800].map(|now| deferred_at(&again, now)), [kept, over]);
+    let [retryable, discarded] = [JobState::Retryable, JobState::Discarded];
+    assert_eq!(
+        [3609, 3610].map(|now| deferred_at(&parsed, now)),
+        [retryable, discarded],
+        "without the field, the hour is counted from the first claim"
+    );
+    assert_eq!([3799, 3800].map(|now| deferred_at(&reclaimed, now)), [retryable, discarded]);
 }
 
 #[test]
 fn a_postponed_occurrence_can_be_moved_cancelled_and_released() {
-    let held = claim_for_ten_seconds(&once(10), 10);
-    let waits = take(&held, end(&held, postponed(100)), 12);
-    assert_eq!(line(&waits), "retryable #1@10 wakes 112");
-    assert_eq!(line(&take(&waits, Step::Reschedule(Schedule::At(at(40))), 13)), "scheduled #2@40 wakes 40");
-    assert_eq!(take(&waits, Step::Cancel, 13).state(), JobState::Cancelled);
-    let again = claim_for_ten_seconds(&waits, 200);
-    let released = take(&again, Step::Release { fence: again.fence }, 200);
+    let claimed = claim_for_ten_seconds(&once(10), 10);
+    let postponed_job = take(&claimed, end(&claimed, postponed(100)), 12);
+    assert_eq!(line(&postponed_job), "retryable #1@10 wakes 112");
+    assert_eq!(
+        line(&take(&postponed_job, Step::Reschedule(Schedule::At(at(40))), 13)),
+        "scheduled #2@40 wakes 40"
+    );
+    assert_eq!(take(&postponed_job, Step::Cancel, 13).state(), JobState::Cancelled);
+    let reclaimed = claim_for_ten_seconds(&postponed_job, 200);
+    let released = take(&reclaimed, Step::Release { fence: reclaimed.fence }, 200);
     assert_eq!(line(&claim_for_ten_seconds(&released, 201)), "running #1@10 wakes 211 attempt 1");
-    let moved = take(&held, Step::Reschedule(Schedule::At(at(40))), 11);
+    let moved = take(&claimed, Step::Reschedule(Schedule::At(at(40))), 11);
     assert_eq!(line(&take(&moved, end(&moved, postponed(100)), 12)), "scheduled #2@40 wakes 40");
 }
 
 #[test]
-fn a_step_says_whether_a_delivery_is_under_way() {
+fn a_step_reports_a_delivery_in_progress() {
     let (job, running) = (every(10), claim_for_ten_seconds(&every(10), 10));
     for step in [Step::Cancel, Step::Pause, Step::Reschedule(Schedule::At(at(40)))] {
-        let delivering = |job: &Job| job.clone().step(step.clone(), at(11)).expect("it is open").delivering;
+        let delivering =
+            |job: &Job| job.clone().step(step.clone(), at(11)).expect("the job is open").delivering;
         assert_eq!((delivering(&job), delivering(&running)), (false, true), "{step:?}");
     }
     let cancelled = take(&running, Step::Cancel, 11);
-    let again = cancelled.clone().step(Step::Cancel, at(12)).expect("twice is harmless");
+    let again = cancelled.clone().step(Step::Cancel, at(12)).expect("a cancelled job can be cancelled again");
     assert!(!again.changed && !again.delivering);
     assert_eq!(cancelled.step(end(&running, AttemptOutcome::Succeeded), at(12)), Err(StepError::Stale));
 }
 
 #[test]
-fn a_lease_that_is_lost_with_the_last_attempt_is_a_failure_for_good() {
+fn a_lease_that_expires_in_the_last_attempt_is_a_permanent_failure() {
     let first = claim_for_ten_seconds(&once(10), 10);
     let second = claim_for_ten_seconds(&first, 20);
     assert_eq!((second.attempt, second.fence), (2, 2));
@@ -325,18 +333,18 @@ fn a_lease_that_is_lost_with_the_last_attempt_is_a_failure_for_good() {
 }
 
 #[test]
-fn what_is_claimed_ahead_is_for_its_own_time() {
+fn a_job_claimed_ahead_keeps_its_scheduled_time() {
     let ahead = Step::Claim { until: at(10), lease: at(19) };
-    let held = take(&every(10), ahead, 9);
-    assert_eq!(line(&held), "running #1@10 wakes 19 attempt 1");
-    let next = take(&held, end(&held, AttemptOutcome::Succeeded), 10);
+    let claimed = take(&every(10), ahead, 9);
+    assert_eq!(line(&claimed), "running #1@10 wakes 19 attempt 1");
+    let next = take(&claimed, end(&claimed, AttemptOutcome::Succeeded), 10);
     assert_eq!(line(&next), "scheduled #2@20 wakes 20");
-    let released = take(&held, Step::Release { fence: held.fence }, 9);
-    assert_eq!(line(&released), "scheduled #1@10 wakes 10", "it is as if nobody had taken it");
+    let released = take(&claimed, Step::Release { fence: claimed.fence }, 9);
+    assert_eq!(line(&released), "scheduled #1@10 wakes 10", "a release undoes the claim");
 }
 
 #[test]
-fn missed_occurrences_are_counted_and_not_kept() {
+fn missed_occurrences_follow_the_misfire_policy() {
     // The schedule is 10, 20, …; the claim is at second 1,005, and a delivery takes two seconds.
     let cases = [
         (MisfirePolicy::RunOnce, "running #1@10 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
@@ -344,81 +352,89 @@ fn missed_occurrences_are_counted_and_not_kept() {
         (MisfirePolicy::RunAll, "running #1@10 wakes 1015 attempt 1", "scheduled #2@20 wakes 1007"),
     ];
     for (misfire, claimed, next) in cases {
-        let held = claim_for_ten_seconds(&Job { misfire, ..every(10) }, 1005);
-        let first = line(&held);
+        let job = claim_for_ten_seconds(&Job { misfire, ..every(10) }, 1005);
+        let first = line(&job);
         // The grace period of a minute selects the missed occurrence that still runs.
         assert_eq!(first, claimed, "{misfire:?}");
-        assert_eq!(line(&take(&held, end(&held, AttemptOutcome::Succeeded), 1007)), next, "{misfire:?}");
+        assert_eq!(line(&take(&job, end(&job, AttemptOutcome::Succeeded), 1007)), next, "{misfire:?}");
     }
     let skipped = take(&Job { misfire: MisfirePolicy::Skip, ..every(1000) }, claim(1500), 1500);
     assert_eq!(
         line(&skipped),
         "scheduled #1@2000 wakes 2000",
-        "a number that was not used is the next one's"
+        "a skipped occurrence does not use its number"
     );
 }
 
 #[test]
-fn occurrences_that_come_meanwhile_are_left_out_or_wait() {
+fn occurrences_during_a_delivery_follow_the_overlap_policy() {
     for (overlap, next) in [
         (OverlapPolicy::Skip, "scheduled #2@50 wakes 50"),
         (OverlapPolicy::Queue, "scheduled #2@20 wakes 45"),
     ] {
-        let held = claim_for_ten_seconds(&Job { overlap, ..every(10) }, 10);
-        let held = take(&held, Step::Extend { fence: held.fence, lease: at(60) }, 15);
-        assert_eq!(line(&take(&held, end(&held, AttemptOutcome::Succeeded), 45)), next, "{overlap:?}");
+        let claimed = claim_for_ten_seconds(&Job { overlap, ..every(10) }, 10);
+        let claimed = take(&claimed, Step::Extend { fence: claimed.fence, lease: at(60) }, 15);
+        assert_eq!(line(&take(&claimed, end(&claimed, AttemptOutcome::Succeeded), 45)), next, "{overlap:?}");
     }
 }
 
 #[test]
-fn what_is_moved_while_it_is_delivered_is_not_tried_again() {
-    let held = claim_for_ten_seconds(&once(10), 10);
-    let moved = take(&held, Step::Reschedule(Schedule::At(at(40))), 11);
+fn a_delivery_is_not_retried_after_a_reschedule() {
+    let claimed = claim_for_ten_seconds(&once(10), 10);
+    let moved = take(&claimed, Step::Reschedule(Schedule::At(at(40))), 11);
     assert_eq!(line(&moved), "running #1@10 wakes 20 attempt 1 then moved to #2@40");
     for outcome in [AttemptOutcome::Succeeded, failed(), rejected()] {
         let next = take(&moved, end(&moved, outcome.clone()), 12);
         assert_eq!(line(&next), "scheduled #2@40 wakes 40", "{outcome:?}");
     }
-    assert_eq!(line(&take(&moved, claim(20), 20)), "scheduled #2@40 wakes 40", "a lease that is lost");
+    assert_eq!(line(&take(&moved, claim(20), 20)), "scheduled #2@40 wakes 40", "the lease expires");
     assert_eq!(line(&take(&moved, Step::Release { fence: 1 }, 12)), "scheduled #2@40 wakes 40");
     let again = take(&moved, Step::Reschedule(Schedule::At(at(50))), 12);
     assert_eq!(line(&again), "running #1@10 wakes 20 attempt 1 then moved to #2@50");
 }
 
 #[test]
-fn a_number_that_the_receiver_may_know_is_not_used_for_another_time() {
-    let held = claim_for_ten_seconds(&once(10), 10);
-    let retryable = take(&held, end(&held, failed()), 11);
+fn a_delivered_occurrence_number_is_not_used_for_another_time() {
+    let claimed = claim_for_ten_seconds(&once(10), 10);
+    let retryable = take(&claimed, end(&claimed, failed()), 11);
     let moved = take(&retryable, Step::Reschedule(Schedule::At(at(40))), 12);
     assert_eq!(line(&moved), "scheduled #2@40 wakes 40");
-    let redriven = take(&take(&held, end(&held, rejected()), 11), Step::Redrive, 12);
+    let redriven = take(&take(&claimed, end(&claimed, rejected()), 11), Step::Redrive, 12);
     assert_eq!(line(&redriven), "scheduled #1@10 wakes 12");
     let moved = take(&redriven, Step::Reschedule(Schedule::At(at(40))), 13);
     assert_eq!(line(&moved), "scheduled #2@40 wakes 40");
-    let unknown = take(&once(10), Step::Reschedule(Schedule::At(at(40))), 5);
-    assert_eq!(line(&unknown), "scheduled #1@40 wakes 40", "nobody knows a number that was not delivered");
+    let unclaimed = take(&once(10), Step::Reschedule(Schedule::At(at(40))), 5);
+    assert_eq!(
+        line(&unclaimed),
+        "scheduled #1@40 wakes 40",
+        "an occurrence that was not delivered keeps its number"
+    );
 }
 
 #[test]
-fn a_dead_letter_is_run_again_and_the_job_goes_back() {
-    let held = claim_for_ten_seconds(&Job { misfire: MisfirePolicy::Skip, ..every(1000) }, 1000);
-    let job = take(&held, end(&held, rejected()), 1001);
+fn a_redriven_dead_letter_runs_and_the_job_returns_to_its_position() {
+    let claimed = claim_for_ten_seconds(&Job { misfire: MisfirePolicy::Skip, ..every(1000) }, 1000);
+    let job = take(&claimed, end(&claimed, rejected()), 1001);
     assert_eq!(line(&job), "scheduled #2@2000 wakes 2000 dead #1");
     let redriven = take(&job, Step::Redrive, 1500);
     assert_eq!(line(&redriven), "scheduled #1@1000 wakes 1500 then back to #2@2000");
     assert_eq!(redriven.clone().step(Step::Redrive, at(1500)), Err(StepError::Busy));
-    let held = claim_for_ten_seconds(&redriven, 1500);
-    assert_eq!(held.occurrence_key(), format!("{}:1", job.id), "whatever the rule for missed ones says");
-    let back = take(&held, end(&held, AttemptOutcome::Succeeded), 1501);
+    let claimed = claim_for_ten_seconds(&redriven, 1500);
+    assert_eq!(claimed.occurrence_key(), format!("{}:1", job.id), "the misfire policy does not apply");
+    let back = take(&claimed, end(&claimed, AttemptOutcome::Succeeded), 1501);
     assert_eq!(line(&back), "scheduled #2@2000 wakes 2000");
     assert_eq!(back.step(Step::Redrive, at(1501)), Err(StepError::NothingDiscarded));
     // Rescheduled during the redrive, the dead letter still runs.
-    let moved = take(&held, Step::Reschedule(Schedule::At(at(5000))), 1501);
+    let moved = take(&claimed, Step::Reschedule(Schedule::At(at(5000))), 1501);
     assert_eq!(line(&moved), "running #1@1000 wakes 1510 attempt 1 then back to #2@5000");
     let again = take(&moved, end(&moved, rejected()), 1502);
-    assert_eq!(line(&again), "scheduled #2@5000 wakes 5000 dead #1", "and kept if it fails again");
+    assert_eq!(
+        line(&again),
+        "scheduled #2@5000 wakes 5000 dead #1",
+        "a dead letter that fails again is kept"
+    );
     // Released, the dead letter still runs at the next claim.
-    let released = take(&held, Step::Release { fence: held.fence }, 1501);
+    let released = take(&claimed, Step::Release { fence: claimed.fence }, 1501);
     assert_eq!(
         line(&claim_for_ten_seconds(&released, 1600)),
         "running #1@1000 wakes 1610 attempt 1 then back to #2@2000"
@@ -426,55 +442,52 @@ fn a_dead_letter_is_run_again_and_the_job_goes_back() {
 }
 
 #[test]
-fn what_is_discarded_runs_again_whatever_the_rule_for_missed_ones() {
+fn a_redriven_job_runs_under_any_misfire_policy() {
     // An interval of four thousand years: the calendar has no second occurrence.
     let seconds = 126_000_000_000;
-    let held = claim_for_ten_seconds(&Job { misfire: MisfirePolicy::Skip, ..every(seconds) }, seconds as i64);
-    let discarded = take(&held, end(&held, rejected()), seconds as i64);
-    assert_eq!(discarded.state(), JobState::Discarded, "a schedule can come to its end");
+    let claimed =
+        claim_for_ten_seconds(&Job { misfire: MisfirePolicy::Skip, ..every(seconds) }, seconds as i64);
+    let discarded = take(&claimed, end(&claimed, rejected()), seconds as i64);
+    assert_eq!(discarded.state(), JobState::Discarded, "the schedule has no further occurrence");
     let late = seconds as i64 + 100_000;
     let again = claim_for_ten_seconds(&take(&discarded, Step::Redrive, late), late);
-    assert_eq!((again.place, again.attempt), (held.place, 1));
+    assert_eq!((again.place, again.attempt), (claimed.place, 1));
     assert_eq!(take(&again, end(&again, AttemptOutcome::Succeeded), late).state(), JobState::Completed);
 }
 
 #[test]
-fn a_pause_keeps_the_place() {
-    let held = claim_for_ten_seconds(&every(10), 10);
-    let paused = take(&held, Step::Pause, 11);
-    assert_eq!(
-        paused.clone().step(claim(30), at(30)),
-        Err(StepError::NotDue),
-        "nothing begins, whoever is lost"
-    );
-    let over = take(&paused, end(&paused, AttemptOutcome::Succeeded), 12);
-    assert_eq!(line(&over), "paused #2@20");
-    let resumed = take(&over, Step::Resume, 500);
+fn a_pause_keeps_the_position() {
+    let claimed = claim_for_ten_seconds(&every(10), 10);
+    let paused = take(&claimed, Step::Pause, 11);
+    assert_eq!(paused.clone().step(claim(30), at(30)), Err(StepError::NotDue), "a paused job is not claimed");
+    let ended = take(&paused, end(&paused, AttemptOutcome::Succeeded), 12);
+    assert_eq!(line(&ended), "paused #2@20");
+    let resumed = take(&ended, Step::Resume, 500);
     assert_eq!(line(&resumed), "scheduled #2@20 wakes 500");
-    assert_eq!(resumed.lag(at(500)), Duration::ZERO, "a pause is no delay");
+    assert_eq!(resumed.lag(at(500)), Duration::ZERO, "a pause does not count as lag");
     assert_eq!(
         line(&claim_for_ten_seconds(&take(&paused, Step::Resume, 30), 30)),
         "running #1@10 wakes 40 attempt 2"
     );
     let last = take(&claim_for_ten_seconds(&once(10), 10), Step::Pause, 11);
     let discarded = take(&last, end(&last, rejected()), 12);
-    assert!(!discarded.paused, "nothing is left over of a pause when all is over");
+    assert!(!discarded.paused, "a final job is not paused");
 }
 
 #[test]
-fn a_schedule_without_a_time_is_refused() {
+fn a_schedule_without_an_occurrence_is_rejected() {
     let never = Schedule::Every { every: Duration::ZERO, anchor: at(0) };
     assert_eq!(once(10).step(Step::Reschedule(never.clone()), at(0)), Err(StepError::NeverFires));
     assert_eq!(Job::new(new(never), at(0)).state(), JobState::Completed);
 }
 
 #[test]
-fn what_a_job_remembers_is_bounded() {
+fn the_history_of_a_job_is_bounded() {
     let mut job = Job { max_attempts: 1, ..every(1) };
     for now in 1..100 {
-        let held = claim_for_ten_seconds(&job, now);
+        let claimed = claim_for_ten_seconds(&job, now);
         let error = "ü".repeat(10_000);
-        job = take(&held, end(&held, AttemptOutcome::Failed { error, retry_after: None }), now);
+        job = take(&claimed, end(&claimed, AttemptOutcome::Failed { error, retry_after: None }), now);
     }
     assert_eq!((job.attempts.len(), job.dead_letters.len()), (MAX_RECORDED_ATTEMPTS, MAX_DEAD_LETTERS));
     assert_eq!(job.last_error().map(str::len), Some(MAX_ERROR_BYTES));
@@ -523,7 +536,7 @@ fn outcomes() -> impl Strategy<Value = AttemptOutcome> {
     ]
 }
 
-fn acts() -> impl Strategy<Value = TestAction> {
+fn test_actions() -> impl Strategy<Value = TestAction> {
     let back = || prop_oneof![5 => Just(0_u64), 1 => 1..3_u64];
     prop_oneof![
         // The clock may be set back.
@@ -554,38 +567,38 @@ fn check_invariants(before: &Job, after: &Job) {
     assert_eq!(
         open,
         after.next_run_at().is_some() || after.paused,
-        "what is open wakes or is paused: {after:?}"
+        "an open job has a next run or is paused: {after:?}"
     );
     assert_eq!(open, after.ended_at().is_none());
-    assert!(open || after.then.is_none(), "nothing follows the end: {after:?}");
-    assert!(after.fence >= before.fence, "claims are numbered upwards");
+    assert!(open || after.then.is_none(), "a final job has no next position: {after:?}");
+    assert!(after.fence >= before.fence, "fences do not decrease");
     assert!(after.attempt <= after.max_attempts);
     assert!(after.attempts.len() <= MAX_RECORDED_ATTEMPTS && after.dead_letters.len() <= MAX_DEAD_LETTERS);
     assert_eq!(after.is_delivering(), after.attempt > 0 && matches!(after.phase, Phase::Running { .. }));
     let json = serde_json::to_string(after).expect("JSON");
-    assert_eq!(serde_json::from_str::<Job>(&json).expect("a job"), *after, "a job is what its JSON says");
+    assert_eq!(serde_json::from_str::<Job>(&json).expect("a job"), *after, "a job is equal to its JSON");
 }
 
 proptest! {
     #[test]
-    fn whatever_happens_the_promises_hold(job in jobs(), acts in prop::collection::vec(acts(), 0..80)) {
+    fn any_sequence_of_steps_keeps_the_invariants(job in jobs(), actions in prop::collection::vec(test_actions(), 0..80)) {
         let mut job = job;
         let mut now = 0;
         // Scheduled time of each delivered occurrence, and the fencing token of its first claim.
         let mut delivered: BTreeMap<u64, (Timestamp, u64)> = BTreeMap::new();
-        for act in acts {
-            let of = |back: u64| job.fence.saturating_sub(back);
-            let step = match act {
+        for action in actions {
+            let fence_before = |back: u64| job.fence.saturating_sub(back);
+            let step = match action {
                 TestAction::Wait(seconds) => {
                     now += seconds;
                     continue;
                 }
                 TestAction::Claim { ahead, lease } => Step::Claim { until: at(now + ahead), lease: at(now + ahead + lease) },
-                TestAction::Extend { back, lease } => Step::Extend { fence: of(back), lease: at(now + lease) },
-                TestAction::Release { back } => Step::Release { fence: of(back) },
+                TestAction::Extend { back, lease } => Step::Extend { fence: fence_before(back), lease: at(now + lease) },
+                TestAction::Release { back } => Step::Release { fence: fence_before(back) },
                 TestAction::End { back, outcome, jitter } => {
                     let took = Duration::from_secs(1);
-                    Step::End { fence: of(back), outcome, took, status: None, jitter }
+                    Step::End { fence: fence_before(back), outcome, took, status: None, jitter }
                 }
                 TestAction::Cancel => Step::Cancel,
                 TestAction::Pause => Step::Pause,
@@ -593,24 +606,24 @@ proptest! {
                 TestAction::Reschedule(schedule) => Step::Reschedule(schedule),
                 TestAction::Redrive => Step::Redrive,
             };
-            let stepped = match job.clone().step(step.clone(), at(now)) {
-                Ok(stepped) => stepped,
+            let result = match job.clone().step(step.clone(), at(now)) {
+                Ok(result) => result,
                 Err(_) => continue,
             };
-            let after = stepped.job;
+            let after = result.job;
             check_invariants(&job, &after);
             match step {
                 Step::End { fence, .. } | Step::Extend { fence, .. } => {
-                    prop_assert!(fence == job.fence && job.is_delivering(), "only the holder reports");
+                    prop_assert!(fence == job.fence && job.is_delivering(), "only the current claim is accepted");
                 }
                 // A released delivery never began, so its number may take another scheduled time.
                 Step::Release { fence } => delivered.retain(|_, (_, first)| *first != fence),
                 Step::Claim { until, .. } if after.is_delivering() => {
                     prop_assert_eq!(after.fence, job.fence + 1);
-                    prop_assert!(after.due <= until, "nothing is early");
+                    prop_assert!(after.due <= until, "no job is claimed before it is due");
                     let SchedulePosition { occurrence, scheduled_for } = after.place;
-                    let (was_for, _) = *delivered.entry(occurrence).or_insert((scheduled_for, after.fence));
-                    prop_assert_eq!(was_for, scheduled_for, "a key is one occurrence's");
+                    let (first_scheduled_for, _) = *delivered.entry(occurrence).or_insert((scheduled_for, after.fence));
+                    prop_assert_eq!(first_scheduled_for, scheduled_for, "an occurrence keeps its scheduled time");
                 }
                 _ => {}
             }

@@ -27,7 +27,7 @@ fn violations_are_found() {
         |chunks| chunks.into_iter().map(|chunk| Chunk { page: Some(0), ..chunk }).collect(),
     ];
     for (number, violation) in violations.into_iter().enumerate() {
-        let found = std::panic::catch_unwind(|| chunker(&Changed(violation)));
-        assert!(found.is_err(), "violation {number} is found");
+        let result = std::panic::catch_unwind(|| chunker(&Changed(violation)));
+        assert!(result.is_err(), "violation {number} is found");
     }
 }

@@ -105,8 +105,8 @@ async fn each_violation_is_found() {
         (Fault::EmptyId, "an identifier can be stored"),
         (Fault::AnswersRefusal, "a refusal is Rejected"),
     ];
-    for (fault, message) in cases {
-        let found = run(fault).await.expect_err("a violation");
-        assert!(found.contains(message), "{fault:?}: {found}");
+    for (fault, expected) in cases {
+        let message = run(fault).await.expect_err("a violation");
+        assert!(message.contains(expected), "{fault:?}: {message}");
     }
 }

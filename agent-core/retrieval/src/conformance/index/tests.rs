@@ -84,7 +84,7 @@ async fn violations_are_found() {
         Fault::Fails,
     ] {
         let make = async || Arc::new(Faulty(MemoryIndex::new(), fault)) as Arc<dyn Index>;
-        let found = AssertUnwindSafe(index(make)).catch_unwind().await;
-        assert!(found.is_err(), "{fault:?} is found");
+        let result = AssertUnwindSafe(index(make)).catch_unwind().await;
+        assert!(result.is_err(), "{fault:?} is found");
     }
 }

@@ -40,7 +40,7 @@ async fn violations_are_found() {
     ];
     for (number, violation) in violations.into_iter().enumerate() {
         let subject = Overlap(violation);
-        let found = AssertUnwindSafe(reranker(&subject)).catch_unwind().await;
-        assert!(found.is_err(), "violation {number} is found");
+        let result = AssertUnwindSafe(reranker(&subject)).catch_unwind().await;
+        assert!(result.is_err(), "violation {number} is found");
     }
 }

@@ -65,9 +65,9 @@ mod tests {
             0.3, 0.3, 0.3, 0.3,
         ];
         let ranks = [[3.0, 0.0, 2.0, 1.0], [2.5, 1.0, 2.5, 0.0], [0.0, 1.0, 3.0, 2.0], [1.5, 1.5, 1.5, 1.5]];
-        let found = standard_score(&similarities, 4);
-        assert!((found - enumerated(ranks)).abs() < 1e-9, "{found} in place of {}", enumerated(ranks));
-        assert!(found > 0.0);
+        let score = standard_score(&similarities, 4);
+        assert!((score - enumerated(ranks)).abs() < 1e-9, "{score} in place of {}", enumerated(ranks));
+        assert!(score > 0.0);
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn overlaps(sample: &[SampledChunk<'_>]) -> Vec<(f32, usize, usize)> {
         occurrences.extend(chunk.terms.iter().map(|&term| (term, number)));
     }
     occurrences.sort_unstable();
-    let most_chunks = (size / RARE_DIVISOR).max(MIN_RARE_CHUNKS);
+    let max_rare_chunks = (size / RARE_DIVISOR).max(MIN_RARE_CHUNKS);
     let mut squares = vec![0.0_f32; size];
     let mut products = vec![0.0_f32; size * size];
     for chunks in occurrences.chunk_by(|left, right| left.0 == right.0) {
@@ -46,7 +46,7 @@ fn overlaps(sample: &[SampledChunk<'_>]) -> Vec<(f32, usize, usize)> {
         for &(_, chunk) in chunks {
             squares[chunk] += weight;
         }
-        if chunks.len() > most_chunks {
+        if chunks.len() > max_rare_chunks {
             continue;
         }
         for (position, &(_, first)) in chunks.iter().enumerate() {

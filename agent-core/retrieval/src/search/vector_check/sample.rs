@@ -27,7 +27,7 @@ pub(super) struct SampledChunk<'a> {
 /// the sample. Adjacent chunks, which are related, are drawn together. Chunks with equal words count once: they have equal
 /// vectors whatever the model. All vectors have as many components as the first.
 pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<SampledChunk<'a>> {
-    let mut drawn = BestCandidates::new(corpus, MAX_CHUNKS);
+    let mut selected = BestCandidates::new(corpus, MAX_CHUNKS);
     for (number, part) in corpus.parts.iter().enumerate() {
         for document in part.documents() {
             let vectors = document.vectors.as_deref();
@@ -38,14 +38,14 @@ pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<Sample
             for (position, is_present) in (0_u32..).zip(vectors.presence()) {
                 if is_present {
                     let score = priority(seed, position / 2);
-                    drawn.add(Candidate { score, part: number, chunk: document.chunks.start + position });
+                    selected.add(Candidate { score, part: number, chunk: document.chunks.start + position });
                 }
             }
         }
     }
-    let mut seen = HashSet::new();
+    let mut digests = HashSet::new();
     let mut sample: Vec<SampledChunk<'a>> = Vec::new();
-    for candidate in drawn.finish() {
+    for candidate in selected.finish() {
         let part = corpus.parts[candidate.part].part;
         let document = part.document_of(candidate.chunk);
         let position = (candidate.chunk - document.chunks.start) as usize;
@@ -55,7 +55,7 @@ pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<Sample
         let dimensions =
             sample.first().map_or(vector.components.len(), |first| first.vector.components.len());
         let (terms, digest) = terms_of(&part, candidate.chunk);
-        if vector.components.len() == dimensions && seen.insert(digest) {
+        if vector.components.len() == dimensions && digests.insert(digest) {
             sample.push(SampledChunk { terms, vector });
         }
     }
@@ -63,8 +63,8 @@ pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<Sample
 }
 
 /// Returns a number of 24 bits, which a score has exactly: the finalizer of SplitMix64 of a document's hash and a place in it.
-fn priority(seed: u64, place: u32) -> f32 {
-    let mut mixed = seed.wrapping_add(u64::from(place).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn priority(seed: u64, position: u32) -> f32 {
+    let mut mixed = seed.wrapping_add(u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((mixed ^ mixed >> 31) >> 40) as f32

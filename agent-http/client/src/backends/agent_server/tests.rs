@@ -62,8 +62,8 @@ async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<
 fn check_body(settings: AgentServer, expected: Expect) {
     let prepared = prepare_turn(&backend(None, ""), turn(settings)).expect("prepared");
     let body: serde_json::Value =
-        serde_json::from_slice(&prepared.payload.redacted()).expect("what is shown is JSON");
-    let known = [
+        serde_json::from_slice(&prepared.payload.redacted()).expect("the redacted body is JSON");
+    let names = [
         "systemPrompt",
         "messages",
         "tools",
@@ -75,14 +75,14 @@ fn check_body(settings: AgentServer, expected: Expect) {
         "mcpServerUrl",
         "context",
     ];
-    assert!(body.as_object().expect("an object").keys().all(|name| known.contains(&name.as_str())));
+    assert!(body.as_object().expect("an object").keys().all(|name| names.contains(&name.as_str())));
     expected.assert_eq(&String::from_utf8_lossy(&prepared.payload.redacted()).replace(",\"", ",\n\""));
 }
 
 #[test]
 fn a_trace_does_not_change_the_request() {
     let prepare = |trace| {
-        let turn = Arc::into_inner(turn(at("https://runtime.example.com"))).expect("it is not shared");
+        let turn = Arc::into_inner(turn(at("https://runtime.example.com"))).expect("the turn is not shared");
         let context = ExecutionContext { trace, ..turn.context.clone() };
         prepare_turn(&backend(None, ""), Arc::new(Turn { context, ..turn })).expect("prepared").payload
     };
@@ -162,9 +162,9 @@ fn parameters_are_an_eleventh_field_where_one_is_set() {
         let prepared = prepare_turn(&backend, turn(settings))?;
         Ok::<_, AgentError>((String::from_utf8(prepared.payload.bytes().to_vec()).expect("text"), budget))
     };
-    let (bare, budget) = body(json!({}), None).expect("prepared");
+    let (body_without_parameters, budget) = body(json!({}), None).expect("prepared");
     assert_eq!(budget, 128_000 - 16_384);
-    assert_eq!(body(json!({"temperature": null}), None).expect("prepared").0, bare);
+    assert_eq!(body(json!({"temperature": null}), None).expect("prepared").0, body_without_parameters);
     for (parameters, limit, expected, budget) in [
         (json!({}), Some(700), r#"{"maxOutputTokens":700}"#, 127_300),
         (
@@ -181,10 +181,14 @@ fn parameters_are_an_eleventh_field_where_one_is_set() {
             128_000 - 16_384,
         ),
     ] {
-        let (sent, found) = body(parameters, limit).expect("prepared");
+        let (request_body, actual_budget) = body(parameters, limit).expect("prepared");
         let member = format!(r#","parameters":{expected}"#);
-        assert_eq!((sent.replace(&member, ""), found), (bare.clone(), budget), "{sent}");
-        assert!(sent.contains(&member), "{sent}");
+        assert_eq!(
+            (request_body.replace(&member, ""), actual_budget),
+            (body_without_parameters.clone(), budget),
+            "{request_body}"
+        );
+        assert!(request_body.contains(&member), "{request_body}");
     }
     // Roles that were stored before the check are read, and their calls fail.
     let failure = body(json!({"temperature": 3}), None).expect_err("a fault");
@@ -193,7 +197,7 @@ fn parameters_are_an_eleventh_field_where_one_is_set() {
 }
 
 #[test]
-fn secrets_and_identifiers_are_sent_and_not_shown() {
+fn secrets_and_identifiers_are_sent_and_redacted() {
     let settings =
         AgentServer { agent_server_api_key: Some(Secret::new("sk-\"1")), ..at("https://r.example.com") };
     let payload = prepare_turn(&backend(None, ""), turn(settings)).expect("prepared").payload;
@@ -201,9 +205,9 @@ fn secrets_and_identifiers_are_sent_and_not_shown() {
     assert_eq!(body["apiKey"], "sk-\"1");
     assert_eq!(body["context"]["threadId"], "thread-1");
     assert_eq!(body["context"]["runId"], "run-1");
-    let shown = String::from_utf8(payload.redacted()).expect("text");
+    let redacted = String::from_utf8(payload.redacted()).expect("text");
     for secret in ["sk-", "thread-1", "run-1"] {
-        assert!(!shown.contains(secret), "{shown}");
+        assert!(!redacted.contains(secret), "{redacted}");
     }
 }
 
@@ -233,7 +237,7 @@ fn seen(server: &LoopbackServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
+async fn the_secret_is_sent_to_the_operators_runtime_only() {
     // Role's URL; true if the operator has a secret; request seen by the operator's runtime, and by another.
     let cases: [(&str, bool, Option<&str>, Option<&str>); 7] = [
         ("http://OWN", true, Some("/chat Bearer s3cret"), None),
@@ -262,7 +266,7 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
 }
 
 #[tokio::test]
-async fn the_operators_runtime_needs_no_allowance_and_another_does() {
+async fn the_address_policy_does_not_apply_to_the_operators_runtime() {
     let (own, other) = (
         LoopbackServer::respond_with(whole(), AfterResponse::Close).await,
         LoopbackServer::respond_with(whole(), AfterResponse::Close).await,
@@ -274,7 +278,7 @@ async fn the_operators_runtime_needs_no_allowance_and_another_does() {
 }
 
 #[tokio::test]
-async fn addresses_and_settings_that_cannot_be_used_are_refused() {
+async fn invalid_addresses_are_rejected() {
     let backend = backend(None, "");
     for address in ["", "runtime.example.com", "mailto:ada@example.com"] {
         let failure = run(&backend, at(address)).await.expect_err("no address");
@@ -292,24 +296,30 @@ fn show(events: &[Event]) -> String {
 }
 
 #[tokio::test]
-async fn whatever_the_runtime_answers_the_run_ends_once() {
+async fn every_response_of_the_runtime_ends_the_run_once() {
     let start = r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#;
     let text = r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Größe 🙂"}"#;
     let finished = r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#;
     let error = r#"{"type":"RUN_ERROR","message":"m","code":"BACKEND_TIMEOUT"}"#;
-    let began = "TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT";
+    let message_events = "TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT";
     let cases: Vec<(String, String)> = vec![
-        (lines(&[start, text, finished]), format!("{began} TEXT_MESSAGE_END RUN_FINISHED")),
-        (lines(&[start, "", text, " ", finished, text]), format!("{began} TEXT_MESSAGE_END RUN_FINISHED")),
-        (lines(&[start, text, finished]).trim_end().into(), format!("{began} TEXT_MESSAGE_END RUN_FINISHED")),
-        (lines(&[start, text]).replace('\n', "\r\n"), format!("{began} RUN_ERROR STREAM_TRUNCATED")),
+        (lines(&[start, text, finished]), format!("{message_events} TEXT_MESSAGE_END RUN_FINISHED")),
+        (
+            lines(&[start, "", text, " ", finished, text]),
+            format!("{message_events} TEXT_MESSAGE_END RUN_FINISHED"),
+        ),
+        (
+            lines(&[start, text, finished]).trim_end().into(),
+            format!("{message_events} TEXT_MESSAGE_END RUN_FINISHED"),
+        ),
+        (lines(&[start, text]).replace('\n', "\r\n"), format!("{message_events} RUN_ERROR STREAM_TRUNCATED")),
         (
             lines(&[start, r#"{"type":"STATE_DELTA","delta":[]}"#, text, error]),
-            format!("{began} RUN_ERROR BACKEND_TIMEOUT"),
+            format!("{message_events} RUN_ERROR BACKEND_TIMEOUT"),
         ),
-        (lines(&[start, text]) + &finished[..20], format!("{began} RUN_ERROR STREAM_TRUNCATED")),
-        (lines(&[start, text, "sorry", finished]), format!("{began} RUN_ERROR BACKEND_FAILED")),
-        (lines(&[start, text, start]), format!("{began} RUN_ERROR BACKEND_FAILED")),
+        (lines(&[start, text]) + &finished[..20], format!("{message_events} RUN_ERROR STREAM_TRUNCATED")),
+        (lines(&[start, text, "sorry", finished]), format!("{message_events} RUN_ERROR BACKEND_FAILED")),
+        (lines(&[start, text, start]), format!("{message_events} RUN_ERROR BACKEND_FAILED")),
         (lines(&["<html>"]), "RUN_ERROR BACKEND_FAILED".into()),
         (lines(&[&"x".repeat(2 << 20)]), "RUN_ERROR BACKEND_FAILED".into()),
         (String::new(), "RUN_ERROR STREAM_TRUNCATED".into()),
@@ -340,7 +350,7 @@ async fn whatever_the_runtime_answers_the_run_ends_once() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
+async fn error_responses_are_mapped_by_their_code_without_their_text() {
     use AgentErrorKind::*;
     use FailureClass::{Account, RateLimit, Request, Size, Transient};
     let problem = |code: &str| format!(r#"{{"title":"x","detail":"sk-1","code":"{code}"}}"#);
@@ -380,7 +390,11 @@ async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
         let failure = run(&backend(None, "127.0.0.1"), at(server.url.as_str())).await.expect_err("refused");
         assert_eq!((failure.kind(), FailureClass::of(&failure)), (kind, class), "{status} {body:.100}");
         let cause = UpstreamError::find(&failure).and_then(UpstreamError::status);
-        assert_eq!(cause.map(|found| found.to_string()).as_deref(), status.get(..3), "{body:.100}");
+        assert_eq!(
+            cause.map(|status_code| status_code.to_string()).as_deref(),
+            status.get(..3),
+            "{body:.100}"
+        );
         assert!(!format!("{failure} {failure:?}").contains("sk-1"), "{failure:?}");
     }
 }
@@ -388,24 +402,24 @@ async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
 #[tokio::test]
 async fn the_backend_conforms() {
     conformance::backend(async |scenario| {
-        let begun = lines(&[
+        let partial = lines(&[
             r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#,
             r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Hel"}"#,
         ]);
-        let (answer, then) = match scenario {
+        let (response, after_response) = match scenario {
             Scenario::Completes => (whole(), AfterResponse::Close),
             Scenario::Hangs => {
-                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, false), AfterResponse::Hold)
+                (chunked_response("200 OK", NDJSON, partial.as_bytes(), 64, false), AfterResponse::Hold)
             }
             Scenario::Truncates => {
-                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, true), AfterResponse::Close)
+                (chunked_response("200 OK", NDJSON, partial.as_bytes(), 64, true), AfterResponse::Close)
             }
             Scenario::Rejects => {
                 (chunked_response("503 Service Unavailable", PROBLEM, b"{}", 64, true), AfterResponse::Close)
             }
             _ => return None,
         };
-        let server = LoopbackServer::respond_with(answer, then).await;
+        let server = LoopbackServer::respond_with(response, after_response).await;
         let (settings, open) = (at(server.url.as_str()), server.open());
         // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {
@@ -433,8 +447,8 @@ async fn the_window_of_a_runtimes_model_is_learnt_from_its_problem() {
     let prepared = prepare_turn(&backend, turn).expect("prepared");
     let failure = start_turn(&backend, prepared).await.err().expect("refused");
     assert_eq!(failure.kind(), AgentErrorKind::ContextExceeded);
-    let shown = format!("{failure:?}");
-    assert!(shown.contains("CONTEXT_LENGTH_EXCEEDED") && !shown.contains("sk-1"), "{shown}");
+    let debug = format!("{failure:?}");
+    assert!(debug.contains("CONTEXT_LENGTH_EXCEEDED") && !debug.contains("sk-1"), "{debug}");
     assert!(budget("m") < 4_096, "{}", budget("m"));
     assert_eq!(budget("n"), 128_000 - 16_384);
     let window = std::num::NonZeroU32::new(10_000);

@@ -39,17 +39,19 @@ const HTML_PREFIXES: [&[u8]; 4] = [b"<!doctype", b"<html", b"<head", b"<body"];
 /// # Errors
 /// `Failed` if the answer is empty, an error, or the notice that the workflow was started, or has no text in any known
 /// field.
-pub(super) fn extract_text(body: &[u8], announced: AnswerFormat) -> Result<String, AgentError> {
+pub(super) fn extract_text(body: &[u8], declared_format: AnswerFormat) -> Result<String, AgentError> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
     let text = match serde_json::from_slice(body) {
         Ok(Value::String(text)) => reject_engine_notices(text)?,
         Ok(value) => match find_text(&value, PARAGRAPHS)? {
             Some(text) => text,
             None if is_empty_value(&value) => return Err(failure::empty()),
-            None if announced == AnswerFormat::Text => plain(body)?,
+            None if declared_format == AnswerFormat::Text => plain(body)?,
             None => return Err(failure::no_answer()),
         },
-        Err(error) if announced == AnswerFormat::Json && matches!(body.first(), Some(b'{' | b'[' | b'"')) => {
+        Err(error)
+            if declared_format == AnswerFormat::Json && matches!(body.first(), Some(b'{' | b'[' | b'"')) =>
+        {
             return Err(failure::bad_json(&error));
         }
         Err(_) => plain(body)?,
@@ -58,8 +60,10 @@ pub(super) fn extract_text(body: &[u8], announced: AnswerFormat) -> Result<Strin
 }
 
 fn plain(body: &[u8]) -> Result<String, AgentError> {
-    let begins = |page: &&[u8]| body.get(..page.len()).is_some_and(|start| start.eq_ignore_ascii_case(page));
-    if HTML_PREFIXES.iter().any(begins) {
+    let is_prefix = |prefix: &&[u8]| {
+        body.get(..prefix.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(prefix))
+    };
+    if HTML_PREFIXES.iter().any(is_prefix) {
         return Err(failure::web_page());
     }
     let text = std::str::from_utf8(body).map_err(|_| failure::unreadable("it is not UTF-8"))?;
@@ -69,8 +73,8 @@ fn plain(body: &[u8]) -> Result<String, AgentError> {
 /// Returns the text, unless it is one of the engine's own notices.
 fn reject_engine_notices(text: String) -> Result<String, AgentError> {
     let is_one_of = |notices: &[&str]| {
-        let said = text.trim().trim_end_matches('.');
-        notices.iter().any(|notice| said.eq_ignore_ascii_case(notice))
+        let message = text.trim().trim_end_matches('.');
+        notices.iter().any(|notice| message.eq_ignore_ascii_case(notice))
     };
     match () {
         () if is_one_of(&STARTED_NOTICES) => Err(failure::started()),
@@ -80,15 +84,15 @@ fn reject_engine_notices(text: String) -> Result<String, AgentError> {
 }
 
 /// Finds the text in a value, if it is in any known field.
-fn find_text(value: &Value, between: &str) -> Result<Option<String>, AgentError> {
+fn find_text(value: &Value, separator: &str) -> Result<Option<String>, AgentError> {
     match value {
         Value::Null => Ok(None),
         Value::Bool(_) | Value::Number(_) => Ok(Some(value.to_string())),
         Value::String(text) => Ok(Some(text.clone())),
         Value::Array(items) => {
-            let found: Result<Vec<_>, _> = items.iter().map(|item| find_text(item, between)).collect();
-            let texts: Vec<_> = found?.into_iter().flatten().collect();
-            Ok((!texts.is_empty()).then(|| texts.join(between)))
+            let texts: Result<Vec<_>, _> = items.iter().map(|item| find_text(item, separator)).collect();
+            let texts: Vec<_> = texts?.into_iter().flatten().collect();
+            Ok((!texts.is_empty()).then(|| texts.join(separator)))
         }
         Value::Object(object) => find_in(object),
     }
@@ -101,16 +105,16 @@ fn find_in(object: &Map<String, Value>) -> Result<Option<String>, AgentError> {
     if is_error(object) {
         return Err(failure::reported());
     }
-    for (name, between) in ANSWER_FIELDS {
+    for (name, separator) in ANSWER_FIELDS {
         let Some(value) = object.get(name) else { continue };
-        let found = match find_text(value, between)? {
+        let text = match find_text(value, separator)? {
             Some(text) if name == "message" => Some(reject_engine_notices(text)?),
             // An output that an output parser has structured.
             None if name == "output" && !is_empty_value(value) => Some(value.to_string()),
-            found => found,
+            text => text,
         };
-        if found.is_some() {
-            return Ok(found);
+        if text.is_some() {
+            return Ok(text);
         }
     }
     if object.get("error").is_some_and(|error| !is_empty_value(error)) {

@@ -53,7 +53,10 @@ pub(super) fn authorize(
         Some(WebhookAuth::Header { name, value }) => {
             let name = required_part("name", Some(name.as_str()))?;
             let value = required_part("value", value.as_ref().map(Secret::expose))?;
-            if [CONTENT_TYPE, CONTENT_ENCODING].iter().any(|ours| name.eq_ignore_ascii_case(ours.as_str())) {
+            if [CONTENT_TYPE, CONTENT_ENCODING]
+                .iter()
+                .any(|reserved| name.eq_ignore_ascii_case(reserved.as_str()))
+            {
                 return Err(invalid("the header name is invalid"));
             }
             request.secret_header(name, &Secret::new(value))
@@ -67,13 +70,13 @@ pub(super) fn authorize(
 
 /// Encodes basic credentials (RFC 7617), in UTF-8.
 fn basic_credentials(user: &str, password: &str) -> Result<Secret, AgentError> {
-    let both = format!("{user}:{password}");
-    if user.contains(':') || both.chars().any(char::is_control) {
+    let credentials = format!("{user}:{password}");
+    if user.contains(':') || credentials.chars().any(char::is_control) {
         return Err(invalid(
             "the webhook's user or password has characters that basic authentication does not allow",
         ));
     }
-    Ok(Secret::new(format!("Basic {}", STANDARD.encode(both))))
+    Ok(Secret::new(format!("Basic {}", STANDARD.encode(credentials))))
 }
 
 fn sign_jwt(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {

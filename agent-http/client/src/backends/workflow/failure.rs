@@ -1,5 +1,5 @@
-//! Failures of a workflow, worded for the person who set it up. None repeats the engine's text: its errors contain
-//! stack traces, and an answer may echo the whole request.
+//! Errors of a workflow, whose messages are for the person who has set it up. None repeats the engine's text: its errors
+//! contain stack traces, and an answer may echo the whole request.
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use http::{HeaderMap, StatusCode};
@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use crate::outbound::status_failure;
 
 /// Maps an unsuccessful status.
-pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> AgentError {
+pub(super) fn from_status(status: StatusCode, headers: &HeaderMap) -> AgentError {
     let message = match status {
         StatusCode::NOT_FOUND => {
             "no workflow is registered for the webhook (HTTP 404): the workflow must be active, and webhookUrl its production URL"
@@ -21,36 +21,36 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> AgentError {
     AgentError::new(AgentErrorKind::Failed, message)
 }
 
-/// The workflow was started, and its output goes elsewhere.
+/// Returns the error for a workflow that was started and does not return its output.
 pub(super) fn started() -> AgentError {
     failed(
         "the workflow was started but returned no response: its trigger must respond by streaming, when the last node finishes, or with a response node",
     )
 }
 
-/// An answer without content.
+/// Returns the error for an answer without content.
 pub(super) fn empty() -> AgentError {
     failed(
         "the workflow's response is empty: its last node must return an output or, if its trigger streams, a node must stream",
     )
 }
 
-/// An error that the engine reports inside a response that began successfully.
+/// Returns the error for an error that the engine reports inside a response that began successfully.
 pub(super) fn reported() -> AgentError {
     failed("the workflow reported an error")
 }
 
-/// JSON without any of the fields that can contain an answer.
+/// Returns the error for JSON without any of the fields that can contain an answer.
 pub(super) fn no_answer() -> AgentError {
     failed("the workflow's response has none of the fields output, text, response and message")
 }
 
-/// An HTML page, typically from a proxy between this program and the workflow.
+/// Returns the error for an HTML page, typically from a proxy between this program and the workflow.
 pub(super) fn web_page() -> AgentError {
     failed("the webhook returned an HTML page instead of the workflow's response")
 }
 
-/// An answer above the size limit.
+/// Returns the error for an answer above the size limit.
 pub(super) fn too_large(max_bytes: usize) -> AgentError {
     AgentError::new(
         AgentErrorKind::OutputTooLarge,
@@ -58,20 +58,20 @@ pub(super) fn too_large(max_bytes: usize) -> AgentError {
     )
 }
 
-/// A model call that was begun and not ended.
+/// Returns the error for a model call that was begun and not ended.
 pub(super) fn cut_off() -> AgentError {
     AgentError::new(AgentErrorKind::Truncated, "the workflow's response ended before it was complete")
 }
 
-/// Content that is not part of any known form of answer.
-pub(super) fn unreadable(what: &'static str) -> AgentError {
-    failed("the workflow's response cannot be parsed").with_source(what)
+/// Returns the error for content that is not part of any known form of answer.
+pub(super) fn unreadable(reason: &'static str) -> AgentError {
+    failed("the workflow's response cannot be parsed").with_source(reason)
 }
 
-/// Malformed JSON. Serde's message is left out because it would quote the answer.
+/// Returns the error for malformed JSON. Serde's message is left out because it would quote the answer.
 pub(super) fn bad_json(error: &serde_json::Error) -> AgentError {
-    let fault = format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column());
-    failed("the workflow's response cannot be parsed").with_source(fault)
+    let position = format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column());
+    failed("the workflow's response cannot be parsed").with_source(position)
 }
 
 fn failed(message: &'static str) -> AgentError {

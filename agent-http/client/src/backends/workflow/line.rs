@@ -176,12 +176,12 @@ fn output_of_json(text: &str) -> Option<String> {
         return None;
     }
     let object: Map<String, Value> = serde_json::from_str(trimmed).ok()?;
-    let alone = || {
+    let single_member = || {
         let (name, value) = object.iter().next().filter(|_| object.len() == 1)?;
         Some(value)
             .filter(|value| ["text", "response", "message"].contains(&name.as_str()) && value.is_string())
     };
-    match object.get("output").or_else(alone)? {
+    match object.get("output").or_else(single_member)? {
         Value::String(text) => Some(text.clone()),
         output => Some(output.to_string()),
     }

@@ -28,7 +28,7 @@ pub(super) const MAX_WHOLE_BYTES: usize = 4 << 20;
 /// Only the end of the body ends the run: a workflow may call models, and stream their text, any number of times.
 pub(super) struct WorkflowEvents {
     body: Option<BodyStream>,
-    announced: AnswerFormat,
+    declared_format: AnswerFormat,
     form: AnswerForm,
     transcript: Transcript,
     /// Pending failure, returned after the events that precede it.
@@ -37,9 +37,9 @@ pub(super) struct WorkflowEvents {
 
 /// The detected form of the answer.
 enum AnswerForm {
-    /// Only blank lines so far, which are discarded, and the start of the first other line; its first `at` bytes
+    /// Only blank lines so far, which are discarded, and the start of the first other line; its first `searched_bytes` bytes
     /// contain no newline.
-    Unknown { held: Vec<u8>, at: usize },
+    Unknown { buffer: Vec<u8>, searched_bytes: usize },
     /// A stream of lines.
     Lines(Box<LineSplitter>),
     /// A single answer, as received so far.
@@ -48,9 +48,9 @@ enum AnswerForm {
 
 impl WorkflowEvents {
     /// Decodes a body that is still arriving.
-    pub(super) fn new(body: BodyStream, announced: AnswerFormat) -> Self {
+    pub(super) fn new(body: BodyStream, declared_format: AnswerFormat) -> Self {
         let relay = body.relay();
-        Self { body: Some(body), ..Self::closed(announced, relay) }
+        Self { body: Some(body), ..Self::closed(declared_format, relay) }
     }
 
     /// Decodes a complete body.
@@ -59,19 +59,19 @@ impl WorkflowEvents {
     /// Any error in the answer, wherever it occurs.
     pub(super) fn whole(
         body: Bytes,
-        announced: AnswerFormat,
+        declared_format: AnswerFormat,
         relay: RelayOptions,
     ) -> Result<Self, AgentError> {
-        let mut events = Self::closed(announced, relay);
+        let mut events = Self::closed(declared_format, relay);
         events.push_chunk(body)?;
         events.end()?;
         Ok(events)
     }
 
-    fn closed(announced: AnswerFormat, relay: RelayOptions) -> Self {
-        let form = AnswerForm::Unknown { held: Vec::new(), at: 0 };
+    fn closed(declared_format: AnswerFormat, relay: RelayOptions) -> Self {
+        let form = AnswerForm::Unknown { buffer: Vec::new(), searched_bytes: 0 };
         let transcript = Transcript::new(DeltaTemplate::new(relay.delta_template));
-        Self { body: None, announced, form, transcript, failure: None }
+        Self { body: None, declared_format, form, transcript, failure: None }
     }
 
     /// Reads until events are ready or the answer has ended.
@@ -93,14 +93,14 @@ impl WorkflowEvents {
     fn push_chunk(&mut self, chunk: Bytes) -> Result<(), AgentError> {
         match &mut self.form {
             AnswerForm::Lines(lines) => lines.push(chunk),
-            AnswerForm::Whole(held) => append_bounded(held, &chunk)?,
-            AnswerForm::Unknown { held, at } => {
-                append_bounded(held, &chunk)?;
-                if let Some(line) = first_line(held, at) {
+            AnswerForm::Whole(buffer) => append_bounded(buffer, &chunk)?,
+            AnswerForm::Unknown { buffer, searched_bytes } => {
+                append_bounded(buffer, &chunk)?;
+                if let Some(line) = first_line(buffer, searched_bytes) {
                     self.form = if StreamLine::is_stream_line(line) {
-                        lines_of(std::mem::take(held))
+                        stream_form(std::mem::take(buffer))
                     } else {
-                        AnswerForm::Whole(std::mem::take(held))
+                        AnswerForm::Whole(std::mem::take(buffer))
                     };
                 }
             }
@@ -118,12 +118,12 @@ impl WorkflowEvents {
 
     /// Handles the end of the body.
     fn end(&mut self) -> Result<(), AgentError> {
-        if let AnswerForm::Unknown { held, .. } = &mut self.form {
-            let held = std::mem::take(held);
-            self.form = if StreamLine::is_stream_line(held.trim_ascii()) {
-                lines_of(held)
+        if let AnswerForm::Unknown { buffer, .. } = &mut self.form {
+            let buffer = std::mem::take(buffer);
+            self.form = if StreamLine::is_stream_line(buffer.trim_ascii()) {
+                stream_form(buffer)
             } else {
-                AnswerForm::Whole(held)
+                AnswerForm::Whole(buffer)
             };
         }
         match &mut self.form {
@@ -135,8 +135,8 @@ impl WorkflowEvents {
                 }
                 self.transcript.finish()
             }
-            AnswerForm::Whole(held) => {
-                self.transcript.push_text(answer::extract_text(held, self.announced)?);
+            AnswerForm::Whole(buffer) => {
+                self.transcript.push_text(answer::extract_text(buffer, self.declared_format)?);
                 self.transcript.finish()
             }
             AnswerForm::Unknown { .. } => Ok(()),
@@ -145,28 +145,29 @@ impl WorkflowEvents {
 }
 
 /// Appends to a buffered answer, up to its size limit.
-fn append_bounded(held: &mut Vec<u8>, chunk: &[u8]) -> Result<(), AgentError> {
-    if chunk.len() > MAX_WHOLE_BYTES - held.len() {
+fn append_bounded(buffer: &mut Vec<u8>, chunk: &[u8]) -> Result<(), AgentError> {
+    if chunk.len() > MAX_WHOLE_BYTES - buffer.len() {
         return Err(failure::too_large(MAX_WHOLE_BYTES));
     }
-    held.extend_from_slice(chunk);
+    buffer.extend_from_slice(chunk);
     Ok(())
 }
 
-/// Returns the first non-blank line once it is complete. Advances `at` past the bytes that need not be searched again.
-fn first_line<'a>(held: &'a mut Vec<u8>, at: &mut usize) -> Option<&'a [u8]> {
-    if *at == 0 {
-        let blank = held.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        held.drain(..blank);
+/// Returns the first non-blank line once it is complete. Advances `searched_bytes` past the bytes that need not be searched
+/// again.
+fn first_line<'a>(buffer: &'a mut Vec<u8>, searched_bytes: &mut usize) -> Option<&'a [u8]> {
+    if *searched_bytes == 0 {
+        let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        buffer.drain(..blank);
     }
-    let end = memchr(b'\n', &held[*at..]).map(|place| *at + place);
-    *at = held.len();
-    end.map(|end| held[..end].trim_ascii())
+    let end = memchr(b'\n', &buffer[*searched_bytes..]).map(|offset| *searched_bytes + offset);
+    *searched_bytes = buffer.len();
+    end.map(|end| buffer[..end].trim_ascii())
 }
 
-fn lines_of(held: Vec<u8>) -> AnswerForm {
+fn stream_form(buffer: Vec<u8>) -> AnswerForm {
     let mut lines = LineSplitter::default();
-    lines.push(held.into());
+    lines.push(buffer.into());
     AnswerForm::Lines(Box::new(lines))
 }
 
@@ -214,11 +215,11 @@ impl Transcript {
                     self.push_text(line::unwrap_output(text.into()).into_owned());
                     return Ok(());
                 }
-                let said = StreamLine::parse(line)?;
-                if let StreamLine::Item(Cow::Borrowed(text)) = said {
+                let stream_line = StreamLine::parse(line)?;
+                if let StreamLine::Item(Cow::Borrowed(text)) = stream_line {
                     self.template.learn(line, text);
                 }
-                self.take(said)
+                self.take(stream_line)
             }
         }
     }

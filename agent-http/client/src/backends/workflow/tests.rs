@@ -67,23 +67,23 @@ fn outcome(run: Result<Vec<Event>, AgentError>) -> String {
         Ok(events) => events,
         Err(failure) => return format!("refused {}", failure.kind().code()),
     };
-    let mut said = String::new();
+    let mut text = String::new();
     for event in &events {
         match event {
-            Event::TextMessageStart { .. } => said.push('<'),
-            Event::TextMessageContent { delta, .. } => said.push_str(delta),
-            Event::TextMessageEnd { .. } => said.push('>'),
-            Event::RunError { code, .. } => said.push_str(code),
+            Event::TextMessageStart { .. } => text.push('<'),
+            Event::TextMessageContent { delta, .. } => text.push_str(delta),
+            Event::TextMessageEnd { .. } => text.push('>'),
+            Event::RunError { code, .. } => text.push_str(code),
             _ => {}
         }
     }
-    said
+    text
 }
 
 fn check_body(turn: Arc<Turn>, expected: Expect) {
     let payload = prepare_turn(&backend(""), turn).expect("prepared").payload;
-    let sent: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
-    assert_eq!(sent["sessionId"], "thread-1");
+    let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    assert_eq!(body["sessionId"], "thread-1");
     expected.assert_eq(&String::from_utf8_lossy(&payload.redacted()).replace(",\"", ",\n\""));
 }
 
@@ -128,7 +128,7 @@ fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
     );
 
     let bare = turn_of(at(&webhook, None), json!({"id": "a", "companyId": "c"}), vec![Message::user("hi")]);
-    let mut turn = Arc::into_inner(bare).expect("nobody else has it");
+    let mut turn = Arc::into_inner(bare).expect("the turn is not shared");
     turn.context.todo_list_id = None;
     check_body(
         Arc::new(turn),
@@ -152,7 +152,7 @@ fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
 fn a_trace_does_not_change_the_request() {
     let webhook = Url::parse("https://n8n.example.com/webhook/1").expect("an address");
     let prepare = |trace| {
-        let turn = Arc::into_inner(turn(at(&webhook, None))).expect("it is not shared");
+        let turn = Arc::into_inner(turn(at(&webhook, None))).expect("the turn is not shared");
         let context = ExecutionContext { trace, ..turn.context.clone() };
         prepare_turn(&backend(""), Arc::new(Turn { context, ..turn })).expect("prepared").payload
     };
@@ -169,7 +169,7 @@ fn a_turn_for_another_backend_is_refused() {
 }
 
 #[tokio::test]
-async fn the_webhook_knows_us_in_four_ways() {
+async fn webhooks_have_four_methods_of_authentication() {
     let header =
         |name: &str, value: &str| WebhookAuth::Header { name: name.into(), value: Some(Secret::new(value)) };
     let basic = |user: &str, password: &str| WebhookAuth::Basic {
@@ -178,7 +178,7 @@ async fn the_webhook_knows_us_in_four_ways() {
     };
     let jwt = |secret: &str| WebhookAuth::Jwt { secret: Some(Secret::new(secret)) };
     let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
-    // The expected header, or the kind of refusal of the credential.
+    // The expected header, or the kind of error for the credential.
     type Expected = Result<Option<(&'static str, String)>, AgentErrorKind>;
     let cases: Vec<(Option<WebhookAuth>, Expected)> = vec![
         (None, Ok(None)),
@@ -204,13 +204,13 @@ async fn the_webhook_knows_us_in_four_ways() {
         (Some(WebhookAuth::Jwt { secret: None }), Err(AgentErrorKind::NotConfigured)),
     ];
     for (auth, expected) in cases {
-        let whole = one_piece("200 OK", JSON, br#"{"output":"Hello"}"#);
-        let server = LoopbackServer::respond_with(whole, AfterResponse::Close).await;
+        let response = one_piece("200 OK", JSON, br#"{"output":"Hello"}"#);
+        let server = LoopbackServer::respond_with(response, AfterResponse::Close).await;
         let backend = backend("127.0.0.1");
         let case = format!("{auth:?}");
         let prepared = prepare_turn(&backend, turn(at(&server.url, auth))).expect("prepared");
-        let started = start_turn(&backend, prepared).await;
-        match (expected, started) {
+        let result = start_turn(&backend, prepared).await;
+        match (expected, result) {
             (Ok(expected), Ok(_)) => {
                 let [request] = &server.requests()[..] else { panic!("{case}: one request") };
                 let head = request.split("\r\n\r\n").next().expect("a head");
@@ -227,13 +227,13 @@ async fn the_webhook_knows_us_in_four_ways() {
                 assert!(!format!("{failure} {failure:?}").contains("s3"), "{failure:?}");
                 assert!(server.requests().is_empty(), "{case}");
             }
-            (expected, started) => panic!("{case}: {expected:?}, {:?}", started.err()),
+            (expected, result) => panic!("{case}: {expected:?}, {:?}", result.err()),
         }
     }
 }
 
 #[tokio::test]
-async fn a_signed_token_says_who_sends_and_is_good_for_minutes() {
+async fn a_signed_token_names_the_sender_and_is_valid_for_five_minutes() {
     let server =
         LoopbackServer::respond_with(one_piece("200 OK", JSON, b"\"Hello\""), AfterResponse::Close).await;
     let backend = backend("127.0.0.1");
@@ -244,27 +244,28 @@ async fn a_signed_token_says_who_sends_and_is_good_for_minutes() {
     let bearer =
         request.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).expect("a bearer");
 
-    let part = |place: usize| -> Value {
-        let part = bearer.split('.').nth(place).expect("three parts");
+    let part = |position: usize| -> Value {
+        let part = bearer.split('.').nth(position).expect("three parts");
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).expect("Base64")).expect("JSON")
     };
     assert_eq!(part(0), json!({"typ": "JWT", "alg": "HS256"}));
     let mut validation = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::HS256);
     validation.set_audience(&[server.url.origin().ascii_serialization()]);
     let key = jsonwebtoken::DecodingKey::from_secret(b"webhook-secret");
-    let claims = jsonwebtoken::decode::<Value>(bearer, &key, &validation).expect("it holds").claims;
+    let claims =
+        jsonwebtoken::decode::<Value>(bearer, &key, &validation).expect("the signature is valid").claims;
     assert_eq!(
         (&claims["iss"], &claims["sub"], &claims["companyId"], &claims["agentId"]),
         (&json!("agentd"), &json!("ada"), &json!("c"), &json!("a"))
     );
-    let life = claims["exp"].as_u64().zip(claims["iat"].as_u64()).map(|(exp, iat)| exp - iat);
-    assert_eq!(life, Some(300));
+    let lifetime = claims["exp"].as_u64().zip(claims["iat"].as_u64()).map(|(exp, iat)| exp - iat);
+    assert_eq!(lifetime, Some(300));
     let other = jsonwebtoken::DecodingKey::from_secret(b"another-secret");
     assert!(jsonwebtoken::decode::<Value>(bearer, &other, &validation).is_err());
 }
 
 #[tokio::test]
-async fn webhooks_are_reached_where_the_address_policy_lets_them() {
+async fn webhooks_are_subject_to_the_address_policy() {
     for (url, kind) in [
         ("http://127.0.0.1:1/webhook", AgentErrorKind::Blocked),
         ("http://169.254.169.254/webhook", AgentErrorKind::Blocked),
@@ -338,7 +339,7 @@ async fn an_answer_in_one_piece_is_found_in_many_shapes() {
 }
 
 #[tokio::test]
-async fn what_is_announced_decides_where_the_shape_does_not() {
+async fn the_media_type_decides_where_the_content_does_not() {
     let failed = "refused BACKEND_FAILED";
     let cases: [(&str, &[u8], &str); 14] = [
         ("text/plain", b"Hello", "<Hello>"),
@@ -413,48 +414,51 @@ async fn a_stream_ends_with_the_body_and_has_a_message_for_each_model_call() {
         let streamed = chunked_response("200 OK", JSON, body.trim_end().as_bytes(), 64, true);
         assert_eq!(outcome(run(streamed).await), expected, "{body}");
         // A proxy may buffer the whole stream before it forwards it.
-        let whole = outcome(run(one_piece("200 OK", JSON, body.as_bytes())).await);
+        let buffered = outcome(run(one_piece("200 OK", JSON, body.as_bytes())).await);
         match expected.split_once("BACKEND").or(expected.split_once("STREAM")) {
             Some(_) => {
-                assert!(whole.starts_with("refused ") && expected.ends_with(&whole[8..]), "{whole}: {body}")
+                assert!(
+                    buffered.starts_with("refused ") && expected.ends_with(&buffered[8..]),
+                    "{buffered}: {body}"
+                )
             }
-            None => assert_eq!(whole, expected, "{body}"),
+            None => assert_eq!(buffered, expected, "{body}"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_off_is_truncated_wherever_that_is() {
+async fn a_stream_that_is_cut_off_at_any_byte_is_truncated() {
     let body = stream_of(r#"{B}|{I "Hel"}|{I "lo"}|{E}"#);
     for end in 0..body.len() {
         let streamed = chunked_response("200 OK", JSON, &body.as_bytes()[..end], 64, false);
-        let said = outcome(run(streamed).await);
-        assert!(said.ends_with("STREAM_TRUNCATED"), "{end}: {said}");
+        let text = outcome(run(streamed).await);
+        assert!(text.ends_with("STREAM_TRUNCATED"), "{end}: {text}");
     }
     // The body ends regularly, in the middle of a line.
     let body = stream_of(r#"{I "Hel"}"#) + r#"{"type":"item","content":"lo"#;
     let streamed = chunked_response("200 OK", JSON, body.as_bytes(), 64, true);
     assert_eq!(outcome(run(streamed).await), "<HelSTREAM_TRUNCATED");
-    let whole = one_piece("200 OK", JSON, body.as_bytes());
-    assert_eq!(outcome(run(whole).await), "refused STREAM_TRUNCATED");
+    let buffered = one_piece("200 OK", JSON, body.as_bytes());
+    assert_eq!(outcome(run(buffered).await), "refused STREAM_TRUNCATED");
 }
 
 #[tokio::test]
-async fn no_more_is_read_than_an_answer_may_have() {
+async fn the_size_of_answers_is_limited() {
     // The message's identifier counts too.
     let long = "x".repeat(MAX_WHOLE_BYTES - 100);
     let line = stream_of(&format!("{{B}}|{{I \"{}\"}}|{{E}}", "x".repeat(1 << 20)));
     for (body, expected) in
         [(long.clone(), "<x"), (long + &"x".repeat(101), "OUTPUT_TOO_LARGE"), (line, "BACKEND_FAILED")]
     {
-        let said =
+        let text =
             outcome(run(chunked_response("200 OK", "text/plain", body.as_bytes(), 1 << 16, true)).await);
-        assert!(said.starts_with(expected), "{expected}: {said:.40}");
+        assert!(text.starts_with(expected), "{expected}: {text:.40}");
     }
 }
 
 #[tokio::test]
-async fn a_refusal_has_our_words() {
+async fn error_responses_have_messages_without_the_engines_text() {
     use AgentErrorKind::{Failed, RateLimited, Timeout};
     let not_registered = json!({"code": 404, "message": "The requested webhook \"POST canary\" is not registered.",
         "hint": "canary", "stacktrace": "WebhookNotFoundError: canary"});
@@ -468,24 +472,24 @@ async fn a_refusal_has_our_words() {
         ("502 Bad Gateway", Failed, "HTTP 502"),
         ("504 Gateway Timeout", Timeout, "HTTP 504"),
     ];
-    for (status, kind, words) in cases {
+    for (status, kind, expected_words) in cases {
         let failure =
             run(one_piece(status, JSON, not_registered.to_string().as_bytes())).await.expect_err(status);
         assert_eq!(failure.kind(), kind, "{status}");
-        assert!(failure.message().contains(words), "{status}: {failure}");
+        assert!(failure.message().contains(expected_words), "{status}: {failure}");
         assert!(!format!("{failure} {failure:?}").contains("canary"), "{failure:?}");
     }
 }
 
 #[tokio::test]
-async fn the_first_token_leaves_at_once() {
+async fn the_first_token_is_passed_on_at_once() {
     let body = stream_of(r#"{B}|{I "Hel"}"#);
     let streamed = chunked_response("200 OK", JSON, body.as_bytes(), 64, false);
     let server = LoopbackServer::respond_with(streamed, AfterResponse::Hold).await;
     let backend = backend("127.0.0.1");
     let prepared = prepare_turn(&backend, turn(at(&server.url, None))).expect("prepared");
     let mut events = start_turn(&backend, prepared).await.expect("started");
-    let first = async {
+    let first_delta = async {
         while let Some(event) = events.next().await {
             if let Event::TextMessageContent { delta, .. } = event {
                 return delta;
@@ -493,28 +497,33 @@ async fn the_first_token_leaves_at_once() {
         }
         String::new()
     };
-    assert_eq!(tokio::time::timeout(Duration::from_secs(10), first).await.expect("it does not wait"), "Hel");
+    assert_eq!(
+        tokio::time::timeout(Duration::from_secs(10), first_delta)
+            .await
+            .expect("the token arrives before the end"),
+        "Hel"
+    );
 }
 
 #[tokio::test]
 async fn the_backend_conforms() {
     conformance::backend(async |scenario| {
-        let begun = stream_of(r#"{B}|{I "Hel"}"#);
-        let whole = stream_of(r#"{B}|{I "Hel"}|{I "lo"}|{E}"#);
-        let (answer, then) = match scenario {
+        let partial = stream_of(r#"{B}|{I "Hel"}"#);
+        let complete = stream_of(r#"{B}|{I "Hel"}|{I "lo"}|{E}"#);
+        let (response, after_response) = match scenario {
             Scenario::Completes => {
-                (chunked_response("200 OK", JSON, whole.as_bytes(), 64, true), AfterResponse::Close)
+                (chunked_response("200 OK", JSON, complete.as_bytes(), 64, true), AfterResponse::Close)
             }
             Scenario::Hangs => {
-                (chunked_response("200 OK", JSON, begun.as_bytes(), 64, false), AfterResponse::Hold)
+                (chunked_response("200 OK", JSON, partial.as_bytes(), 64, false), AfterResponse::Hold)
             }
             Scenario::Truncates => {
-                (chunked_response("200 OK", JSON, begun.as_bytes(), 64, true), AfterResponse::Close)
+                (chunked_response("200 OK", JSON, partial.as_bytes(), 64, true), AfterResponse::Close)
             }
             Scenario::Rejects => (one_piece("404 Not Found", JSON, b"{}"), AfterResponse::Close),
             _ => return None,
         };
-        let server = LoopbackServer::respond_with(answer, then).await;
+        let server = LoopbackServer::respond_with(response, after_response).await;
         let settings = WorkflowConnector { webhook_url: Some(server.url.to_string()), auth: None };
         let open = server.open();
         // The closure that counts connections keeps the server alive.

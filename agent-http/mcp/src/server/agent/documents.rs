@@ -103,44 +103,44 @@ async fn call_structured<T: DeserializeOwned>(
 
 pub(super) async fn list(
     tools: &dyn ToolRegistry,
-    reach: &ToolAccess,
+    access: &ToolAccess,
     cursor: Option<&str>,
 ) -> Result<ListResourcesResult, ErrorData> {
-    if !(reach.allows(LIST_TOOL) && reach.allows(GET_TOOL)) {
+    if !(access.allows(LIST_TOOL) && access.allows(GET_TOOL)) {
         return Ok(ListResourcesResult::default());
     }
     let arguments = cursor.map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
-    let listed: ListDocsOutput = call_structured(tools, &reach.context, LIST_TOOL, arguments).await?;
-    let resources = listed.docs.into_iter().map(|head| {
+    let output: ListDocsOutput = call_structured(tools, &access.context, LIST_TOOL, arguments).await?;
+    let resources = output.docs.into_iter().map(|head| {
         let mut resource = Resource::new(document_uri(&head.id), head.id).with_mime_type(MARKDOWN);
         resource.title = Some(head.title).filter(|title| !title.is_empty());
         resource.size = head.bytes;
         resource
     });
     let mut result = ListResourcesResult::with_all_items(resources.collect());
-    result.next_cursor = listed.next_cursor;
+    result.next_cursor = output.next_cursor;
     Ok(result)
 }
 
-pub(super) fn templates(reach: &ToolAccess) -> ListResourceTemplatesResult {
+pub(super) fn templates(access: &ToolAccess) -> ListResourceTemplatesResult {
     let template = ResourceTemplate::new("doc://{id}", "document")
         .with_description("A document, by its id")
         .with_mime_type(MARKDOWN);
     ListResourceTemplatesResult::with_all_items(
-        reach.allows(GET_TOOL).then_some(template).into_iter().collect(),
+        access.allows(GET_TOOL).then_some(template).into_iter().collect(),
     )
 }
 
 pub(super) async fn read(
     tools: &dyn ToolRegistry,
-    reach: &ToolAccess,
-    address: String,
+    access: &ToolAccess,
+    uri: String,
 ) -> Result<ReadResourceResult, ErrorData> {
-    let absent = |error| with_uri(error, &address);
-    let id = document_id(&address).filter(|_| reach.allows(GET_TOOL)).ok_or_else(|| absent(not_found()))?;
+    let add_uri = |error| with_uri(error, &uri);
+    let id = document_id(&uri).filter(|_| access.allows(GET_TOOL)).ok_or_else(|| add_uri(not_found()))?;
     for _ in 0..MAX_READ_ATTEMPTS {
-        if let Some(text) = read_text(tools, reach, &id).await.map_err(absent)? {
-            let contents = ResourceContents::text(text, address).with_mime_type(MARKDOWN);
+        if let Some(text) = read_text(tools, access, &id).await.map_err(add_uri)? {
+            let contents = ResourceContents::text(text, uri).with_mime_type(MARKDOWN);
             return Ok(ReadResourceResult::new(vec![contents]));
         }
     }
@@ -150,31 +150,31 @@ pub(super) async fn read(
 /// Reads the whole text; returns `None` if the document changed between two pages.
 async fn read_text(
     tools: &dyn ToolRegistry,
-    reach: &ToolAccess,
+    access: &ToolAccess,
     id: &str,
 ) -> Result<Option<String>, ErrorData> {
     let (mut text, mut arguments, mut version) = (String::new(), json!({"id": id}), None);
     for page in 0..MAX_PAGES {
-        let got: GetDocOutput = call_structured(tools, &reach.context, GET_TOOL, arguments).await?;
-        if page > 0 && version != got.doc.version {
+        let output: GetDocOutput = call_structured(tools, &access.context, GET_TOOL, arguments).await?;
+        if page > 0 && version != output.doc.version {
             return Ok(None);
         }
-        version = got.doc.version;
-        text.push_str(&got.doc.text);
-        let Some(cursor) = got.next_cursor else { return Ok(Some(text)) };
+        version = output.doc.version;
+        text.push_str(&output.doc.text);
+        let Some(cursor) = output.next_cursor else { return Ok(Some(text)) };
         arguments = json!({"id": id, "cursor": cursor});
     }
-    let detail = "the document is too long for a resource: read it from a position by the tool getDoc";
-    Err(ErrorData::internal_error(detail, None))
+    let message = "the document is too long for a resource: read it from a position by the tool getDoc";
+    Err(ErrorData::internal_error(message, None))
 }
 
 pub(super) async fn exists(
     tools: &dyn ToolRegistry,
-    reach: &ToolAccess,
-    address: &str,
+    access: &ToolAccess,
+    uri: &str,
 ) -> Result<bool, ErrorData> {
-    let Some(id) = document_id(address).filter(|_| reach.allows(GET_TOOL)) else { return Ok(false) };
-    match call_structured::<GetDocOutput>(tools, &reach.context, GET_TOOL, json!({"id": id})).await {
+    let Some(id) = document_id(uri).filter(|_| access.allows(GET_TOOL)) else { return Ok(false) };
+    match call_structured::<GetDocOutput>(tools, &access.context, GET_TOOL, json!({"id": id})).await {
         Ok(_) => Ok(true),
         Err(error) if error.code == not_found().code => Ok(false),
         Err(error) => Err(error),
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_its_document() {
+    fn uris_of_documents_are_parsed() {
         for name in ["handbook", "a b/c?d#e%", "ü", "..", "."] {
             assert_eq!(document_id(&document_uri(name)).as_deref(), Some(name));
         }

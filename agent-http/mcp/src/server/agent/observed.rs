@@ -31,9 +31,9 @@ impl ToolRegistry for ObservedTools {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let entry = self.audit.start_entry(context, NO_CREDENTIAL, name);
-        let called = self.tools.call(context, name, arguments, progress).await;
-        entry.record_outcome(outcome(&called));
-        let output = called?;
+        let result = self.tools.call(context, name, arguments, progress).await;
+        entry.record_outcome(outcome(&result));
+        let output = result?;
         if let Some(change) = documents::document_change(name, context, &output) {
             self.changes.announce(&change);
         }
@@ -41,8 +41,8 @@ impl ToolRegistry for ObservedTools {
     }
 }
 
-fn outcome(called: &Result<ToolOutput, ToolError>) -> AuditOutcome {
-    match called {
+fn outcome(result: &Result<ToolOutput, ToolError>) -> AuditOutcome {
+    match result {
         Ok(output) if output.is_error => AuditOutcome::ToolError,
         Ok(_) => AuditOutcome::Ok,
         Err(ToolError::Unknown(_)) => AuditOutcome::Refused,

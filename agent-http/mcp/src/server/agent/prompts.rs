@@ -70,7 +70,7 @@ mod tests {
             ["Plain.", {"title": "Tone", "text": "Short."}, {"title": "Tone", "text": "Kind."}, " "]}}))
             .expect("a role");
         let blocks = visible_prompts(Some(&role), Caller::Session);
-        let shown: Vec<_> = blocks
+        let actual: Vec<_> = blocks
             .iter()
             .map(|block| (block.name.as_str(), block.title.as_deref(), block.text.as_str()))
             .collect();
@@ -79,7 +79,7 @@ mod tests {
             ("Tone", Some("Tone"), "Short."),
             ("block-3", Some("Tone"), "Kind."),
         ];
-        assert_eq!(shown, expected);
+        assert_eq!(actual, expected);
         assert_eq!(blocks[0].prompt().description.as_deref(), Some("Plain."));
         assert!(
             visible_prompts(Some(&role), Caller::Widget).is_empty()

@@ -34,19 +34,19 @@ pub enum AuditError {
     Store(#[source] StoreError),
 }
 
-/// A parsed cursor: `left` calls of the sheet `id` remain; the sheet follows the store cursor `before`.
+/// A parsed cursor: `remaining` calls of the sheet `id` are left; the sheet follows the store cursor `store_cursor`.
 struct CursorPosition<'c> {
-    left: usize,
+    remaining: usize,
     id: &'c str,
-    before: Option<String>,
+    store_cursor: Option<String>,
 }
 
 impl<'c> CursorPosition<'c> {
     fn parse(cursor: &'c str) -> Option<Self> {
-        let (left, rest) = cursor.split_once('.')?;
-        let (id, before) = rest.split_once('.')?;
-        let before = Some(before.to_owned()).filter(|before| !before.is_empty());
-        Some(Self { left: left.parse().ok()?, id, before })
+        let (remaining, sheet_cursor) = cursor.split_once('.')?;
+        let (id, store_cursor) = sheet_cursor.split_once('.')?;
+        let store_cursor = Some(store_cursor.to_owned()).filter(|cursor| !cursor.is_empty());
+        Some(Self { remaining: remaining.parse().ok()?, id, store_cursor })
     }
 }
 
@@ -57,14 +57,14 @@ pub(super) async fn read(
     cursor: Option<&str>,
 ) -> Result<CallPage, AuditError> {
     let limit = limit.unwrap_or(DEFAULT_PAGE_RECORDS).clamp(1, MAX_PAGE_RECORDS);
-    let place =
+    let position =
         cursor.map(|cursor| CursorPosition::parse(cursor).ok_or(AuditError::InvalidCursor)).transpose()?;
-    let mut before = place.as_ref().and_then(|place| place.before.clone());
+    let mut store_cursor = position.as_ref().and_then(|position| position.store_cursor.clone());
     let mut calls = Vec::new();
     loop {
         let list = ListQuery {
             limit: Some(1),
-            cursor: before.clone(),
+            cursor: store_cursor.clone(),
             order: Order::Descending,
             ..ListQuery::default()
         };
@@ -73,23 +73,23 @@ pub(super) async fn read(
             error => AuditError::Store(error),
         })?;
         let Some(Record { id, value: mut sheet, .. }) = page.records.into_iter().next() else { break };
-        if let Some(place) = &place {
+        if let Some(position) = &position {
             // Sheets that were started after the previous page are newer than the cursor.
-            sheet.truncate(match id.as_str().cmp(place.id) {
+            sheet.truncate(match id.as_str().cmp(position.id) {
                 std::cmp::Ordering::Greater => 0,
-                std::cmp::Ordering::Equal => place.left,
+                std::cmp::Ordering::Equal => position.remaining,
                 std::cmp::Ordering::Less => usize::MAX,
             });
         }
         while let Some(call) = sheet.pop() {
             if calls.len() == limit {
-                let next = format!("{}.{id}.{}", sheet.len() + 1, before.unwrap_or_default());
+                let next = format!("{}.{id}.{}", sheet.len() + 1, store_cursor.unwrap_or_default());
                 return Ok(CallPage { calls, next_cursor: Some(next) });
             }
             calls.push(call);
         }
-        before = page.next_cursor;
-        if before.is_none() {
+        store_cursor = page.next_cursor;
+        if store_cursor.is_none() {
             break;
         }
     }

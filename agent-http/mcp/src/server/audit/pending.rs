@@ -58,11 +58,11 @@ impl PendingEntries {
 
     /// Takes at most `count` entries, the oldest first.
     pub(super) fn take(&mut self, count: usize) -> Vec<(AgentKey, CallRecord)> {
-        let taken: Vec<_> = self.queue.drain(..count.min(self.queue.len())).collect();
-        for ((company, _), _) in &taken {
+        let entries: Vec<_> = self.queue.drain(..count.min(self.queue.len())).collect();
+        for ((company, _), _) in &entries {
             self.uncount(company);
         }
-        taken
+        entries
     }
 
     fn count(&self, company: &CompanyId) -> usize {

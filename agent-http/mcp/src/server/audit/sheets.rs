@@ -24,8 +24,8 @@ impl SheetWriter {
         limits: &Limits,
     ) -> Result<Self, StoreError> {
         let collection = collection(company_id, agent_id)?;
-        let before = count(records, &collection, limits.max_sheets_per_agent).await?;
-        Ok(Self { collection, id: agent_core::new_id(), calls: Vec::new(), count: before + 1 })
+        let existing = count(records, &collection, limits.max_sheets_per_agent).await?;
+        Ok(Self { collection, id: agent_core::new_id(), calls: Vec::new(), count: existing + 1 })
     }
 
     /// Writes `calls`, and leaves in it the calls that could not be written.
@@ -44,11 +44,11 @@ impl SheetWriter {
                 self.calls.clear();
                 self.count += 1;
             }
-            let before = self.calls.len();
-            let fitting = calls.len().min(limits.max_calls_per_sheet - before);
-            self.calls.extend(calls.drain(..fitting));
+            let old_len = self.calls.len();
+            let added_count = calls.len().min(limits.max_calls_per_sheet - old_len);
+            self.calls.extend(calls.drain(..added_count));
             if let Err(error) = self.put(records, limits).await {
-                calls.splice(..0, self.calls.drain(before..));
+                calls.splice(..0, self.calls.drain(old_len..));
                 return Err(error);
             }
         }
@@ -60,23 +60,23 @@ impl SheetWriter {
         let value = serde_json::value::to_raw_value(&self.calls).expect("calls serialise").into();
         let key = self.collection.key(self.id.as_str())?;
         let mut writes = vec![Write::Put { key, value, precondition: Precondition::Any }];
-        let surplus = self.count.saturating_sub(limits.max_sheets_per_agent);
-        writes.extend(oldest(records, &self.collection, surplus).await?);
+        let excess = self.count.saturating_sub(limits.max_sheets_per_agent);
+        writes.extend(oldest(records, &self.collection, excess).await?);
         records.commit(writes).await?;
-        self.count -= surplus;
+        self.count -= excess;
         Ok(())
     }
 }
 
 /// Counts the records; stops at the first page that exceeds `most`.
-async fn count(records: &dyn Records, collection: &Collection, most: usize) -> Result<usize, StoreError> {
+async fn count(records: &dyn Records, collection: &Collection, max: usize) -> Result<usize, StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut count = 0;
     loop {
         let page = records.list(collection, &list).await?;
         count += page.records.len();
         list.cursor = page.next_cursor;
-        if list.cursor.is_none() || count > most {
+        if list.cursor.is_none() || count > max {
             return Ok(count);
         }
     }

@@ -34,18 +34,18 @@ async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
     page.calls.into_iter().map(|call| call.tool).collect()
 }
 
-/// Records calls named by the numbers in `range`, and flushes after every `together` of them.
-async fn note(log: &AuditLog, range: std::ops::Range<usize>, together: usize) {
+/// Records calls named by the numbers in `range`, and flushes after every `flush_interval` of them.
+async fn record_calls(log: &AuditLog, range: std::ops::Range<usize>, flush_interval: usize) {
     for i in range {
         log.start_entry(&context("c", "a"), "t1", &i.to_string()).record_outcome(AuditOutcome::Ok);
-        if i % together == 0 {
+        if i % flush_interval == 0 {
             log.flush().await;
         }
     }
     log.flush().await;
 }
 
-fn down(from: usize, to: usize) -> Vec<String> {
+fn descending(from: usize, to: usize) -> Vec<String> {
     (to..=from).rev().map(|i| i.to_string()).collect()
 }
 
@@ -69,35 +69,35 @@ async fn calls_are_kept_by_agent_newest_first() {
 }
 
 #[tokio::test]
-async fn pages_give_each_call_once_while_others_are_noted() {
-    for together in [1, 2, 3, 7] {
+async fn pages_give_each_call_once_while_others_are_recorded() {
+    for flush_interval in [1, 2, 3, 7] {
         for limit in [1, 2, 3, 4, 50] {
             let log = log(Limits { max_sheets_per_agent: 100, ..SMALL });
-            note(&log, 0..10, together).await;
-            let (mut seen, mut cursor, mut noted) = (Vec::new(), None, 10);
+            record_calls(&log, 0..10, flush_interval).await;
+            let (mut listed, mut cursor, mut next_call) = (Vec::new(), None, 10);
             loop {
                 let page = log
                     .list_calls(&"c".into(), &"a".into(), Some(limit), cursor.as_deref())
                     .await
                     .expect("a page");
                 assert!(page.calls.len() <= limit);
-                seen.extend(page.calls.into_iter().map(|call| call.tool));
+                listed.extend(page.calls.into_iter().map(|call| call.tool));
                 cursor = page.next_cursor;
                 if cursor.is_none() {
                     break;
                 }
-                note(&log, noted..noted + 1, 1).await;
-                noted += 1;
+                record_calls(&log, next_call..next_call + 1, 1).await;
+                next_call += 1;
             }
-            assert_eq!(seen, down(9, 0), "{together} {limit}");
+            assert_eq!(listed, descending(9, 0), "{flush_interval} {limit}");
         }
     }
     let log = log(SMALL);
-    note(&log, 0..1, 1).await;
+    record_calls(&log, 0..1, 1).await;
     for cursor in ["", "x", "1", "1.x", "x.y.z", "1.x.y"] {
-        let refused =
+        let error =
             log.list_calls(&"c".into(), &"a".into(), None, Some(cursor)).await.expect_err("no cursor");
-        assert!(matches!(refused, AuditError::InvalidCursor), "{cursor}");
+        assert!(matches!(error, AuditError::InvalidCursor), "{cursor}");
     }
 }
 
@@ -105,26 +105,26 @@ async fn pages_give_each_call_once_while_others_are_noted() {
 async fn old_calls_make_room_for_new_ones() {
     let records = Arc::new(MemoryRecords::default());
     let log = AuditLog::bounded(records.clone(), SMALL);
-    note(&log, 0..14, 2).await;
-    assert_eq!(tools(&log, "c", "a").await, down(13, 3), "four sheets of three, the last one not full");
+    record_calls(&log, 0..14, 2).await;
+    assert_eq!(tools(&log, "c", "a").await, descending(13, 3), "four sheets of three, the last one not full");
     // Another process starts a new sheet rather than appending to this one.
-    let again = AuditLog::bounded(records, SMALL);
-    note(&again, 14..16, 2).await;
-    assert_eq!(tools(&again, "c", "a").await, down(15, 6));
+    let second_log = AuditLog::bounded(records, SMALL);
+    record_calls(&second_log, 14..16, 2).await;
+    assert_eq!(tools(&second_log, "c", "a").await, descending(15, 6));
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
+async fn the_oldest_entries_are_dropped_if_the_queue_is_full() {
     let log = log(Limits { max_pending_entries: 3, ..SMALL });
     for i in 0..10 {
         log.start_entry(&context("c", "a"), "t1", &i.to_string()).record_outcome(AuditOutcome::Ok);
     }
     log.flush().await;
-    assert_eq!(tools(&log, "c", "a").await, down(9, 7));
+    assert_eq!(tools(&log, "c", "a").await, descending(9, 7));
 }
 
 #[tokio::test(start_paused = true)]
-async fn notes_are_written_by_themselves() {
+async fn entries_are_written_without_a_flush() {
     let log = log(SMALL);
     log.start_entry(&context("c", "a"), "t1", "x").record_outcome(AuditOutcome::Ok);
     while tools(&log, "c", "a").await.is_empty() {
@@ -136,24 +136,24 @@ async fn notes_are_written_by_themselves() {
 #[derive(Default)]
 struct UnavailableRecords {
     inner: MemoryRecords,
-    down: AtomicBool,
+    is_unavailable: AtomicBool,
     /// True if it commits writes although it reports an error.
-    keeps: bool,
-    refused: AtomicUsize,
+    commits_anyway: bool,
+    failed_requests: AtomicUsize,
 }
 
 impl UnavailableRecords {
     fn check(&self) -> Result<(), StoreError> {
-        if !self.down.load(Ordering::Relaxed) {
+        if !self.is_unavailable.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.failed_requests.fetch_add(1, Ordering::Relaxed);
         Err(StoreError::unavailable("it is being moved"))
     }
 
-    /// Waits until `times` requests have failed.
-    async fn refused(&self, times: usize) {
-        while self.refused.load(Ordering::Relaxed) < times {
+    /// Waits until `count` requests have failed.
+    async fn wait_for_failures(&self, count: usize) {
+        while self.failed_requests.load(Ordering::Relaxed) < count {
             time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -166,16 +166,16 @@ impl Records for UnavailableRecords {
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
-        if !self.keeps {
+        if !self.commits_anyway {
             self.check()?;
         }
         self.inner.list(collection, list).await
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        if self.keeps {
-            let kept = self.inner.commit(writes).await;
-            self.check().and(kept)
+        if self.commits_anyway {
+            let result = self.inner.commit(writes).await;
+            self.check().and(result)
         } else {
             self.check()?;
             self.inner.commit(writes).await
@@ -187,64 +187,73 @@ impl Records for UnavailableRecords {
 async fn calls_wait_until_the_store_answers_again() {
     // Number of calls before the outage, and whether the store commits writes that it does not acknowledge: on a new
     // sheet, on one with room, and on a full one.
-    for (before, keeps) in [(0, false), (2, false), (3, false), (0, true), (2, true), (3, true)] {
-        let records = Arc::new(UnavailableRecords { keeps, ..UnavailableRecords::default() });
+    for (call_count, commits_anyway) in [(0, false), (2, false), (3, false), (0, true), (2, true), (3, true)]
+    {
+        let records = Arc::new(UnavailableRecords { commits_anyway, ..UnavailableRecords::default() });
         let log = AuditLog::bounded(records.clone(), Limits { max_sheets_per_agent: 100, ..SMALL });
-        note(&log, 0..before, 1).await;
-        records.down.store(true, Ordering::Relaxed);
+        record_calls(&log, 0..call_count, 1).await;
+        records.is_unavailable.store(true, Ordering::Relaxed);
         for round in 0..4 {
             for agent in ["a", "b"] {
-                log.start_entry(&context("c", agent), "t1", &(before + round).to_string())
+                log.start_entry(&context("c", agent), "t1", &(call_count + round).to_string())
                     .record_outcome(AuditOutcome::Ok);
             }
-            records.refused(2 * (round + 1)).await;
+            records.wait_for_failures(2 * (round + 1)).await;
         }
-        records.down.store(false, Ordering::Relaxed);
-        while tools(&log, "c", "a").await.len() < before + 4 || tools(&log, "c", "b").await.len() < 4 {
+        records.is_unavailable.store(false, Ordering::Relaxed);
+        while tools(&log, "c", "a").await.len() < call_count + 4 || tools(&log, "c", "b").await.len() < 4 {
             time::sleep(Duration::from_millis(50)).await;
         }
-        assert_eq!(tools(&log, "c", "a").await, down(before + 3, 0), "{before} {keeps}: each once, in order");
-        assert_eq!(tools(&log, "c", "b").await, down(before + 3, before), "{before} {keeps}");
+        assert_eq!(
+            tools(&log, "c", "a").await,
+            descending(call_count + 3, 0),
+            "{call_count} {commits_anyway}: each once, in order"
+        );
+        assert_eq!(
+            tools(&log, "c", "b").await,
+            descending(call_count + 3, call_count),
+            "{call_count} {commits_anyway}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long() {
+async fn the_oldest_calls_are_dropped_while_the_store_is_unavailable() {
     let records = Arc::new(UnavailableRecords::default());
     let log = AuditLog::bounded(records.clone(), Limits { max_pending_entries: 5, ..SMALL });
-    records.down.store(true, Ordering::Relaxed);
+    records.is_unavailable.store(true, Ordering::Relaxed);
     for i in 0..20 {
         log.start_entry(&context("c", "a"), "t1", &i.to_string()).record_outcome(AuditOutcome::Ok);
         if i % 4 == 0 {
-            let before = records.refused.load(Ordering::Relaxed);
-            records.refused(before + 1).await;
+            let failures = records.failed_requests.load(Ordering::Relaxed);
+            records.wait_for_failures(failures + 1).await;
         }
     }
-    let (waiting, dropped) = {
+    let (queued, dropped) = {
         let mut pending = log.0.lock();
         (pending.len(), pending.take_dropped())
     };
-    assert_eq!(waiting, 5);
-    assert!(dropped > 0, "those since it was last said");
-    records.down.store(false, Ordering::Relaxed);
+    assert_eq!(queued, 5);
+    assert!(dropped > 0, "entries were dropped since the last warning");
+    records.is_unavailable.store(false, Ordering::Relaxed);
     log.flush().await;
-    assert_eq!(tools(&log, "c", "a").await, down(19, 15));
+    assert_eq!(tools(&log, "c", "a").await, descending(19, 15));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_does_not_wait_for_a_store_that_does_not_answer() {
+async fn a_flush_ends_while_the_store_is_unavailable() {
     let records = Arc::new(UnavailableRecords::default());
     let log = AuditLog::bounded(records.clone(), SMALL);
-    records.down.store(true, Ordering::Relaxed);
-    note(&log, 0..2, 2).await;
-    assert!(records.refused.load(Ordering::Relaxed) > 2, "it was tried more than once");
-    records.down.store(false, Ordering::Relaxed);
+    records.is_unavailable.store(true, Ordering::Relaxed);
+    record_calls(&log, 0..2, 2).await;
+    assert!(records.failed_requests.load(Ordering::Relaxed) > 2, "the writer has retried");
+    records.is_unavailable.store(false, Ordering::Relaxed);
     log.flush().await;
-    assert_eq!(tools(&log, "c", "a").await, down(1, 0));
+    assert_eq!(tools(&log, "c", "a").await, descending(1, 0));
 }
 
 #[tokio::test]
-async fn what_no_store_takes_stands_in_nobodys_way() {
+async fn invalid_entries_do_not_block_others() {
     let log = log(SMALL);
     log.start_entry(&context("", "a"), "t1", "nowhere").record_outcome(AuditOutcome::Ok);
     log.start_entry(&context("c", "a"), "t1", "here").record_outcome(AuditOutcome::Ok);

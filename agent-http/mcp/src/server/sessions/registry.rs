@@ -209,8 +209,8 @@ impl Registry {
 
     /// Returns true if `owner` owns the session with this local id, and marks the session as used.
     pub(super) fn touch_if_owned(&mut self, id: &str, owner: &str) -> bool {
-        let found = self.open.get_mut(id).filter(|session| &*session.owner.id == owner);
-        found.map(|session| session.used = Instant::now()).is_some()
+        let session = self.open.get_mut(id).filter(|session| &*session.owner.id == owner);
+        session.map(|session| session.used = Instant::now()).is_some()
     }
 
     /// Returns the session to evict before `owner` opens another one; `None` if there is room.
@@ -223,35 +223,36 @@ impl Registry {
         owner: &SessionOwner,
     ) -> Result<Option<SessionId>, SessionLimitError> {
         let SessionLimits { process, company, credential } = self.limits;
-        let of_company = self.company_sessions(&owner.company);
-        let victim = if self.owners.get(&owner.id).map_or(0, |owned| owned.sessions.len()) >= credential {
+        let company_count = self.company_sessions(&owner.company);
+        let evicted = if self.owners.get(&owner.id).map_or(0, |state| state.sessions.len()) >= credential {
             self.longest_idle(|session| session.owner == *owner).ok_or(SessionLimitError::Credential)?
-        } else if of_company >= company {
-            let victim = self.longest_idle(|session| session.owner.company == owner.company);
-            victim.ok_or(SessionLimitError::Company)?
+        } else if company_count >= company {
+            let evicted = self.longest_idle(|session| session.owner.company == owner.company);
+            evicted.ok_or(SessionLimitError::Company)?
         } else if self.open.len() >= process {
             self.longest_idle_of_largest(&owner.company).ok_or(SessionLimitError::Process)?
         } else {
             return Ok(None);
         };
-        Ok(Some(victim))
+        Ok(Some(evicted))
     }
 
     /// Returns the longest idle session of the company that holds the most, among `company` and those that hold more.
     fn longest_idle_of_largest(&self, company: &CompanyId) -> Option<SessionId> {
-        let own = self.company_sessions(company);
+        let own_count = self.company_sessions(company);
         let rank = |session: &Session| {
-            let held = self.company_sessions(&session.owner.company);
-            (held > own || session.owner.company == *company).then_some(held)
+            let count = self.company_sessions(&session.owner.company);
+            (count > own_count || session.owner.company == *company).then_some(count)
         };
         let idle = self.open.iter().filter(|(_, session)| session.activity.is_idle());
         idle.filter_map(|(id, session)| Some((rank(session)?, std::cmp::Reverse(session.used), id)))
-            .max_by_key(|(held, used, _)| (*held, *used))
+            .max_by_key(|(count, used, _)| (*count, *used))
             .map(|(.., id)| id.clone())
     }
 
-    fn longest_idle(&self, of: impl Fn(&Session) -> bool) -> Option<SessionId> {
-        let idle = self.open.iter().filter(|(_, session)| of(session) && session.activity.is_idle());
+    fn longest_idle(&self, is_candidate: impl Fn(&Session) -> bool) -> Option<SessionId> {
+        let idle =
+            self.open.iter().filter(|(_, session)| is_candidate(session) && session.activity.is_idle());
         idle.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
     }
 
@@ -266,10 +267,10 @@ impl Registry {
     /// Outside of a Tokio runtime.
     pub(super) fn open(
         &mut self,
-        new: NewSession,
+        new_session: NewSession,
         owner: &SessionOwner,
     ) -> Result<Option<SessionId>, SessionLimitError> {
-        let NewSession { id, public_id, is_restored } = new;
+        let NewSession { id, public_id, is_restored } = new_session;
         let evicted = self.session_to_evict(owner)?;
         if let Some(evicted) = &evicted {
             self.remove(evicted);
@@ -284,21 +285,21 @@ impl Registry {
         };
         self.open.insert(id.clone(), session);
         *self.companies.entry(owner.company.clone()).or_default() += 1;
-        let owned = self.owners.entry(owner.id.clone()).or_insert_with(|| OwnerState {
+        let state = self.owners.entry(owner.id.clone()).or_insert_with(|| OwnerState {
             sessions: HashSet::new(),
             runtime: Handle::current(),
             watch: None,
         });
-        owned.sessions.insert(id);
+        state.sessions.insert(id);
         Ok(evicted)
     }
 
     /// Starts a watch of the owner's token with `spawn`, unless there is one or the owner has no session.
     pub(super) fn watch_token(&mut self, owner: &str, spawn: impl FnOnce() -> AbortHandle) {
-        if let Some(owned) = self.owners.get_mut(owner)
-            && owned.watch.is_none()
+        if let Some(state) = self.owners.get_mut(owner)
+            && state.watch.is_none()
         {
-            owned.watch = Some(TokenWatch(spawn()));
+            state.watch = Some(TokenWatch(spawn()));
         }
     }
 
@@ -306,15 +307,15 @@ impl Registry {
     pub(super) fn remove(&mut self, id: &SessionId) {
         let Some(Session { owner, public_id, .. }) = self.open.remove(id) else { return };
         self.by_public_id.remove(&public_id);
-        if let Some(held) = self.companies.get_mut(&owner.company) {
-            *held -= 1;
-            if *held == 0 {
+        if let Some(count) = self.companies.get_mut(&owner.company) {
+            *count -= 1;
+            if *count == 0 {
                 self.companies.remove(&owner.company);
             }
         }
-        if let Some(owned) = self.owners.get_mut(&owner.id) {
-            owned.sessions.remove(id);
-            if owned.sessions.is_empty() {
+        if let Some(state) = self.owners.get_mut(&owner.id) {
+            state.sessions.remove(id);
+            if state.sessions.is_empty() {
                 self.owners.remove(&owner.id);
             }
         }
@@ -322,8 +323,8 @@ impl Registry {
 
     /// Removes all sessions of a credential; returns them and the runtime on which to close them.
     pub(super) fn remove_owner(&mut self, owner: &str) -> Option<(Vec<SessionId>, Handle)> {
-        let owned = self.owners.get(owner)?;
-        let (ids, runtime) = (owned.sessions.iter().cloned().collect::<Vec<_>>(), owned.runtime.clone());
+        let state = self.owners.get(owner)?;
+        let (ids, runtime) = (state.sessions.iter().cloned().collect::<Vec<_>>(), state.runtime.clone());
         for id in &ids {
             self.remove(id);
         }

@@ -68,22 +68,22 @@ impl Sessions {
     ) -> Result<SessionUse, RestoreError> {
         let SessionRestore { public_id, params, identity, token, handler, stop } = restore;
         let _lock = self.restore_locks.lock(&public_id).await;
-        if let Some(restored) = self.find(&public_id, &identity.id) {
-            return Ok(restored);
+        if let Some(session_use) = self.find(&public_id, &identity.id) {
+            return Ok(session_use);
         }
         self.check_room(&identity).map_err(RestoreError::Limit)?;
         let (id, transport) = self.local.create_session().await.map_err(|_| RestoreError::Ended)?;
         self.spawn_service(id.clone(), handler, transport, stop);
-        let opened = match self.replay_handshake(&id, params).await {
+        let result = match self.replay_handshake(&id, params).await {
             Ok(()) => self.open_restored(&id, public_id, &identity).await,
             Err(error) => Err(error),
         };
-        match opened {
-            Ok(opened) => {
+        match result {
+            Ok(session_use) => {
                 if let Some(token) = &token {
                     self.watch_token(&owner_of(&identity), token);
                 }
-                Ok(opened)
+                Ok(session_use)
             }
             Err(error) => {
                 self.close_removed([id]).await;
@@ -102,10 +102,10 @@ impl Sessions {
     ) {
         let sessions = self.clone();
         tokio::spawn(async move {
-            let serving = serve_server_with_ct::<H, Transport, _, TransportAdapterIdentity>;
-            match serving(handler, transport, stop).await {
+            let serve = serve_server_with_ct::<H, Transport, _, TransportAdapterIdentity>;
+            match serve(handler, transport, stop).await {
                 Ok(service) => drop(service.waiting().await),
-                Err(error) => tracing::debug!(%error, "a restored MCP session was not served"),
+                Err(error) => tracing::debug!(%error, "serving a restored MCP session failed"),
             }
             // In this order, so that a session that ends while it is being opened does not stay registered.
             sessions.close_removed([id.clone()]).await;
@@ -138,13 +138,13 @@ impl Sessions {
         public_id: Arc<str>,
         identity: &Identity,
     ) -> Result<SessionUse, RestoreError> {
-        let (opened, evicted) = {
+        let (session_use, evicted) = {
             let mut registry = self.lock();
             if registry.has_ended(&public_id, &identity.context.company_id) {
                 return Err(RestoreError::Ended);
             }
-            let new = NewSession { id: id.clone(), public_id: public_id.clone(), is_restored: true };
-            let evicted = registry.open(new, &owner_of(identity)).map_err(RestoreError::Limit)?;
+            let new_session = NewSession { id: id.clone(), public_id: public_id.clone(), is_restored: true };
+            let evicted = registry.open(new_session, &owner_of(identity)).map_err(RestoreError::Limit)?;
             (registry.find(&public_id, &identity.id), evicted)
         };
         self.spawn_close(evicted);
@@ -152,6 +152,6 @@ impl Sessions {
             self.lock().remove(id);
             return Err(RestoreError::Ended);
         }
-        opened.ok_or(RestoreError::Ended)
+        session_use.ok_or(RestoreError::Ended)
     }
 }

@@ -85,7 +85,7 @@ impl SessionSealer {
 
     fn now(&self) -> u64 {
         let now: SystemTime = self.clock.now();
-        now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+        now.duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn sessions(secret: &str) -> SessionSealer {
-        SessionSealer::new(sealer(secret, None)).expect("it has a key")
+        SessionSealer::new(sealer(secret, None)).expect("the sealer has a key")
     }
 
     fn initialize(client_info: Value, capabilities: Value) -> Vec<u8> {
@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn an_id_contains_what_initialize_said() {
+    fn an_id_contains_the_parameters_of_initialize() {
         let (sessions, ada) = (sessions("a secret"), identity("c", "ada"));
         let id = sessions.seal(&ada, &simple()).expect("sealed");
         assert!(id.bytes().all(|byte| byte.is_ascii_graphic()), "{id}");
-        assert_ne!(sessions.seal(&ada, &simple()).expect("sealed"), id, "each session has an id of its own");
+        assert_ne!(sessions.seal(&ada, &simple()).expect("sealed"), id, "each session has its own id");
         let params = sessions.open(&ada, &id).expect("opened");
         assert_eq!(params.protocol_version, ProtocolVersion::V_2025_06_18);
         assert_eq!(params.client_info, Implementation::new("t", "1"));
@@ -147,21 +147,23 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_good_for_its_credential_and_key_alone() {
-        let (ours, ada) = (sessions("a secret"), identity("c", "ada"));
-        let id = ours.seal(&ada, &simple()).expect("sealed");
+    fn an_id_is_valid_for_its_credential_and_key_only() {
+        let (session_sealer, ada) = (sessions("a secret"), identity("c", "ada"));
+        let id = session_sealer.seal(&ada, &simple()).expect("sealed");
         for other in [identity("c", "bob"), identity("d", "ada"), identity("cada", "")] {
-            assert!(ours.open(&other, &id).is_none(), "{other:?}");
+            assert!(session_sealer.open(&other, &id).is_none(), "{other:?}");
         }
         assert!(sessions("another secret").open(&ada, &id).is_none());
-        let rotated = SessionSealer::new(sealer("another secret", Some("a secret"))).expect("it has a key");
+        let rotated =
+            SessionSealer::new(sealer("another secret", Some("a secret"))).expect("the sealer has a key");
         assert!(rotated.open(&ada, &id).is_some(), "the previous key opens it");
-        let last = if id.ends_with('A') { 'B' } else { 'A' };
-        let damaged = format!("{}{last}", &id[..id.len() - 1]);
-        let elsewhere =
+        let last_char = if id.ends_with('A') { 'B' } else { 'A' };
+        let damaged = format!("{}{last_char}", &id[..id.len() - 1]);
+        let other_text =
             sealer("a secret", None).seal(&["role", "c", "ada"], &Secret::new("{}")).expect("sealed");
-        for forged in ["", "v1", &id[1..], &damaged, &format!("{id}{id}"), &"x".repeat(100_000), &elsewhere] {
-            assert!(ours.open(&ada, forged).is_none(), "{forged:.100}");
+        for forged in ["", "v1", &id[1..], &damaged, &format!("{id}{id}"), &"x".repeat(100_000), &other_text]
+        {
+            assert!(session_sealer.open(&ada, forged).is_none(), "{forged:.100}");
         }
         assert!(SessionSealer::new(Arc::new(Sealer::without_key())).is_none());
     }
@@ -171,15 +173,15 @@ mod tests {
         let clock = Arc::new(ManualClock::new());
         let sessions = SessionSealer::with_clock(sealer("a secret", None), clock.clone()).expect("a key");
         let ada = identity("c", "ada");
-        let wide =
+        let long_info =
             json!({"name": "ü".repeat(10_000), "version": "1".repeat(10_000), "title": "x".repeat(10_000)});
-        let id = sessions.seal(&ada, &initialize(wide, json!({}))).expect("sealed");
+        let id = sessions.seal(&ada, &initialize(long_info, json!({}))).expect("sealed");
         assert!(id.len() < MAX_SEALED_ID_BYTES);
         let info = sessions.open(&ada, &id).expect("opened").client_info;
         assert_eq!([info.name.len(), info.version.len()], [MAX_CLIENT_INFO_BYTES; 2]);
-        let many = json!({"experimental": {"x": {"y": "z".repeat(MAX_SEALED_ID_BYTES)}}});
-        let small = json!({"name": "t", "version": "1"});
-        assert!(sessions.seal(&ada, &initialize(small, many)).is_none());
+        let large_capabilities = json!({"experimental": {"x": {"y": "z".repeat(MAX_SEALED_ID_BYTES)}}});
+        let short_info = json!({"name": "t", "version": "1"});
+        assert!(sessions.seal(&ada, &initialize(short_info, large_capabilities)).is_none());
         for invalid in ["", "{}", r#"{"params":{}}"#, r#"{"params":{"protocolVersion":"2025-06-18"}}"#] {
             assert!(sessions.seal(&ada, invalid.as_bytes()).is_none(), "{invalid}");
         }

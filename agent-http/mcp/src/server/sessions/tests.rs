@@ -39,9 +39,9 @@ impl SessionTest {
     /// Opens a session; returns its number. A second passes after it, so that idle times differ.
     async fn open(&mut self, company: &str, id: &str) -> usize {
         let identity = identity(company, id);
-        self.sessions.check_room(&identity).expect("there is room");
+        self.sessions.check_room(&identity).expect("below the limit");
         let manager = self.sessions.for_owner(&identity, None);
-        let (session, _transport) = manager.create_session().await.expect("there is room");
+        let (session, _transport) = manager.create_session().await.expect("below the limit");
         tokio::time::advance(Duration::from_secs(1)).await;
         self.opened.push((session, identity));
         self.opened.len() - 1
@@ -65,7 +65,7 @@ fn is_found(sessions: &Sessions, id: &str, owner: &str) -> bool {
 
 /// Begins a request in a session of `owner`; returns `None` if its id is in flight.
 fn begin_request(sessions: &Sessions, session: &str, owner: &str, id: &RequestId) -> Option<SessionUse> {
-    let mut session = sessions.find(session, owner).expect("it is open");
+    let mut session = sessions.find(session, owner).expect("the session is open");
     session.begin_request(id).then_some(session)
 }
 
@@ -109,16 +109,16 @@ async fn a_company_at_its_share_evicts_its_own_sessions_only() {
     let mut test = SessionTest::new(100, 3, 64);
     let other = test.open("other", "eve").await;
     // Each run has a token of its own, so the limit per credential does not apply.
-    let mut of_company = Vec::new();
+    let mut own_sessions = Vec::new();
     for run in 0..50 {
-        of_company.push(test.open("c", &format!("run-{run}")).await);
+        own_sessions.push(test.open("c", &format!("run-{run}")).await);
     }
-    assert_eq!(test.open_numbers(), [&[other][..], &of_company[47..]].concat());
+    assert_eq!(test.open_numbers(), [&[other][..], &own_sessions[47..]].concat());
     assert_eq!(test.sessions.lock().sizes(), [4, 4, 2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_process_makes_room_at_the_company_with_most_sessions() {
+async fn a_full_process_evicts_sessions_of_the_company_with_the_most() {
     let mut test = SessionTest::new(6, 4, 64);
     let small = test.open("small", "s").await;
     let mut large = Vec::new();
@@ -133,32 +133,32 @@ async fn a_full_process_makes_room_at_the_company_with_most_sessions() {
     assert_eq!(test.open_numbers(), [small, large[2], large[3], middle, first, second]);
     // Now the newcomer holds as many as the largest, and evicts its own.
     let third = test.open("new", "n").await;
-    let left: HashSet<_> = test.open_numbers().into_iter().collect();
-    assert_eq!(left.len(), 6);
-    assert!(!left.contains(&large[2]) || !left.contains(&first), "{left:?}");
-    assert!(left.contains(&small) && left.contains(&middle) && left.contains(&third), "{left:?}");
+    let open: HashSet<_> = test.open_numbers().into_iter().collect();
+    assert_eq!(open.len(), 6);
+    assert!(!open.contains(&large[2]) || !open.contains(&first), "{open:?}");
+    assert!(open.contains(&small) && open.contains(&middle) && open.contains(&third), "{open:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_in_use_is_not_evicted() {
     let mut test = SessionTest::new(2, 2, 2);
     let (first, second) = (test.open("c", "ada").await, test.open("c", "ada").await);
-    let busy =
-        begin_request(&test.sessions, test.id(first), "ada", &RequestId::Number(1)).expect("it is new");
+    let session_use = begin_request(&test.sessions, test.id(first), "ada", &RequestId::Number(1))
+        .expect("the id is not in flight");
     let third = test.open("c", "ada").await;
     assert_eq!(test.open_numbers(), [first, third], "the {second} is idle");
-    let _busy =
-        begin_request(&test.sessions, test.id(third), "ada", &RequestId::Number(1)).expect("it is new");
+    let _busy = begin_request(&test.sessions, test.id(third), "ada", &RequestId::Number(1))
+        .expect("the id is not in flight");
     for (id, limit) in [
         (identity("c", "ada"), SessionLimitError::Credential),
         (identity("c", "bob"), SessionLimitError::Company),
         (identity("d", "eve"), SessionLimitError::Process),
     ] {
         assert_eq!(test.sessions.check_room(&id), Err(limit));
-        let refused = test.sessions.for_owner(&id, None).create_session().await.map(drop);
-        assert!(matches!(refused, Err(SessionError::Limit(reached)) if reached == limit));
+        let result = test.sessions.for_owner(&id, None).create_session().await.map(drop);
+        assert!(matches!(result, Err(SessionError::Limit(reached)) if reached == limit));
     }
-    drop(busy);
+    drop(session_use);
     assert_eq!(test.open("d", "eve").await, 3);
     assert_eq!(test.open_numbers(), [third, 3]);
 }
@@ -167,15 +167,15 @@ async fn a_session_in_use_is_not_evicted() {
 async fn a_request_id_is_in_flight_once_per_session() {
     let sessions = sessions(2, 2, 2);
     let manager = sessions.for_owner(&identity("c", "ada"), None);
-    let (one, _transport) = manager.create_session().await.expect("there is room");
-    let (other, _other) = manager.create_session().await.expect("there is room");
+    let (session, _transport) = manager.create_session().await.expect("below the limit");
+    let (other_session, _other) = manager.create_session().await.expect("below the limit");
     let id = RequestId::Number(1);
-    let first = begin_request(&sessions, &one, "ada", &id).expect("it is new");
-    assert!(begin_request(&sessions, &one, "ada", &id).is_none());
-    assert!(begin_request(&sessions, &one, "ada", &RequestId::String("1".into())).is_some());
-    assert!(begin_request(&sessions, &other, "ada", &id).is_some(), "another session's");
+    let first = begin_request(&sessions, &session, "ada", &id).expect("the id is not in flight");
+    assert!(begin_request(&sessions, &session, "ada", &id).is_none());
+    assert!(begin_request(&sessions, &session, "ada", &RequestId::String("1".into())).is_some());
+    assert!(begin_request(&sessions, &other_session, "ada", &id).is_some(), "ids are unique per session");
     drop(first);
-    assert!(begin_request(&sessions, &one, "ada", &id).is_some(), "it is over");
+    assert!(begin_request(&sessions, &session, "ada", &id).is_some(), "the request has ended");
     assert!(sessions.find("none", "ada").is_none());
 }
 
@@ -185,7 +185,7 @@ struct TokenSet(Mutex<HashSet<String>>);
 #[async_trait]
 impl TokenResolver for TokenSet {
     async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
-        let is_valid = self.0.lock().expect("whole").contains(text);
+        let is_valid = self.0.lock().expect("the lock is not poisoned").contains(text);
         Ok(is_valid.then(|| identity("c", text)))
     }
 }
@@ -196,14 +196,14 @@ async fn a_session_ends_when_its_token_is_found_invalid() {
     let sessions = sessions(8, 8, 8);
     let mut open = Vec::new();
     for token in ["ada", "ada", "bob"] {
-        let standing = RevocableToken::new(tokens.clone(), token);
-        let manager = sessions.for_owner(&identity("c", token), Some(standing));
-        open.push(manager.create_session().await.expect("there is room").0);
+        let revocable_token = RevocableToken::new(tokens.clone(), token);
+        let manager = sessions.for_owner(&identity("c", token), Some(revocable_token));
+        open.push(manager.create_session().await.expect("below the limit").0);
     }
     tokio::time::sleep(HOUR * 3 / 2).await;
     assert_eq!(sessions.lock().sizes(), [3, 2, 1]);
-    tokens.0.lock().expect("whole").remove("ada");
-    // The re-validation alone finds the end.
+    tokens.0.lock().expect("the lock is not poisoned").remove("ada");
+    // Only the re-validation detects the end.
     assert!(is_found(&sessions, &open[0], "ada"));
     tokio::time::sleep(HOUR).await;
     yield_until(|| sessions.lock().sizes() == [1, 1, 1]).await;
@@ -219,26 +219,26 @@ async fn a_session_ends_at_once_with_its_run_and_with_a_revocation() {
     let clock = Arc::new(ManualClock::new());
     let tokens = Arc::new(Tokens::new(Arc::new(MemoryRecords::new(clock.clone())), clock));
     let sessions = sessions(8, 8, 8);
-    let closing = sessions.clone();
-    TokenResolver::subscribe_ended(&*tokens, Arc::new(move |id| closing.close_owner(id)));
-    let new = || {
+    let closed_sessions = sessions.clone();
+    TokenResolver::subscribe_ended(&*tokens, Arc::new(move |id| closed_sessions.close_owner(id)));
+    let new_token = || {
         let grant = McpGrant { user_id: "ada".into(), ..McpGrant::default() };
         NewToken { ttl: Some(HOUR), ..NewToken::new("c", "a", Grant::Mcp(grant)) }
     };
-    let run = tokens.mint_run(new()).expect("minted");
-    let minted = tokens.mint(new()).await.expect("minted");
+    let run_token = tokens.mint_run(new_token()).expect("minted");
+    let issued = tokens.mint(new_token()).await.expect("minted");
     let mut open = Vec::new();
-    for text in [run.text(), &minted.text] {
+    for text in [run_token.text(), &issued.text] {
         let identity = tokens.resolve_token(text.expose()).await.expect("read").expect("valid");
-        let standing = RevocableToken::new(tokens.clone(), text.expose());
-        let manager = sessions.for_owner(&identity, Some(standing));
-        open.push((manager.create_session().await.expect("there is room").0, identity.id));
+        let revocable_token = RevocableToken::new(tokens.clone(), text.expose());
+        let manager = sessions.for_owner(&identity, Some(revocable_token));
+        open.push((manager.create_session().await.expect("below the limit").0, identity.id));
     }
     // A run may end on any thread, outside of the runtime too.
-    std::thread::spawn(move || drop(run)).join().expect("it ran");
+    std::thread::spawn(move || drop(run_token)).join().expect("it ran");
     assert!(!is_found(&sessions, &open[0].0, &open[0].1));
     assert!(is_found(&sessions, &open[1].0, &open[1].1));
-    tokens.revoke(&minted.token.id, None).await.expect("the store works");
+    tokens.revoke(&issued.token.id, None).await.expect("the store works");
     assert!(!is_found(&sessions, &open[1].0, &open[1].1));
     assert_eq!(sessions.lock().sizes(), [0; 3]);
     // The sessions themselves are closed too, in tasks.

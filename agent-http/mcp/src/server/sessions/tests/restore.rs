@@ -35,39 +35,40 @@ async fn concurrent_requests_restore_a_session_once() {
     assert!(restored.iter().all(|session| session.local_id() == restored[0].local_id()));
     assert_eq!(sessions.lock().sizes(), [1, 1, 1]);
     assert_eq!(sessions.local.sessions.read().await.len(), 1);
-    assert!(sessions.find("sealed", "bob").is_none(), "it is ada's");
+    assert!(sessions.find("sealed", "bob").is_none(), "the session belongs to ada");
     let id = RequestId::Number(1);
-    let first = begin_request(&sessions, "sealed", "ada", &id).expect("it is new");
-    let mut again = restore(&sessions, "sealed", "ada").await;
-    assert!(!again.begin_request(&id), "the id is in flight");
+    let first = begin_request(&sessions, "sealed", "ada", &id).expect("the id is not in flight");
+    let mut second = restore(&sessions, "sealed", "ada").await;
+    assert!(!second.begin_request(&id), "the id is in flight");
     drop(first);
-    assert!(again.begin_request(&id));
+    assert!(second.begin_request(&id));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_evicted_session_is_restored_in_place_of_an_idle_one() {
     let mut test = SessionTest::new(8, 8, 2);
     let sessions = test.sessions.clone();
-    let before = restore(&sessions, "sealed", "ada").await.local_id().clone();
+    let evicted_id = restore(&sessions, "sealed", "ada").await.local_id().clone();
     tokio::time::advance(Duration::from_secs(1)).await;
     let (first, second) = (test.open("c", "ada").await, test.open("c", "ada").await);
     assert!(sessions.find("sealed", "ada").is_none(), "evicted");
     assert_eq!(test.open_numbers(), [first, second]);
     // The end of the evicted session may come late, and does not close the one that is restored.
     let restored = restore(&sessions, "sealed", "ada").await;
-    let after = restored.local_id().clone();
-    assert_ne!(before, after);
+    let restored_id = restored.local_id().clone();
+    assert_ne!(evicted_id, restored_id);
     assert_eq!(test.open_numbers(), [second], "the {first} was idle for longest");
-    yield_until(|| sessions.local.sessions.try_read().is_ok_and(|open| !open.contains_key(&before))).await;
+    yield_until(|| sessions.local.sessions.try_read().is_ok_and(|open| !open.contains_key(&evicted_id)))
+        .await;
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(sessions.local.has_session(&after).await.expect("an answer"));
+    assert!(sessions.local.has_session(&restored_id).await.expect("an answer"));
     assert_eq!(sessions.lock().sizes(), [2, 1, 1]);
     // Sessions in use are not evicted for it.
-    let _busy = sessions.find(test.id(second), "ada").expect("it is open");
-    let refused = sessions.restore(restore_of("another", "ada")).await.map(drop);
-    assert!(matches!(refused, Err(RestoreError::Limit(SessionLimitError::Credential))), "{refused:?}");
+    let _busy = sessions.find(test.id(second), "ada").expect("the session is open");
+    let result = sessions.restore(restore_of("another", "ada")).await.map(drop);
+    assert!(matches!(result, Err(RestoreError::Limit(SessionLimitError::Credential))), "{result:?}");
     drop(restored);
     restore(&sessions, "another", "ada").await;
     assert!(sessions.find("sealed", "ada").is_none(), "evicted");
@@ -95,8 +96,8 @@ async fn an_ended_session_is_not_restored() {
     // One that is not in this process ends as well.
     sessions.end("elsewhere", &ada);
     for ended in ["sealed", "elsewhere"] {
-        let refused = sessions.restore(restore_of(ended, "ada")).await.map(drop);
-        assert!(matches!(refused, Err(RestoreError::Ended)), "{refused:?}");
+        let result = sessions.restore(restore_of(ended, "ada")).await.map(drop);
+        assert!(matches!(result, Err(RestoreError::Ended)), "{result:?}");
     }
     assert_eq!(sessions.lock().sizes(), [0; 3]);
     assert!(sessions.local.sessions.read().await.is_empty());
@@ -115,7 +116,7 @@ async fn a_restored_session_ends_with_its_token_and_the_server() {
     }
     tokio::time::sleep(HOUR * 3 / 2).await;
     assert_eq!(sessions.lock().sizes(), [2, 2, 1]);
-    tokens.0.lock().expect("whole").remove("ada");
+    tokens.0.lock().expect("the lock is not poisoned").remove("ada");
     tokio::time::sleep(HOUR).await;
     yield_until(|| sessions.lock().sizes() == [1, 1, 1]).await;
     assert!(is_found(&sessions, "bobs", "bob"));

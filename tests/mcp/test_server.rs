@@ -183,7 +183,7 @@ pub struct McpTestServer {
     pub address: SocketAddr,
     pub server: Arc<McpServer>,
     pub tokens: Arc<TokenTable>,
-    pub stage: Arc<TestToolState>,
+    pub tool_state: Arc<TestToolState>,
     client: reqwest::Client,
 }
 
@@ -198,15 +198,15 @@ impl McpTestServer {
         let tokens = Arc::new(TokenTable::default());
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
-        let stage = Arc::new(TestToolState::default());
+        let tool_state = Arc::new(TestToolState::default());
         let tools = builtin_tools(records.clone(), roles.clone(), ToolServices::default())
-            .with_tool(SlowTool(stage.clone()))
+            .with_tool(SlowTool(tool_state.clone()))
             .with_tool(ProgressTool)
             .with_tool(FailingTool);
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let door = HostGuard::new(
+        let host_guard = HostGuard::new(
             &format!("http://{address}/").parse().expect("an address"),
             address,
             parse_origins("https://app.example").expect("an origin"),
@@ -224,7 +224,8 @@ impl McpTestServer {
         };
         let authority = McpAuthenticator::new(tokens.clone(), legacy);
         let tools = Arc::new(tools);
-        let server = McpServer::for_agents(door, authority, roles.clone(), records.clone(), tools, limits);
+        let server =
+            McpServer::for_agents(host_guard, authority, roles.clone(), records.clone(), tools, limits);
         let server = Arc::new(server);
         let handler = server.clone();
         let service = service_fn(move |request| {
@@ -232,7 +233,7 @@ impl McpTestServer {
             async move { mcp::handle(&server, &BodyLimits::default(), request).await }
         });
         tokio::spawn(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()));
-        Self { address, server, tokens, stage, client: support::client() }
+        Self { address, server, tokens, tool_state, client: support::client() }
     }
 
     pub fn url(&self, query: &str) -> String {
@@ -255,14 +256,14 @@ impl McpTestServer {
         response.json().await.expect("one message")
     }
 
-    /// Waits until `wanted` holds for the counts of running, completed and dropped `slow` calls.
-    pub async fn wait_for_slow_calls(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
-        let mut slow = self.stage.slow.subscribe();
-        let reached = slow.wait_for(|(running, ended, dropped)| wanted(*running, *ended, *dropped));
+    /// Waits until `condition` holds for the counts of running, completed and dropped `slow` calls.
+    pub async fn wait_for_slow_calls(&self, condition: impl Fn(usize, usize, usize) -> bool) {
+        let mut slow = self.tool_state.slow.subscribe();
+        let reached = slow.wait_for(|(running, ended, dropped)| condition(*running, *ended, *dropped));
         tokio::time::timeout(support::TEST_TIMEOUT, reached)
             .await
             .expect("it comes to that")
-            .expect("the stage stands");
+            .expect("the tools exist");
     }
 
     /// Initializes a session and returns its id.

@@ -32,8 +32,8 @@ pub(super) fn to_rpc_error(failure: &AgentError, id: RequestId) -> ServerJsonRpc
 }
 
 /// Returns the error of an exchange that `what` describes.
-pub(super) fn failed(what: &'static str) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, what)
+pub(super) fn failed(message: &'static str) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, message)
 }
 
 /// Formats the failure of an exchange.
@@ -41,8 +41,8 @@ pub(super) fn format_failure(failure: &AgentError) -> String {
     format!("the tool server failed: {}", failure.message())
 }
 
-pub(super) fn unavailable(what: &str) -> ToolError {
-    ToolError::Unavailable(what.to_owned())
+pub(super) fn unavailable(message: &str) -> ToolError {
+    ToolError::Unavailable(message.to_owned())
 }
 
 /// Maps the error of a call.

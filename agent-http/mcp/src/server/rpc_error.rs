@@ -63,13 +63,13 @@ impl RpcErrorResponse {
         let wait = retry_after.unwrap_or(DEFAULT_RETRY_AFTER);
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let data = json!({"code": "RATE_LIMITED", "retryAfterMs": millis});
-        let mut refusal = Self::new(
+        let mut response = Self::new(
             StatusCode::TOO_MANY_REQUESTS,
             id,
             ErrorData::new(LIMIT_EXCEEDED_CODE, message, Some(data)),
         );
-        refusal.0.retry_after = Some(wait);
-        refusal
+        response.0.retry_after = Some(wait);
+        response
     }
 
     /// Converts a plain-text error response of `rmcp`. Its texts are meant for developers and contain nothing of the
@@ -83,12 +83,12 @@ impl RpcErrorResponse {
             ErrorData::internal_error("the server failed", None)
         } else {
             let text = String::from_utf8_lossy(text);
-            let words = text.split_once(": ").map_or(&*text, |(_, words)| words);
-            ErrorData::invalid_request(words.to_owned(), None)
+            let message = text.split_once(": ").map_or(&*text, |(_, message)| message);
+            ErrorData::invalid_request(message.to_owned(), None)
         };
-        let mut refusal = Self::new(status, id, error);
-        refusal.0.allow = response.headers().get(ALLOW).cloned();
-        refusal
+        let mut error_response = Self::new(status, id, error);
+        error_response.0.allow = response.headers().get(ALLOW).cloned();
+        error_response
     }
 
     #[cfg(test)]
