@@ -160,7 +160,7 @@ pub struct CompanyQuota {
 
 impl CompanyQuota {
     /// Creates a quota of `per_company` jobs for every company.
-    pub fn new(each: usize) -> Self {
+    pub fn new(per_company: usize) -> Self {
         Self { per_company, in_use: BTreeMap::new() }
     }
 
