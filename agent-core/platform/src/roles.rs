@@ -12,10 +12,8 @@ mod records;
 mod rotation;
 mod secrets;
 
-#[cfg(test)]
-pub(crate) use check::TOOL_NAMES;
 pub use check::{RoleFinding, warnings};
-pub(crate) use check::{company_provider_faults, unknown_fields, unknown_names};
+pub(crate) use check::{TOOL_NAMES, company_provider_faults, unknown_fields, unknown_names};
 pub use provider_id::{ProviderIdError, check_provider_id, company_provider_id};
 pub use records::RecordRoleStore;
 pub(crate) use records::{ROLES, RoleKeys, StoredRole};

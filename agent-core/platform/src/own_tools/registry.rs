@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
+use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::role::{OwnTools, RoleBlock, RoleSource};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
