@@ -210,7 +210,7 @@ async fn check(
     let answering = ClientResponse::read(services.request(fault.name, base, format));
     let answer = tokio::time::timeout(CASE_TIMEOUT, answering).await.map_err(|_| "it hangs")?;
     let request_count = vendor.received_bodies(fault.name).len() - requests_before;
-    expect_eq("the number of requests to the vendor", request_count, fault.request_count)?;
+    expect_eq("the number of requests to the vendor", request_count, fault.requests)?;
     answer
         .run_case(fault, format, services.topology)
         .map_err(|what| format!("{what}, in {} {:?}\n{}", answer.status, answer.retry_after, answer.body))?;

@@ -381,8 +381,8 @@ async fn a_previewed_role_is_that_of_one_users_run() {
         let listed = registry.list(&context).await.expect("a list");
         listed.iter().map(|spec| spec.name.clone()).collect()
     };
-    let previewed = registry.preview_role(&"u".into(), &"r".into(), role("c", "previewed"));
-    let of_another = registry.preview_role(&"u".into(), &"r".into(), role("other", "ofAnother"));
+    let previewed = registry.preview_role("u".into(), "r".into(), role("c", "previewed"));
+    let of_another = registry.preview_role("u".into(), "r".into(), role("other", "ofAnother"));
     assert_eq!(
         (names("c", "u").await, names("other", "u").await),
         (vec!["previewed".into()], vec!["ofAnother".into()])
