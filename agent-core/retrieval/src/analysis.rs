@@ -7,7 +7,7 @@
 //! 2. Words are found by the Unicode rules (UAX 29). Scripts without spaces between words give pairs of adjacent
 //!    characters.
 //! 3. A compound word, an identifier or a name with dots, gives itself and its parts: `DiffExecutor` gives
-//!    `diffexecutor`, `diff` and `executor`.
+//!    `diffexecutor`, `diff` and `executor`. An abbreviation of single letters has no parts: `U.K` gives `uk`.
 //! 4. Words are lowercased, reduced to their stem by the document's language, and lose the marks of Latin, Greek and
 //!    Arabic letters. In that order: the stemmers need the marks, and a query is often written without them.
 //!
@@ -106,7 +106,13 @@ impl Analyzer {
             Token::Word(word) => {
                 let parts = scan::parts(word);
                 if parts.keeps_whole {
-                    self.push(self.stemming.term(&scan::without_separators(word)));
+                    let term = self.stemming.term(&scan::without_separators(word));
+                    // `U.S` is found by `US`, but that term is the one of the function word `us` too.
+                    let is_ambiguous = scan::is_abbreviation(word) && self.language.is_stop_term(&term);
+                    self.push(term);
+                    if is_ambiguous {
+                        self.push(self.stemming.term(word));
+                    }
                 }
                 for part in parts.parts {
                     self.push(self.stemming.term(part));

@@ -112,7 +112,7 @@ impl Language {
     /// than those of any other language.
     fn by_function_words(text: &str) -> Option<Self> {
         static WORDS: LazyLock<Vec<HashSet<&'static str>>> = LazyLock::new(|| {
-            Language::ALL.iter().map(|language| language.function_words().iter().copied().collect()).collect()
+            Language::ALL.iter().map(|language| language.function_words().collect()).collect()
         });
         let mut counts = vec![0_usize; Self::ALL.len()];
         let mut total = 0;
@@ -133,8 +133,13 @@ impl Language {
             .map(|(&language, _)| language)
     }
 
-    fn function_words(self) -> &'static [&'static str] {
-        stop_words::lookup(self.iso_code()).unwrap_or_default()
+    fn function_words(self) -> impl Iterator<Item = &'static str> {
+        // The English list has no abbreviations, and of all personal pronouns lacks *us*.
+        let missing: &'static [&'static str] = match self {
+            Self::English => &["e.g", "eg", "i.e", "ie", "us"],
+            _ => &[],
+        };
+        stop_words::lookup(self.iso_code()).unwrap_or_default().iter().chain(missing).copied()
     }
 
     /// Returns the bit of this language in a set of languages.
@@ -152,7 +157,7 @@ impl Language {
         static STOP_TERMS: LazyLock<Vec<HashSet<String>>> = LazyLock::new(|| {
             let terms = |&language: &Language| {
                 let stemming = Stemming::new(language);
-                language.function_words().iter().map(|word| stemming.term(word)).collect()
+                language.function_words().map(|word| stemming.term(word)).collect()
             };
             Language::ALL.iter().map(terms).collect()
         });

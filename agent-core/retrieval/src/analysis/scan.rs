@@ -78,10 +78,10 @@ pub(super) struct Parts<'a> {
 
 /// Splits a word at separators, changes of case and changes between letters and digits.
 ///
-/// Numbers stay whole. Of a word with an apostrophe, only the parts of two and more letters are terms: *l'homme* is
-/// *homme*, *user's* is *user*.
+/// Numbers and abbreviations stay whole. Of a word with an apostrophe, only the parts of two and more letters are terms:
+/// *l'homme* is *homme*, *user's* is *user*.
 pub(super) fn parts(word: &str) -> Parts<'_> {
-    if word.chars().all(|character| !character.is_alphabetic()) {
+    if word.chars().all(|character| !character.is_alphabetic()) || is_abbreviation(word) {
         return Parts { keeps_whole: true, parts: Vec::new() };
     }
     let mut parts = Vec::new();
@@ -99,9 +99,23 @@ pub(super) fn parts(word: &str) -> Parts<'_> {
     Parts { keeps_whole: true, parts }
 }
 
-/// Returns the word without separators between its parts; `diff_executor` and `diffExecutor` are one identifier.
+/// Returns true if a word consists of single letters with dots between them: `U.S`, `e.g`. By UAX 29, the last dot of *U.S.*
+/// is no part of the word.
+pub(super) fn is_abbreviation(word: &str) -> bool {
+    let is_letter = |piece: &str| {
+        let mut characters = piece.chars();
+        characters.next().is_some_and(char::is_alphabetic) && characters.next().is_none()
+    };
+    word.contains('.') && word.split('.').all(is_letter)
+}
+
+/// Returns the word without separators between its parts; `diff_executor` and `diffExecutor` are one identifier, and `U.K` is
+/// `UK`.
 pub(super) fn without_separators(word: &str) -> Cow<'_, str> {
-    let is_dropped = |character: char| is_apostrophe(character) || matches!(character, '_' | ',');
+    let drops_dots = is_abbreviation(word);
+    let is_dropped = |character: char| {
+        is_apostrophe(character) || matches!(character, '_' | ',') || (drops_dots && character == '.')
+    };
     if word.contains(is_dropped) { Cow::Owned(word.replace(is_dropped, "")) } else { Cow::Borrowed(word) }
 }
 

@@ -24,6 +24,24 @@ fn identifiers_give_themselves_and_their_parts() {
 }
 
 #[test]
+fn abbreviations_have_no_parts() {
+    assert_eq!(english("the U.K. or UK, U.S.A.'s"), "the uk or uk usa s");
+    assert_eq!(terms(Language::German, "z.B. É.N.A."), ["zb", "ena"]);
+    assert_eq!(english("Ph.D. a.b.com"), "ph.d ph d a.b.com a b com");
+}
+
+#[test]
+fn abbreviations_with_the_letters_of_function_words_are_terms_with_their_dots_too() {
+    assert_eq!(english("U.S. US I.T. a.m."), "us u.s us it i.t am a.m");
+    assert_eq!(english("e.g. i.e. eg ie"), "eg e.g ie i.e eg ie");
+    let is_stop_term = |term: &&str| Language::English.is_stop_term(term);
+    let found: Vec<&str> =
+        ["us", "u.s", "am", "a.m", "eg", "e.g", "ie", "i.e"].into_iter().filter(is_stop_term).collect();
+    assert_eq!(found, ["us", "am", "eg", "e.g", "ie", "i.e"]);
+    assert!(!Language::German.is_stop_term("eg"));
+}
+
+#[test]
 fn words_with_apostrophes_lose_the_short_parts() {
     assert_eq!(english("the user's files"), "the user file");
     assert_eq!(terms(Language::French, "l’homme"), ["homm"]);

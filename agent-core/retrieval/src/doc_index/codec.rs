@@ -24,7 +24,7 @@ use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
 
 /// The version that [`DocIndex::encode`] writes.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 
 const MAGIC: &[u8; 4] = b"ADIX";
 const HEAD_BYTES: usize = MAGIC.len() + 2 + 8;

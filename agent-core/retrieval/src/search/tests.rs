@@ -67,6 +67,30 @@ fn function_words_count_only_in_a_query_of_function_words() {
 }
 
 #[test]
+fn abbreviations_are_found_as_words() {
+    let texts = [
+        "The office in the U.K. is closed for the winter.",
+        "The market of the UK has grown in the winter.",
+        "The people of the U.S. are at the office.",
+        "Visit us in the office at the port.",
+        "Ferries, e.g. those of the port, are late at noon.",
+    ];
+    let found = |text: &str| {
+        let ranking = search(&texts, query(text), &plain());
+        ids(&ranking).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for text in ["the U.K.", "the UK", "in the uk"] {
+        assert_eq!(found(text), ["0", "1"], "{text}");
+    }
+    assert_eq!(found("K."), Vec::<String>::new(), "a letter does not find it");
+    assert_eq!(found("the office of the U.S."), ["2", "3", "0"]);
+    assert_eq!(found("elephants of the US"), ["2", "3"], "a name, not the function word");
+    assert_eq!(found("tell us of the port"), found("tell of the port"), "a function word");
+    assert_eq!(found("e.g. elephants"), Vec::<String>::new(), "a function word");
+    assert_eq!(found("e.g."), ["4"], "the only word of the query");
+}
+
+#[test]
 fn equal_scores_are_ordered_by_document_and_place() {
     let ranking = search(&["same text", "same text", "same text"], query("same"), &plain());
     assert_eq!(ids(&ranking), ["0", "1", "2"]);
