@@ -278,7 +278,7 @@ export interface paths {
         put?: never;
         /**
          * Previews a turn of an agent with a role that is not saved.
-         * @description For those who may save the role. It is validated as a `PUT` of the agent validates it; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.
+         * @description For those who may save the role. It is validated as a `PUT` of the agent validates it, but for prices; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.
          */
         post: operations["previewRole"];
         delete?: never;
@@ -2628,6 +2628,23 @@ export interface components {
             /** @description Models for the calls that this one fails to answer, in their order. */
             fallbacks?: components["schemas"]["FallbackModel"][];
         };
+        /** @description Failure to embed chunks of a document. */
+        EmbeddingFailure: {
+            /** @description Cause of the failure. */
+            reason: components["schemas"]["EmbeddingFailureReason"];
+            /**
+             * Format: uint32
+             * @description Number of attempts in a row that have failed in the process that made the last one.
+             */
+            failures: number;
+            /**
+             * @description Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
+             *     is embedded again on demand, or until the process starts anew.
+             */
+            retryAt?: string | null;
+        };
+        /** @description Cause of a failure to embed chunks of a document. */
+        EmbeddingFailureReason: "unavailable" | "invalidAnswer" | "rejected" | "tooLarge";
         /** @description A model for the calls that the container's own model fails to answer. It inherits neither address nor key. */
         FallbackModel: {
             /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider. */
@@ -2699,6 +2716,8 @@ export interface components {
              * @description Number of chunks with a vector.
              */
             embedded: number;
+            /** @description Last failure to embed the chunks that have no vector; absent once some of them have one. */
+            embeddingFailure?: components["schemas"]["EmbeddingFailure"] | null;
         };
         /** @description A document with the account of its index. */
         IndexedDocument: {
@@ -4423,6 +4442,7 @@ export interface operations {
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
@@ -6203,6 +6223,7 @@ export interface operations {
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };

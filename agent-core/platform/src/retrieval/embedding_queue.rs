@@ -113,7 +113,13 @@ impl EmbeddingQueue {
             self.signals[Lane::Retries as usize].notify();
         }
         let failures = &*failures;
-        let take_ready = || self.ready.take_of(|company_id| failures.admits(company_id, lane, now));
+        // A document that was announced during its failed attempt waits for the next one.
+        let take_ready = || loop {
+            let next = self.ready.take_of(|company_id| failures.admits(company_id, lane, now))?;
+            if !failures.is_waiting(&next.0, &next.1) {
+                return Some(next);
+            }
+        };
         let next = match lane {
             Lane::Main => take_ready(),
             Lane::Retries => {
@@ -186,6 +192,18 @@ mod tests {
         assert_eq!(take(&queue, Lane::Main, now), Some("a1".to_owned()));
         queue.push(&"a".into(), "1", 1);
         assert_eq!(take(&queue, Lane::Main, now), Some("a1".to_owned()), "its failures are forgotten");
+    }
+
+    #[test]
+    fn a_document_that_is_announced_during_its_attempt_waits_if_that_fails() {
+        let (queue, now) = (EmbeddingQueue::default(), Instant::now());
+        queue.push(&"a".into(), "1", 1);
+        assert_eq!(take(&queue, Lane::Main, now), Some("a1".to_owned()));
+        queue.push(&"a".into(), "1", 1);
+        queue.record_failure(&"a".into(), ("1", 1), FailureCause::Unavailable(None), now);
+        assert_eq!(queue.take(Lane::Main, now), Err(Some(now + SECOND)));
+        assert_eq!(take(&queue, Lane::Retries, now + SECOND), Some("a1".to_owned()));
+        assert_eq!(take(&queue, Lane::Main, now + SECOND), None);
     }
 
     #[test]

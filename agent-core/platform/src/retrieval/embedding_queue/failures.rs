@@ -166,6 +166,12 @@ impl EmbeddingFailures {
         self.companies.get(company_id).is_some_and(|company| company.documents.contains_key(id))
     }
 
+    /// Returns true if a document waits for the time of its next attempt.
+    pub(super) fn is_waiting(&self, company_id: &CompanyId, id: &str) -> bool {
+        let document = self.companies.get(company_id).and_then(|company| company.documents.get(id));
+        document.is_some_and(|document| matches!(document.next, NextAttempt::At(_)))
+    }
+
     /// Returns true if a document has failed at a version.
     pub(super) fn has_failed_at(&self, company_id: &CompanyId, id: &str, version: u64) -> bool {
         let document = self.companies.get(company_id).and_then(|company| company.documents.get(id));

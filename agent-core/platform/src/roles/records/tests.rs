@@ -117,7 +117,7 @@ fn the_roles_of_one_company_push_out_none_of_another() {
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     let first = ready(roles.role(&"c".into(), &"a".into())).expect("there");
-    let (large, personality) = (CompanyId::from("large"), "x".repeat(1 << 20));
+    let (large, personality) = (CompanyId::from("large"), "x".repeat(1_000_000));
     // Together they have more than the capacity of the cache.
     for number in 0..20 {
         let id = AgentId::from(number.to_string());
