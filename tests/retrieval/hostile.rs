@@ -123,7 +123,7 @@ async fn long_messages_are_searched_by_their_beginning() {
     }
 }
 
-/// Where the operator allows bodies of this size, the message exceeds the model's context window by itself.
+/// A message that exceeds the model's context window by itself, where the operator allows bodies of its size.
 #[tokio::test]
 async fn a_message_of_a_megabyte_is_refused_before_anything_is_sent() {
     let vendor = Vendor::start().await;
