@@ -1,6 +1,7 @@
 //! [`CompanyPermits`]: permits of which a company gets a share.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
@@ -55,11 +56,16 @@ impl Drop for CompanyPermit {
     fn drop(&mut self) {
         let mut held = self.permits.lock();
         held.total -= 1;
-        if let Some(count) = held.by_company.get_mut(&self.company_id) {
-            *count -= 1;
-            if *count == 0 {
-                held.by_company.remove(&self.company_id);
-            }
+        subtract_one(&mut held.by_company, &self.company_id);
+    }
+}
+
+/// Counts one less under a key, and forgets a key without any.
+pub(super) fn subtract_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }

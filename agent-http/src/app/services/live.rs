@@ -1,8 +1,6 @@
 //! Runs of this process that have not ended: their logs' tails, their readers, and requests to stop them.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -18,7 +16,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
-use super::company_permits::{CompanyPermit, CompanyPermits};
+use super::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
 use super::tail::Tail;
 
 /// Maximum number of runs of a process that go on without their own clients, of all companies and of one.
@@ -393,16 +391,6 @@ pub(in crate::app) struct ReaderPermit {
 impl Drop for ReaderPermit {
     fn drop(&mut self) {
         subtract_one(&mut lock(&self.runs.readers), &self.key);
-    }
-}
-
-/// Counts one less under a key, and forgets a key without any.
-fn subtract_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
-    if let Entry::Occupied(mut count) = counts.entry(key.clone()) {
-        *count.get_mut() -= 1;
-        if *count.get() == 0 {
-            count.remove();
-        }
     }
 }
 
