@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { axeViolations, COLOUR_RULES } from './axe.js';
-import { ask, base, launch, link, openPage, picture, visit } from './support.js';
+import { ask, base, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 const WIDTHS = [1280, 900, 360];
@@ -257,6 +257,7 @@ const VIEWS = {
     await page.route('**/api/coding/sign-in', (route) => route.fulfill({ json: BEGUN }));
     await page.route('**/api/coding/sign-in/*', (route) => route.fulfill({ json: { status: 'pending', expiresIn: 900 } }));
     await visit(page, 'threads');
+    await page.locator('.item').first().waitFor();
     await visit(page, 'account');
     await page.getByRole('button', { name: 'Sign in' }).click();
   }, settled('.device')],
@@ -274,9 +275,11 @@ for (const width of WIDTHS) {
     await page.goto(await link());
     await page.locator('.layout').waitFor();
     for (const [view, [show, wait, part]] of Object.entries(VIEWS)) {
-      await show(page);
-      await wait(page);
-      found.push(...await check(page, `${view}-${width}`, part));
+      await pictureIfFailed(page, `${view}-${width}`, async () => {
+        await show(page);
+        await wait(page);
+        found.push(...await check(page, `${view}-${width}`, part));
+      });
     }
     assert.deepEqual([...found, ...faults], []);
     await context.close();

@@ -25,7 +25,10 @@ export const pictures = required('PICTURES');
 mkdirSync(pictures, { recursive: true });
 
 /** Starts the browser. */
-export const launch = () => chromium.launch({ executablePath: required('CHROMIUM') });
+export const launch = () => chromium.launch({
+  executablePath: required('CHROMIUM'),
+  args: ['--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
+});
 
 /** Makes a link that signs in once. `at` is the address of the application, if it is another one. */
 export async function link(user = 'u1', at = base) {
@@ -54,12 +57,9 @@ export async function openPage(browser, options = {}, at = base) {
       globalThis[name] = () => reportFault(`script: ${name}`);
     }
   });
-  await context.route('**/*', (route) => {
-    const { origin } = new URL(route.request().url());
-    // A request that another handler has answered, or that the page has taken back, needs nothing more.
-    if (origin === new URL(at).origin) return route.continue().catch(() => {});
-    faults.push(`request: ${route.request().url()}`);
-    return route.abort().catch(() => {});
+  // The browser finds no other host, so that nothing is sent to one.
+  context.on('request', (request) => {
+    if (new URL(request.url()).origin !== new URL(at).origin) faults.push(`request: ${request.url()}`);
   });
   const page = await context.newPage();
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
@@ -117,6 +117,16 @@ export async function ask(page, text) {
 /** Saves a picture of the page. */
 export const picture = (page, name) => page.screenshot({ path: `${pictures}/${name}.png` });
 
+/** Runs a test in a page, and saves a picture of the page if it fails. */
+export async function pictureIfFailed(page, name, run) {
+  try {
+    await run();
+  } catch (error) {
+    await picture(page, `failed-${name.replace(/\W+/g, '-')}`).catch(() => {});
+    throw error;
+  }
+}
+
 /** Returns what is in a page and must not be: elements, attributes and addresses. It runs in the page. */
 export function forbidden(root = document.body) {
   const allowed = new Set(`A ABBR ARTICLE ASIDE B BLOCKQUOTE BR BUTTON CAPTION CODE COL COLGROUP DD DEL DETAILS DIALOG DIV DL
@@ -146,7 +156,7 @@ export function forbidden(root = document.body) {
 export const pageTests = (browser) => (name, run, options) =>
   test(name, async () => {
     const opened = await signedIn(browser(), options);
-    await run(opened.page, opened);
+    await pictureIfFailed(opened.page, name, () => run(opened.page, opened));
     assert.deepEqual(opened.faults, []);
     await opened.context.close();
   });

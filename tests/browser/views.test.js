@@ -105,6 +105,27 @@ inPage('the fields of a schema make the arguments', async (page) => {
   assert.equal(made.text, '{"title":"T","empty":"","count":2,"done":false,"state":3,"kind":"b","list":["x"],"__proto__":"p"}');
 });
 
+inPage('a component that is drawn while it is loaded elsewhere appears', async (page) => {
+  const drawn = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const [{ lazy }, { html, render }] = await Promise.all([import(`${folder}lib/ui.js`), import(`${folder}vendor/ui.js`)]);
+    const root = () => document.body.appendChild(document.createElement('div'));
+    const roots = [root(), root()];
+    const loading = Promise.withResolvers();
+    const Lazy = await new Promise((called) => {
+      const Lazy = lazy(() => { called(Lazy); return loading.promise; });
+      render(html`<${Lazy} />`, roots[0]);
+    });
+    // The second is drawn before the component is there, and its effect runs afterwards.
+    render(html`<${Lazy} />`, roots[1]);
+    loading.resolve(() => html`<b>there</b>`);
+    const appeared = () => roots.every((root) => root.textContent === 'there');
+    for (let frames = 0; frames < 100 && !appeared(); frames += 1) await new Promise(requestAnimationFrame);
+    return roots.map((root) => root.textContent);
+  });
+  assert.deepEqual(drawn, ['there', 'there']);
+});
+
 inPage('the audit log is filtered and exported', async (page) => {
   for (const name of ['readTodos', 'createTodo']) {
     const form = await openTool(page, name);
@@ -176,7 +197,7 @@ inPage('a user signs in to the subscription and out of it', async (page, { conte
     return route.fallback();
   });
   await send(page, 'DELETE', 'api/coding/sign-in');
-  await page.getByRole('link', { name: 'u1' }).click();
+  await page.locator('.account-name').click();
   await page.getByRole('heading', { name: 'Account' }).waitFor();
   await page.getByText('You are not signed in.').waitFor();
   await page.getByRole('button', { name: 'Sign in' }).click();
@@ -475,6 +496,7 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   const { status } = await send(page, 'POST', `api/agents/${id}/retrieve`, { query: 'ferns' });
   assert.equal(status, 200);
   await visit(page, 'agents');
+  await page.locator('.card').first().waitFor();
   await visit(page, `agents/${id}/documents`);
   await row.getByText('1 chunk indexed').waitFor();
   await picture(page, 'documents');

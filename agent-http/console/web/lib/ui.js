@@ -126,8 +126,9 @@ export function lazy(load) {
   let View;
   return function Lazy(props) {
     const [, setLoaded] = useState(Boolean(View));
+    // Another one may have loaded it between this one's first drawing and its effect.
     useEffect(() => {
-      if (!View) load().then((found) => { View = found; setLoaded(true); });
+      load().then((found) => { View = found; setLoaded(true); });
     }, []);
     return View && html`<${View} ...${props} />`;
   };
