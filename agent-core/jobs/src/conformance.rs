@@ -101,7 +101,7 @@ async fn get_returns_jobs_as_they_were_stored(store: &dyn JobStore) {
     );
     let moved = step(store, &every, Step::Reschedule(Schedule::At(at(20_000))), at(1700)).await;
     let moved = moved.expect("the job is open");
-    assert!(moved.delivering && moved.job.then.is_some(), "a delivery in progress continues");
+    assert!(moved.delivering && moved.job.next_position.is_some(), "a delivery in progress continues");
     assert_eq!(get(store, &every).await, moved.job, "the position after the delivery is stored");
     let finished = step(store, &every, ended(&claimed, AttemptOutcome::Succeeded), at(1800))
         .await

@@ -92,8 +92,8 @@ async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<JobId, JobStat
     let Ok(claimed) = store.claim_due(claim).await else { return };
     acknowledged.extend(claimed.iter().map(|job| (job.id.clone(), JobState::Running)));
     for job in claimed {
-        let (fence, took) = (job.fence, Duration::ZERO);
-        let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, took, status: None, jitter: 0 };
+        let (fence, duration) = (job.fence, Duration::ZERO);
+        let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, duration, status: None, jitter: 0 };
         if let Ok(ended) = store.apply_step(&JobScope::default(), &job.id, end, at(6)).await {
             assert!(ended.is_applied(), "it is held: {ended:?}");
             acknowledged.insert(job.id.clone(), JobState::Completed);

@@ -63,9 +63,9 @@ async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
                 return done;
             }
             let end = |job: &Job| {
-                let took = Duration::from_millis(1);
+                let duration = Duration::from_millis(1);
                 let outcome = AttemptOutcome::Succeeded;
-                (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
+                (job.id.clone(), Step::End { fence: job.fence, outcome, duration, status: None, jitter: 0 })
             };
             let ended = store.apply_steps(claimed.iter().map(end).collect(), at(101)).await.expect("steps");
             assert!(ended.iter().all(|ended| ended.is_applied()), "whoever claims a job holds it");
@@ -225,7 +225,7 @@ async fn who_is_behind_very_many_is_found(cluster: &Cluster) {
     let claim = ClaimRequest { quota, ..due(6000, 10, 2) };
     let claimed = store.claim_due(claim).await.expect("claim");
     let claimed: Vec<_> =
-        claimed.iter().map(|job| (job.payload.company_id.as_str(), job.place.scheduled_for)).collect();
+        claimed.iter().map(|job| (job.payload.company_id.as_str(), job.position.scheduled_for)).collect();
     assert_eq!(claimed, [("small", at(4000)), ("modest", at(4998)), ("modest", at(4999))]);
     let claimed = store.claim_due(due(6000, 5, 2)).await.expect("claim");
     let companies: Vec<_> = claimed.iter().map(|job| job.payload.company_id.as_str()).collect();

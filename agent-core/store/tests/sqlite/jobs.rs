@@ -58,8 +58,8 @@ async fn is_there(store: &SqliteStore, job: &Job) -> bool {
 }
 
 pub(super) fn succeeded(job: &Job) -> (JobId, Step) {
-    let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_secs(1));
-    (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
+    let (outcome, duration) = (AttemptOutcome::Succeeded, Duration::from_secs(1));
+    (job.id.clone(), Step::End { fence: job.fence, outcome, duration, status: None, jitter: 0 })
 }
 
 #[tokio::test]

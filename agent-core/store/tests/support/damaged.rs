@@ -15,8 +15,8 @@ pub(crate) async fn is_set_aside(store: &dyn JobStore, jobs: &[Job], claimed: &[
     let lease = now + jiff::SignedDuration::from_secs(30);
     let extend = |job: &Job| (job.id.clone(), Step::Extend { fence: fence(job), lease });
     let end = |job: &Job| {
-        let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_millis(5));
-        (job.id.clone(), Step::End { fence: fence(job), outcome, took, status: Some(200), jitter: 0 })
+        let (outcome, duration) = (AttemptOutcome::Succeeded, Duration::from_millis(5));
+        (job.id.clone(), Step::End { fence: fence(job), outcome, duration, status: Some(200), jitter: 0 })
     };
     for steps in [jobs.iter().map(extend).collect::<Vec<_>>(), jobs.iter().map(end).collect()] {
         let outcomes = store.apply_steps(steps, now).await.expect("the batch is stored");

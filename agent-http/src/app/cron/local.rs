@@ -94,7 +94,7 @@ fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
         }
     };
     let jitter = uuid::Uuid::new_v4().as_u128() as u32;
-    Step::End { fence: job.fence, outcome, took: Duration::ZERO, status: Some(status), jitter }
+    Step::End { fence: job.fence, outcome, duration: Duration::ZERO, status: Some(status), jitter }
 }
 
 /// Counts the jobs that are due and were not tried, within the time of the call.
