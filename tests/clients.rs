@@ -188,8 +188,8 @@ async fn a_chat_program_has_agents_as_models() {
     std::fs::write(folder.path().join("keys.json"), keys).expect("written");
     let output = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
     assert_eq!(output.as_deref().map(str::trim), Ok("Hello from the model."));
-    let whole = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
-    assert_eq!(whole.as_deref().map(str::trim), Ok("Hello from the model."));
+    let unstreamed_output = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
+    assert_eq!(unstreamed_output.as_deref().map(str::trim), Ok("Hello from the model."));
     let chat = run_llm(folder.path(), &["chat", "-m", "our-text"], "Hello\nAnd then?\nexit\n").await;
     let chat = chat.expect("a conversation");
     assert_eq!(chat.matches("Hello from the model.").count(), 2, "{chat}");

@@ -194,8 +194,8 @@ fn role_and_text(message: &Value) -> (String, String) {
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
         _ => String::new(),
     };
-    let own = text.split_once("</context>").map_or(text.as_str(), |(_, own)| own);
-    (message["role"].as_str().expect("a role").to_owned(), own.trim().to_owned())
+    let user_text = text.split_once("</context>").map_or(text.as_str(), |(_, user_text)| user_text);
+    (message["role"].as_str().expect("a role").to_owned(), user_text.trim().to_owned())
 }
 
 fn prompt_of(request: &Value) -> Vec<(String, String)> {

@@ -142,8 +142,8 @@ async fn an_invalid_answer_leaves_in_no_framing() {
         std::iter::once(stream_head()).chain([refusal]).chain(finish("stop")).collect::<Vec<Step>>()
     };
     let ended = |reason| {
-        let whole = delta(json!({"content": VALID}));
-        std::iter::once(stream_head()).chain([whole]).chain(finish(reason)).collect::<Vec<Step>>()
+        let valid_answer = delta(json!({"content": VALID}));
+        std::iter::once(stream_head()).chain([valid_answer]).chain(finish(reason)).collect::<Vec<Step>>()
     };
     let token = session_token("u1", "c1");
     for steps in [
@@ -217,7 +217,7 @@ async fn formats_are_checked_in_requests_and_roles() {
     let (_vendor, app) = start(SCHEMA_MODEL, |_| {}).await;
     let token = session_token("u1", "c1");
     let schema = |schema: Value| json!({"type": "json", "schema": schema});
-    for (given, path) in [
+    for (format, path) in [
         (json!("json"), "responseFormat"),
         (json!({"schema": {}}), "responseFormat.type"),
         (json!({"type": "xml"}), "responseFormat.type"),
@@ -232,14 +232,14 @@ async fn formats_are_checked_in_requests_and_roles() {
         (schema(json!({"enum": (0..10_000).collect::<Vec<_>>()})), "responseFormat.schema has"),
         (schema(json!({"enum": (0..1_001).collect::<Vec<_>>()})), "responseFormat.schema.enum"),
     ] {
-        let response = app.chat(&body(json!({"responseFormat": given}))).await;
+        let response = app.chat(&body(json!({"responseFormat": format}))).await;
         let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().expect("a text").contains(path), "{path}: {problem}");
         if path == "responseFormat" {
             continue;
         }
         let (_, mut agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
-        agent["children"][0]["content"]["responseFormat"] = given;
+        agent["children"][0]["content"]["responseFormat"] = format;
         let (status, problem) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent)).await;
         assert_eq!(status, 400, "{path}: {problem}");
         assert!(problem.to_string().contains("responseFormat"), "{path}: {problem}");

@@ -35,10 +35,10 @@ impl Transcript {
         let mut json: Value = serde_json::from_str(&body).unwrap_or_default();
         match json.get("userCode").is_some() {
             true => {
-                let whole = json.clone();
+                let complete_record = json.clone();
                 json["userCode"] = Value::Null;
                 self.0.push_str(&format!("{json}\n"));
-                whole
+                complete_record
             }
             false => {
                 self.0.push_str(&format!("{body}\n"));

@@ -42,8 +42,9 @@ fn compacted(events: &[Value]) -> Option<&Value> {
 }
 
 async fn summaries(test: &ConversationApp) -> u64 {
-    let own = Collection::new("c1", "summaries").and_then(|all| all.within("u1")).expect("a collection");
-    test.stores.records.count(&own).await.expect("counted")
+    let user_summaries =
+        Collection::new("c1", "summaries").and_then(|all| all.within("u1")).expect("a collection");
+    test.stores.records.count(&user_summaries).await.expect("counted")
 }
 
 fn question(turn: usize) -> String {

@@ -77,8 +77,8 @@ const CALLERS: [Caller; 11] = [
 ];
 
 fn agents_of(company: &str) -> impl Iterator<Item = Agent> {
-    let own = OWN_AGENTS[usize::from(company == "beta")];
-    AGENTS.into_iter().chain([own])
+    let own_agent = OWN_AGENTS[usize::from(company == "beta")];
+    AGENTS.into_iter().chain([own_agent])
 }
 
 fn documents_of(company: &str) -> &'static str {

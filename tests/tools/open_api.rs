@@ -100,10 +100,10 @@ fn compile(document: &Value, operation: &JsonOperation<'_>) -> Result<usize, Str
     if let Some(skipped) = entry.get("skipped") {
         return Err(skipped[0]["reason"].to_string());
     }
-    let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
-    match faults(&own, |_| false).into_iter().next() {
+    let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+    match faults(&own_tools, |_| false).into_iter().next() {
         Some(fault) => Err(describe(fault)),
-        None => check_request(document, operation, &own.open_api[0].settings["compiled"][0]["request"]),
+        None => check_request(document, operation, &own_tools.open_api[0].settings["compiled"][0]["request"]),
     }
 }
 
@@ -259,8 +259,8 @@ async fn bodies_have_the_media_type_of_the_document() {
     let reason = "has a body that is not JSON";
     assert_eq!(list["skipped"], json!([{"openApiId": "pets", "operation": "upload", "reason": reason}]));
     let tools = list["tools"].as_array().expect("tools");
-    let own: Vec<_> = tools.iter().filter(|tool| tool["source"] == "openApi").collect();
-    assert_eq!((own.len(), &own[0]["name"]), (1, &json!("pets_changePet")));
+    let own_tools: Vec<_> = tools.iter().filter(|tool| tool["source"] == "openApi").collect();
+    assert_eq!((own_tools.len(), &own_tools[0]["name"]), (1, &json!("pets_changePet")));
 
     let call = app.request("POST", "/api/agents/a1/tools/pets_changePet/test");
     let body = json!({"name": "Rex", "owner": null});
@@ -271,7 +271,7 @@ async fn bodies_have_the_media_type_of_the_document() {
     let request = &received[0];
     let header = |name: &str| {
         let headers = request.head.lines().filter_map(|line| line.split_once(": "));
-        let values = headers.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        let values = headers.filter(|(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         values.collect::<Vec<_>>()
     };
     assert_eq!(header("accept"), ["application/json, application/*;q=0.8, text/*;q=0.5"]);

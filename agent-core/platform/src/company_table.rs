@@ -227,9 +227,11 @@ mod tests {
             }
         }
         ["a", "b", "c"].map(|company| {
-            let own = table.companies.get(company);
-            let mut keys: Vec<&str> =
-                own.into_iter().flat_map(|own| own.entries.keys().map(String::as_str)).collect();
+            let company_values = table.companies.get(company);
+            let mut keys: Vec<&str> = company_values
+                .into_iter()
+                .flat_map(|company_values| company_values.entries.keys().map(String::as_str))
+                .collect();
             keys.sort_unstable();
             keys
         })

@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_limit_is_only_lowered() {
-        let wanted = ServeLimits { connections: 1, ..ServeLimits::default() };
-        assert_eq!(fit_connections(&wanted, 2).connections, 1);
+        let configured = ServeLimits { connections: 1, ..ServeLimits::default() };
+        assert_eq!(fit_connections(&configured, 2).connections, 1);
         let all = ServeLimits { connections: u32::MAX, ..ServeLimits::default() };
         let descriptors = raise_descriptor_limit();
         let expected = descriptors.map_or(u32::MAX, |descriptors| reachable_connections(descriptors, 2));

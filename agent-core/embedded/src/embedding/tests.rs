@@ -118,9 +118,9 @@ fn unusable_files_are_errors() {
         for (found, expected) in cases {
             assert!(found.contains(expected), "{name}: {found}");
         }
-        let whole = files(name).weights;
-        for length in [1, 8, 100, whole.len() / 2, whole.len() - 1] {
-            let found = unusable(spec, EmbeddingFiles { weights: whole[..length].to_vec(), ..files(name) });
+        let weights = files(name).weights;
+        for length in [1, 8, 100, weights.len() / 2, weights.len() - 1] {
+            let found = unusable(spec, EmbeddingFiles { weights: weights[..length].to_vec(), ..files(name) });
             assert!(found.contains("model.safetensors"), "{name}, {length} bytes: {found}");
         }
     }
@@ -191,14 +191,15 @@ fn files_are_read_from_a_folder_if_their_sums_are_right() {
     let error = embed(&embedder, &["lamp"]).expect_err("a wrong sum").to_string();
     assert!(error.contains("config.json has the SHA-256"), "{error}");
 
-    let place = tempfile::tempdir().unwrap();
+    let model_folder = tempfile::tempdir().unwrap();
     let model = known("tiny-bert", sum);
-    let missing = LocalEmbedder::open(model, place.path(), None).err().expect("no files").to_string();
+    let missing = LocalEmbedder::open(model, model_folder.path(), None).err().expect("no files").to_string();
     assert!(missing.contains("config.json is missing: run `agentd model pull tiny-bert`"), "{missing}");
-    std::fs::create_dir(place.path().join("tiny-bert")).unwrap();
-    std::fs::write(place.path().join("tiny-bert/config.json"), "{}").unwrap();
-    let short = LocalEmbedder::open(model, place.path(), None).err().expect("a short file").to_string();
+    std::fs::create_dir(model_folder.path().join("tiny-bert")).unwrap();
+    std::fs::write(model_folder.path().join("tiny-bert/config.json"), "{}").unwrap();
+    let short =
+        LocalEmbedder::open(model, model_folder.path(), None).err().expect("a short file").to_string();
     assert!(short.contains("config.json has 2 bytes"), "{short}");
-    let chat = LocalEmbedder::open(crate::catalog::default_model(), place.path(), None).err();
+    let chat = LocalEmbedder::open(crate::catalog::default_model(), model_folder.path(), None).err();
     assert!(matches!(chat, Some(EmbeddingModelError::NotAnEmbedder(_))));
 }

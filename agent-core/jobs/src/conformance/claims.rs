@@ -53,8 +53,12 @@ pub(super) async fn the_earliest_jobs_are_claimed_first(store: &dyn JobStore) {
         assert_eq!(get(store, job).await, *job, "a claim returns the job in its new state");
     }
     assert_eq!(claim(store, claim_due(100, 0)).await, [], "a limit of zero claims no job");
-    let rest = claim(store, claim_due(100, usize::MAX)).await;
-    assert_eq!(ids(&rest), ids([&jobs[0], &jobs[4], &jobs[2]]), "a claimed job is not claimed again");
+    let remaining_jobs = claim(store, claim_due(100, usize::MAX)).await;
+    assert_eq!(
+        ids(&remaining_jobs),
+        ids([&jobs[0], &jobs[4], &jobs[2]]),
+        "a claimed job is not claimed again"
+    );
     assert_eq!(claim(store, claim_due(100, 10)).await, []);
 }
 

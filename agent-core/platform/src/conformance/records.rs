@@ -249,9 +249,9 @@ async fn a_list_is_read_while_others_write(store: &dyn Records) {
     let page = done("list", store.list(&things(), &list).await);
     fill(store, &["a", "c", "e"]).await;
     done("delete", store.delete(&key("d"), Precondition::Any).await);
-    let rest = ids(store, ListQuery { cursor: page.next_cursor, ..list }).await;
+    let second_page = ids(store, ListQuery { cursor: page.next_cursor, ..list }).await;
     assert_eq!(
-        rest,
+        second_page,
         ["e", "f", "h"],
         "a page goes on after the last id that was given, whatever was written"
     );
@@ -377,9 +377,9 @@ async fn many_are_read_at_once(store: &dyn Records) {
 async fn versions_of_many_are_never_stale(store: &dyn Records) {
     let keys: Vec<Key> = (0..40).map(|number| key(&format!("k{number}"))).collect();
     let mut expected = vec![None; keys.len()];
-    for place in [3, 7, 3, 39] {
+    for position in [3, 7, 3, 39] {
         assert_eq!(done("versions", store.versions(&keys).await), expected, "before a write");
-        expected[place] = Some(put(store, &keys[place], "1").await);
+        expected[position] = Some(put(store, &keys[position], "1").await);
         assert_eq!(done("versions", store.versions(&keys).await), expected, "a write is seen at once");
     }
     done("delete", store.delete(&keys[7], Precondition::Any).await);
@@ -447,8 +447,9 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     expected.sort_unstable();
     let found = done("collections", store.collections("c00000", None).await);
     assert_eq!(found, expected, "a company's collections are all there, each once");
-    let rest = done("collections", store.collections("c00000", Some(expected[1].path())).await);
-    assert_eq!(rest, expected[2..], "a page goes on after the path that was given");
+    let remaining_collections =
+        done("collections", store.collections("c00000", Some(expected[1].path())).await);
+    assert_eq!(remaining_collections, expected[2..], "a page goes on after the path that was given");
     let gone = Key::new("c00001", "things", "a").expect("a valid key");
     done("delete", store.delete(&gone, Precondition::Any).await);
     assert!(

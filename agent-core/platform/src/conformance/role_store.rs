@@ -160,9 +160,9 @@ async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
     put(store, edited("/name", json!("Bea"))).await;
     assert_eq!(secrets().await, SECRETS, "masked secrets stay as they are");
     let mut absent = shown(&role("company"));
-    for (place, field) in [("/content", "messengerToken"), ("/children/1/content", "apiKey")] {
-        let place = absent.pointer_mut(place).and_then(Value::as_object_mut);
-        place.expect("the suite's paths are right").remove(field);
+    for (pointer, field) in [("/content", "messengerToken"), ("/children/1/content", "apiKey")] {
+        let pointer = absent.pointer_mut(pointer).and_then(Value::as_object_mut);
+        pointer.expect("the suite's paths are right").remove(field);
     }
     put(store, of(absent)).await;
     assert_eq!(secrets().await, SECRETS, "absent secrets stay as they are");

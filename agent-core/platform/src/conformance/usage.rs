@@ -185,7 +185,7 @@ async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
     filters.push(UsageFilter { user: Some("a\0b".into()), ..all_days() });
     for filter in filters {
         for selection in 0..1u32 << UsageDimension::ALL.len() {
-            let chosen = |(place, dimension): (usize, _)| (selection >> place & 1 == 1).then_some(dimension);
+            let chosen = |(bit, dimension): (usize, _)| (selection >> bit & 1 == 1).then_some(dimension);
             let mut group_by: Vec<UsageDimension> =
                 UsageDimension::ALL.into_iter().enumerate().filter_map(chosen).collect();
             if selection.is_multiple_of(2) {

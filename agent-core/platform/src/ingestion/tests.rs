@@ -153,8 +153,8 @@ impl Inventory for LaggingRecords {
 async fn a_document_that_is_read_late_loses_nothing() {
     let mut lagging = None;
     let bench = bench_with(|records| {
-        let (seen, is_lagging) = (Mutex::default(), AtomicBool::new(false));
-        let records = Arc::new(LaggingRecords { records, seen, is_lagging });
+        let (read_ids, is_lagging) = (Mutex::default(), AtomicBool::new(false));
+        let records = Arc::new(LaggingRecords { records, seen: read_ids, is_lagging });
         lagging = Some(records.clone());
         records
     });

@@ -162,7 +162,11 @@ async fn arguments_fill_the_placeholders() {
         "https://api.acme.example/v1/orders/%C3%A4%201%3F%23%26%25?full=true&lang=de%26x%3D1&tag=a+b&tag=c";
     assert_eq!(sent[0].url.as_str(), expected);
     let header = |name: &str| {
-        sent[0].headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.expose().to_owned())
+        sent[0]
+            .headers
+            .iter()
+            .find(|(header_name, _)| header_name == name)
+            .map(|(_, value)| value.expose().to_owned())
     };
     assert_eq!(header("X-Lang").as_deref(), Some("l-de&x=1"));
     assert!(header("Idempotency-Key").is_some_and(|key| key.len() == 32));
@@ -300,9 +304,10 @@ async fn a_secret_is_sent_and_is_masked_in_the_result() {
                 assert!(!shown.contains(secret), "{shown}");
             }
             assert!(output.text.contains("***"), "{output:?}");
-            let header = sent[0].headers.iter().find(|(own, _)| own == name).expect("the credential");
+            let header =
+                sent[0].headers.iter().find(|(header_name, _)| header_name == name).expect("the credential");
             assert_eq!(header.1.expose(), value);
-            let identity = sent[0].headers.iter().find(|(own, _)| own == "X-Agent-Identity");
+            let identity = sent[0].headers.iter().find(|(header_name, _)| header_name == "X-Agent-Identity");
             let key = auth["secret"].as_str().expect("text");
             check_identity(identity.expect("an identity").1.expose(), key);
         }
@@ -432,7 +437,7 @@ fn faults_of_definitions_have_their_path() {
     for (pointer, value, path) in cases {
         let mut tool = get_order();
         match tool.pointer_mut(pointer) {
-            Some(place) => *place = value.clone(),
+            Some(member) => *member = value.clone(),
             None => tool["request"]["body"] = value.clone(),
         }
         assert_eq!(

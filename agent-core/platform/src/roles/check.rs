@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_named_by_their_path() {
-        let whole = role(
+        let complete_role = role(
             json!({"systemPrompt": "x", "agentConfig": {"any": {"thing": 1}}, "promptBlocks": ["a", {"name": "n", "content": "c"}],
                 "council": {"purpose": "p", "members": [{"name": "n", "expertise": "e"}]}, "mcpPreset": "base",
                 "agentServerUrl": "https://a.example", "agentServerApiKey": "***"}),
@@ -402,7 +402,7 @@ mod tests {
                 {"name": "EmbeddedAI", "content": {"provider": "auto", "enableThinking": true, "reasoningEffort": "low"}},
                 {"name": "SubscriptionConnector", "content": null}, {"name": "Own", "content": {"free": {"form": 1}}}]),
         );
-        assert_eq!(unknown_fields(&whole), []);
+        assert_eq!(unknown_fields(&complete_role), []);
         for (role, expected) in [
             (role(json!({"systemPromt": "x"}), json!([])), "content.systemPromt"),
             (json!({"id": "a", "companyId": "c", "contnet": {}}), "contnet"),
@@ -537,9 +537,9 @@ mod tests {
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local ",
             "fallbacks": [{"provider": "anthropic"}]}}]);
         assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role"), &[]), []);
-        let own: RoleBlock =
+        let own_tools_role: RoleBlock =
             serde_json::from_value(role(json!({"tools": ["weather"]}), json!([]))).expect("a role");
-        assert_eq!(unknown_names(&own, &["weather".to_owned()]), []);
+        assert_eq!(unknown_names(&own_tools_role, &["weather".to_owned()]), []);
         assert!(TOOL_NAMES.is_sorted());
     }
 

@@ -121,9 +121,9 @@ fn the_secret_is_nowhere() {
     let stored = bench.stored();
     assert!(stored.contains(&format!(" tokens {} ", minted.token.id)), "{stored}");
     assert!(stored.contains(&format!("c agentTokens/a {} {{}}", minted.token.id)), "{stored}");
-    for place in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
+    for visible_text in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
         // The last 40 of the 64 characters encode the secret only; the first ones encode the id.
-        assert!(!place.contains(&text[text.len() - 40..]), "{place}");
+        assert!(!visible_text.contains(&text[text.len() - 40..]), "{visible_text}");
     }
     assert!(!json!(minted.token).to_string().contains("secret"));
 }
@@ -161,9 +161,9 @@ fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
     let other = bench.mint(mcp("a")).text.expose().to_owned();
     let stranger = super::tests::bench().mint(widget("a")).text.expose().to_owned();
     let (prefix, encoded) = text.split_at(4);
-    let flipped = |place: usize| {
+    let flipped = |position: usize| {
         let mut bytes = text.clone().into_bytes();
-        bytes[place] = if bytes[place] == b'A' { b'B' } else { b'A' };
+        bytes[position] = if bytes[position] == b'A' { b'B' } else { b'A' };
         String::from_utf8(bytes).expect("ASCII")
     };
     let cases = [

@@ -472,10 +472,10 @@ mod tests {
     #[test]
     fn a_full_folder_says_so() {
         let (records, folder) = (MemoryRecords::default(), folder_of("c", "a", None, "ada"));
-        let place = folder.collection().expect("a folder");
+        let collection_of_folder = folder.collection().expect("a folder");
         let entry = folder.entry("", "x").expect("an entry");
         for _ in 1..MAX_MEMORIES_PER_FOLDER {
-            ready(records.append_as(&place, &entry));
+            ready(records.append_as(&collection_of_folder, &entry));
         }
         let remember = |folder: &MemoryFolder, text: &str| {
             let entry = create_memory(&records, folder, text).now_or_never().expect("no wait");

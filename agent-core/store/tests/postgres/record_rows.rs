@@ -164,9 +164,9 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     assert!(store.get(&key).await.expect("read").is_some());
     client.batch_execute("UPDATE app.schema_version SET compatible_from = 8").await.expect("contracted");
     let newer = refused(&url).await;
-    let said =
+    let expected =
         "the schema \"app\" has version 8, and this program knows versions up to 7: update this program";
-    assert_eq!(newer.to_string(), said);
+    assert_eq!(newer.to_string(), expected);
 
     let url = database(cluster, "others").await;
     let sql = "CREATE SCHEMA app; CREATE TABLE app.records (id int)";

@@ -145,12 +145,12 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
     let [store] = stores::<1>(cluster).await;
     let (listening, mut connection) =
         tokio_postgres::connect(&cluster.url("shared"), NoTls).await.expect("a connection");
-    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (heard, mut notifications) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut messages = poll_fn(move |cx| connection.poll_message(cx));
         while let Some(Ok(message)) = messages.next().await {
-            if let AsyncMessage::Notification(said) = message {
-                let _ = heard.send(said.payload().to_owned());
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = heard.send(notification.payload().to_owned());
             }
         }
     });
@@ -159,7 +159,7 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
         // Notifications arrive in the order in which they were sent.
         listening.batch_execute("NOTIFY scheduler_jobs, 'now'").await.expect("told");
         let mut heard = 0;
-        while tokio::time::timeout(NOTIFICATION_TIMEOUT, told.recv())
+        while tokio::time::timeout(NOTIFICATION_TIMEOUT, notifications.recv())
             .await
             .expect("in time")
             .expect("it goes on")

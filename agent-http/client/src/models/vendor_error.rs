@@ -268,14 +268,20 @@ mod tests {
         let body = br#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
         let failure = |kind| AgentError::new(kind, "the server failed");
         let of = |error: AgentError| VendorError::from_body(body).into_failure(error);
-        let told = of(failure(AgentErrorKind::Failed));
-        assert_eq!((told.kind(), told.retry_after()), (AgentErrorKind::Failed, Some(LOADING_DELAY)));
-        assert!(told.message().contains("still loading"), "{told}");
+        let vendor_error = of(failure(AgentErrorKind::Failed));
+        assert_eq!(
+            (vendor_error.kind(), vendor_error.retry_after()),
+            (AgentErrorKind::Failed, Some(LOADING_DELAY))
+        );
+        assert!(vendor_error.message().contains("still loading"), "{vendor_error}");
         let asked = Duration::from_secs(30);
-        let told = of(failure(AgentErrorKind::Failed).with_retry_after(asked));
-        assert_eq!(told.retry_after(), Some(asked));
-        let told = of(failure(AgentErrorKind::RateLimited));
-        assert_eq!((told.kind(), told.message()), (AgentErrorKind::RateLimited, "the server failed"));
+        let vendor_error = of(failure(AgentErrorKind::Failed).with_retry_after(asked));
+        assert_eq!(vendor_error.retry_after(), Some(asked));
+        let vendor_error = of(failure(AgentErrorKind::RateLimited));
+        assert_eq!(
+            (vendor_error.kind(), vendor_error.message()),
+            (AgentErrorKind::RateLimited, "the server failed")
+        );
     }
 
     #[test]

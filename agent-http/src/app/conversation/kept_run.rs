@@ -657,19 +657,21 @@ mod tests {
         let store = Arc::new(MemoryConversations::default());
         let clock = Arc::new(ManualClock::new());
         let shutdown = Shutdown::default();
-        let own = service_over(&store, clock.clone(), &shutdown);
+        let own_service = service_over(&store, clock.clone(), &shutdown);
         let other = service_over(&store, clock.clone(), &shutdown);
-        let mut kept = begin(&own, &store, "r");
+        let mut kept = begin(&own_service, &store, "r");
         kept.wait_until_stored().await.expect("it begins");
-        clock.advance(2 * own.times.lease);
-        for (service, expected) in
-            [(&own, RunState::Running), (&other, RunState::Interrupted), (&own, RunState::Interrupted)]
-        {
+        clock.advance(2 * own_service.times.lease);
+        for (service, expected) in [
+            (&own_service, RunState::Running),
+            (&other, RunState::Interrupted),
+            (&own_service, RunState::Interrupted),
+        ] {
             let found = service.interrupt_abandoned(&*store, &key()).await.expect("it reads");
             assert_eq!(found.expect("it has begun").state, expected);
         }
         drop(kept);
-        drained(&own).await;
+        drained(&own_service).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -232,10 +232,10 @@ pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
     assert_eq!((second.runs.len(), second.next_cursor), (2, None));
     let mut found: Vec<String> =
         first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.to_string()).collect();
-    let mut wanted = ids;
-    wanted.sort();
+    let mut expected = ids;
+    expected.sort();
     found.sort();
-    assert_eq!(found, wanted, "each is in one page");
+    assert_eq!(found, expected, "each is in one page");
 }
 
 pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {

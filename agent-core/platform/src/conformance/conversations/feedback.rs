@@ -19,8 +19,8 @@ fn feedback(id: &str, ms: i64) -> Feedback {
     }
 }
 
-async fn rate(store: &dyn Conversations, key: &ThreadKey, node: &NodeId, given: Feedback) {
-    done("rate", store.set_feedback(key, node, Some(given)).await);
+async fn rate(store: &dyn Conversations, key: &ThreadKey, node: &NodeId, feedback_to_store: Feedback) {
+    done("rate", store.set_feedback(key, node, Some(feedback_to_store)).await);
 }
 
 async fn list(
@@ -40,8 +40,8 @@ async fn listed(store: &dyn Conversations, company: &str, agent: &str) -> Vec<St
 }
 
 async fn is_refused(store: &dyn Conversations, key: &ThreadKey, node: &NodeId) {
-    for given in [Some(feedback("x", 1)), None] {
-        let refused = store.set_feedback(key, node, given).await;
+    for invalid_rating in [Some(feedback("x", 1)), None] {
+        let refused = store.set_feedback(key, node, invalid_rating).await;
         let expected = ConversationError::NodeNotFound(node.to_string());
         assert_eq!(refused.expect_err("it is refused").to_string(), expected.to_string());
     }
@@ -118,10 +118,10 @@ pub(super) async fn feedback_goes_with_what_it_rates(store: &dyn Conversations) 
     // A visitor rates what it sees.
     let visitor = ThreadOwner::new("acme", "widget:t1:00ff").thread("t");
     turn(store, &visitor, "r1", None, 30).await;
-    let seen = path(store, &visitor).await;
-    let hidden = NewNode { origin: NodeOrigin::Client, ..user(Some(&seen[1].id), "hidden") };
+    let visitor_path = path(store, &visitor).await;
+    let hidden = NewNode { origin: NodeOrigin::Client, ..user(Some(&visitor_path[1].id), "hidden") };
     let hidden = done("append", store.append(&visitor, vec![hidden], at(31)).await).nodes[0].id.clone();
-    rate(store, &visitor, &seen[1].id, feedback("v", 32)).await;
+    rate(store, &visitor, &visitor_path[1].id, feedback("v", 32)).await;
     is_refused(store, &visitor, &hidden).await;
 }
 
@@ -132,8 +132,8 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
         turn(store, owner, "r1", None, 0).await;
         for (at, node) in path(store, owner).await.iter().enumerate() {
             let share = at == 1;
-            let given = Feedback { share, ..feedback(&format!("{name}{at}"), 5) };
-            rate(store, owner, &node.id, given).await;
+            let stored_feedback = Feedback { share, ..feedback(&format!("{name}{at}"), 5) };
+            rate(store, owner, &node.id, stored_feedback).await;
         }
     }
     let other = CreateThread { agent_id: "cook".into(), ..create(key("other"), &["x"], 0) };
@@ -192,9 +192,9 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
         let page = store.visitor_threads(&company, &agent, cursor.as_deref(), 2).await;
         let page = done("list", page);
         assert!(page.threads.len() <= 2);
-        let place =
+        let location =
             |thread: &Thread| (thread.owner.as_ref().expect("its owner").to_string(), thread.id.clone());
-        found.extend(page.threads.iter().map(place));
+        found.extend(page.threads.iter().map(location));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;

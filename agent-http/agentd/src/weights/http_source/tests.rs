@@ -114,8 +114,8 @@ async fn asks_for_a_range_and_returns_where_the_body_starts() {
         let range = format!("content-range: bytes {at}-{}/{}\r\n", CONTENT.len() - 1, CONTENT.len());
         response("206 Partial Content", &range, &CONTENT[at..])
     };
-    let whole = || response("200 OK", "", CONTENT);
-    let (hub, heads) = serve(vec![whole(), partial(10), whole(), partial(7)]);
+    let complete_response = || response("200 OK", "", CONTENT);
+    let (hub, heads) = serve(vec![complete_response(), partial(10), complete_response(), partial(7)]);
     let (source, url) = (direct(), format!("http://{hub}/a/tiny.gguf?download=true"));
     assert_eq!(read(&source, &url, 0).await.unwrap(), (0, CONTENT.to_vec()));
     assert_eq!(read(&source, &url, 10).await.unwrap(), (10, CONTENT[10..].to_vec()));

@@ -138,8 +138,8 @@ fn breakpoints(value: &Value, path: &str) -> Vec<String> {
         }
         _ => Vec::new(),
     };
-    let own = value.get("cache_control").map(|_| path.to_owned());
-    own.into_iter().chain(inner.into_iter().flat_map(|(path, item)| breakpoints(item, &path))).collect()
+    let own_path = value.get("cache_control").map(|_| path.to_owned());
+    own_path.into_iter().chain(inner.into_iter().flat_map(|(path, item)| breakpoints(item, &path))).collect()
 }
 
 #[test]
@@ -220,10 +220,10 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
     // The budget leaves room for the answer.
     let limited = ModelLimits { max_output_tokens: 3000, ..ModelLimits::default() };
     let spec = ModelSpec::new("claude-haiku-4-5").with_limits(limited);
-    let wanted = ModelRequest { thinking: Some(true), ..request() };
-    assert_eq!(body_with(&spec, &wanted)["thinking"], budget(1500));
+    let with_thinking = ModelRequest { thinking: Some(true), ..request() };
+    assert_eq!(body_with(&spec, &with_thinking)["thinking"], budget(1500));
     let small = ModelLimits { max_output_tokens: 2000, ..ModelLimits::default() };
-    assert_eq!(body_with(&spec.with_limits(small), &wanted)["thinking"], Value::Null);
+    assert_eq!(body_with(&spec.with_limits(small), &with_thinking)["thinking"], Value::Null);
 }
 
 #[test]
