@@ -4,7 +4,7 @@ mod answer_parts;
 mod answer_stream;
 pub mod anthropic;
 mod body;
-mod failure;
+mod errors;
 #[cfg(test)]
 mod harness;
 mod limits;
