@@ -123,7 +123,7 @@ async fn accept_until<S: HttpService>(
                 tracing::debug!(%error, "a connection was closed before it was accepted");
             }
             Err(error) => {
-                tracing::error!(%error, pause_ms = backoff.as_millis() as u64, "accept failed");
+                tracing::error!(%error, pause_ms = backoff.as_millis() as u64, "failed to accept a connection; pausing");
                 tokio::select! {
                     biased;
                     () = &mut shutdown => return,

@@ -413,7 +413,7 @@ async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, C
             ) => return Err(error),
             Err(error) => error,
         };
-        tracing::warn!(run_id = %end.run_id, %error, "the end of a run was not stored");
+        tracing::warn!(run_id = %end.run_id, %error, "failed to store the end of a run");
         if started.elapsed() >= END_RETRY_TIME {
             return Err(error);
         }

@@ -27,7 +27,9 @@ pub(in super::super) async fn sweep_threads(app: &App) {
         match sweep(app, &**store).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "threads without activity were deleted"),
-            Err(error) => tracing::warn!(%error, "threads without activity were not deleted"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to delete threads whose retention is over; trying again later");
+            }
         }
     }
 }

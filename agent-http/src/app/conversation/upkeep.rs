@@ -37,7 +37,7 @@ impl ConversationService {
         let mut live = self.live.subscribe();
         while live.wait_for(|count| *count > 0).await.is_ok() {
             if let Err(error) = store.renew_lease(&self.lease()).await {
-                tracing::warn!(%error, "the lease of this process's runs was not renewed");
+                tracing::warn!(%error, "failed to renew the lease of runs; once it expires, they are interrupted");
             }
             tokio::time::sleep(self.times.lease.mul_f32(0.3)).await;
         }
@@ -153,7 +153,9 @@ impl ConversationService {
                         continue;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "failed to search for runs of ended processes"),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to read runs of ended processes; trying again later");
+                }
             }
             tokio::time::sleep(self.times.lease / 2).await;
         }

@@ -47,7 +47,7 @@ pub(super) async fn run_local(app: &Arc<App>, until: Instant) -> Result<CronRun,
                 Ok(Completion::AlreadyCompleted) => result.done_before += 1,
                 Err(error) if is_busy(error) => result.busy += 1,
                 Err(error) => {
-                    tracing::warn!(%error, job = %job.id, "a job failed");
+                    tracing::warn!(%error, job = %job.id, "a due job failed");
                     result.failed += 1;
                 }
             }
