@@ -16,7 +16,7 @@
 //! for half a minute at most.
 //!
 //! While the store fails, a process counts by itself. What it admitted is added later, and twice if a commit was applied
-//! whose outcome was lost. A process that ends forgets what it admitted since its last commit.
+//! whose outcome was lost. A process that ends loses what it admitted since its last commit.
 //!
 //! The records are the platform's, which stores do not cache: an outdated read would cost a conflict. Their collections
 //! are those of the companies, `userRates/<company>`; [`ExpiredRates`] deletes the records that have no effect any more.

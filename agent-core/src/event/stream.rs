@@ -84,7 +84,7 @@ impl EventStream {
         }
     }
 
-    /// Keeps a value alive until the run is over, such as the run's token.
+    /// Keeps a value alive until the run ends, such as the run's token.
     pub fn with_guard<G: Any + Send + Sync>(mut self, guard: G) -> Self {
         self.guard = Some(Box::new(guard));
         self
@@ -149,7 +149,7 @@ impl EventStream {
         self.queue.extend(self.observers.iter_mut().filter_map(|observer| observer.observe(event)));
     }
 
-    /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run is over.
+    /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run has ended.
     pub fn fail(&mut self, failure: AgentError) {
         if self.source.take().is_some() {
             self.guard = None;
@@ -247,7 +247,7 @@ impl EventStream {
         None
     }
 
-    /// Ends the run: drops the source, closes open items and queues the terminal event. Does nothing if it is over.
+    /// Ends the run: drops the source, closes open items and queues the terminal event. Does nothing if it has ended.
     pub fn finish(&mut self, end: RunEnd) {
         self.close_reported_calls();
         // The last reported calls may have exceeded a limit, which has ended the run.

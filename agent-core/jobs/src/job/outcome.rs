@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// Records a postponed delivery in place of the one before it, so that a month of them leaves the earlier attempts.
+    /// Records a postponed delivery in place of the previous one, so that a month of them leaves the earlier attempts.
     fn record_postponement(
         &mut self,
         error: String,

@@ -7,7 +7,7 @@
 use agent_core::message::Role;
 
 /// Threshold at which a shortening is planned, as a share of the one at which it takes effect, in eighths. In between
-/// its summary is made while nobody waits.
+/// its summary is made outside of any turn.
 const PLANNED_AT_EIGHTHS: usize = 7;
 /// Least gain of a shortening, as a part of the tokens available. One that gains less is made only if nothing else fits.
 const MIN_GAIN_PART: usize = 10;
@@ -304,7 +304,7 @@ mod tests {
         assert!(size(&entries, found.form) > 6_000);
         let latest = vec![entry(Role::User, 20_000)];
         assert_eq!(plan(&latest, LIMITS), CompactionPlan::default());
-        // The latest turn goes on with calls, which the plan of its beginning does not count.
+        // The latest turn continues with calls, which the plan of its beginning does not count.
         let mut open = history(10, 10, 100);
         open.extend([entry(Role::Assistant, 20), entry(Role::Tool, 50_000)]);
         assert_eq!(plan(&open, LIMITS), CompactionPlan::default());

@@ -104,7 +104,7 @@ impl LayerReport for CompactionReport {
     }
 }
 
-/// Announces the account, and begins to make the next summary when the run is over.
+/// Announces the account, and begins to make the next summary when the run has ended.
 struct CompactionObserver {
     announced: Option<Event>,
     next: Option<(Arc<SummaryTasks>, SummaryJob)>,

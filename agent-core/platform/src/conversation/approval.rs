@@ -73,7 +73,7 @@ pub enum ApprovalState {
     Denied,
     /// The question was withdrawn.
     Cancelled,
-    /// The time for the decision is over.
+    /// The decision came too late.
     Expired,
 }
 

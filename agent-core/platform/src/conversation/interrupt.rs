@@ -43,7 +43,7 @@ pub fn interrupt_run(
 /// End of a run whose process has ended: what its log has, and the log's last chunk.
 #[derive(Debug, Clone, PartialEq)]
 struct CutRun {
-    /// Nodes of what the run has said, and its end.
+    /// Nodes of the run's answer so far, and its end.
     folded: FoldedRun,
     /// End of the log.
     log: LogEnd,

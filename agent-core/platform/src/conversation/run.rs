@@ -159,7 +159,7 @@ impl RunState {
         matches!(self, Self::Completed | Self::Cancelled | Self::Failed | Self::Interrupted)
     }
 
-    /// Returns true if a process has the run, or will have it: its log goes on.
+    /// Returns true if a process has the run, or will have it: its log continues.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Queued | Self::Running)
     }

@@ -37,7 +37,7 @@ pub struct ThreadFields {
     pub results: Vec<Message>,
     /// Field `resume`, or the answers to approvals in the AI SDK's last message.
     pub resume: Vec<ResumeEntry>,
-    /// Field `background`: the request is answered at once, and the run goes on without a client.
+    /// Field `background`: the request is answered at once, and the run continues without a client.
     pub is_background: bool,
 }
 

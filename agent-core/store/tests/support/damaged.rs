@@ -27,7 +27,7 @@ pub(crate) async fn is_set_aside(store: &dyn JobStore, jobs: &[Job], claimed: &[
         let page = store.list(&JobFilter::default(), order, None, 10).await.expect("a list");
         assert_eq!((page.jobs.len(), &page.unreadable), (2, &vec![damaged.clone()]), "{order:?}");
         assert!(page.jobs.iter().all(|job| job.state() == JobState::Completed));
-        // A page that ends with the unreadable job goes on behind it.
+        // A page that ends with the unreadable job continues behind it.
         let first = store.list(&JobFilter::default(), order, None, 2).await.expect("a list");
         assert_eq!((first.jobs.len(), first.next.as_ref()), (1, Some(damaged)), "{order:?}");
     }

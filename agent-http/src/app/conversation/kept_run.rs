@@ -1,8 +1,8 @@
-//! A run that is kept: its beginning is committed beside the start of the backend, its end before the client learns of
+//! A run that is kept: its beginning is committed beside the start of the backend, its end before the client receives
 //! it.
 //!
 //! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
-//! disconnects is stored as cancelled with what it has said by then.
+//! disconnects is stored as cancelled with its answer so far.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -53,7 +53,7 @@ pub(super) struct KeptRun {
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
-    /// Present once the run goes on without its own client.
+    /// Present once the run continues without its own client.
     unattended: Option<UnattendedRun>,
     /// Result of the commit that stores the run, while it is awaited.
     stored: Option<oneshot::Receiver<Stored>>,
@@ -155,7 +155,7 @@ impl KeptRun {
         stored
     }
 
-    /// Returns what begins the run, which is queued; `None` if it is over.
+    /// Returns what begins the run, which is queued; `None` if it has ended.
     pub(super) fn queued_begin(&self) -> Option<QueuedBegin> {
         let (_, live) = self.open.as_ref()?;
         Some(QueuedBegin {
@@ -571,7 +571,7 @@ mod tests {
         }
     }
 
-    /// Begins the run `r`, whose client leaves at once.
+    /// Begins the run `r`, whose client disconnects at once.
     async fn begin_and_leave(
         service: &Arc<ConversationService>,
         store: &Arc<MemoryConversations>,

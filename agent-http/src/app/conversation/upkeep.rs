@@ -19,12 +19,12 @@ const TICKS_PER_SIGNAL: u32 = 2;
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 /// Pause after the store was unavailable.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Time between two searches for logs whose time is over.
+/// Time between two searches for logs that have expired.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
 impl ConversationService {
     /// Renews the lease of this process, stores the logs of its runs, interrupts the runs of ended processes, and deletes
-    /// logs whose time is over. Runs until the future is dropped.
+    /// logs that have expired. Runs until the future is dropped.
     pub(in super::super) async fn run_upkeep(&self) {
         let Some(store) = &self.store else { return };
         let store = &**store;
@@ -122,7 +122,7 @@ impl ConversationService {
     }
 
     /// Interrupts a run if its process has ended, and returns its state after that; `None` if it does not exist. A run that is live in
-    /// this process goes on, even if the lease could not be renewed in time.
+    /// this process continues, even if the lease could not be renewed in time.
     pub(super) async fn interrupt_abandoned(
         &self,
         store: &dyn Conversations,
@@ -161,7 +161,7 @@ impl ConversationService {
         }
     }
 
-    /// Deletes the logs whose time is over.
+    /// Deletes the logs that have expired.
     async fn trim(&self, store: &dyn Conversations) {
         loop {
             tokio::time::sleep(TRIM_INTERVAL).await;

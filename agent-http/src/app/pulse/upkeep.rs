@@ -1,6 +1,6 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
 //! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens,
-//! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files whose time is over.
+//! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files that have expired.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -199,7 +199,7 @@ pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversa
     assert!(results[1].contains("in time"), "{results:?}");
     assert_eq!(after.head.as_ref(), path.last().map(|node| &node.id));
     assert_eq!(ended.node_ids.len(), run.node_ids.len() + 2);
-    // The next message goes on below the results.
+    // The next message continues below the results.
     done("a begin", store.begin_run(begin(key("t"), "r2", after.head.as_ref(), "More", 3000)).await);
     done("an end", store.end_run(end(ada(), "r2", Vec::new(), 3001)).await);
     // An approved call is not dropped, and an open question not ended.

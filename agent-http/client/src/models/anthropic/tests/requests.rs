@@ -245,7 +245,7 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
     let later = vec![calls(vec![thinking("s", 0, 0)]), result(), calls(vec![]), result()];
     assert!(is_asked(&of_run(later)));
     assert!(!is_asked(&of_run(vec![calls(vec![]), result()])));
-    // A run that goes on after an approval has the calls in its history.
+    // A run that continues after an approval has the calls in its history.
     let history = vec![Message::user("now"), calls(vec![]), result()];
     let resumed = ModelRequest { thinking: Some(true), ..with_history(&[], history) };
     assert!(!is_asked(&resumed));
