@@ -160,7 +160,7 @@ pub enum ModelApi {
 
 impl ModelApi {
     /// Returns the API of a provider's name; `None` for `auto` and unknown names.
-    pub fn of_provider(provider: &str) -> Option<Self> {
+    pub(crate) fn of_provider(provider: &str) -> Option<Self> {
         match provider {
             "openai" => Some(Self::ChatCompletions),
             "openai-responses" => Some(Self::Responses),

@@ -161,7 +161,7 @@ impl HostedVendor {
     ///
     /// # Errors
     /// As [`model`](Self::model).
-    pub fn anthropic_model(&self, settings: HostedSettings<'_>) -> Result<Anthropic, AgentError> {
+    pub(crate) fn anthropic_model(&self, settings: HostedSettings<'_>) -> Result<Anthropic, AgentError> {
         let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Messages)?;
         Anthropic::new(self.outbound.clone(), &base, trust, key, model)
     }
