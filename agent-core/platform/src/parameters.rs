@@ -103,9 +103,9 @@ pub struct ModelParameters {
 /// Level of a model's reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningLevel {
-    /// None.
+    /// Reasoning is switched off.
     None,
-    /// The least.
+    /// The lowest level.
     Minimal,
     /// Low.
     Low,
@@ -113,7 +113,7 @@ pub enum ReasoningLevel {
     Medium,
     /// High.
     High,
-    /// The most.
+    /// The highest level.
     Xhigh,
 }
 
@@ -293,11 +293,11 @@ impl ModelParameters {
 
 /// Family of a model of OpenAI, as far as its parameters are concerned.
 enum OpenAiFamily {
-    /// It reasons, and is sampled by its default alone.
+    /// Models that reason. They accept no sampling parameters.
     Reasoning,
-    /// It does not reason.
+    /// Models that do not reason.
     Plain,
-    /// Nothing is known of it.
+    /// Unknown models.
     Other,
 }
 

@@ -227,12 +227,12 @@ pub struct RateState {
     pub resets_in: Duration,
 }
 
-/// Place where a request may be decided.
+/// Scope in which a request may be decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DecisionPlace {
-    /// In the process or in the store.
+    /// By the process, or else by the store.
     Either,
-    /// In the process alone.
+    /// By the process alone.
     Process,
 }
 

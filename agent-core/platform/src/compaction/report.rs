@@ -16,11 +16,11 @@ const PREVIEW_MEMBER: &str = "compaction";
 /// Origin of the summary in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SummaryOrigin {
-    /// It was stored before.
+    /// Read from the store.
     Stored,
-    /// The turn has waited for it.
+    /// Made while the turn waited.
     Made,
-    /// There is none: the messages are left out.
+    /// No summary: the messages are left out.
     Missing,
 }
 

@@ -28,9 +28,9 @@ const WATCH_TIME: Duration = Duration::from_secs(1);
 /// Reason for which a run is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::app) enum RunStop {
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled(CancelReason),
-    /// Another process has ended it, since this one's lease had expired, or the thread was deleted.
+    /// Another process ended the run after this process's lease had expired, or the thread was deleted.
     Lost,
 }
 

@@ -71,7 +71,7 @@ pub struct ChangeRows {
     pub run: Run,
     /// The run that continues it.
     pub continuing: Option<StoredRun>,
-    /// Its thread.
+    /// Thread of the run.
     pub thread: Thread,
     /// Node of [`last_node`].
     pub known: KnownNodes,
