@@ -52,8 +52,8 @@ struct Turn {
 
 impl Turn {
     fn first_id(&self, event: &str, field: &str) -> String {
-        let found = self.events.iter().find(|found| found["type"] == event);
-        found.unwrap_or_else(|| panic!("no {event}: {:?}", self.events))[field]
+        let first_event = self.events.iter().find(|first_event| first_event["type"] == event);
+        first_event.unwrap_or_else(|| panic!("no {event}: {:?}", self.events))[field]
             .as_str()
             .expect("an id")
             .to_owned()

@@ -313,8 +313,8 @@ impl ClientResponse {
     }
 }
 
-fn expect_eq<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
-    if found == expected { Ok(()) } else { Err(format!("{what} is {found:?}, not {expected:?}")) }
+fn expect_eq<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> Result<(), String> {
+    if actual == expected { Ok(()) } else { Err(format!("{what} is {actual:?}, not {expected:?}")) }
 }
 
 fn read_events(events: &[Value]) -> Result<StreamSummary, String> {

@@ -337,13 +337,13 @@ async fn the_openai_package_for_python_parses_the_answers() {
     let mut python = Command::new(python_path("openai"));
     python.arg(script).env("AGENTD_URL", app.url(""));
     let output = run_program(python.env("API_TOKEN", minted)).await;
-    let found: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
+    let printed_json: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let order = json!({"item": "pear", "count": 3});
     let hostile = "response_format.json_schema.schema.properties.a.$ref";
     let expected = json!({"parsed": order, "streamed": order, "free": order,
         "invalid": ["InternalServerError", 502, "output_invalid", null],
         "hostile": ["BadRequestError", 400, "invalid_request", hostile]});
-    assert_eq!(found, expected);
+    assert_eq!(printed_json, expected);
     // The schema of the package's own making is in the strict subset.
     let request_body = vendor.received_bodies(SCHEMA_MODEL).remove(0);
     let format = &request_body["response_format"]["json_schema"];

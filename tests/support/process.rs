@@ -126,8 +126,8 @@ impl SchedulerProcess {
         path: &str,
         condition: impl Fn(&Value) -> bool,
     ) -> Value {
-        let found = super::poll_until_within(time, || self.get(path), condition).await;
-        found.unwrap_or_else(|found| panic!("{path} stays {found}"))
+        let polled = super::poll_until_within(time, || self.get(path), condition).await;
+        polled.unwrap_or_else(|polled| panic!("{path} stays {polled}"))
     }
 
     /// Waits until `/health` reports `ok`.

@@ -67,7 +67,7 @@ fn is_json(media_type: &str) -> bool {
 
 /// Returns the operations whose body, if they have one, is JSON, and the number of the others.
 fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
-    let (mut found, mut others) = (Vec::new(), 0);
+    let (mut operations, mut others) = (Vec::new(), 0);
     for (path, item) in document["paths"].as_object().expect("paths") {
         let item = resolve(document, item);
         for method in METHODS {
@@ -81,10 +81,16 @@ fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
             }
             let id = fields["operationId"].as_str().map(str::to_owned);
             let key = id.unwrap_or_else(|| format!("{} {path}", method.to_uppercase()));
-            found.push(JsonOperation { method, path, key, fields, shared_parameters: &item["parameters"] });
+            operations.push(JsonOperation {
+                method,
+                path,
+                key,
+                fields,
+                shared_parameters: &item["parameters"],
+            });
         }
     }
-    (found, others)
+    (operations, others)
 }
 
 /// Compiles an operation as a role is saved that names it alone, and checks the tool; returns the number of parameters

@@ -279,8 +279,8 @@ mod tests {
             (json!({"instructions": "x".repeat(4_001)}), &["instructions"]),
             (json!({"threshold": 1}), &["threshold"]),
         ] {
-            let found = read(members.clone()).err().unwrap_or_default();
-            assert_eq!(found, expected, "{members}");
+            let faults = read(members.clone()).err().unwrap_or_default();
+            assert_eq!(faults, expected, "{members}");
         }
     }
 

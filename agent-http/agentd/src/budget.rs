@@ -165,8 +165,8 @@ mod tests {
         {
             let budget = read_budget(BudgetKind::Company, limits, argument).expect("a budget");
             set(&budgets, &company, subject, budget).await.expect("written");
-            let found = budgets.get(&company, subject.0, subject.1).await.expect("read");
-            assert_eq!(found.expect("a budget").value.timezone.as_ref(), kept);
+            let stored_budget = budgets.get(&company, subject.0, subject.1).await.expect("read");
+            assert_eq!(stored_budget.expect("a budget").value.timezone.as_ref(), kept);
         }
         let mut shown: Vec<u8> = Vec::new();
         show(&budgets, &company, subject, &mut shown).await.expect("shown");

@@ -12,8 +12,9 @@ impl ConversationApp {
     async fn owner_of(&self, thread: &str) -> String {
         let list = self.get("/api/agents/a1/threads").await;
         let threads = list["threads"].as_array().expect("threads");
-        let found = threads.iter().find(|found| found["id"] == thread).expect("it is listed");
-        found["owner"].as_str().expect("an owner").to_owned()
+        let visitor_thread =
+            threads.iter().find(|visitor_thread| visitor_thread["id"] == thread).expect("it is listed");
+        visitor_thread["owner"].as_str().expect("an owner").to_owned()
     }
 }
 

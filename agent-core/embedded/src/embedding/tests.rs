@@ -53,12 +53,12 @@ fn vectors_are_those_of_an_independent_implementation() {
         let embedder = embedder(name, spec);
         let expected = expected(name);
         let texts: Vec<&str> = expected.iter().map(|expected| expected.text.as_str()).collect();
-        let found = embed(&embedder, &texts).expect("vectors");
-        assert_eq!(found.len(), texts.len());
-        for (found, Expected { text, vector }) in found.iter().zip(&expected) {
+        let vectors = embed(&embedder, &texts).expect("vectors");
+        assert_eq!(vectors.len(), texts.len());
+        for (embedded, Expected { text, vector }) in vectors.iter().zip(&expected) {
             let distance =
-                found.iter().zip(vector).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
-            assert!(distance < 2e-4 && found.len() == vector.len(), "{name}, {text:?}: {distance}");
+                embedded.iter().zip(vector).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
+            assert!(distance < 2e-4 && embedded.len() == vector.len(), "{name}, {text:?}: {distance}");
         }
         // The fixture tells texts apart that differ in their order alone, and long ones from their beginnings.
         assert_ne!(expected[0].vector, expected[1].vector);
@@ -73,9 +73,9 @@ fn long_texts_are_cut_and_empty_ones_have_a_vector() {
         let long = "lighthouse ".repeat(spec.max_tokens);
         let longer = "lighthouse ".repeat(1_000_000);
         let one_word = "é".repeat(5_000_000);
-        let found = embed(&embedder, &[&long, &longer, &one_word, "", " \u{0} "]).expect("vectors");
-        assert_eq!(found[0], found[1]);
-        assert!(found.iter().flatten().all(|component| component.is_finite()));
+        let vectors = embed(&embedder, &[&long, &longer, &one_word, "", " \u{0} "]).expect("vectors");
+        assert_eq!(vectors[0], vectors[1]);
+        assert!(vectors.iter().flatten().all(|component| component.is_finite()));
         assert_eq!(embed(&embedder, &[]).expect("no vectors").len(), 0);
         let many = vec!["a"; LocalEmbedder::MAX_BATCH + 1];
         assert!(matches!(embed(&embedder, &many), Err(EmbeddingModelError::BatchTooLarge(33))));
@@ -115,13 +115,13 @@ fn unusable_files_are_errors() {
             (unusable(spec, EmbeddingFiles { tokenizer: b"{}".into(), ..files(name) }), "tokenizer.json"),
             (unusable(spec, EmbeddingFiles { weights: Vec::new(), ..files(name) }), "model.safetensors"),
         ];
-        for (found, expected) in cases {
-            assert!(found.contains(expected), "{name}: {found}");
+        for (error, expected) in cases {
+            assert!(error.contains(expected), "{name}: {error}");
         }
         let weights = files(name).weights;
         for length in [1, 8, 100, weights.len() / 2, weights.len() - 1] {
-            let found = unusable(spec, EmbeddingFiles { weights: weights[..length].to_vec(), ..files(name) });
-            assert!(found.contains("model.safetensors"), "{name}, {length} bytes: {found}");
+            let error = unusable(spec, EmbeddingFiles { weights: weights[..length].to_vec(), ..files(name) });
+            assert!(error.contains("model.safetensors"), "{name}, {length} bytes: {error}");
         }
     }
 }

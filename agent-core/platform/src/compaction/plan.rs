@@ -279,8 +279,8 @@ mod tests {
         assert_eq!(plan(&large(3), LIMITS).form.summarized, 2);
         for turns in 3..50 {
             let entries = large(turns);
-            let found = plan(&entries, LIMITS);
-            assert!(size(&entries, found.form) <= LIMITS.available, "{turns}");
+            let planned = plan(&entries, LIMITS);
+            assert!(size(&entries, planned.form) <= LIMITS.available, "{turns}");
         }
         let limits = PlanLimits { keep_turns: 50, ..LIMITS };
         assert!(plan(&large(5), limits).form.summarized > 0, "or nothing would fit");
@@ -290,18 +290,18 @@ mod tests {
     fn one_large_result_is_left_out_before_any_turn() {
         let mut entries = history(3, 10, 100);
         entries[10] = entry(Role::Tool, 250_000);
-        let found = plan(&entries, LIMITS);
-        assert_eq!(found.form, HistoryForm { summarized: 0, cleared: 12 });
-        assert!(size(&entries, found.form) < 1_000);
+        let planned = plan(&entries, LIMITS);
+        assert_eq!(planned.form, HistoryForm { summarized: 0, cleared: 12 });
+        assert!(size(&entries, planned.form) < 1_000);
     }
 
     #[test]
     fn instructions_and_the_latest_turn_are_never_left_out() {
         let mut entries = vec![entry(Role::System, 6_000)];
         entries.extend(history(30, 10, 100));
-        let found = plan(&entries, LIMITS);
-        assert!(found.form.summarized > 0);
-        assert!(size(&entries, found.form) > 6_000);
+        let planned = plan(&entries, LIMITS);
+        assert!(planned.form.summarized > 0);
+        assert!(size(&entries, planned.form) > 6_000);
         let latest = vec![entry(Role::User, 20_000)];
         assert_eq!(plan(&latest, LIMITS), CompactionPlan::default());
         // The latest turn continues with calls, which the plan of its beginning does not count.

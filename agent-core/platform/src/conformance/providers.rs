@@ -86,13 +86,13 @@ async fn keys_are_kept_replaced_and_cleared(records: Arc<dyn Records>) {
     ] {
         put(&providers, &submitted_key).await;
         assert_eq!(key_of(&providers, "company").await.as_deref(), Some(expected), "after {submitted_key}");
-        let found = done("reading a provider", providers.get(&company(), "acme").await);
-        let found = found.expect("what was put is there").value;
-        assert_eq!(found.has_key(), !expected.is_empty(), "after {submitted_key}");
-        let shown = found.masked_json("acme");
+        let stored_provider = done("reading a provider", providers.get(&company(), "acme").await);
+        let stored_provider = stored_provider.expect("what was put is there").value;
+        assert_eq!(stored_provider.has_key(), !expected.is_empty(), "after {submitted_key}");
+        let shown = stored_provider.masked_json("acme");
         assert_eq!(
             shown.get("apiKey"),
-            found.has_key().then(|| json!("***")).as_ref(),
+            stored_provider.has_key().then(|| json!("***")).as_ref(),
             "after {submitted_key}"
         );
     }

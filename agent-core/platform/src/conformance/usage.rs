@@ -204,15 +204,15 @@ async fn pages_follow_one_another(store: &dyn UsageStore) {
     let all = query(&[UsageDimension::Agent, UsageDimension::Day, UsageDimension::Model]);
     let expected = rows(store, "acme", &all).await;
     for limit in [1, 7, expected.len()] {
-        let (mut found, mut after) = (Vec::new(), None);
+        let (mut listed_rows, mut after) = (Vec::new(), None);
         loop {
             let page = done(store.usage(&"acme".into(), &UsageQuery { after, limit, ..all.clone() }).await);
             assert!(page.rows.len() <= limit);
-            found.extend(page.rows);
+            listed_rows.extend(page.rows);
             let Some(cursor) = page.next_cursor else { break };
             after = Some(UsageCursor::parse(&cursor, all.group_by.len()).expect("a cursor"));
         }
-        assert_eq!(found, expected, "in pages of {limit}");
+        assert_eq!(listed_rows, expected, "in pages of {limit}");
     }
 }
 

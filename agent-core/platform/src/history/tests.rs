@@ -101,17 +101,17 @@ fn widget_tokens_are_read_from_both_places() {
         let tokens = widget_tokens(&body).map_err(|error| error.to_string())?;
         Ok::<_, String>(tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>())
     };
-    let found = |tokens: &[&str]| Ok(tokens.iter().copied().map(str::to_owned).collect());
+    let expected_tokens = |tokens: &[&str]| Ok(tokens.iter().copied().map(str::to_owned).collect());
     let no_string = || Err("widgetToken must be a string".to_owned());
     for (body, expected) in [
-        (r#"{}"#, found(&[])),
-        (r#"{"widgetToken": null}"#, found(&[])),
-        (r#"{"widgetToken": ""}"#, found(&[])),
-        (r#"{"widgetToken": "w", "messages": 7}"#, found(&["w"])),
-        (r#"{"widgetToken": "w", "widgetToken": "v"}"#, found(&["w", "v"])),
-        (r#"{"forwardedProps": {"widgetToken": "w"}}"#, found(&["w"])),
-        (r#"{"forwardedProps": [{"widgetToken": "w"}]}"#, found(&[])),
-        (r#"{"widgetToken": "w", "forwardedProps": {"widgetToken": "w"}}"#, found(&["w", "w"])),
+        (r#"{}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": null}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": ""}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": "w", "messages": 7}"#, expected_tokens(&["w"])),
+        (r#"{"widgetToken": "w", "widgetToken": "v"}"#, expected_tokens(&["w", "v"])),
+        (r#"{"forwardedProps": {"widgetToken": "w"}}"#, expected_tokens(&["w"])),
+        (r#"{"forwardedProps": [{"widgetToken": "w"}]}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": "w", "forwardedProps": {"widgetToken": "w"}}"#, expected_tokens(&["w", "w"])),
         (r#"{"widgetToken": 1}"#, no_string()),
         (r#"{"forwardedProps": {"widgetToken": ["sk-1"]}}"#, no_string()),
         (r#"[]"#, Err("the body must be an object".to_owned())),

@@ -401,11 +401,11 @@ async fn a_previewed_role_is_that_of_one_users_run() {
 
 #[test]
 fn faults_of_definitions_have_their_path() {
-    let found = |tools: &[Value]| {
-        let found = faults(&content(tools).own_tools, |name| name == "readTodos");
-        found.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    let fault_paths = |tools: &[Value]| {
+        let fault_paths = faults(&content(tools).own_tools, |name| name == "readTodos");
+        fault_paths.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
     };
-    assert!(found(&[get_order()]).is_empty());
+    assert!(fault_paths(&[get_order()]).is_empty());
     let url = |url: &str| ("/request/url", json!(url), "request.url");
     let cases = [
         ("/name", json!("a b"), "name"),
@@ -441,7 +441,7 @@ fn faults_of_definitions_have_their_path() {
             None => tool["request"]["body"] = value.clone(),
         }
         assert_eq!(
-            found(&[
+            fault_paths(&[
                 json!({"name": "b", "description": "x", "request":
             {"method": "GET", "url": "https://b.example"}}),
                 tool
@@ -459,7 +459,7 @@ fn faults_of_definitions_have_their_path() {
     ] {
         let mut tool = get_order();
         tool["request"]["headers"] = json!({name: "x"});
-        assert_eq!(found(&[tool]), [format!("httpTools[0].request.headers.{path}")]);
+        assert_eq!(fault_paths(&[tool]), [format!("httpTools[0].request.headers.{path}")]);
     }
     for (content_type, is_valid) in [
         ("application/json", true),
@@ -475,14 +475,14 @@ fn faults_of_definitions_have_their_path() {
         tool["request"]["method"] = json!("PATCH");
         (tool["request"]["body"], tool["request"]["contentType"]) = (json!({}), json!(content_type));
         let expected: &[&str] = if is_valid { &[] } else { &["httpTools[0].request.contentType"] };
-        assert_eq!(found(std::slice::from_ref(&tool)), expected, "{content_type:?}");
+        assert_eq!(fault_paths(std::slice::from_ref(&tool)), expected, "{content_type:?}");
         tool["request"].as_object_mut().expect("an object").remove("body");
-        assert_eq!(found(&[tool]), ["httpTools[0].request.contentType"], "without a body");
+        assert_eq!(fault_paths(&[tool]), ["httpTools[0].request.contentType"], "without a body");
     }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();
         tool[field] = value;
-        found(&[tool])
+        fault_paths(&[tool])
     };
     assert_eq!(with("timeoutMs", json!(1)), ["httpTools[0].timeoutMs"]);
     assert_eq!(with("timeouMs", json!(1)), ["httpTools[0].timeouMs"]);

@@ -175,8 +175,8 @@ fn roles_of_a_source_are_completed() {
     let stored =
         StaticRoles::new().with_role(RoleBlock::clone(&role(json!({"provider": "acme", "model": "m"}))));
     let roles = ProviderRoles::new(Arc::new(stored), providers);
-    let found = ready(roles.role(&company(), &"a".into())).expect("read").expect("a role");
-    assert_eq!(settings(&found).provider.as_deref(), Some("ollama"));
+    let completed_role = ready(roles.role(&company(), &"a".into())).expect("read").expect("a role");
+    assert_eq!(settings(&completed_role).provider.as_deref(), Some("ollama"));
     assert!(ready(roles.role(&company(), &"b".into())).expect("read").is_none());
 }
 

@@ -100,16 +100,16 @@ fn what_was_minted_is_found() {
         let text = minted.text.expose();
         assert!(text.starts_with(prefix) && text.len() == 68, "{text}");
         assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
-        let found = bench.find(text).expect("found");
-        assert_eq!(found, minted.token);
-        assert_eq!(Uuid::parse_str(&found.id).expect("a UUID").get_version_num(), 7);
+        let found_token = bench.find(text).expect("found");
+        assert_eq!(found_token, minted.token);
+        assert_eq!(Uuid::parse_str(&found_token.id).expect("a UUID").get_version_num(), 7);
         assert_eq!(
-            (found.company_id, found.agent_id, found.label),
+            (found_token.company_id, found_token.agent_id, found_token.label),
             (new.company_id, new.agent_id, new.label)
         );
-        assert_eq!(found.grant, new.grant);
-        assert_eq!(found.created_at, bench.clock.now());
-        assert_eq!(found.expires_at, new.ttl.map(|ttl| bench.clock.now() + ttl));
+        assert_eq!(found_token.grant, new.grant);
+        assert_eq!(found_token.created_at, bench.clock.now());
+        assert_eq!(found_token.expires_at, new.ttl.map(|ttl| bench.clock.now() + ttl));
     }
 }
 

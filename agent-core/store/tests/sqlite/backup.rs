@@ -28,9 +28,9 @@ async fn a_backup_is_of_one_moment_while_others_write() {
     }
     let copy = SqliteStore::open(&to, SqliteOptions::default()).expect("the copy opens");
     assert_eq!(copy.check_integrity().await.expect("a check"), Vec::<String>::new());
-    let found = copy.get_many(&[key("left"), key("right"), key("large-99")]).await.expect("read");
+    let copied_records = copy.get_many(&[key("left"), key("right"), key("large-99")]).await.expect("read");
     let values: Vec<_> =
-        found.iter().map(|record| record.as_ref().map(|record| record.value.get())).collect();
+        copied_records.iter().map(|record| record.as_ref().map(|record| record.value.get())).collect();
     assert_eq!(values[0], values[1]);
     assert_eq!(values[2], Some(text.as_str()));
     let version = copy.put(&key("new"), json("1"), Precondition::Absent).await.expect("put");

@@ -36,8 +36,9 @@ async fn what_is_kept_is_read_without_a_statement() {
     let all = async || {
         assert_eq!(value(&store, "a").await.as_deref(), Some("1"));
         assert_eq!(value(&store, "none").await, None);
-        let found = store.get_many(&["none", "b", "a", "a"].map(key)).await.expect("read");
-        let versions: Vec<_> = found.iter().map(|record| record.as_ref().map(|r| r.version)).collect();
+        let cached_records = store.get_many(&["none", "b", "a", "a"].map(key)).await.expect("read");
+        let versions: Vec<_> =
+            cached_records.iter().map(|record| record.as_ref().map(|r| r.version)).collect();
         assert_eq!(versions, [None, Some(2), Some(1), Some(1)]);
         for (list, expected) in lists.iter().zip([["a", "b"], ["b", "a"]]) {
             let page = store.list(&things(), list).await.expect("list");
@@ -196,8 +197,11 @@ async fn nobody_reads_what_is_old() {
             while acknowledged.iter().any(|last| last.load(Ordering::SeqCst) < 150) {
                 for _ in 0..20 {
                     let least = acknowledged[pair].load(Ordering::SeqCst);
-                    let found = read(&store, pair, least % 3).await;
-                    assert!(found >= least, "{found} was read after {least} had been acknowledged");
+                    let read_version = read(&store, pair, least % 3).await;
+                    assert!(
+                        read_version >= least,
+                        "{read_version} was read after {least} had been acknowledged"
+                    );
                 }
                 pair = (pair + 1) % PAIRS;
                 tokio::task::yield_now().await;
@@ -230,8 +234,8 @@ async fn read(store: &SqliteStore, pair: usize, way: u64) -> u64 {
     let ids = pair_ids(pair);
     let records = match way {
         0 => {
-            let found = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
-            found.into_iter().flatten().collect()
+            let read_records = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
+            read_records.into_iter().flatten().collect()
         }
         1 => {
             let list = ListQuery { prefix: format!("{pair}-"), ..ListQuery::default() };

@@ -84,9 +84,9 @@ async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
     }
     for options in [limit, uncached()] {
         let store = temp_store.store(options);
-        let found = store.get_many(&["a", "b", "c", "d", "large"].map(key)).await.expect("read");
-        let found: Vec<bool> = found.iter().map(Option::is_some).collect();
-        assert_eq!(found, [true, false, true, true, false]);
+        let read_records = store.get_many(&["a", "b", "c", "d", "large"].map(key)).await.expect("read");
+        let is_stored: Vec<bool> = read_records.iter().map(Option::is_some).collect();
+        assert_eq!(is_stored, [true, false, true, true, false]);
         assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
     }
 }

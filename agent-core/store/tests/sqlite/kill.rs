@@ -47,8 +47,8 @@ async fn look(temp_store: &TempStore, round: usize, acknowledged: &[usize]) {
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     for n in 0..COMMITS {
         let ids = ids(round, n);
-        let found = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
-        let there = found.iter().flatten().count();
+        let read_records = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
+        let there = read_records.iter().flatten().count();
         assert!(there != 1, "round {round}: half of commit {n} is there");
         assert!(there == 2 || !acknowledged.contains(&n), "round {round}: commit {n} was acknowledged");
     }

@@ -83,8 +83,9 @@ async fn agents_of_version_3_leave_their_ids_to_other_companies() {
         roles.put_role(theirs, Precondition::Absent).await.expect("the id is free in another company");
     assert!(version > 6, "versions go on: {version}");
     for (company, name) in [("c1", "Ann"), ("c2", "Bea")] {
-        let found = roles.role(&company.into(), &"support".into()).await.expect("read").expect("there");
-        assert_eq!(found.name, name);
+        let migrated_role =
+            roles.role(&company.into(), &"support".into()).await.expect("read").expect("there");
+        assert_eq!(migrated_role.name, name);
     }
     let platform: Vec<String> = store
         .collections("", None)

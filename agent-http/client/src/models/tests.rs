@@ -164,9 +164,10 @@ fn what_is_not_known_of_ollama_is_named() {
     ];
     for (base, default, base_url, model, expected) in cases {
         let settings = HostedSettings { model, base_url, ..HostedSettings::default() };
-        let found = ollama_server(base, default, "").model(settings.clone());
-        let found = found.map(|model| model.info().model).map_err(|failure| failure.message().to_owned());
-        assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{settings:?}");
+        let model_result = ollama_server(base, default, "").model(settings.clone());
+        let model_result =
+            model_result.map(|model| model.info().model).map_err(|failure| failure.message().to_owned());
+        assert_eq!(model_result, expected.map(str::to_owned).map_err(str::to_owned), "{settings:?}");
     }
 }
 

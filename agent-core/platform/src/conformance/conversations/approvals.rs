@@ -230,12 +230,12 @@ pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
     assert_eq!((first.runs.len(), first.runs[0].1.id.as_str()), (MAX_REAPED_RUNS, "r7"));
     let second = done("a page", store.due_runs(at(1000), first.next_cursor.as_deref()).await);
     assert_eq!((second.runs.len(), second.next_cursor), (2, None));
-    let mut found: Vec<String> =
+    let mut run_ids: Vec<String> =
         first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.to_string()).collect();
     let mut expected = ids;
     expected.sort();
-    found.sort();
-    assert_eq!(found, expected, "each is in one page");
+    run_ids.sort();
+    assert_eq!(run_ids, expected, "each is in one page");
 }
 
 pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
@@ -248,8 +248,8 @@ pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
     let second = done("a page", store.waiting_runs(&company, first.next_cursor.as_deref()).await);
     assert_eq!((first.runs.len(), second.runs.len()), (MAX_PAGE_THREADS, 2));
     assert_eq!(second.next_cursor, None);
-    let found: Vec<&str> = first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.as_str()).collect();
-    assert!(found.iter().eq(ids.iter().rev()), "the newest first, each in one page: {found:?}");
+    let run_ids: Vec<&str> = first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.as_str()).collect();
+    assert!(run_ids.iter().eq(ids.iter().rev()), "the newest first, each in one page: {run_ids:?}");
     let wrong = store.waiting_runs(&company, Some("x")).await;
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }

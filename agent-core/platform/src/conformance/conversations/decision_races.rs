@@ -165,9 +165,9 @@ pub(super) async fn a_message_and_the_last_decision_exclude_each_other(store: Ar
             ),
             "{refused:?}"
         );
-        let found = thread(&*store, &thread_of(&run)).await;
+        let stored_thread = thread(&*store, &thread_of(&run)).await;
         let begun = if decide.is_ok() { &decided } else { &message_run };
-        assert_eq!(found.active_run_id, Some(run_id(begun)), "{round}");
+        assert_eq!(stored_thread.active_run_id, Some(run_id(begun)), "{round}");
         let is_continued = read_run(&*store, &waiting).await.continued_by.is_some();
         assert_eq!(is_continued, decide.is_ok(), "{round}");
     }

@@ -85,10 +85,10 @@ async fn each_commit_of_a_deletion_changes_the_version(store: &dyn Conversations
     let created = done("create", store.create(create(key("t"), &texts, 0)).await);
     let key = key("t");
     let look = async {
-        while let Some(found) = done("links", store.links(&key).await) {
+        while let Some(thread_links) = done("links", store.links(&key).await) {
             let after = done("thread", store.thread(&key).await);
             if after.is_some_and(|after| after.version == created.version) {
-                assert_eq!(found.links.len(), texts.len(), "nodes were deleted at the same version");
+                assert_eq!(thread_links.links.len(), texts.len(), "nodes were deleted at the same version");
             }
         }
     };

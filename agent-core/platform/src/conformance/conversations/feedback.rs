@@ -142,11 +142,11 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
     rate(store, &key("other"), &node, feedback("c", 9)).await;
     assert_eq!(listed(store, "acme", "cook").await, ["c"]);
     assert_eq!(listed(store, "other", "gardener").await, ["e1", "e0"]);
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let (mut listed_feedback, mut cursor) = (Vec::new(), None);
     loop {
         let page = list(store, "acme", "gardener", cursor.as_deref(), 1).await;
         assert_eq!(page.feedback.len(), 1);
-        found.extend(page.feedback);
+        listed_feedback.extend(page.feedback);
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
@@ -155,11 +155,11 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
         let node = path(store, &key("t")).await[0].id.clone();
         rate(store, &key("t"), &node, feedback("a0", 10)).await;
     }
-    let shown = |found: &crate::conversation::AgentFeedback| {
-        let words = found.message.as_ref().map(|message| message.content.clone());
-        (found.feedback.id.clone(), words)
+    let shown = |entry: &crate::conversation::AgentFeedback| {
+        let words = entry.message.as_ref().map(|message| message.content.clone());
+        (entry.feedback.id.clone(), words)
     };
-    let shown: Vec<_> = found.iter().map(shown).collect();
+    let shown: Vec<_> = listed_feedback.iter().map(shown).collect();
     let words = |id: &str, text: Option<&str>| (id.to_owned(), text.map(str::to_owned));
     assert_eq!(shown, [words("b1", Some("Hi")), words("b0", None), words("a1", Some("Hi"))]);
     for cursor in ["", "x", "5-zz", "zz-00"] {
@@ -187,14 +187,14 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
     let other = create(ThreadOwner::new("acme", "widget:t1:00").thread("cook"), &["x"], 7);
     done("create", store.create(CreateThread { agent_id: "cook".into(), ..other }).await);
     let (company, agent) = (CompanyId::from("acme"), AgentId::from("gardener"));
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let (mut locations, mut cursor) = (Vec::new(), None);
     loop {
         let page = store.visitor_threads(&company, &agent, cursor.as_deref(), 2).await;
         let page = done("list", page);
         assert!(page.threads.len() <= 2);
         let location =
             |thread: &Thread| (thread.owner.as_ref().expect("its owner").to_string(), thread.id.clone());
-        found.extend(page.threads.iter().map(location));
+        locations.extend(page.threads.iter().map(location));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
@@ -206,7 +206,7 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
             expected.extend(ids.iter().map(|id| ((*visitor).to_owned(), (*id).into())));
         }
     }
-    assert_eq!(found, expected);
+    assert_eq!(locations, expected);
     for cursor in ["", "x", "5-00", "5-zz-00", "zz-00-00"] {
         let page = store.visitor_threads(&company, &agent, Some(cursor), 5).await;
         assert!(matches!(page, Err(ConversationError::Invalid(_))), "{cursor:?}: {page:?}");

@@ -142,14 +142,14 @@ pub(super) async fn companies_take_turns(bench: &UploadBench) {
     for _ in 0..2 {
         work(&process).await;
     }
-    let found = get_document(&*bench.records, &last, "1").await.expect("read").expect("there");
-    assert!(found.value.is_ready(), "one of each company is done");
+    let stored_document = get_document(&*bench.records, &last, "1").await.expect("read").expect("there");
+    assert!(stored_document.value.is_ready(), "one of each company is done");
     for _ in 0..3 {
         work(&process).await;
     }
     for id in ["1", "2", "3", "4"] {
-        let found = get_document(&*bench.records, &first, id).await.expect("read").expect("there");
-        assert!(found.value.is_ready());
+        let stored_document = get_document(&*bench.records, &first, id).await.expect("read").expect("there");
+        assert!(stored_document.value.is_ready());
     }
     expect_no_task(&process).await;
 }
@@ -160,9 +160,10 @@ pub(super) async fn a_document_is_renamed_during_its_extraction(bench: &UploadBe
     let process = bench.process(&extractor);
     let remaining_steps = begin(&process, &extractor).await;
     assert_eq!(bench.status("d").await, ContentStatus::Extracting);
-    let found = bench.get("d").await;
+    let stored_document = bench.get("d").await;
     let user = user();
-    let rename = rename_upload(&*bench.records, &found, (Some("Renamed"), Precondition::Any), &user);
+    let rename =
+        rename_upload(&*bench.records, &stored_document, (Some("Renamed"), Precondition::Any), &user);
     rename.await.expect("renamed");
     extractor.release();
     assert!(remaining_steps.await.expect("the store works"));

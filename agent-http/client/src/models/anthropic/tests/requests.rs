@@ -161,9 +161,9 @@ fn breakpoints_end_what_later_requests_repeat() {
         ),
     ] {
         let request = ModelRequest { tools: tools.clone(), ..with_history(&system, history) };
-        let mut found = breakpoints(&body_of("m-1", &request), "");
-        found.sort();
-        assert_eq!(found, expected);
+        let mut breakpoint_paths = breakpoints(&body_of("m-1", &request), "");
+        breakpoint_paths.sort();
+        assert_eq!(breakpoint_paths, expected);
     }
     // Thinking takes none.
     let answer = Message { provider_items: vec![thinking("s", 1, 0)], ..Message::assistant("a") };
