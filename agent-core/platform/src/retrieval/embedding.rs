@@ -307,7 +307,7 @@ impl DocumentRetriever {
         Ok(present.first().map(|(_, version)| *version))
     }
 
-    /// Calls the embedder until the slice has passed, or until it fails.
+    /// Calls the embedder until the slice is over, or until it fails.
     async fn embed_chunks(
         &self,
         embedder: &dyn Embedder,

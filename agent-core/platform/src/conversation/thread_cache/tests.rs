@@ -84,11 +84,11 @@ impl<'s> Process<'s> {
         let parent = merged.parent_id.clone();
         let begun = self.store.begin_run(begin(key, run, merged)).await.expect("it begins");
         self.cache.apply(key, &begun.thread, &begun.links);
-        let user_message = NewNode {
+        let said = NewNode {
             origin: NodeOrigin::Run,
             ..NewNode::user(parent, Message::assistant(format!("answer of {run}")))
         };
-        let ended = self.store.end_run(end(key, run, vec![user_message])).await.expect("it ends");
+        let ended = self.store.end_run(end(key, run, vec![said])).await.expect("it ends");
         self.cache.apply(key, &ended.thread, &ended.links);
         prompt
     }
@@ -316,7 +316,7 @@ async fn forks_owners_and_companies_are_apart() {
 #[tokio::test]
 async fn a_company_fills_its_share_and_no_more() {
     let store = MemoryConversations::default();
-    let company_key = |n: usize| ThreadKey::new("acme", "ada", n.to_string());
+    let own = |n: usize| ThreadKey::new("acme", "ada", n.to_string());
     let other = ThreadKey::new("other", "eve", "t");
     let text = "x".repeat(10_000);
     create(&store, &other, &[&text]).await;
@@ -325,22 +325,22 @@ async fn a_company_fills_its_share_and_no_more() {
     let process = Process { store: &store, cache: ThreadCache::with_limits(limits) };
     process.prompt(&other).await;
     for n in 0..10 {
-        create(&store, &company_key(n), &[&text]).await;
-        process.prompt(&company_key(n)).await;
+        create(&store, &own(n), &[&text]).await;
+        process.prompt(&own(n)).await;
     }
-    let kept: Vec<usize> = (0..10).filter(|n| process.has(&company_key(*n))).collect();
+    let kept: Vec<usize> = (0..10).filter(|n| process.has(&own(*n))).collect();
     assert_eq!(kept, [7, 8, 9], "the least recently used ones make room");
     assert_eq!(process.prompt(&other).await, cached(&[&text]));
     // A thread that exceeds the share takes the place of no other one.
-    create(&store, &company_key(10), &[&text, &text, &text, &text]).await;
-    process.prompt(&company_key(10)).await;
-    assert!(!process.has(&company_key(10)) && process.has(&company_key(9)));
+    create(&store, &own(10), &[&text, &text, &text, &text]).await;
+    process.prompt(&own(10)).await;
+    assert!(!process.has(&own(10)) && process.has(&own(9)));
     // One that grows makes the others give way.
-    process.prompt(&company_key(7)).await;
+    process.prompt(&own(7)).await;
     let long = NewNode::user(None, Message::user(text.repeat(2)));
-    store.append(&company_key(7), vec![long], now()).await.expect("appended");
-    process.prompt(&company_key(7)).await;
-    assert!(process.has(&company_key(7)) && !process.has(&company_key(8)));
+    store.append(&own(7), vec![long], now()).await.expect("appended");
+    process.prompt(&own(7)).await;
+    assert!(process.has(&own(7)) && !process.has(&own(8)));
 }
 
 /// A change of the thread by one of two processes, with the number of the node that it concerns.
