@@ -154,7 +154,7 @@ fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
     }
 }
 
-/// Maps an error response to an error. Ollama reports missing model capabilities only as text; the common messages are
+/// Maps an unsuccessful response to an error. Ollama reports missing model capabilities only as text; the common messages are
 /// recognized here and replaced with our own.
 async fn error_response(response: OutboundResponse) -> AgentError {
     let status = response.status;
