@@ -23,11 +23,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         for _ in 0..3 {
             let job = claim_next(&jobs).await?;
-            print_line(&format!("{} at {:.3}", job.occurrence_key(), job.place.scheduled_for));
+            print_line(&format!("{} at {:.3}", job.occurrence_key(), job.position.scheduled_for));
             // The outcome is reported with the claim's fencing token. A failed occurrence is retried, and so is one
             // whose lease expires before an outcome is reported.
             let (fence, outcome) = (job.fence, AttemptOutcome::Succeeded);
-            let end = Step::End { fence, outcome, took: Duration::ZERO, status: None, jitter: 0 };
+            let end = Step::End { fence, outcome, duration: Duration::ZERO, status: None, jitter: 0 };
             jobs.apply_steps(vec![(job.id, end)], Timestamp::now()).await?;
         }
         jobs.apply_steps(vec![(id, Step::Cancel)], Timestamp::now()).await?;

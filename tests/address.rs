@@ -306,7 +306,7 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
     // The operator's address is allowed only for its own purpose: the vendor is the runtime's OpenAI model, so it is
     // refused as a webhook, as another protocol's model and as a tool server.
     let urls = vec![first.vendor.base_url(), first.runtime.url(""), first.messenger.base_url()];
-    let own = AddressTestServices { urls, ..first };
+    let operator_services = AddressTestServices { urls, ..first };
     for (caller, index) in [
         (OutboundCaller::RuntimeOllama, 0),
         (OutboundCaller::RuntimeTools, 0),
@@ -316,12 +316,12 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
         (OutboundCaller::RuntimeOllama, 2),
         (OutboundCaller::RuntimeTools, 2),
     ] {
-        let answer = expect_refused(caller, own.send_from(caller, index).await, true).await;
-        assert_eq!(answer, Ok(()), "{caller:?} {}", own.urls[index]);
+        let answer = expect_refused(caller, operator_services.send_from(caller, index).await, true).await;
+        assert_eq!(answer, Ok(()), "{caller:?} {}", operator_services.urls[index]);
     }
-    assert_eq!(own.messenger.connections(), 0);
+    assert_eq!(operator_services.messenger.connections(), 0);
     assert_eq!(
-        own.send_from(OutboundCaller::RuntimeOpenAi, 0).await.status(),
+        operator_services.send_from(OutboundCaller::RuntimeOpenAi, 0).await.status(),
         200,
         "the vendor is the operator's model"
     );

@@ -128,14 +128,14 @@ async fn the_catalogue_is_listed_by_provider_and_model() {
     let openai = test.models("?provider=openai").await;
     let models = openai["models"].as_array().expect("a list");
     assert!(models.iter().all(|model| model["provider"] == "openai"));
-    let found = |name: &str| models.iter().find(|model| model["model"] == name).expect("a model");
+    let find_model = |name: &str| models.iter().find(|model| model["model"] == name).expect("a model");
     assert_eq!(
-        *found("small"),
+        *find_model("small"),
         json!({"provider": "openai", "model": "small", "contextWindow": 32768, "maxOutputTokens": 4096,
             "input": ["text"], "tools": true, "structured": "object", "reasoning": [],
             "prices": {"input": "1.25", "cachedInput": "0.125", "cacheWrite": "1.25", "output": "10", "asOf": "2031-01-02"}})
     );
-    let merged = found("gpt-4o");
+    let merged = find_model("gpt-4o");
     assert_eq!((&merged["contextWindow"], &merged["structured"]), (&json!(16_000), &json!("schema")));
     assert!(merged["prices"]["asOf"].as_str() < Some("2031-01-02"), "{merged}");
 

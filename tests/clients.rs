@@ -136,7 +136,7 @@ async fn the_openai_package_for_python_works() {
     let mut python = clients.python("openai", &script).await;
     clients.set_api_tokens(&mut python, 1).await;
     let output = run_program(&mut python).await;
-    let found: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
+    let printed_json: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let expected = json!({
         "models": ["guide", "text", "tools", "error", "slow", "paint"], "model": "text",
         "text": "Hello from the model.", "usage": 11, "id": true,
@@ -152,7 +152,7 @@ async fn the_openai_package_for_python_works() {
             ["RateLimitError", 429, "rate_limit_exceeded"],
         ],
     });
-    assert_eq!(found, expected);
+    assert_eq!(printed_json, expected);
 }
 
 /// Runs the chat program `llm`, whose settings are in a folder, with lines of input; returns its output if it succeeds, and
@@ -188,8 +188,8 @@ async fn a_chat_program_has_agents_as_models() {
     std::fs::write(folder.path().join("keys.json"), keys).expect("written");
     let output = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
     assert_eq!(output.as_deref().map(str::trim), Ok("Hello from the model."));
-    let whole = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
-    assert_eq!(whole.as_deref().map(str::trim), Ok("Hello from the model."));
+    let unstreamed_output = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
+    assert_eq!(unstreamed_output.as_deref().map(str::trim), Ok("Hello from the model."));
     let chat = run_llm(folder.path(), &["chat", "-m", "our-text"], "Hello\nAnd then?\nexit\n").await;
     let chat = chat.expect("a conversation");
     assert_eq!(chat.matches("Hello from the model.").count(), 2, "{chat}");

@@ -97,25 +97,26 @@ async fn one_of_two_tabs_gets_the_session() {
 #[tokio::test]
 async fn a_sign_in_from_another_origin_is_refused() {
     let app = open().await;
-    let (code, own) = (code(&app).await, app.url(""));
+    let (code, own_origin) = (code(&app).await, app.url(""));
     let body = json!({ "code": code });
     for (headers, status, error) in [
         (vec![], 403, "FORBIDDEN"),
         (vec![("origin", "http://evil.example")], 403, "FORBIDDEN"),
         (vec![("origin", "null")], 403, "FORBIDDEN"),
-        (vec![("origin", &*own), ("sec-fetch-site", "cross-site")], 403, "FORBIDDEN"),
-        (vec![("origin", &*own), ("sec-fetch-site", "same-site")], 403, "FORBIDDEN"),
-        (vec![("origin", &*own), ("host", "evil.example")], 421, "MISDIRECTED_REQUEST"),
+        (vec![("origin", &*own_origin), ("sec-fetch-site", "cross-site")], 403, "FORBIDDEN"),
+        (vec![("origin", &*own_origin), ("sec-fetch-site", "same-site")], 403, "FORBIDDEN"),
+        (vec![("origin", &*own_origin), ("host", "evil.example")], 421, "MISDIRECTED_REQUEST"),
     ] {
         let request = app.request("POST", SESSION).json(&body);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         expect_problem(request.send().await.expect("an answer"), status, error).await;
     }
-    let form = app.request("POST", SESSION).header(ORIGIN, &own).header("content-type", "text/plain");
+    let form = app.request("POST", SESSION).header(ORIGIN, &own_origin).header("content-type", "text/plain");
     let form = form.body(body.to_string()).send().await.expect("an answer");
     expect_problem(form, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     let long = json!({ "code": "x".repeat(2000) });
-    let long = app.request("POST", SESSION).header(ORIGIN, &own).json(&long).send().await.expect("an answer");
+    let long =
+        app.request("POST", SESSION).header(ORIGIN, &own_origin).json(&long).send().await.expect("an answer");
     expect_problem(long, 413, "PAYLOAD_TOO_LARGE").await;
     // Nothing of this has used the code up, and `Sec-Fetch-Site` need not be there.
     assert_eq!(sign_in_request(&app, &code).send().await.expect("an answer").status(), 204);

@@ -52,8 +52,8 @@ struct Turn {
 
 impl Turn {
     fn first_id(&self, event: &str, field: &str) -> String {
-        let found = self.events.iter().find(|found| found["type"] == event);
-        found.unwrap_or_else(|| panic!("no {event}: {:?}", self.events))[field]
+        let first_event = self.events.iter().find(|first_event| first_event["type"] == event);
+        first_event.unwrap_or_else(|| panic!("no {event}: {:?}", self.events))[field]
             .as_str()
             .expect("an id")
             .to_owned()
@@ -194,8 +194,8 @@ fn role_and_text(message: &Value) -> (String, String) {
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
         _ => String::new(),
     };
-    let own = text.split_once("</context>").map_or(text.as_str(), |(_, own)| own);
-    (message["role"].as_str().expect("a role").to_owned(), own.trim().to_owned())
+    let user_text = text.split_once("</context>").map_or(text.as_str(), |(_, user_text)| user_text);
+    (message["role"].as_str().expect("a role").to_owned(), user_text.trim().to_owned())
 }
 
 fn prompt_of(request: &Value) -> Vec<(String, String)> {

@@ -100,8 +100,9 @@ async fn check_store(database: &Path, round: usize, acknowledged: &HashSet<(bool
             stores.roles.role(&COMPANY.into(), &format!("agent-{round}-{n}").into()).await.expect("it opens");
         let mut there = vec![role.is_some()];
         for side in ["left", "right"] {
-            let found = get_document(&*stores.records, &COMPANY.into(), &format!("{side}-{round}-{n}")).await;
-            there.push(found.expect("read").is_some());
+            let stored_document =
+                get_document(&*stores.records, &COMPANY.into(), &format!("{side}-{round}-{n}")).await;
+            there.push(stored_document.expect("read").is_some());
         }
         let list = Key::new(COMPANY, collection::TODO_LISTS, format!("list-{round}-{n}")).expect("a key");
         there.push(stores.records.get(&list).await.expect("read").is_some());

@@ -99,11 +99,11 @@ impl TopologyServices {
 
 fn workspace(models: &[(&str, String)], content: impl Fn(&str, &str) -> (Value, Value)) -> Value {
     let agents = models.iter().map(|(model, base)| {
-        let (mut own, children) = content(model, base);
-        own["systemPrompt"] = "Be brief.".into();
-        own["mcpPreset"] = json!(["readTodos"]);
+        let (mut own_content, children) = content(model, base);
+        own_content["systemPrompt"] = "Be brief.".into();
+        own_content["mcpPreset"] = json!(["readTodos"]);
         json!({"id": model, "name": model, "ownerId": "u1", "companyId": "c1",
-            "content": own, "children": children})
+            "content": own_content, "children": children})
     });
     json!({
         "users": [{"id": "u1", "companyId": "c1"}],
@@ -313,8 +313,8 @@ impl ClientResponse {
     }
 }
 
-fn expect_eq<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
-    if found == expected { Ok(()) } else { Err(format!("{what} is {found:?}, not {expected:?}")) }
+fn expect_eq<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> Result<(), String> {
+    if actual == expected { Ok(()) } else { Err(format!("{what} is {actual:?}, not {expected:?}")) }
 }
 
 fn read_events(events: &[Value]) -> Result<StreamSummary, String> {

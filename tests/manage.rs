@@ -100,9 +100,9 @@ impl ManagementApp {
 
 /// Checks the status, the content type and the absence of secrets; returns the JSON body.
 async fn expect_json(response: Response, status: u16) -> Value {
-    let (given, headers) = (response.status(), response.headers().clone());
+    let (actual_status, headers) = (response.status(), response.headers().clone());
     let text = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{text}");
+    assert_eq!(actual_status, status, "{text}");
     assert!(!SECRETS.iter().any(|secret| text.contains(secret)), "{text}");
     assert_eq!(headers["content-type"], "application/json");
     serde_json::from_str(&text).expect("JSON")

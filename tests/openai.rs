@@ -99,9 +99,9 @@ async fn expect_json(response: reqwest::Response) -> Value {
 
 /// Checks that a response is an error of this status and code in the API's shape, and returns the error.
 async fn expect_error(response: reqwest::Response, status: u16, code: &str) -> Value {
-    let (given, headers) = (response.status(), response.headers().clone());
+    let (actual_status, headers) = (response.status(), response.headers().clone());
     let body = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{body}");
+    assert_eq!(actual_status, status, "{body}");
     assert_eq!(headers["content-type"], "application/json");
     assert!(!headers["x-request-id"].is_empty());
     let body: Value = serde_json::from_str(&body).expect("JSON");

@@ -155,8 +155,8 @@ async fn admins_manage_the_providers_of_their_company() {
     assert_eq!((same.status().as_u16(), same.json::<Value>().await.expect("JSON")), (200, shown.clone()));
     let page = test.get(BOSS, "/api/providers?limit=1").await;
     assert_eq!((&page["providers"][0]["id"], page["nextCursor"].is_string()), (&json!("acme"), true));
-    let rest = format!("/api/providers?limit=1&cursor={}", page["nextCursor"].as_str().expect("text"));
-    assert_eq!(test.get(BOSS, &rest).await, json!({"providers": [shown]}));
+    let second_page = format!("/api/providers?limit=1&cursor={}", page["nextCursor"].as_str().expect("text"));
+    assert_eq!(test.get(BOSS, &second_page).await, json!({"providers": [shown]}));
     let request = test.app.request("DELETE", path).bearer_auth(session_token("boss", "c1"));
     let response = request.header("If-Match", tag).send().await.expect("an answer");
     expect_problem(response, 412, "PRECONDITION_FAILED").await;
@@ -262,8 +262,9 @@ async fn an_agent_names_a_provider_without_an_address_or_key_of_its_own() {
     assert_eq!(saved.status(), 200);
 
     // One that was stored without a check is called with nothing of its own either.
-    let own = json!({"provider": "acme", "model": "m", "baseUrl": "http://127.0.0.1:1/v1", "apiKey": "own"});
-    let test = ProviderApp::start_with(&with_container(&own), &[]).await;
+    let own_settings =
+        json!({"provider": "acme", "model": "m", "baseUrl": "http://127.0.0.1:1/v1", "apiKey": "own"});
+    let test = ProviderApp::start_with(&with_container(&own_settings), &[]).await;
     assert_eq!(ask(&test.app, "a1").await.status(), 200);
     assert_eq!(keys(&test.vendor), ["k1"]);
 }
@@ -314,13 +315,13 @@ async fn another_company_cannot_name_read_or_see_it() {
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("\"acme\"")), "{problem}");
     assert!(keys(&test.vendor).is_empty());
     // Its own of the same name is another.
-    let own = Vendor::start().await;
-    own.on_all(answer(&["Hi."]));
-    let provider = json!({"type": "openai", "baseUrl": own.base_url(), "apiKey": "of-c2"});
+    let own_vendor = Vendor::start().await;
+    own_vendor.on_all(answer(&["Hi."]));
+    let provider = json!({"type": "openai", "baseUrl": own_vendor.base_url(), "apiKey": "of-c2"});
     assert_eq!(test.send(stranger, "PUT", "/api/providers/acme", &provider).await.status(), 201);
     assert_eq!(test.app.chat_as(&session_token("boss", "c2"), "", &body).await.status(), 200);
     assert_eq!(ask(&test.app, "a1").await.status(), 200);
-    assert_eq!((keys(&own), keys(&test.vendor)), (vec!["of-c2".to_owned()], vec!["k1".to_owned()]));
+    assert_eq!((keys(&own_vendor), keys(&test.vendor)), (vec!["of-c2".to_owned()], vec!["k1".to_owned()]));
 }
 
 #[tokio::test]
@@ -566,8 +567,8 @@ async fn rotate_a_key(database: TestDatabase) {
         assert_eq!(call(reader).await, old);
         put(writer, "acme", &provider(&new)).await;
         assert_eq!(call(writer).await, new, "at once in the process that has changed it");
-        let seen = poll_until(async || call(reader).await, |key| *key == new).await;
-        assert_eq!(seen, new);
+        let received_key = poll_until(async || call(reader).await, |key| *key == new).await;
+        assert_eq!(received_key, new);
         let request_count = keys(&vendor).len();
         for _ in 0..5 {
             call(reader).await;

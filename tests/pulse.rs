@@ -188,7 +188,7 @@ async fn notification_texts(stores: &Stores) -> Vec<(String, String)> {
 pub(crate) async fn notifications(stores: &Stores) -> Vec<Notification> {
     let context =
         ExecutionContext { user_id: "u1".into(), company_id: "c1".into(), ..ExecutionContext::default() };
-    let found =
+    let listed_notifications =
         list_notifications(&*stores.records, &context, false, ListQuery::default()).await.expect("read");
-    found.items.into_iter().map(|record| record.value).collect()
+    listed_notifications.items.into_iter().map(|record| record.value).collect()
 }

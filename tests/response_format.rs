@@ -142,8 +142,8 @@ async fn an_invalid_answer_leaves_in_no_framing() {
         std::iter::once(stream_head()).chain([refusal]).chain(finish("stop")).collect::<Vec<Step>>()
     };
     let ended = |reason| {
-        let whole = delta(json!({"content": VALID}));
-        std::iter::once(stream_head()).chain([whole]).chain(finish(reason)).collect::<Vec<Step>>()
+        let valid_answer = delta(json!({"content": VALID}));
+        std::iter::once(stream_head()).chain([valid_answer]).chain(finish(reason)).collect::<Vec<Step>>()
     };
     let token = session_token("u1", "c1");
     for steps in [
@@ -217,7 +217,7 @@ async fn formats_are_checked_in_requests_and_roles() {
     let (_vendor, app) = start(SCHEMA_MODEL, |_| {}).await;
     let token = session_token("u1", "c1");
     let schema = |schema: Value| json!({"type": "json", "schema": schema});
-    for (given, path) in [
+    for (format, path) in [
         (json!("json"), "responseFormat"),
         (json!({"schema": {}}), "responseFormat.type"),
         (json!({"type": "xml"}), "responseFormat.type"),
@@ -232,14 +232,14 @@ async fn formats_are_checked_in_requests_and_roles() {
         (schema(json!({"enum": (0..10_000).collect::<Vec<_>>()})), "responseFormat.schema has"),
         (schema(json!({"enum": (0..1_001).collect::<Vec<_>>()})), "responseFormat.schema.enum"),
     ] {
-        let response = app.chat(&body(json!({"responseFormat": given}))).await;
+        let response = app.chat(&body(json!({"responseFormat": format}))).await;
         let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().expect("a text").contains(path), "{path}: {problem}");
         if path == "responseFormat" {
             continue;
         }
         let (_, mut agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
-        agent["children"][0]["content"]["responseFormat"] = given;
+        agent["children"][0]["content"]["responseFormat"] = format;
         let (status, problem) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent)).await;
         assert_eq!(status, 400, "{path}: {problem}");
         assert!(problem.to_string().contains("responseFormat"), "{path}: {problem}");
@@ -337,13 +337,13 @@ async fn the_openai_package_for_python_parses_the_answers() {
     let mut python = Command::new(python_path("openai"));
     python.arg(script).env("AGENTD_URL", app.url(""));
     let output = run_program(python.env("API_TOKEN", minted)).await;
-    let found: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
+    let printed_json: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let order = json!({"item": "pear", "count": 3});
     let hostile = "response_format.json_schema.schema.properties.a.$ref";
     let expected = json!({"parsed": order, "streamed": order, "free": order,
         "invalid": ["InternalServerError", 502, "output_invalid", null],
         "hostile": ["BadRequestError", 400, "invalid_request", hostile]});
-    assert_eq!(found, expected);
+    assert_eq!(printed_json, expected);
     // The schema of the package's own making is in the strict subset.
     let request_body = vendor.received_bodies(SCHEMA_MODEL).remove(0);
     let format = &request_body["response_format"]["json_schema"];

@@ -153,7 +153,7 @@ async fn recorded_streams_become_runs() {
 async fn recorded_answers_of_one_piece_become_runs_or_problems() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
-    let whole = [
+    let complete_answers = [
         ("last-node.json", JSON_CONTENT_TYPE, "We open at 9."),
         ("last-node-with-steps.json", JSON_CONTENT_TYPE, "We open at 9."),
         ("all-entries.json", JSON_CONTENT_TYPE, "We open at 9.\n\nWe close at 18."),
@@ -162,7 +162,7 @@ async fn recorded_answers_of_one_piece_become_runs_or_problems() {
         ("data.json", JSON_CONTENT_TYPE, "We open at 9."),
         ("text.txt", "text/html; charset=utf-8", "We open at 9.\nSee you!"),
     ];
-    for (name, media_type, expected) in whole {
+    for (name, media_type, expected) in complete_answers {
         vendor.on("a1", [n8n::fixture_response("200 OK", media_type, name)]);
         let body = ask(&app).await.text().await.expect("a whole body");
         assert_eq!(messages_and_error(&body), (vec![expected.to_owned()], None), "{name}");

@@ -88,7 +88,7 @@ mod tests {
         ];
         let sorted_base: Vec<&str> =
             base_and_epics.iter().copied().filter(|name| *name != "readEpics").collect();
-        for (case, given) in [
+        for (case, allowed_json) in [
             ("base preset", Case { expected: &sorted_base, ..base }),
             ("legacy is as session", Case { caller: Caller::Legacy, expected: &sorted_base, ..base }),
             ("proactive is as session", Case { caller: Proactive, expected: &sorted_base, ..base }),
@@ -139,15 +139,16 @@ mod tests {
             ),
         ] {
             let content = RoleContent {
-                mcp_preset: given.preset.map(strings),
-                tools: strings(given.tools),
-                widget_tools: strings(given.widget),
+                mcp_preset: allowed_json.preset.map(strings),
+                tools: strings(allowed_json.tools),
+                widget_tools: strings(allowed_json.widget),
                 ..RoleContent::default()
             };
             let role = RoleBlock { content, ..RoleBlock::default() };
-            let cut = given.cut.map(strings);
-            let names: Vec<String> = allowed_tools(&role, given.caller, cut.as_deref()).into_iter().collect();
-            assert_eq!(names, given.expected, "{case}");
+            let cut = allowed_json.cut.map(strings);
+            let names: Vec<String> =
+                allowed_tools(&role, allowed_json.caller, cut.as_deref()).into_iter().collect();
+            assert_eq!(names, allowed_json.expected, "{case}");
         }
     }
 }

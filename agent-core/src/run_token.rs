@@ -31,7 +31,7 @@ pub trait RunToken: fmt::Debug + Send + Sync + 'static {
     /// Starts reporting the tool calls that are made with the token, for the run's event stream.
     fn report_calls(&self) -> Box<dyn ReportedToolCalls>;
 
-    /// Keeps the token valid until its `ttl` is over, for a backend that goes on after the run's stream has ended. The
+    /// Keeps the token valid until its `ttl` has passed, for a backend that continues after the run's stream has ended. The
     /// issuer may revoke it earlier if it needs the place for another run.
     fn keep_until_expiry(&self);
 }

@@ -269,8 +269,8 @@ impl Authenticator {
         let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else {
             return false;
         };
-        if let Some(own) = &self.own_origin {
-            return origin.origin() == *own;
+        if let Some(own_origin) = &self.own_origin {
+            return origin.origin() == *own_origin;
         }
         // The request's scheme is unknown behind a proxy, so the origin's scheme is assumed.
         let Ok(Some(host)) = single_header(headers, &HOST) else { return false };

@@ -323,14 +323,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_an_answer_depends_on_is_one_line() {
-        for (own, expected) in [
+        for (own_names, expected) in [
             (&[][..], "origin, access-control-request-method, access-control-request-headers"),
             (&["Accept"], "Accept, origin, access-control-request-method, access-control-request-headers"),
             (&["a", "b"], "a, b, origin, access-control-request-method, access-control-request-headers"),
         ] {
             let service = service_fn(move |_| async move {
                 let mut response = Response::new(empty());
-                for name in own {
+                for name in own_names {
                     response.headers_mut().append(VARY, HeaderValue::from_static(name));
                 }
                 Ok(response)

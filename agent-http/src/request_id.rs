@@ -70,10 +70,10 @@ mod tests {
             (b"tab\there", false),
             ("é".as_bytes(), false),
         ];
-        for (given, taken) in cases {
-            let value = HeaderValue::from_bytes(given).expect("a header value");
+        for (header, taken) in cases {
+            let value = HeaderValue::from_bytes(header).expect("a header value");
             let id = RequestId::from_headers(&HeaderMap::from_iter([(RequestId::HEADER, value)]));
-            assert_eq!(id.as_str().as_bytes() == *given, *taken, "{given:?}");
+            assert_eq!(id.as_str().as_bytes() == *header, *taken, "{header:?}");
             assert!(!id.as_str().is_empty());
         }
     }

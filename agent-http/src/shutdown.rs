@@ -103,7 +103,7 @@ pub(crate) fn shutting_down() -> AgentError {
 /// From then on each poll polls the channel: its version changes before its waiters are woken, so that a poll in between
 /// would otherwise hide the change from the poll that the wake-up causes.
 pub(crate) struct EndingObserver {
-    /// Its version tells that the stage has changed since the observer was created, so that `ending` must be polled.
+    /// Receiver whose version changes with the stage; `ending` is polled only after a change.
     stages: watch::Receiver<ShutdownStage>,
     ending: Fuse<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Waker registered with `ending`.

@@ -140,7 +140,7 @@ pub(crate) fn run_detached(events: RunSource, recorder: Box<dyn RunRecorder>, li
 }
 
 /// Runs a run without a client, and collects it to its end. `max_bytes` bounds text, arguments and results together. If
-/// the future is dropped, the run's client has left.
+/// the future is dropped, the run's client has disconnected.
 ///
 /// # Errors
 /// The error of the run, and the refusal of a queued one; a run that is too long.

@@ -44,8 +44,8 @@ pub async fn claim(store: &impl JobStore, now: Timestamp, limit: usize) -> Resul
 /// Returns the store's error.
 pub async fn complete(store: &impl JobStore, claimed: Vec<Job>, now: Timestamp) -> Result<Vec<StepOutcome>> {
     let steps = claimed.into_iter().map(|job| {
-        let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_millis(12));
-        (job.id, Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 })
+        let (outcome, duration) = (AttemptOutcome::Succeeded, Duration::from_millis(12));
+        (job.id, Step::End { fence: job.fence, outcome, duration, status: Some(200), jitter: 0 })
     });
     Ok(store.apply_steps(steps.collect(), now).await?)
 }

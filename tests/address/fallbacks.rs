@@ -44,7 +44,7 @@ async fn a_fallback_at_an_address_that_is_not_public_is_never_connected_to() {
     let mut config = server::app_config(&[("OUTBOUND_ALLOW", &vendor.address.to_string())]);
     config.server.outbound.network = network.clone();
     let app = server::app_with_config(config, stores).await;
-    let own = vendor.address.to_string();
+    let vendor_address = vendor.address.to_string();
     for (index, (url, is_model)) in cases.iter().enumerate() {
         let id = format!("a{index}");
         let response = app.chat(&json!({"agentId": id, "message": "hello", "store": false})).await;
@@ -61,7 +61,8 @@ async fn a_fallback_at_an_address_that_is_not_public_is_never_connected_to() {
             "{url}, a model: {is_model}"
         );
         assert!(!problem.to_string().contains("canary"), "{problem}");
-        let others: Vec<String> = network.take_connections().into_iter().filter(|to| *to != own).collect();
+        let others: Vec<String> =
+            network.take_connections().into_iter().filter(|to| *to != vendor_address).collect();
         assert!(others.is_empty(), "{url} was connected to: {others:?}");
         // Saving the role connects to nothing either, whether it is refused or not.
         let saved = app.request("PUT", &format!("/api/agents/{id}")).json(&agents[index]);

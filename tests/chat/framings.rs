@@ -207,10 +207,10 @@ async fn each_event_is_sent_without_delay() {
     // Every first delta has arrived while the vendor withholds the rest of its answer, so it may be released.
     vendor.release();
     for mut response in waiting {
-        let mut rest = String::new();
+        let mut later_text = String::new();
         while let Some(chunk) = response.chunk().await.expect("more") {
-            rest.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+            later_text.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
         }
-        assert!(rest.contains(" last"), "{rest}");
+        assert!(later_text.contains(" last"), "{later_text}");
     }
 }

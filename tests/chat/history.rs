@@ -41,9 +41,9 @@ fn conversation(request: &Value) -> Vec<Value> {
     let latest = messages.iter_mut().rev().find(|message| message["role"] == "user").expect("a user's");
     match &mut latest["content"] {
         Value::String(text) => {
-            let (context, own) = text.split_once("</context>").expect("the turn's context");
+            let (context, user_text) = text.split_once("</context>").expect("the turn's context");
             assert!(context.starts_with("<context>"));
-            *text = own.trim_start().to_owned();
+            *text = user_text.trim_start().to_owned();
         }
         Value::Array(parts) => {
             let context = parts.remove(0);
@@ -319,11 +319,11 @@ async fn identifiers_come_from_wherever_a_client_puts_them() {
         body["agentId"] = "a1".into();
         let (started, _) = app_test.send(&body).await;
         for (field, expected) in [("threadId", thread), ("runId", named)] {
-            let given = started[field].as_str().expect("an identifier");
+            let identifier = started[field].as_str().expect("an identifier");
             match expected {
-                Some(expected) => assert_eq!(given, expected),
+                Some(expected) => assert_eq!(identifier, expected),
                 // Ids made by the platform are UUIDs of version 7.
-                None => assert!(given.len() == 36 && given.as_bytes()[14] == b'7', "{given}"),
+                None => assert!(identifier.len() == 36 && identifier.as_bytes()[14] == b'7', "{identifier}"),
             }
         }
     }
@@ -350,7 +350,7 @@ async fn a_choice_of_tool_reaches_the_model() {
     let app_test = ChatTestApp::start().await;
     let named = json!({"type": "function", "function": {"name": "createTodo"}});
     let all = ["createTodo", "readTodos"];
-    for (given, expected, offered) in [
+    for (tool_choice, expected, offered) in [
         (json!({}), json!("auto"), &all[..]),
         (json!({"toolChoice": "required"}), json!("required"), &all),
         (json!({"tool_choice": "none"}), json!(null), &[]),
@@ -362,7 +362,7 @@ async fn a_choice_of_tool_reaches_the_model() {
         (json!({"tool_choice": named}), json!("required"), &["createTodo"]),
     ] {
         let mut body = json!({"agentId": "a1", "message": "Hello"});
-        body.as_object_mut().expect("an object").extend(given.as_object().expect("an object").clone());
+        body.as_object_mut().expect("an object").extend(tool_choice.as_object().expect("an object").clone());
         let (_, sent) = app_test.send(&body).await;
         assert_eq!(sent["tool_choice"], expected);
         let names: Vec<_> =

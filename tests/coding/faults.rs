@@ -63,10 +63,10 @@ async fn a_client_that_leaves_ends_the_call_behind_the_runtime() {
     all.vendor.on(MODEL, [Reply::steps([FaultPosition::InText.steps_before(), vec![Step::Stall]].concat())]);
     let response = all.chat("u1", question("a1")).await;
     let mut body = response.bytes_stream();
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains("\"par\"") {
+    let mut received_bytes = Vec::new();
+    while !String::from_utf8_lossy(&received_bytes).contains("\"par\"") {
         let part = tokio::time::timeout(TEST_TIMEOUT, body.next()).await.expect("the text arrives in time");
-        seen.extend(part.expect("more of the answer").expect("bytes"));
+        received_bytes.extend(part.expect("more of the answer").expect("bytes"));
     }
     let left = Instant::now();
     drop(body);
@@ -244,7 +244,7 @@ async fn framing_and_headers_of_the_vendor_do_not_matter() {
         .iter()
         .map(|data| format!("data: {data}\n\n"))
         .collect();
-    let whole = |body: &str, headers: &str| {
+    let complete_response = |body: &str, headers: &str| {
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{headers}content-length: {}\r\n\r\n",
             body.len()
@@ -254,10 +254,13 @@ async fn framing_and_headers_of_the_vendor_do_not_matter() {
     let bytes = plain.as_bytes().iter().map(|byte| chunk([*byte]));
     let by_byte = [stream_head()].into_iter().chain(bytes).chain([last_chunk()]).collect();
     for steps in [
-        whole(&plain.replace('\n', "\r\n"), ""),
-        whole(&plain.replace('\n', "\r"), ""),
-        whole(&format!("\u{feff}: hi\n\n{plain}"), ""),
-        whole(&plain, "set-cookie: a=canary\r\ncf-ray: canary\r\nx-codex-primary-used-percent: 7\r\n"),
+        complete_response(&plain.replace('\n', "\r\n"), ""),
+        complete_response(&plain.replace('\n', "\r"), ""),
+        complete_response(&format!("\u{feff}: hi\n\n{plain}"), ""),
+        complete_response(
+            &plain,
+            "set-cookie: a=canary\r\ncf-ray: canary\r\nx-codex-primary-used-percent: 7\r\n",
+        ),
         by_byte,
     ] {
         all.vendor.on(MODEL, [Reply::steps(steps)]);

@@ -50,7 +50,7 @@ pub async fn open_over(stores: Stores, settings: InstallationSettings<'_>) -> In
     let (issuer, vendor) =
         (FakeIssuer::start(settings.dialect).await, ResponsesVendor::start_for_subscriptions().await);
     issuer.set_interval(1, false);
-    let own = [
+    let settings_of_app = [
         vec![
             ("RUNTIME_SECRET", RUNTIME_SECRET.to_owned()),
             ("CODING_API_URL", format!("{}/responses", vendor.base_url())),
@@ -58,16 +58,17 @@ pub async fn open_over(stores: Stores, settings: InstallationSettings<'_>) -> In
         issuer.settings(),
     ]
     .concat();
-    let own: Vec<_> = own.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let runtime = server::runtime(&[&own, settings.runtime].concat()).await;
+    let settings_of_app: Vec<_> =
+        settings_of_app.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let runtime = server::runtime(&[&settings_of_app, settings.runtime].concat()).await;
     let app = start_app(&runtime, &stores, settings.app).await;
     Installation { issuer, vendor, runtime, app, stores }
 }
 
 async fn start_app(runtime: &Server, stores: &Stores, settings: &[(&str, &str)]) -> Server {
     let url = runtime.url("");
-    let own = [("RUNTIME_URL", &*url), ("RUNTIME_SECRET", RUNTIME_SECRET)];
-    server::app_with_stores(stores.clone(), &[&own, settings].concat()).await
+    let runtime_settings = [("RUNTIME_URL", &*url), ("RUNTIME_SECRET", RUNTIME_SECRET)];
+    server::app_with_stores(stores.clone(), &[&runtime_settings, settings].concat()).await
 }
 
 /// Returns the container of an agent that answers by the subscription.

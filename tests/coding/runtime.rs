@@ -20,8 +20,8 @@ const DIALECTS: [DeviceAuthDialect; 2] = [DeviceAuthDialect::Rfc8628, DeviceAuth
 
 /// Starts a runtime with the secret and these settings. No address of a request is allowed.
 async fn runtime(settings: &[(&str, &str)]) -> Server {
-    let own = [("RUNTIME_SECRET", RUNTIME_SECRET), ("OUTBOUND_ALLOW", "")];
-    server::runtime(&[&own, settings].concat()).await
+    let own_settings = [("RUNTIME_SECRET", RUNTIME_SECRET), ("OUTBOUND_ALLOW", "")];
+    server::runtime(&[&own_settings, settings].concat()).await
 }
 
 /// Starts a runtime for an issuer.

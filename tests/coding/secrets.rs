@@ -35,10 +35,10 @@ impl Transcript {
         let mut json: Value = serde_json::from_str(&body).unwrap_or_default();
         match json.get("userCode").is_some() {
             true => {
-                let whole = json.clone();
+                let complete_record = json.clone();
                 json["userCode"] = Value::Null;
                 self.0.push_str(&format!("{json}\n"));
-                whole
+                complete_record
             }
             false => {
                 self.0.push_str(&format!("{body}\n"));
@@ -116,8 +116,9 @@ async fn use_all(all: &Installation, transcript: &mut Transcript) {
 
 /// Returns the secrets that have occurred, by their names.
 fn secrets(all: &Installation, dialect: DeviceAuthDialect) -> BTreeMap<String, Vec<String>> {
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut add = |name: &str, value: String| found.entry(name.to_owned()).or_default().push(value);
+    let mut secrets_by_place: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut add =
+        |name: &str, value: String| secrets_by_place.entry(name.to_owned()).or_default().push(value);
     for route in [IssuerRoute::Poll, IssuerRoute::Exchange, IssuerRoute::Refresh, IssuerRoute::Revoke] {
         for (name, value) in all.issuer.requests(route).into_iter().flat_map(|request| request.members) {
             match &*name {
@@ -147,7 +148,7 @@ fn secrets(all: &Installation, dialect: DeviceAuthDialect) -> BTreeMap<String, V
         add("id token", id_token("account-canary-1", "plus"));
         add("e-mail", "email-canary".to_owned());
     }
-    found
+    secrets_by_place
 }
 
 /// Returns the bytes of all files in a folder, as text.

@@ -203,7 +203,7 @@ async fn a_sign_in_is_its_users_alone() {
     let mint = async |grant| tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("minted").text;
     let widget = mint(Grant::Widget(WidgetGrant::default())).await;
     let mcp = mint(Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() })).await;
-    let own = begin(&bench.app).await;
+    let own_sign_in = begin(&bench.app).await;
     let bearer = |text: &str| vec![("authorization", format!("Bearer {text}"))];
     let session = |user: &str, company: &str| bearer(&session_token(user, company));
     let proactive = [bearer(INTERNAL_SECRET), vec![("x-proactive-trigger", "x".to_owned())]].concat();
@@ -229,7 +229,7 @@ async fn a_sign_in_is_its_users_alone() {
         (session("u1", "c2"), &[404]),
         (session("u2", "c2"), &[404]),
     ];
-    let id = own.rsplit('/').next().expect("an id");
+    let id = own_sign_in.rsplit('/').next().expect("an id");
     let ids =
         [id, "x", "u1", "..%2Fu1", "%2A", "codingTokens", &id.to_uppercase(), &format!("{id}x"), "01a1", "-"];
     let of_ids =
@@ -268,5 +268,5 @@ async fn a_sign_in_is_its_users_alone() {
         assert_eq!(response.status(), 204);
     }
     assert_eq!(bench.runtime.issuer.calls(IssuerCall::Device), 1, "nobody else has begun one");
-    assert_eq!(get(&bench.app, &own).await["status"], "pending", "nothing of it is changed");
+    assert_eq!(get(&bench.app, &own_sign_in).await["status"], "pending", "nothing of it is changed");
 }

@@ -68,8 +68,8 @@ fn message_text(body: &Value) -> String {
 fn parts(body: &Value) -> Vec<&str> {
     let last = body["messages"].as_array().and_then(|messages| messages.last());
     let parts = last.and_then(|message| message["content"].as_array()).into_iter().flatten();
-    let seen = parts.filter_map(|part| part["text"].as_str().or_else(|| part["image_url"]["url"].as_str()));
-    seen.map(|text| text.split(";base64").next().unwrap_or(text)).collect()
+    let texts = parts.filter_map(|part| part["text"].as_str().or_else(|| part["image_url"]["url"].as_str()));
+    texts.map(|text| text.split(";base64").next().unwrap_or(text)).collect()
 }
 
 fn has_result(body: &Value) -> bool {
@@ -100,9 +100,9 @@ fn respond(body: &Value) -> Vec<Step> {
         Some("approvals") => approvals(body, &text),
         Some("count") => count(),
         Some("text") if !parts(body).is_empty() => {
-            let mut seen = parts(body);
-            seen.sort_by_key(|part| !part.starts_with("data:"));
-            answer(&["Seen: ", &seen.join(", ")])
+            let mut part_texts = parts(body);
+            part_texts.sort_by_key(|part| !part.starts_with("data:"));
+            answer(&["Seen: ", &part_texts.join(", ")])
         }
         Some("slow") => vec![stream_head(), Step::Drip(chunk_of("tick "), TICK_INTERVAL)],
         Some("broken") => vec![stream_head(), delta(json!({"content": "Half an"})), Step::Close],
@@ -124,10 +124,10 @@ fn approvals(body: &Value, text: &str) -> Vec<Step> {
     let calls: Vec<(String, String)> = things
         .split(" and ")
         .enumerate()
-        .map(|(index, thing)| {
+        .map(|(index, item)| {
             let arguments = match tool {
-                "createDoc" => json!({ "title": thing, "text": format!("About {thing}.") }),
-                _ => json!({ "query": thing, "limit": 3 }),
+                "createDoc" => json!({ "title": item, "text": format!("About {item}.") }),
+                _ => json!({ "query": item, "limit": 3 }),
             };
             (format!("call_{}", index + 1), arguments.to_string())
         })

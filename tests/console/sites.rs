@@ -23,18 +23,18 @@ const FOREIGN: [ForeignRequest; 7] = [
 /// Returns method and path of each operation that takes a session.
 fn session_operations() -> Vec<(String, String)> {
     let document = agent_http::openapi::document();
-    let mut found = Vec::new();
+    let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().expect("paths") {
         for (method, operation) in
             item.as_object().expect("methods").iter().filter(|(key, _)| *key != "servers")
         {
             let schemes = operation["security"].as_array().expect("a list");
             if schemes.iter().any(|scheme| scheme.get("sessionCookie").is_some()) {
-                found.push((method.to_uppercase(), path.replace(['{', '}'], "")));
+                operations.push((method.to_uppercase(), path.replace(['{', '}'], "")));
             }
         }
     }
-    found
+    operations
 }
 
 #[tokio::test]

@@ -25,8 +25,8 @@ async fn an_agent_tells_what_it_can() {
         (&capabilities["tools"]["clientProvided"], &capabilities["humanInTheLoop"]["approvals"]),
         (&json!(true), &json!(false))
     );
-    let own = json!({"threads": true, "onDisconnect": "cancel", "graceMs": 0, "onBusy": "reject"});
-    assert_eq!(capabilities["custom"]["agentd"], own);
+    let own_defaults = json!({"threads": true, "onDisconnect": "cancel", "graceMs": 0, "onBusy": "reject"});
+    assert_eq!(capabilities["custom"]["agentd"], own_defaults);
 
     let mut role = test.get("/api/agents/a1").await;
     role["content"]["approvals"] = json!([{"tools": ["createTodo"], "editable": false}]);

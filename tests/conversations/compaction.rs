@@ -42,8 +42,9 @@ fn compacted(events: &[Value]) -> Option<&Value> {
 }
 
 async fn summaries(test: &ConversationApp) -> u64 {
-    let own = Collection::new("c1", "summaries").and_then(|all| all.within("u1")).expect("a collection");
-    test.stores.records.count(&own).await.expect("counted")
+    let user_summaries =
+        Collection::new("c1", "summaries").and_then(|all| all.within("u1")).expect("a collection");
+    test.stores.records.count(&user_summaries).await.expect("counted")
 }
 
 fn question(turn: usize) -> String {
@@ -104,16 +105,16 @@ async fn a_thread_is_summarized_once_for_all_processes_and_keeps_its_messages() 
     assert_eq!(kept["nodes"].as_array().map(Vec::len), Some(2 * (turns + 1)));
     // The calls, one for each piece of the history, are booked to the runs.
     let booked = async || {
-        let mut found = Vec::new();
+        let mut summaries_found = Vec::new();
         for run in &runs {
             // A run that is not booked yet is not found.
             let (_, usage) = test.call("GET", &format!("/api/usage/runs/{run}"), None).await;
             let entries = usage["entries"].as_array().cloned().unwrap_or_default();
-            found.extend(entries.into_iter().filter(|entry| entry["operation"] == "compact"));
+            summaries_found.extend(entries.into_iter().filter(|entry| entry["operation"] == "compact"));
         }
-        found
+        summaries_found
     };
-    let result = poll_until(booked, |found| found.len() >= made).await;
+    let result = poll_until(booked, |summaries_found| summaries_found.len() >= made).await;
     assert!(result.len() == made && result.iter().all(|entry| entry["outcome"] == "ok"), "{result:?}");
 }
 

@@ -122,8 +122,8 @@ async fn readers_of_a_deleted_thread_end_without_a_notification() {
     let key = ThreadOwner::new("c1", "u1").thread("t");
     test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
     for reader in readers {
-        let rest = end_of(reader).await;
-        assert!(!rest.contains("wholly") && !rest.contains("RUN_ERROR"), "{rest}");
+        let later_text = end_of(reader).await;
+        assert!(!later_text.contains("wholly") && !later_text.contains("RUN_ERROR"), "{later_text}");
     }
     assert_cancelled(&end_of(queued).await);
     gate.send_replace(true);

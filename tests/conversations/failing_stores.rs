@@ -287,18 +287,22 @@ async fn a_run_whose_events_cannot_be_stored_continues_and_its_log_marks_the_gap
         gates[1].send_replace(true);
         shown.push_str(&response.text().await.expect("a whole body"));
         let events = parse_run(&shown);
-        let whole = format!("1.{}2.The end: 3.", piece.repeat(PIECES));
+        let complete_text = format!("1.{}2.The end: 3.", piece.repeat(PIECES));
         assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
-        assert!(text_of(&events) == whole, "the client receives everything");
+        assert!(text_of(&events) == complete_text, "the client receives everything");
         let run = test.ended_run("r").await;
         assert_eq!((&run["state"], &run["events"]["complete"]), (&json!("completed"), &json!(false)));
         let log = parse_run(&test.log("r").await);
         assert_eq!(run["events"]["count"], log.len());
         assert_eq!(log.last().expect("an end")["type"], "RUN_FINISHED");
         let logged = text_of(&log);
-        assert!(whole.starts_with(&logged) && logged.len() > 512 << 10, "{} bytes are logged", logged.len());
-        assert!(logged.len() < whole.len(), "the log lacks something");
-        assert!(test.path("r").await == dialogue(&["Hello", &whole]), "the thread lacks nothing");
+        assert!(
+            complete_text.starts_with(&logged) && logged.len() > 512 << 10,
+            "{} bytes are logged",
+            logged.len()
+        );
+        assert!(logged.len() < complete_text.len(), "the log lacks something");
+        assert!(test.path("r").await == dialogue(&["Hello", &complete_text]), "the thread lacks nothing");
     })
     .await;
 }
@@ -350,11 +354,11 @@ async fn an_end_that_the_disk_has_no_room_for_is_an_error_and_is_stored_later() 
         shown.pop();
         log.pop();
         assert_eq!(log, shown, "all but the end is as it was shown");
-        let whole = format!("1.{large}2.");
-        assert_eq!(test.path("r").await, dialogue(&["Hello", &whole]));
+        let complete_text = format!("1.{large}2.");
+        assert_eq!(test.path("r").await, dialogue(&["Hello", &complete_text]));
         test.vendor.on("m", [answer(&["Again."])]);
         test.say("r", None, "More").await;
-        assert_eq!(test.path("r").await, dialogue(&["Hello", &whole, "More", "Again."]));
+        assert_eq!(test.path("r").await, dialogue(&["Hello", &complete_text, "More", "Again."]));
     })
     .await;
 }

@@ -155,9 +155,9 @@ async fn an_answer_in_a_hundred_thousand_pieces_is_kept_whole() {
     );
     assert_eq!(test.path("t").await[1].1.len(), count);
     let path = format!("/api/runs/{}/events?after={}", turn.run_id(), turn.events.len() - 3);
-    let rest = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
-    let rest = rest.send().await.expect("an answer").text().await.expect("a whole body");
-    assert_eq!(rest.lines().count(), 2);
+    let log_tail = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
+    let log_tail = log_tail.send().await.expect("an answer").text().await.expect("a whole body");
+    assert_eq!(log_tail.lines().count(), 2);
 }
 
 #[tokio::test]
@@ -215,8 +215,8 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
     let body = json!({"threadId": "t", "message": "Buy milk", "todoListId": "l1"});
     let turn = test.chat(body).await;
     let interrupt = turn.last()["outcome"]["interrupts"][0].clone();
-    let own = serde_json::to_string(&turn.events).expect("JSON");
-    assert!(own.contains(SECRETS[1]), "the owner sees the result: {own}");
+    let own_events = serde_json::to_string(&turn.events).expect("JSON");
+    assert!(own_events.contains(SECRETS[1]), "the owner sees the result: {own_events}");
     seen_by_others.push_str(&turn.custom("agent.thread").expect("an event").to_string());
     let approval = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
     assert_eq!(test.get(&approval).await["arguments"]["title"], SECRETS[0], "and the arguments");
@@ -233,16 +233,17 @@ async fn secrets_in_arguments_and_results_stay_in_their_thread() {
         "/api/threads/t/export",
         audit,
     ];
-    let look_around = async |seen: &mut String| {
+    let look_around = async |visible_text: &mut String| {
         for (user, company) in [("u2", "c1"), ("u3", "c2"), ("u1", "c2")] {
             for (app, path) in [&test.app, &other].into_iter().flat_map(|app| paths.map(|path| (app, path))) {
                 let request = app.request("GET", path).bearer_auth(session_token(user, company));
-                seen.push_str(&request.send().await.expect("an answer").text().await.expect("a body"));
+                visible_text
+                    .push_str(&request.send().await.expect("an answer").text().await.expect("a body"));
             }
             let decide = json!({"decision": "approve", "arguments": {"title": [SECRETS[2]]}});
             let bearer = session_token(user, company);
             let request = test.app.request("POST", &approval).bearer_auth(bearer).json(&decide);
-            seen.push_str(&request.send().await.expect("an answer").text().await.expect("a body"));
+            visible_text.push_str(&request.send().await.expect("an answer").text().await.expect("a body"));
         }
     };
     look_around(&mut seen_by_others).await;
@@ -329,7 +330,7 @@ async fn parents_are_of_the_thread() {
     let other = test.say("other", "Elsewhere").await;
     let first = test.say("t", "Here").await;
     let thread = test.get("/api/threads/t").await;
-    let own = thread["nodes"][0]["id"].clone();
+    let node_id = thread["nodes"][0]["id"].clone();
     for parent in [json!(other.message_id()), json!("n-of-nobody"), json!("x".repeat(129)), json!("a\u{0}b")]
     {
         let body = json!({"agentId": "a1", "threadId": "t", "message": "B", "parentId": parent});
@@ -343,7 +344,7 @@ async fn parents_are_of_the_thread() {
         call_as(&test.app, &session_token("u1", "c1"), "POST", "/api/threads/t/messages", Some(nodes)).await;
     assert!((400..500).contains(&status), "{status}");
     assert_eq!(test.path("t").await, dialogue(&["Here", "hello world"]));
-    let below_question = json!({"threadId": "t", "message": "There", "parentId": own});
+    let below_question = json!({"threadId": "t", "message": "There", "parentId": node_id});
     test.chat(below_question).await;
     let thread =
         poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;

@@ -44,8 +44,8 @@ impl ConversationApp {
         };
         let response = request.send().await.expect("an answer");
         let id = response.headers()["x-request-id"].to_str().expect("text").to_owned();
-        let own = ["x-request-id", "date"];
-        let headers = response.headers().iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let own_headers = ["x-request-id", "date"];
+        let headers = response.headers().iter().filter(|(name, _)| !own_headers.contains(&name.as_str()));
         let headers = headers.map(|(name, value)| format!("{name}: {value:?}")).collect();
         let status = response.status().as_u16();
         (status, response.text().await.expect("a body").replace(&id, "<id>"), headers)

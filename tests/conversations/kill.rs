@@ -185,8 +185,8 @@ async fn run_kill_rounds(url: &str, other: Option<AppProcess>) {
         };
         let process = next.as_ref().or(other.as_ref()).expect("a process");
         for reader in readers {
-            let seen = reader.await.expect("it reads");
-            check(process, &seen).await;
+            let read_text = reader.await.expect("it reads");
+            check(process, &read_text).await;
         }
         if let Some(next) = next {
             next.kill().await;
@@ -226,9 +226,13 @@ async fn a_process_stopped_for_longer_than_its_lease_adds_nothing() {
     assert_eq!(run["state"], "interrupted");
     let log = get(&other, "/api/runs/r/events").await;
     stopped.set_suspended(false).await;
-    let seen =
+    let read_text =
         tokio::time::timeout(Duration::from_secs(20), reader).await.expect("it ends").expect("it reads");
-    assert!(seen.lines.last().expect("an end").contains("RUN_INTERRUPTED"), "{:?}", seen.lines.last());
+    assert!(
+        read_text.lines.last().expect("an end").contains("RUN_INTERRUPTED"),
+        "{:?}",
+        read_text.lines.last()
+    );
     vendor.wait_for_disconnects(1).await;
     assert_eq!(get(&other, "/api/runs/r/events").await, log, "the log is sealed");
     assert_eq!(get_json(&other, "/api/runs/r").await["events"], run["events"]);

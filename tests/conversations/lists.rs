@@ -19,16 +19,16 @@ async fn threads_are_listed_by_activity_in_pages() {
     }
     test.say("b", "Again").await;
     assert_eq!(test.call("PATCH", "/api/threads/d", Some(json!({"archived": true}))).await.0, 200);
-    let mut seen = Vec::new();
+    let mut thread_ids = Vec::new();
     let mut path = "/api/threads?limit=2".to_owned();
     loop {
         let page = test.get(&path).await;
         assert!(ids(&page, "threads").len() <= 2);
-        seen.extend(ids(&page, "threads"));
+        thread_ids.extend(ids(&page, "threads"));
         let Some(cursor) = page["nextCursor"].as_str() else { break };
         path = format!("/api/threads?limit=2&cursor={cursor}");
     }
-    assert_eq!(seen, ["b", "e", "c", "a"]);
+    assert_eq!(thread_ids, ["b", "e", "c", "a"]);
     assert_eq!(ids(&test.get("/api/threads?archived=true").await, "threads"), ["d"]);
     assert_eq!(ids(&test.get("/api/threads?archived=any").await, "threads").len(), 5);
     assert!(ids(&test.get("/api/threads?agentId=a2").await, "threads").is_empty());
@@ -61,18 +61,18 @@ async fn the_messages_of_a_thread_are_read_in_pages() {
         test.say("t", message).await;
     }
     let mut path = "/api/threads/t?limit=4".to_owned();
-    let mut seen = Vec::new();
+    let mut node_ids = Vec::new();
     loop {
         let page = test.get(&path).await;
-        seen.extend(ids(&page, "nodes"));
+        node_ids.extend(ids(&page, "nodes"));
         let Some(cursor) = page["nextCursor"].as_str() else { break };
         path = format!("/api/threads/t?limit=4&cursor={cursor}");
     }
     let all = test.get("/api/threads/t").await;
-    assert_eq!(seen, ids(&all, "nodes"));
-    assert_eq!(seen.len(), 6);
-    let part = test.get(&format!("/api/threads/t?at={}", seen[1])).await;
-    assert_eq!(ids(&part, "nodes"), seen[..2]);
+    assert_eq!(node_ids, ids(&all, "nodes"));
+    assert_eq!(node_ids.len(), 6);
+    let part = test.get(&format!("/api/threads/t?at={}", node_ids[1])).await;
+    assert_eq!(ids(&part, "nodes"), node_ids[..2]);
     assert!(test.get("/api/threads/t?messages=none").await.get("nodes").is_none());
     assert_eq!(test.call("GET", "/api/threads/t?at=never", None).await.0, 404);
     for wrong in

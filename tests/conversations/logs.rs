@@ -75,17 +75,17 @@ async fn a_log_continues_the_first_response_byte_for_byte_at_every_event() {
         for after in 0..events.len() {
             for app in [&test.app, &other] {
                 let path = format!("{path}?after={after}&format={format}");
-                let rest = app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
-                let rest = rest.send().await.expect("an answer");
+                let later_events = app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
+                let later_events = later_events.send().await.expect("an answer");
                 if after == events.len() - 1 {
-                    assert_eq!(rest.status(), 204, "nothing follows the terminal event");
+                    assert_eq!(later_events.status(), 204, "nothing follows the terminal event");
                     continue;
                 }
-                let rest = rest.text().await.expect("a whole body");
-                assert!(first.ends_with(&rest), "{format} after {after}: {rest}");
+                let later_events = later_events.text().await.expect("a whole body");
+                assert!(first.ends_with(&later_events), "{format} after {after}: {later_events}");
                 if matches!(format, "ndjson" | "sse") {
                     let shown = pieces(format, &first);
-                    assert_eq!(rest, shown[after + 1..].concat(), "{format} after {after}");
+                    assert_eq!(later_events, shown[after + 1..].concat(), "{format} after {after}");
                 }
             }
         }
@@ -102,9 +102,9 @@ async fn a_running_run_s_log_is_read() {
     let count = received_text.lines().count();
     // What there is, at every event, without waiting.
     for after in 0..count {
-        let rest = read_log(&test.app, &format!("?wait=false&after={after}")).await;
+        let later_events = read_log(&test.app, &format!("?wait=false&after={after}")).await;
         let expected: String = received_text.split_inclusive('\n').skip(after + 1).collect();
-        assert!(rest.starts_with(&expected), "after {after}: {rest}");
+        assert!(later_events.starts_with(&expected), "after {after}: {later_events}");
     }
     assert_eq!(test.get("/api/runs/r1").await["attached"], 1);
     let mut readers = Vec::new();
@@ -114,8 +114,8 @@ async fn a_running_run_s_log_is_read() {
     let attached = async || test.get("/api/runs/r1").await["attached"].clone();
     poll_until(attached, |attached| *attached == 5).await;
     gate.send_replace(true);
-    let rest = first.text().await.expect("a whole body");
-    let full_text = format!("{received_text}{rest}");
+    let later_events = first.text().await.expect("a whole body");
+    let full_text = format!("{received_text}{later_events}");
     parse_run(&full_text);
     for (format, reader) in readers {
         let live = reader.text().await.expect("a whole body");
@@ -315,9 +315,9 @@ async fn a_message_may_interrupt_the_run_of_its_thread() {
     let received_text = read_until(&mut first, "Partly").await;
     let next = body(json!({"runId": "r2", "message": "Rather this", "onBusy": "interrupt"}));
     assert_eq!(text_of(&whole_run(&other, &next).await.events), "Second.");
-    let rest = first.text().await.expect("it ends");
+    let later_text = first.text().await.expect("it ends");
     assert_eq!(
-        parse_run(&format!("{received_text}{rest}")).last().expect("an end")["outcome"]["type"],
+        parse_run(&format!("{received_text}{later_text}")).last().expect("an end")["outcome"]["type"],
         "cancelled"
     );
     assert_eq!(test.ended_run("r1").await["reason"], "displaced");
@@ -442,10 +442,10 @@ async fn the_header_with_the_log_position_precedes_the_query() {
             (format!("?after={}", u64::MAX - 1), None, last),
             ("?after=0".to_owned(), Some("4294967296".to_owned()), last),
         ] {
-            let rest = read(app, &query, header.as_deref()).await;
-            assert_eq!(rest.status(), 200, "{query} {header:?}");
-            let rest = rest.text().await.expect("a whole body");
-            assert_eq!(rest, lines[from..].concat(), "{query} {header:?}");
+            let later_events = read(app, &query, header.as_deref()).await;
+            assert_eq!(later_events.status(), 200, "{query} {header:?}");
+            let later_events = later_events.text().await.expect("a whole body");
+            assert_eq!(later_events, lines[from..].concat(), "{query} {header:?}");
         }
         let header = last.to_string();
         assert_eq!(read(app, "?after=0", Some(&header)).await.status(), 204, "nothing follows");
@@ -530,18 +530,18 @@ async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
             let count = read.lines().count();
             let query = if count == 0 { String::new() } else { format!("?after={}", count - 1) };
             let mut response = open_log(app, &query).await;
-            let wanted = format!("\"{step} \"");
-            let part = read_until(&mut response, &wanted).await;
+            let marker = format!("\"{step} \"");
+            let part = read_until(&mut response, &marker).await;
             // A part of a line that was cut off is not the client's.
-            let whole = part.rfind('\n').map_or(0, |end| end + 1);
-            read.push_str(&part[..whole]);
+            let complete_end = part.rfind('\n').map_or(0, |end| end + 1);
+            read.push_str(&part[..complete_end]);
         }
     }
-    let whole =
+    let complete_text =
         tokio::time::timeout(Duration::from_secs(30), read_log(&test.app, "")).await.expect("it ends");
     for read in read {
-        assert!(whole.starts_with(&read), "{read}");
+        assert!(complete_text.starts_with(&read), "{read}");
     }
     let expected: String = (1..=rounds).map(|step| format!("{step} ")).collect();
-    assert_eq!(text_of(&parse_run(&whole)), expected);
+    assert_eq!(text_of(&parse_run(&complete_text)), expected);
 }

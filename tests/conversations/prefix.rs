@@ -91,15 +91,15 @@ fn question(turn: usize) -> Value {
 /// Sends the turns to the processes that `process` returns, and measures each request after the first.
 async fn measure(vendor: &Vendor, mut process: impl AsyncFnMut(usize) -> Server) -> Vec<Measured> {
     vendor.on("m", answers());
-    let (mut measured, mut cached, mut seen) = (Vec::new(), String::new(), 0);
+    let (mut measured, mut cached, mut compared_prompts) = (Vec::new(), String::new(), 0);
     for turn in 0..TURNS {
         let app = process(turn).await;
         let run = whole_run(&app, &question(turn)).await;
         assert_eq!(run.last()["type"], "RUN_FINISHED", "{:?}", run.events);
         app.stop();
         app.stopped().await;
-        let requests = vendor.received_bodies("m").split_off(seen);
-        seen += requests.len();
+        let requests = vendor.received_bodies("m").split_off(compared_prompts);
+        compared_prompts += requests.len();
         if turn > 0 {
             measured.push(Measured::new(&cached, &requests[0]));
         }
@@ -170,11 +170,11 @@ fn pages(test: &ConversationApp) -> Vec<String> {
     let messages = request["messages"].as_array().expect("messages").clone();
     let shown = |message: &Value| {
         let text = message["content"].as_str().expect("text");
-        let page = text
-            .split_once("visit-")
-            .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
-        let own = text.split_once("</context>\n\n").map_or(text, |(_, own)| own);
-        page.map_or_else(|| own.to_owned(), |page| format!("{own}@{page}"))
+        let page = text.split_once("visit-").map(|(_, after_marker)| {
+            after_marker.chars().take_while(char::is_ascii_digit).collect::<String>()
+        });
+        let user_text = text.split_once("</context>\n\n").map_or(text, |(_, user_text)| user_text);
+        page.map_or_else(|| user_text.to_owned(), |page| format!("{user_text}@{page}"))
     };
     messages.iter().filter(|message| message["role"] != "system").map(shown).collect()
 }

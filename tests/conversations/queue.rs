@@ -83,8 +83,8 @@ async fn a_hundred_are_answered_in_order(database: TestDatabase) {
     assert_eq!(last.last().expect("an end")["type"], "RUN_FINISHED");
     let mut expected = vec!["First".to_owned(), "Partly and wholly.".to_owned()];
     for (at, run) in order.iter().enumerate() {
-        let found = queued.iter().position(|(id, _)| id == run).expect("it is queued");
-        let events = events(queued.swap_remove(found).1).await;
+        let position = queued.iter().position(|(id, _)| id == run).expect("it is queued");
+        let events = events(queued.swap_remove(position).1).await;
         assert_eq!(text_of(&events), answers[at], "{run} in order of arrival");
         let event = events.iter().find(|event| event["name"] == "agent.thread").expect("the thread");
         assert!(event["value"]["queuedMs"].is_u64(), "{event}");

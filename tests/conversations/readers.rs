@@ -89,11 +89,11 @@ async fn a_slow_reader_delays_no_other_reader() {
     let mut fast_shown = read_until(&mut fast, "Partly").await;
     wait_for_attached(&test, 3).await;
     answer.begin.send_replace(true);
-    let mut seen = Vec::new();
-    let read_byte = async || seen.push(slow.read_u8().await.expect("a byte"));
+    let mut received_bytes = Vec::new();
+    let read_byte = async || received_bytes.push(slow.read_u8().await.expect("a byte"));
     received_text.push_str(&read_answer(&mut first, read_byte).await);
     fast_shown.push_str(&read_answer(&mut fast, async || {}).await);
-    assert!(seen.len() < ANSWER_BYTES / 100, "{} bytes were read slowly", seen.len());
+    assert!(received_bytes.len() < ANSWER_BYTES / 100, "{} bytes were read slowly", received_bytes.len());
     answer.end.send_replace(true);
     received_text.push_str(&first.text().await.expect("a whole body"));
     fast_shown.push_str(&fast.text().await.expect("a whole body"));
@@ -101,9 +101,10 @@ async fn a_slow_reader_delays_no_other_reader() {
     assert_eq!(text_of(&parse_run(&received_text)).len(), "Partly".len() + ANSWER_BYTES);
     assert!(fast_shown == received_text, "another reader has the same");
     // What the slow one has not read yet is there, from memory and from the store.
-    let rest = tokio::time::timeout(TEST_TIMEOUT, slow.read_to_end(&mut seen)).await.expect("it ends");
-    rest.expect("it is not cut");
-    let response = String::from_utf8(seen).expect("UTF-8");
+    let later_text =
+        tokio::time::timeout(TEST_TIMEOUT, slow.read_to_end(&mut received_bytes)).await.expect("it ends");
+    later_text.expect("it is not cut");
+    let response = String::from_utf8(received_bytes).expect("UTF-8");
     let (head, log) = response.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains(" 200 "), "{head}");
     assert!(
@@ -129,16 +130,18 @@ async fn a_reader_that_reads_nothing_is_disconnected_and_the_run_continues() {
     received_text.push_str(&first.text().await.expect("a whole body"));
     parse_run(&received_text);
     assert_eq!(test.ended_run("r1").await["state"], "completed");
-    let mut seen = Vec::new();
+    let mut received_bytes = Vec::new();
     // The connection may be reset.
-    let _ = tokio::time::timeout(TEST_TIMEOUT, idle.read_to_end(&mut seen)).await.expect("it is closed");
-    assert!(seen.len() < ANSWER_BYTES, "{} bytes have been sent", seen.len());
+    let _ = tokio::time::timeout(TEST_TIMEOUT, idle.read_to_end(&mut received_bytes))
+        .await
+        .expect("it is closed");
+    assert!(received_bytes.len() < ANSWER_BYTES, "{} bytes have been sent", received_bytes.len());
     // It may attach again after the last whole line, and has the rest.
-    let text = String::from_utf8_lossy(&seen);
+    let text = String::from_utf8_lossy(&received_bytes);
     let lines = text.split_once("\r\n\r\n").map_or(0, |(_, log)| log.matches('\n').count());
     let query = if lines == 0 { String::new() } else { format!("?after={}", lines - 1) };
-    let rest: String = received_text.split_inclusive('\n').skip(lines).collect();
-    assert!(read_log(&test.app, &query).await == rest, "from event {lines} on");
+    let later_text: String = received_text.split_inclusive('\n').skip(lines).collect();
+    assert!(read_log(&test.app, &query).await == later_text, "from event {lines} on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -364,8 +364,8 @@ async fn a_graceful_stop_interrupts_the_runs_that_do_not_end() {
     body["runId"] = json!("r1");
     let response = test.begin_stalled(&body).await;
     test.app.stop();
-    let rest = response.text().await.expect("the stream ends");
-    assert!(rest.contains("SERVER_SHUTTING_DOWN"), "{rest}");
+    let later_text = response.text().await.expect("the stream ends");
+    assert!(later_text.contains("SERVER_SHUTTING_DOWN"), "{later_text}");
     let ConversationApp { app, stores, .. } = test;
     app.stopped().await;
     let owner = agent_platform::conversation::ThreadOwner::new("c1", "u1");
@@ -390,8 +390,8 @@ async fn a_run_whose_thread_is_deleted_ends_as_cancelled() {
     let response = test.begin_stalled(&body("t", "Hello")).await;
     assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
     opener.send_replace(true);
-    let rest = response.text().await.expect("it ends");
-    let last: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
+    let later_text = response.text().await.expect("it ends");
+    let last: Value = serde_json::from_str(later_text.lines().last().expect("a line")).expect("JSON");
     assert_eq!((&last["type"], &last["outcome"]["type"]), (&json!("RUN_FINISHED"), &json!("cancelled")));
     assert_eq!(test.call("GET", "/api/threads/t", None).await.0, 404);
 }

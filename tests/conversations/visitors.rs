@@ -207,15 +207,15 @@ async fn threads_are_a_visitor_s_alone() {
         (visitor.clone(), "a%00b", "a%00b"),
     ] {
         for (call, never) in calls(thread, &node, run).into_iter().zip(calls("never", "never", "never")) {
-            let mut seen = Vec::new();
+            let mut bodies = Vec::new();
             for (method, path, body) in [call, never] {
                 let response = test.send(&sender, method, &path, body).await;
                 let id = response.headers()["x-request-id"].to_str().expect("text").to_owned();
                 let (status, text) = (response.status(), response.text().await.expect("a body"));
                 assert_eq!(status, 404, "{method} {path}: {text}");
-                seen.push(text.replace(&id, "<id>"));
+                bodies.push(text.replace(&id, "<id>"));
             }
-            assert_eq!(seen[0], seen[1]);
+            assert_eq!(bodies[0], bodies[1]);
             cells += 1;
         }
         let (_, list) = test.send_for_json(&sender, "GET", "/api/threads").await;

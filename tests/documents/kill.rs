@@ -180,8 +180,8 @@ async fn read_documents(stores: &Stores) -> Vec<Document> {
     let page = list_document_summaries(&*stores.records, &company, &list).await.expect("listed");
     let mut documents = Vec::new();
     for summary in page.items {
-        let found = get_document(&*stores.records, &company, &summary.id).await.expect("read");
-        documents.extend(found.map(|record| record.value));
+        let stored_document = get_document(&*stores.records, &company, &summary.id).await.expect("read");
+        documents.extend(stored_document.map(|record| record.value));
     }
     documents
 }

@@ -73,8 +73,8 @@ fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<
         Outcome::StreamError { .. } => is_whole,
         Outcome::Complete { .. } => false,
     };
-    let given: &[&str] = if is_whole { &FAULTS_OF_COMPLETE_ANSWERS } else { &AFTER_TOOL_CALLS };
-    let is_final = INVALID_REQUESTS.iter().chain(given).any(|name| *name == fault.name);
+    let allowed_faults: &[&str] = if is_whole { &FAULTS_OF_COMPLETE_ANSWERS } else { &AFTER_TOOL_CALLS };
+    let is_final = INVALID_REQUESTS.iter().chain(allowed_faults).any(|name| *name == fault.name);
     if !is_repeated || is_final {
         return answer.run_case(fault, format, Topology::App);
     }

@@ -83,7 +83,7 @@ fn recovered_fault(provider: Provider, name: &'static str, script: Vec<Step>, fa
 
 /// Returns every fault of a provider.
 pub fn faults(provider: Provider) -> Vec<Fault> {
-    let own = match provider {
+    let provider_faults = match provider {
         Provider::OpenAi => chat_completions::faults(),
         Provider::Ollama => ollama::faults(),
         Provider::Workflow => workflow::faults(),
@@ -94,7 +94,7 @@ pub fn faults(provider: Provider) -> Vec<Fault> {
     };
     let common =
         [before_the_head(), refusals(), connections(provider), silences(provider), contents(provider), tools];
-    common.into_iter().flatten().chain(own).collect()
+    common.into_iter().flatten().chain(provider_faults).collect()
 }
 
 fn raw(bytes: impl AsRef<[u8]>) -> Step {
@@ -226,7 +226,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
     let truncated = "STREAM_TRUNCATED";
     let (begun, nothing) = (|| [provider.stream_head(), provider.text("par")], provider.empty_event());
     let half = || text_then_partial_event(provider);
-    let whole: Vec<u8> = provider
+    let response_bytes: Vec<u8> = provider
         .answer(&["whole"])
         .into_iter()
         .flat_map(|step| match step {
@@ -272,7 +272,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
         // Bytes after the end of a response belong to no request on the connection.
         Fault::new(
             "answer-after-answer",
-            std::iter::once(raw(whole)).chain(smuggled).collect::<Vec<_>>(),
+            std::iter::once(raw(response_bytes)).chain(smuggled).collect::<Vec<_>>(),
             Outcome::Complete { text: "whole", failed_calls: 0 },
         ),
     ]

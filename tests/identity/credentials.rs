@@ -65,14 +65,14 @@ async fn valid_credentials_are_accepted() {
     let lower = format!("bearer {}", session_token("u1", "c1"));
     let broken = "agent_session=broken";
     let cookie = format!("theme=dark; agent_session={}; lang=en", session_token("u1", "c1"));
-    let own = format!("http://{}", app.address);
+    let own_origin = format!("http://{}", app.address);
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let for_whom = json!({"userId": "u1", "companyId": "c1"});
     let cases: [(Headers<'_>, Value); 8] = [
         (&[("authorization", &bearer)], json!({})),
         (&[("authorization", &lower)], json!({})),
         (&[("authorization", &bearer)], for_whom.clone()),
-        (&[("cookie", &cookie), ("origin", &own)], json!({})),
+        (&[("cookie", &cookie), ("origin", &own_origin)], json!({})),
         // An explicit credential takes precedence over the cookie, valid or not.
         (&[("authorization", &bearer), ("cookie", broken)], json!({})),
         (&[("authorization", &bearer), ("origin", "https://elsewhere.example")], json!({})),
@@ -101,15 +101,15 @@ async fn a_cookie_counts_on_our_own_pages_alone() {
         ask(&app, "", &[("cookie", &cookie), ("origin", "https://app.example")], &json!({})).await,
     )
     .await;
-    let own = format!("http://{}", app.address);
-    let headers = [("cookie", cookie.as_str()), ("origin", &own)];
+    let own_origin = format!("http://{}", app.address);
+    let headers = [("cookie", cookie.as_str()), ("origin", &own_origin)];
     expect_problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
 }
 
 #[tokio::test]
 async fn invalid_credentials_are_refused_alike() {
     let (vendor, app) = open(&[]).await;
-    let own = format!("http://{}", app.address);
+    let own_origin = format!("http://{}", app.address);
     let good = hs256(&json!({}));
     let claims = good.split('.').nth(1).expect("claims");
     // The header decodes to `{"alg":"none"}`.
@@ -146,7 +146,7 @@ async fn invalid_credentials_are_refused_alike() {
     refused(&[]).await;
     for token in &tokens {
         refused(&[("authorization", &format!("Bearer {token}"))]).await;
-        refused(&[("cookie", &format!("agent_session={token}")), ("origin", &own)]).await;
+        refused(&[("cookie", &format!("agent_session={token}")), ("origin", &own_origin)]).await;
     }
     refused(&[("authorization", &format!("Basic {good}"))]).await;
     refused(&[("authorization", &good)]).await;
@@ -242,10 +242,10 @@ async fn a_missing_secret_is_named_in_the_problem() {
     let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let (_vendor, app) = open(&[("SESSION_SECRET", ""), ("INTERNAL_SECRET", "")]).await;
-    let own = format!("http://{}", app.address);
+    let own_origin = format!("http://{}", app.address);
     let cases: [(Headers<'_>, &str); 3] = [
         (&[("authorization", &bearer)], "SESSION_SECRET is not configured"),
-        (&[("cookie", &cookie), ("origin", &own)], "SESSION_SECRET is not configured"),
+        (&[("cookie", &cookie), ("origin", &own_origin)], "SESSION_SECRET is not configured"),
         (&[("authorization", &bearer), ("x-proactive-trigger", "x")], "INTERNAL_SECRET is not configured"),
     ];
     for (headers, detail) in cases {

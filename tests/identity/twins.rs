@@ -92,9 +92,9 @@ impl Twins {
         status: u16,
     ) -> String {
         let response = self.send(company, method, path, body).await;
-        let given = response.status();
+        let actual_status = response.status();
         let text = response.text().await.expect("a whole body");
-        assert_eq!(given, status, "{company} {method} {path}: {text}");
+        assert_eq!(actual_status, status, "{company} {method} {path}: {text}");
         assert!(!text.contains(&format!("mark-{}", other(company))), "{company} {method} {path}: {text}");
         text
     }

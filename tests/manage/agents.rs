@@ -155,17 +155,17 @@ async fn the_company_has_its_agents_page_by_page() {
         expect_json(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &json!({})).await, 201).await;
     }
     for (limit, sizes) in [("", vec![25]), ("limit=11&", vec![11, 11, 3]), ("limit=25&", vec![25])] {
-        let (mut found, mut ids, mut cursor) = (Vec::new(), Vec::new(), String::new());
+        let (mut page_sizes, mut ids, mut cursor) = (Vec::new(), Vec::new(), String::new());
         loop {
             let page =
                 expect_json(bench.get(OWNER, &format!("/api/agents?{limit}{cursor}")).await, 200).await;
             let agents = page["agents"].as_array().expect("a list");
-            found.push(agents.len());
+            page_sizes.push(agents.len());
             ids.extend(agents.iter().map(|agent| agent["id"].as_str().expect("an id").to_owned()));
             let Some(next) = page["nextCursor"].as_str() else { break };
             cursor = format!("cursor={next}");
         }
-        assert_eq!(found, sizes);
+        assert_eq!(page_sizes, sizes);
         assert!(ids.is_sorted() && ids.len() == 25 && !ids.contains(&"z1".to_owned()), "{ids:?}");
     }
     let theirs = expect_json(bench.get(STRANGER, "/api/agents").await, 200).await;

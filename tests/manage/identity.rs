@@ -111,9 +111,9 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
     for (method, path, body, statuses) in cases {
         for (user, status) in [STRANGER, COLLEAGUE, OWNER].into_iter().zip(statuses.into_iter().rev()) {
             let response = bench.send(user, method, path, &[], body).await;
-            let given = response.status();
+            let actual_status = response.status();
             let text = response.text().await.expect("a whole body");
-            assert_eq!(given, status, "{method} {path} {user:?}: {text}");
+            assert_eq!(actual_status, status, "{method} {path} {user:?}: {text}");
         }
     }
 }

@@ -157,8 +157,8 @@ async fn invalid_memories_are_refused() {
 
 async fn role(bench: &ManagementApp) -> agent_core::role::RoleBlock {
     use agent_platform::roles::RoleStore as _;
-    let found = bench.stores.roles.masked_role(&"c1".into(), &AgentId::from("a1")).await;
-    found.expect("read").expect("there").value
+    let stored_role = bench.stores.roles.masked_role(&"c1".into(), &AgentId::from("a1")).await;
+    stored_role.expect("read").expect("there").value
 }
 
 #[tokio::test]

@@ -43,9 +43,9 @@ async fn a_document_is_its_owners_and_the_admins_to_change() {
     expect_problem(bench.put(VIEWER, open_path, &text("x")).await, 403, "FORBIDDEN").await;
     let kept = expect_json(bench.put(COLLEAGUE, open_path, &text("x")).await, 200).await;
     assert_eq!(kept.get("ownerId"), None);
-    let mut own = text("y");
-    own["ownerId"] = "u2".into();
-    assert_eq!(expect_json(bench.put(COLLEAGUE, open_path, &own).await, 200).await["ownerId"], "u2");
+    let mut own_document = text("y");
+    own_document["ownerId"] = "u2".into();
+    assert_eq!(expect_json(bench.put(COLLEAGUE, open_path, &own_document).await, 200).await["ownerId"], "u2");
     expect_problem(bench.put(OWNER, open_path, &text("x")).await, 403, "FORBIDDEN").await;
     expect_problem(bench.delete(OWNER, open_path).await, 403, "FORBIDDEN").await;
     assert_eq!(bench.delete(ADMIN, open_path).await.status(), 204);

@@ -40,8 +40,11 @@ async fn tokens_are_shown_once_listed_and_revoked() {
     let mcp = expect_json(bench.post(OWNER, PATH, &mcp).await, 201).await;
     assert_eq!(mcp["userId"], "u1", "a token is for its maker");
     for made in [&widget, &mcp] {
-        let found = find(&bench, &made["token"]).await.expect("it is valid");
-        assert_eq!((found.id.as_str(), &*found.agent_id), (made["id"].as_str().expect("an id"), "a1"));
+        let found_token = find(&bench, &made["token"]).await.expect("it is valid");
+        assert_eq!(
+            (found_token.id.as_str(), &*found_token.agent_id),
+            (made["id"].as_str().expect("an id"), "a1")
+        );
     }
     let Grant::Mcp(grant) = find(&bench, &mcp["token"]).await.expect("it is valid").grant else {
         panic!("an MCP token")

@@ -185,17 +185,17 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     for i in 0..60 {
         bench.call_tool(&ada, "createDoc", json!({"title": format!("Note {i}"), "text": "x"})).await;
     }
-    let (mut seen, mut cursor) = (Vec::new(), json!({}));
+    let (mut resource_uris, mut cursor) = (Vec::new(), json!({}));
     loop {
         let page = bench.ask(&ada, "resources/list", cursor).await;
-        seen.extend(uris(&page).into_iter().map(str::to_owned));
+        resource_uris.extend(uris(&page).into_iter().map(str::to_owned));
         let Some(next) = page.get("nextCursor") else { break };
         cursor = json!({"cursor": next});
     }
-    assert_eq!(seen.len(), 63);
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen.len(), 63, "each once");
+    assert_eq!(resource_uris.len(), 63);
+    resource_uris.sort();
+    resource_uris.dedup();
+    assert_eq!(resource_uris.len(), 63, "each once");
 }
 
 #[tokio::test]
@@ -223,11 +223,12 @@ async fn a_change_by_one_client_notifies_another_that_may_see_it() {
     let foreign: Value = send(Some(&id), subscribe("doc://theirs")).await.json().await.expect("a message");
     assert_eq!(foreign["error"]["code"], -32002, "{foreign}");
 
-    let own = bench.app.request("GET", "/api/agent/mcp").bearer_auth(&ada).header("mcp-session-id", &id);
-    let mut own = own.header("accept", "text/event-stream").send().await.expect("an answer");
+    let own_stream =
+        bench.app.request("GET", "/api/agent/mcp").bearer_auth(&ada).header("mcp-session-id", &id);
+    let mut own_stream = own_stream.header("accept", "text/event-stream").send().await.expect("an answer");
     bench.call_tool(&bob, "appendDoc", json!({"id": "inner 1", "text": "not followed"})).await;
     bench.call_tool(&bob, "appendDoc", json!({"id": "open", "text": "To five."})).await;
-    let chunk = tokio::time::timeout(TEST_TIMEOUT, own.chunk())
+    let chunk = tokio::time::timeout(TEST_TIMEOUT, own_stream.chunk())
         .await
         .expect("in time")
         .expect("whole")
@@ -278,9 +279,9 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
     assert_eq!(shown, expected);
     assert!(!page.to_string().contains(canary));
     let first = read("?agentId=a1&limit=3").await;
-    let rest =
+    let last_page =
         read(&format!("?agentId=a1&limit=3&cursor={}", first["nextCursor"].as_str().expect("more"))).await;
-    assert_eq!((rest["calls"][0]["userId"].as_str(), rest.get("nextCursor")), (Some("ada"), None));
+    assert_eq!((last_page["calls"][0]["userId"].as_str(), last_page.get("nextCursor")), (Some("ada"), None));
 
     for (user, company, query, status, code) in [
         ("bob", "c1", "?agentId=a1", 404, "NOT_FOUND"),

@@ -117,9 +117,9 @@ async fn a_runs_token_is_good_for_the_run_alone() {
     assert_eq!(other.status(), 403);
 
     gate.send_replace(true);
-    let whole = response.text().await.expect("a body");
-    let events = parse_run(&whole);
+    let response_text = response.text().await.expect("a body");
+    let events = parse_run(&response_text);
     assert_eq!(events.last().expect("an end")["type"], "RUN_ERROR");
-    assert!(!whole.contains("agm_"), "the token is in the stream: {whole}");
+    assert!(!response_text.contains("agm_"), "the token is in the stream: {response_text}");
     assert_eq!(request_tool_list(&address).await.status(), 401, "the token outlived its run");
 }

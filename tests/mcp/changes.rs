@@ -45,12 +45,12 @@ impl NotificationListener {
         };
         if version == "2026-07-28" {
             let meta: Value = serde_json::from_str(REQUEST_META).expect("JSON");
-            let mut wanted =
+            let mut subscription =
                 json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
             if follows {
-                wanted["resourceSubscriptions"] = json!(["doc://open"]);
+                subscription["resourceSubscriptions"] = json!(["doc://open"]);
             }
-            let params = json!({"_meta": meta, "notifications": wanted});
+            let params = json!({"_meta": meta, "notifications": subscription});
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params});
             let headers = [("mcp-protocol-version", version), ("mcp-method", "subscriptions/listen")];
             let mut listener =
@@ -91,7 +91,7 @@ impl NotificationListener {
     async fn next_until_end(&mut self, count: usize) -> Vec<String> {
         let mut notifications = Vec::new();
         while notifications.len() < count {
-            if let Some((line, rest)) = self.heard.split_once('\n') {
+            if let Some((line, later_lines)) = self.heard.split_once('\n') {
                 let message = line.strip_prefix("data:").unwrap_or(line).trim();
                 if let Ok(message) = serde_json::from_str::<Value>(message) {
                     let method = message["method"].as_str().expect("a notification");
@@ -99,7 +99,7 @@ impl NotificationListener {
                     let uri = message["params"]["uri"].as_str().map(|uri| format!(" {uri}"));
                     notifications.push(format!("{method}{}", uri.unwrap_or_default()));
                 }
-                self.heard = rest.to_owned();
+                self.heard = later_lines.to_owned();
                 continue;
             }
             let chunk = timeout(TEST_TIMEOUT, self.stream.chunk()).await;
@@ -169,8 +169,9 @@ async fn clients_are_notified_of_changes_by_the_management() {
         let mut stranger =
             NotificationListener::start(&bench.app, &bench.mint(eve).await, version, false).await;
         for (method, path, body, status, notifications) in steps {
-            let given = send_management_request(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
-            assert_eq!(given, *status, "{method} {path}");
+            let response =
+                send_management_request(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
+            assert_eq!(response, *status, "{method} {path}");
             // The tokens of a deleted agent are revoked, which ends its clients' sessions: they are notified or ended.
             if (*method, *path) == ("DELETE", "/api/agents/a1") {
                 assert_notified_or_ended(&mut follower, version).await;

@@ -69,11 +69,11 @@ fn print(text: &str) {
 /// Returns the row of the page's table that a summary makes: scenarios, those without a failed check, and checks.
 fn table_row(revision: &str, summary: &str) -> String {
     let count = |sign: char| summary.lines().filter(|line| line.trim_start().starts_with(sign)).count();
-    let (whole, others) = (count('✓'), count('✗'));
+    let (passed_count, others) = (count('✓'), count('✗'));
     let total = summary.split("Total: ").nth(1).and_then(|total| total.lines().next());
     let (passed, failed) = total.and_then(|total| total.split_once(" passed, ")).expect("a total");
     let failed = failed.trim().strip_suffix(" failed").expect("the failed checks");
-    format!("| {revision} | {} | {whole} | {passed} | {failed} |\n", whole + others)
+    format!("| {revision} | {} | {passed_count} | {passed} | {failed} |\n", passed_count + others)
 }
 
 async fn run_suite(revision: &str) {

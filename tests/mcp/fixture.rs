@@ -141,7 +141,7 @@ impl Features for Fixture {
         _: &Identity,
         params: ReadResourceRequestParams,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let id = params.uri.strip_prefix("test://template/").and_then(|rest| rest.strip_suffix("/data"));
+        let id = params.uri.strip_prefix("test://template/").and_then(|path| path.strip_suffix("/data"));
         let contents = match (self.find("resources", "uri", &params.uri), id) {
             (Some(resource), _) => resource.clone(),
             (None, Some(id)) => {

@@ -100,15 +100,15 @@ async fn a_query_may_name_people_where_the_operator_lets_it() {
 async fn foreign_names_and_pages_are_kept_out() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
     let port = server.address.port();
-    let own = format!("127.0.0.1:{port}");
+    let own_host = format!("127.0.0.1:{port}");
     let cases = [
-        (own.clone(), None, 200),
+        (own_host.clone(), None, 200),
         (format!("localhost:{port}"), Some("https://app.example".to_owned()), 200),
-        (own.clone(), Some(format!("http://localhost:{port}")), 200),
+        (own_host.clone(), Some(format!("http://localhost:{port}")), 200),
         ("evil.example".to_owned(), None, 403),
         (format!("evil.example:{port}"), Some(format!("http://evil.example:{port}")), 403),
-        (own.clone(), Some("https://evil.example".to_owned()), 403),
-        (own.clone(), Some("null".to_owned()), 403),
+        (own_host.clone(), Some("https://evil.example".to_owned()), 403),
+        (own_host.clone(), Some("null".to_owned()), 403),
     ];
     for (host, origin, status) in cases {
         for method in ["POST", "GET", "DELETE"] {
@@ -119,10 +119,10 @@ async fn foreign_names_and_pages_are_kept_out() {
             let body =
                 format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{PING}", PING.len());
             let answer = support::exchange(server.address, head + &body).await;
-            let given: u16 =
+            let actual_status: u16 =
                 answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
             let expected = if status == 200 && method != "POST" { 400 } else { status };
-            assert_eq!(given, expected, "{method} {host} {origin}");
+            assert_eq!(actual_status, expected, "{method} {host} {origin}");
         }
     }
 }
@@ -137,11 +137,12 @@ async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
         200
     );
     let stream = server.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
-    let own = stream.header("accept", "text/event-stream").send().await.expect("an answer");
-    assert_eq!(own.status(), 200);
+    let own_stream = stream.header("accept", "text/event-stream").send().await.expect("an answer");
+    assert_eq!(own_stream.status(), 200);
     server.tokens.revoke("ada");
-    let rest = tokio::time::timeout(TEST_TIMEOUT, own.bytes()).await.expect("what is open ends");
-    assert_eq!(rest.expect("in order"), "");
+    let remaining_bytes =
+        tokio::time::timeout(TEST_TIMEOUT, own_stream.bytes()).await.expect("what is open ends");
+    assert_eq!(remaining_bytes.expect("in order"), "");
     for request in [server.in_session("ada", Some(&session), &ping), server.post("?token=ada", PING)] {
         support::expect_problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
     }
@@ -149,10 +150,10 @@ async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
 
 /// Returns the results that an identity receives, one line for each request.
 async fn visible_results(server: &McpTestServer, token: &str) -> Vec<String> {
-    let mut seen = Vec::new();
+    let mut results = Vec::new();
     let list = server.ask(token, "tools/list", json!({})).await;
     let tools = list["result"]["tools"].as_array().expect("tools");
-    seen.push(tools.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(" "));
+    results.push(tools.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(" "));
     for (method, params) in [
         ("tools/call", json!({"name": "readTodos"})),
         (
@@ -164,9 +165,9 @@ async fn visible_results(server: &McpTestServer, token: &str) -> Vec<String> {
         ("prompts/get", json!({"name": "Tone"})),
     ] {
         let answer = server.ask(token, method, params).await;
-        seen.push(answer.get("result").or(answer.get("error")).expect("either").to_string());
+        results.push(answer.get("result").or(answer.get("error")).expect("either").to_string());
     }
-    seen
+    results
 }
 
 #[tokio::test]
@@ -196,10 +197,10 @@ async fn each_caller_sees_only_its_own_data() {
     assert_eq!(of("cut")[0], "steps");
     assert!(of("ada")[1].contains("basil") && of("bob")[1].contains("cat"));
     assert!(!of("eve")[1].contains("basil") && !of("bob")[1].contains("basil"));
-    for (token, seen) in &all {
-        assert_eq!(seen[1], seen[2], "{token}: arguments name nobody");
-        assert!(*token == "ada" || !seen.concat().contains("basil"), "{token}");
-        assert!(*token == "bob" || !seen.concat().contains("Feed the cat"), "{token}");
+    for (token, visible) in &all {
+        assert_eq!(visible[1], visible[2], "{token}: arguments name nobody");
+        assert!(*token == "ada" || !visible.concat().contains("basil"), "{token}");
+        assert!(*token == "bob" || !visible.concat().contains("Feed the cat"), "{token}");
     }
     let prompts = |name: &str| of(name)[4].contains("Tone");
     assert!(prompts("ada") && prompts("bob") && prompts("cut") && !prompts("eve") && !prompts("visitor"));
@@ -223,7 +224,7 @@ async fn clients_are_notified_of_changes_that_concern_them() {
     let stream = server.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
     let response = stream.header("accept", "text/event-stream").send().await.expect("an answer");
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let mut own = response.bytes_stream();
+    let mut own_stream = response.bytes_stream();
 
     // Without a session: through a subscription, which receives only its own agent's changes.
     let listen = async |token: &str| {
@@ -244,7 +245,7 @@ async fn clients_are_notified_of_changes_that_concern_them() {
     let (mut ours, mut theirs) = (listen("bob").await, listen("eve").await);
 
     server.server.announce(&change);
-    for stream in [&mut own, &mut ours] {
+    for stream in [&mut own_stream, &mut ours] {
         let line = tokio::time::timeout(TEST_TIMEOUT, stream.next()).await.expect("in time").expect("a line");
         let line_text = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
         assert!(line_text.contains("notifications/tools/list_changed"), "{line_text}");
@@ -255,7 +256,7 @@ async fn clients_are_notified_of_changes_that_concern_them() {
     assert_eq!(line_text.lines().count(), 1, "not of the other agent's too: {line_text}");
 
     server.server.stop();
-    for mut stream in [own, ours, theirs] {
+    for mut stream in [own_stream, ours, theirs] {
         let rest = async { while stream.next().await.is_some_and(|chunk| chunk.is_ok()) {} };
         tokio::time::timeout(TEST_TIMEOUT, rest).await.expect("a server that stops ends its streams");
     }

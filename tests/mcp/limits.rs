@@ -83,7 +83,7 @@ async fn ten_thousand_identifiers_at_once_are_answered_or_refused() {
         statuses = asking => statuses,
         () = ending => unreachable!("it goes on for ever"),
     };
-    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    let count = |expected| statuses.iter().filter(|status| **status == expected).count();
     assert!(count(200) > 0 && count(429) > 0, "{} and {}", count(200), count(429));
     assert_eq!(count(200) + count(429), 10_000);
     let after = server.ask("ada", "ping", json!({})).await;

@@ -106,26 +106,26 @@ impl<'s> TokenClient<'s> {
 /// Returns the markers found in the responses. Checks that a request for an object that is not the identity's own
 /// gets the response for an id that does not exist.
 async fn visible_markers(client: &TokenClient<'_>) -> BTreeSet<&'static str> {
-    let mut seen = BTreeSet::<&str>::new();
+    let mut markers = BTreeSet::<&str>::new();
     for (method, params, named) in request_matrix() {
         let answer = client.ask(method, &params).await;
         let marks: Vec<_> = MARKERS.iter().filter(|mark| answer.contains(**mark)).collect();
-        seen.extend(marks);
+        markers.extend(marks);
         if let Some(id) = named {
             let absent = "n".repeat(id.len());
             let params = params.to_string().replace(id, &absent).parse().expect("JSON");
             let nowhere = client.ask(method, &params).await;
-            let own = seen.iter().any(|mark| mark.ends_with(id.trim_start_matches("t-")));
-            assert!(own || answer.replace(id, &absent) == nowhere, "{method} {id}: {answer}");
+            let has_own_id = markers.iter().any(|mark| mark.ends_with(id.trim_start_matches("t-")));
+            assert!(has_own_id || answer.replace(id, &absent) == nowhere, "{method} {id}: {answer}");
         }
     }
-    seen
+    markers
 }
 
 #[tokio::test]
 async fn no_cell_of_the_matrix_leaks() {
     let (todos, documents) = (["todo-of-ada"], ["text-of-open", "text-of-inner"]);
-    let whole = |agent: &'static str| [&todos[..], &documents, &[agent]].concat();
+    let company_markers = |agent: &'static str| [&todos[..], &documents, &[agent]].concat();
     let with = |new: NewToken, change: fn(&mut McpGrant)| {
         let mut new = new;
         if let Grant::Mcp(grant) = &mut new.grant {
@@ -140,14 +140,14 @@ async fn no_cell_of_the_matrix_leaks() {
     let others = with(mcp_token("ada", "c1", "a1"), |grant| grant.todo_list_id = Some("l-bob".into()));
     let foreign = with(mcp_token("ada", "c1", "a1"), |grant| grant.todo_list_id = Some("l-eve".into()));
     let tokens = [
-        ("a person's", mcp_token("ada", "c1", "a1"), whole("prompt-of-a1")),
-        ("for another agent", mcp_token("ada", "c1", "a3"), whole("prompt-of-a3")),
+        ("a person's", mcp_token("ada", "c1", "a1"), company_markers("prompt-of-a1")),
+        ("for another agent", mcp_token("ada", "c1", "a3"), company_markers("prompt-of-a3")),
         (
             "a colleague's",
             mcp_token("bob", "c1", "a1"),
             [&["todo-of-bob"], &documents[..], &["prompt-of-a1"]].concat(),
         ),
-        ("a run's", run, whole("prompt-of-a1")),
+        ("a run's", run, company_markers("prompt-of-a1")),
         ("a visitor's", mcp_token("widget:w", "c1", "a1"), vec!["text-of-open"]),
         ("cut to one tool", cut, vec!["todo-of-ada", "prompt-of-a1"]),
         ("with a colleague's list", others, [&documents[..], &["prompt-of-a1"]].concat()),
@@ -170,15 +170,15 @@ async fn no_cell_of_the_matrix_leaks() {
         let token = minted.expect("it is made").text.expose().to_owned();
         let query = format!("?token={token}");
         let client = TokenClient::new(&app, &query);
-        let seen = visible_markers(&client).await;
-        assert_eq!(seen, expected.into_iter().collect(), "{kind}");
+        let markers = visible_markers(&client).await;
+        assert_eq!(markers, expected.into_iter().collect(), "{kind}");
         // A query parameter that names another agent or company is refused, whether or not that one exists.
-        for (name, own, others) in [
+        for (name, own_markers, others) in [
             ("agentId", agent, ["a1", "a2", "a3", "nowhere"]),
             ("companyId", company, ["c1", "c2", "c3", "nowhere"]),
         ] {
             let mut refusals = BTreeSet::new();
-            for other in others.into_iter().filter(|other| *other != own) {
+            for other in others.into_iter().filter(|other| *other != own_markers) {
                 let answer = client.ask_with(&format!("&{name}={other}"), "tools/list", &json!({})).await;
                 let problem: Value = serde_json::from_str(&answer).expect("a problem");
                 assert_eq!(problem["code"], "FORBIDDEN", "{kind} {other}: {answer}");

@@ -42,10 +42,10 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
         for version in ["2026-07-28", "2025-11-25", "none"] {
             let send = async |tool: &str, mut meta: Value| {
                 if version == "2026-07-28" {
-                    let own: Value = serde_json::from_str(REQUEST_META).expect("JSON");
+                    let request_meta: Value = serde_json::from_str(REQUEST_META).expect("JSON");
                     meta.as_object_mut()
                         .expect("an object")
-                        .extend(own.as_object().expect("an object").clone());
+                        .extend(request_meta.as_object().expect("an object").clone());
                 }
                 let mut post = server.post("?token=ada", call(json!("x"), tool, meta).to_string());
                 if let Some(accept) = accept {

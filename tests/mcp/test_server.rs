@@ -152,10 +152,10 @@ impl Tool for FailingTool {
     async fn call(
         &self,
         _: &ExecutionContext,
-        given: Value,
+        arguments: Value,
         _: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
-        match given["how"].as_str() {
+        match arguments["how"].as_str() {
             Some("output") => Ok(ToolOutput::error("it did not work")),
             Some("defect") => Err(ToolError::internal("a secret cause")),
             Some("unknown") => Err(ToolError::Unknown("fails".into())),

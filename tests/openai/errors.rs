@@ -45,9 +45,9 @@ async fn only_api_tokens_are_accepted() {
         expect_error(request.send().await.expect("an answer"), 401, "invalid_api_key").await;
     }
     // Nor is a cookie, or nothing.
-    let own = format!("http://{}", test.app.address);
+    let own_origin = format!("http://{}", test.app.address);
     let cookie = format!("agent_session={session}");
-    let request = test.app.request("GET", "/v1/models").header("origin", own).header("cookie", cookie);
+    let request = test.app.request("GET", "/v1/models").header("origin", own_origin).header("cookie", cookie);
     expect_error(request.send().await.expect("an answer"), 401, "invalid_api_key").await;
     let request = test.app.request("GET", "/v1/models");
     let response = request.send().await.expect("an answer");

@@ -143,8 +143,9 @@ async fn a_tool_is_chosen_or_forbidden() {
     let error =
         expect_error(test.send(json!({"tool_choice": absent}), &[]).await, 400, "invalid_request").await;
     assert_eq!(error["param"], "tool_choice");
-    let own = json!([{"type": "function", "function": {"name": "readTodos"}}]);
-    let error = expect_error(test.send(json!({"tools": own}), &[]).await, 400, "invalid_request").await;
+    let tool_definitions = json!([{"type": "function", "function": {"name": "readTodos"}}]);
+    let error =
+        expect_error(test.send(json!({"tools": tool_definitions}), &[]).await, 400, "invalid_request").await;
     assert_eq!(error["param"], "tools");
 }
 
@@ -212,12 +213,12 @@ async fn a_call_that_needs_approval_is_denied_in_an_unattended_run() {
 async fn a_stored_run_may_wait_for_approval() {
     let test = OpenAiApp::start_with(with_approval("wait")).await;
     test.vendor.on("m", [create_todo(), create_todo(), create_todo(), answer(&["As you like."])]);
-    let whole = test.send(json!({}), &[("x-thread-id", "t1")]).await;
-    assert_eq!(whole.headers()["x-agent-run-state"], "waiting");
-    let whole = expect_json(whole).await;
+    let first_completion = test.send(json!({}), &[("x-thread-id", "t1")]).await;
+    assert_eq!(first_completion.headers()["x-agent-run-state"], "waiting");
+    let first_completion = expect_json(first_completion).await;
     let notice = "A tool call of this answer waits for a person's approval.";
-    assert_eq!(whole["choices"][0]["message"]["content"], notice);
-    assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+    assert_eq!(first_completion["choices"][0]["message"]["content"], notice);
+    assert_eq!(first_completion["choices"][0]["finish_reason"], "stop");
     assert_eq!(test.call("GET", "/api/threads/t1").await["status"], "waiting");
     let response = test.send(json!({}), &[("x-thread-id", "t1")]).await;
     assert_eq!(response.headers()["x-should-retry"], "false");

@@ -338,33 +338,37 @@ async fn check_imports(fixture: &PostgresFixture, log: &ImportLog) {
     let (stores, company) = (fixture.open().await, "c1".into());
     let latest = get_document(&*stores.records, &company, "latest").await.expect("read");
     let latest: usize = latest.expect("one is acknowledged").value.text.parse().expect("a number");
-    let mut whole = Vec::new();
+    let mut complete_imports = Vec::new();
     for import in log.acknowledged.iter().chain(&log.killed) {
         let [documents, agents] = imported_ids(*import);
-        let mut found = 0;
+        let mut objects_read = 0;
         for id in &documents {
             let document = get_document(&*stores.records, &company, id).await.expect("read");
-            found += usize::from(document.is_some_and(|document| document.value.text == import.to_string()));
+            objects_read +=
+                usize::from(document.is_some_and(|document| document.value.text == import.to_string()));
         }
         for id in &agents {
             let agent = stores.roles.masked_role(&company, &id.as_str().into()).await.expect("read");
-            found += usize::from(agent.is_some());
+            objects_read += usize::from(agent.is_some());
         }
-        assert!(found == 0 || found == 2 * IMPORTED_OBJECTS, "{found} objects of import {import}");
-        if found > 0 {
-            whole.push(*import);
+        assert!(
+            objects_read == 0 || objects_read == 2 * IMPORTED_OBJECTS,
+            "{objects_read} objects of import {import}"
+        );
+        if objects_read > 0 {
+            complete_imports.push(*import);
         }
     }
     for import in &log.acknowledged {
-        assert!(whole.contains(import), "import {import} was acknowledged");
+        assert!(complete_imports.contains(import), "import {import} was acknowledged");
     }
     // The server may end the commit of a process after it was killed, beside that of the next one.
-    assert!(whole.contains(&latest), "{latest} is of an import that is there");
+    assert!(complete_imports.contains(&latest), "{latest} is of an import that is there");
     report(&format!(
         "{} imports acknowledged, {} killed, of which {} are there",
         log.acknowledged.len(),
         log.killed.len(),
-        whole.len() - log.acknowledged.len()
+        complete_imports.len() - log.acknowledged.len()
     ));
 }
 

@@ -92,8 +92,8 @@ async fn an_agent_is_shown_to_its_company_alone() {
         let request = app.request("GET", &format!("{DEBUG}?{query}")).bearer_auth(bearer);
         request.send().await.expect("an answer")
     };
-    let (own, strange) = (session_token("u1", "c1"), session_token("u1", "c2"));
-    let problem = expect_problem(ask(own.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
+    let (own_token, strange) = (session_token("u1", "c1"), session_token("u1", "c2"));
+    let problem = expect_problem(ask(own_token.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
     let hidden = expect_problem(ask(strange, "agentId=a1").await, 404, "NOT_FOUND").await;
     assert_eq!(problem["detail"], hidden["detail"]);
     for (query, status, code, detail) in [
@@ -113,7 +113,7 @@ async fn an_agent_is_shown_to_its_company_alone() {
             "trigger must be a reason of printable ASCII characters, at most 256 of them",
         ),
     ] {
-        assert_eq!(expect_problem(ask(own.clone(), query).await, status, code).await["detail"], detail);
+        assert_eq!(expect_problem(ask(own_token.clone(), query).await, status, code).await["detail"], detail);
     }
 }
 

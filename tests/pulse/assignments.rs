@@ -136,8 +136,8 @@ async fn invalid_assignments_are_refused() {
         expect_problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
     }
     for (user, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
-        for (method, given) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
-            expect_problem(ask(&app, user, method, PATH, given.as_ref()).await, status, code).await;
+        for (method, body) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
+            expect_problem(ask(&app, user, method, PATH, body.as_ref()).await, status, code).await;
         }
     }
 }

@@ -134,8 +134,8 @@ async fn permanent_failures_are_reported_as_permanent() {
     .enumerate()
     {
         let answer = deliver_callback(&app, &delivery(with(change.clone()), "j1", n as u64 + 1)).await;
-        let given = answer.status().as_u16();
-        assert_eq!(given, status, "{change}: {}", answer.text().await.expect("a body"));
+        let actual_status = answer.status().as_u16();
+        assert_eq!(actual_status, status, "{change}: {}", answer.text().await.expect("a body"));
         let answer = deliver_callback(&app, &delivery(with(change), "j2", n as u64 + 1)).await;
         expect_problem(answer, status, code).await;
     }

@@ -42,20 +42,20 @@ async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
         panic!("the health stays {health}, of these jobs: {jobs}");
     }
     let mut cursor = String::new();
-    let mut seen = 0;
+    let mut delivered = 0;
     loop {
         let path = format!("/jobs?limit=200{cursor}");
         let page = request_scheduler(&scheduler, "GET", &path, None).await;
         for job in page["jobs"].as_array().expect("jobs") {
             assert_eq!(job["state"], "completed", "{job}");
-            seen += 1;
+            delivered += 1;
         }
         match page["nextCursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => break,
         }
     }
-    assert_eq!(seen, JOBS);
+    assert_eq!(delivered, JOBS);
     let metrics = client().get(scheduler.url("/metrics")).bearer_auth(PULSE_SECRET).send().await;
     let metrics = metrics.expect("metrics").text().await.expect("text");
     let deliveries: Vec<_> =

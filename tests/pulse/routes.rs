@@ -281,7 +281,7 @@ async fn a_job_id_that_a_url_would_drop_is_invalid() {
 async fn responses_of_another_server_are_not_repeated() {
     let stores = server::stores(&workspace(NOWHERE)).await;
     let echo = format!("{{\"code\":\"X\",\"detail\":\"{PULSE_SECRET}\"}}");
-    let whole = json!({"jobs": [{"jobId": "j", "state": "scheduled", "executeAt": "2026-01-01T00:00:00Z",
+    let valid_page = json!({"jobs": [{"jobId": "j", "state": "scheduled", "executeAt": "2026-01-01T00:00:00Z",
         "createdAt": "2026-01-01T00:00:00Z", "occurrence": 1, "attempt": 0,
         "schedule": {"executeAt": "2026-01-01T00:00:00Z"},
         "payload": {"kind": "tool", "userId": "u2", "companyId": "c1", "agentId": "a1", "toolId": "secret-canary"}}]});
@@ -293,7 +293,7 @@ async fn responses_of_another_server_are_not_repeated() {
         ("500 Internal Server Error", &echo, 502, "BACKEND_UNREACHABLE"),
         ("200 OK", &echo, 502, "BACKEND_FAILED"),
         ("200 OK", "no JSON pulse-canary", 502, "BACKEND_FAILED"),
-        ("200 OK", &whole.to_string(), 200, ""),
+        ("200 OK", &valid_page.to_string(), 200, ""),
     ] {
         let vendor = Vendor::start().await;
         let path = "/jobs?companyId=c1&userId=u1&order=desc&limit=50";
@@ -306,7 +306,7 @@ async fn responses_of_another_server_are_not_repeated() {
                 json!({"jobs": []}),
                 "somebody else's job is not shown"
             );
-            let one = [json_response("200 OK", "", &whole["jobs"][0].to_string())];
+            let one = [json_response("200 OK", "", &valid_page["jobs"][0].to_string())];
             vendor.on("/jobs/j?companyId=c1&userId=u1", one);
             let answer = ask(&app, OWNER, "GET", "/api/pulse/jobs/j", None).await;
             expect_problem(answer, 404, "NOT_FOUND").await;

@@ -279,10 +279,10 @@ async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
     let app = app(&vendor, &["m"], json!({}), &[]).await;
     let response = app.chat(&json!({"agentId": "m", "message": "hello", "todoListId": "l1"})).await;
     let mut body = response.bytes_stream();
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains("\"par\"") {
+    let mut received_bytes = Vec::new();
+    while !String::from_utf8_lossy(&received_bytes).contains("\"par\"") {
         let part = tokio::time::timeout(TEST_TIMEOUT, body.next()).await.expect("the text arrives in time");
-        seen.extend(part.expect("more of the answer").expect("bytes"));
+        received_bytes.extend(part.expect("more of the answer").expect("bytes"));
     }
     let left = Instant::now();
     drop(body);

@@ -127,12 +127,12 @@ impl PausedApp {
             self.records.release();
         };
         let both = timeout(TEST_TIMEOUT, async { tokio::join!(self.ask(path), changing) });
-        let ((status, mut seen), ()) = both.await.expect("the search goes on");
-        assert_eq!(status, 200, "{path:?}: {seen}");
+        let ((status, mut sent_prompt), ()) = both.await.expect("the search goes on");
+        assert_eq!(status, 200, "{path:?}: {sent_prompt}");
         for request in &self.vendor.received()[request_count..] {
-            seen.push_str(&request.json().to_string());
+            sent_prompt.push_str(&request.json().to_string());
         }
-        seen
+        sent_prompt
     }
 
     async fn change(&self, change: Change) {
@@ -175,17 +175,17 @@ async fn documents_deleted_during_a_search_are_not_quoted() {
             let has_texts = path != QueryPath::Retrieve;
             assert!(before.contains(OLD_TITLE), "{path:?}: {before}");
             assert!(before.contains(OLD_TEXT) || !has_texts, "{path:?}: {before}");
-            let seen = test.ask_during(path, async || test.change(change).await).await;
+            let sent_prompt = test.ask_during(path, async || test.change(change).await).await;
             let (gone, quoted): (&[&str], &[&str]) = match change {
                 Change::Delete | Change::Withdraw => (&[OLD_TITLE, OLD_TEXT], &[]),
                 Change::Rename => (&[OLD_TITLE], &[NEW, OLD_TEXT]),
                 Change::Rewrite => (&[OLD_TEXT], &[OLD_TITLE, NEW]),
             };
             for word in gone {
-                assert!(!seen.contains(word), "{change:?}, {path:?}, {word}: {seen}");
+                assert!(!sent_prompt.contains(word), "{change:?}, {path:?}, {word}: {sent_prompt}");
             }
             for word in quoted.iter().take(if has_texts { quoted.len() } else { 1 }) {
-                assert!(seen.contains(word), "{change:?}, {path:?}, {word}: {seen}");
+                assert!(sent_prompt.contains(word), "{change:?}, {path:?}, {word}: {sent_prompt}");
             }
         }
     }
@@ -200,7 +200,7 @@ async fn a_standing_document_deleted_during_a_search_is_not_sent() {
             let (status, body) = test.send("DELETE", "/api/documents/standing?force=true", None).await;
             assert_eq!(status, 204, "{body}");
         };
-        let seen = test.ask_during(path, delete).await;
-        assert!(!seen.contains(STANDING) && seen.contains(OLD_TEXT), "{path:?}: {seen}");
+        let sent_prompt = test.ask_during(path, delete).await;
+        assert!(!sent_prompt.contains(STANDING) && sent_prompt.contains(OLD_TEXT), "{path:?}: {sent_prompt}");
     }
 }

@@ -42,8 +42,8 @@ async fn system_prompt(app: &Server, vendor: &Vendor) -> String {
 
 /// Returns the suffix of the quotations in a prompt.
 fn boundary(prompt: &str) -> &str {
-    let (_, rest) = prompt.split_once("The elements fragment-").expect("quotations are introduced");
-    rest.split_once(' ').expect("the sentence goes on").0
+    let (_, quotations) = prompt.split_once("The elements fragment-").expect("quotations are introduced");
+    quotations.split_once(' ').expect("the sentence goes on").0
 }
 
 /// The suffix of a document's quotation is not known to its writer; here it is even that of the quotation before.
@@ -64,7 +64,7 @@ async fn imitated_delimiters_stay_within_the_document_s_quotation() {
         let (start, end) =
             (format!("<fragment-{} ", boundary(&prompt)), format!("</fragment-{}>", boundary(&prompt)));
         assert_eq!(prompt.matches(&start).count(), prompt.matches(&end).count(), "{imitation:?}: {prompt}");
-        let quoted = prompt.split_once(&start).and_then(|(_, rest)| rest.split_once(&end));
+        let quoted = prompt.split_once(&start).and_then(|(_, after_start)| after_start.split_once(&end));
         let (quoted, _) = quoted.expect("there is a quotation");
         assert!(quoted.contains("Afterwards."), "{imitation:?} ends the quotation: {prompt}");
         let tag = quoted.split_once(">\n").expect("the element begins in one line").0;

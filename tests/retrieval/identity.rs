@@ -77,8 +77,8 @@ const CALLERS: [Caller; 11] = [
 ];
 
 fn agents_of(company: &str) -> impl Iterator<Item = Agent> {
-    let own = OWN_AGENTS[usize::from(company == "beta")];
-    AGENTS.into_iter().chain([own])
+    let own_agent = OWN_AGENTS[usize::from(company == "beta")];
+    AGENTS.into_iter().chain([own_agent])
 }
 
 fn documents_of(company: &str) -> &'static str {
@@ -294,12 +294,18 @@ async fn no_cell_has_words_of_documents_it_may_not_read() {
                         true => expected_documents(caller, *path, agent, id),
                         false => Default::default(),
                     };
-                    let found = documents_in(&output);
+                    let cited_documents = documents_in(&output);
                     let is_allowed =
                         |(company, id): &(&str, char)| *company == caller.company && allowed.contains(*id);
-                    assert!(found.iter().all(is_allowed), "{cell}: {found:?} in {output}");
-                    let is_found = |id: char| found.contains(&(caller.company, id));
-                    assert!(quoted.chars().all(is_found), "{cell}: {status}, {found:?} in {output}");
+                    assert!(
+                        cited_documents.iter().all(is_allowed),
+                        "{cell}: {cited_documents:?} in {output}"
+                    );
+                    let is_found = |id: char| cited_documents.contains(&(caller.company, id));
+                    assert!(
+                        quoted.chars().all(is_found),
+                        "{cell}: {status}, {cited_documents:?} in {output}"
+                    );
                     assert!(
                         status < 500 && (is_own || status != 200 || output.contains("error")),
                         "{cell}: {status}"

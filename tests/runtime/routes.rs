@@ -51,9 +51,9 @@ async fn a_runtime_without_a_secret_is_not_reached_by_rebound_pages() {
     for headers in [vec![rebound(&open)], vec![page.clone()], vec![rebound(&open), page.clone()]] {
         expect_problem(send(&open, &headers).await, 403, "FORBIDDEN").await;
     }
-    let own = ("host", format!("localhost:{}", open.address.port()));
+    let own_host = ("host", format!("localhost:{}", open.address.port()));
     let listed = ("origin", LISTED_ORIGIN.to_owned());
-    for headers in [vec![], vec![own], vec![listed]] {
+    for headers in [vec![], vec![own_host], vec![listed]] {
         expect_problem(send(&open, &headers).await, 400, "INVALID_REQUEST").await;
     }
     // A page does not know the secret.
@@ -74,8 +74,9 @@ async fn a_head_is_a_get_without_its_body() {
             assert!(!body.is_empty(), "{get}");
             assert_eq!(head.split_once("\r\n\r\n").expect("a head").1, "", "{head}");
             let shown = |head: &str| -> Vec<String> {
-                let own = |line: &&str| !line.starts_with("date:") && !line.starts_with("x-request-id:");
-                head.lines().filter(own).map(str::to_owned).filter(|line| !line.is_empty()).collect()
+                let is_compared =
+                    |line: &&str| !line.starts_with("date:") && !line.starts_with("x-request-id:");
+                head.lines().filter(is_compared).map(str::to_owned).filter(|line| !line.is_empty()).collect()
             };
             assert_eq!(shown(got).len(), shown(&head).len(), "{got}\n{head}");
             // The content length varies with the uptime in the body.

@@ -55,11 +55,12 @@ async fn read_until_contains(
     response: &mut (impl StreamExt<Item = reqwest::Result<bytes::Bytes>> + Unpin),
     sign: &str,
 ) {
-    let mut seen = String::new();
+    let mut received_text = String::new();
     let read = async {
-        while !seen.contains(sign) {
-            let chunk = response.next().await.unwrap_or_else(|| panic!("it ended without {sign}: {seen}"));
-            seen.push_str(&String::from_utf8_lossy(&chunk.expect("a chunk")));
+        while !received_text.contains(sign) {
+            let chunk =
+                response.next().await.unwrap_or_else(|| panic!("it ended without {sign}: {received_text}"));
+            received_text.push_str(&String::from_utf8_lossy(&chunk.expect("a chunk")));
         }
     };
     tokio::time::timeout(TEST_TIMEOUT, read).await.expect("it comes in time");

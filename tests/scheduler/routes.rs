@@ -239,7 +239,7 @@ async fn lists_are_filtered_and_paged() {
         ids.push(bench.create_job(tomorrow(), payload).await);
     }
     bench.ask("POST", &format!("/jobs/{}/pause", ids[0]), None).await;
-    for (query, found) in [
+    for (query, expected_jobs) in [
         ("", vec![3, 2, 1, 0]),
         ("?order=desc", vec![3, 2, 1, 0]),
         ("?order=asc", vec![0, 1, 2, 3]),
@@ -260,7 +260,7 @@ async fn lists_are_filtered_and_paged() {
             .iter()
             .map(|job| job["jobId"].as_str().unwrap())
             .collect();
-        let expected: Vec<&str> = found.into_iter().map(|index: usize| ids[index].as_str()).collect();
+        let expected: Vec<&str> = expected_jobs.into_iter().map(|index: usize| ids[index].as_str()).collect();
         assert_eq!(listed, expected, "{query}");
         assert!(list.get("nextCursor").is_none(), "{query}");
         let count = json_of(bench.ask("GET", &format!("/jobs/count{query}"), None).await).await;

@@ -216,9 +216,10 @@ impl Cluster {
     /// Returns true if the server's `postmaster.pid` reports that it accepts connections.
     fn is_ready(&self) -> bool {
         let pid_file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
-        let own = self.server.as_ref().map(|server| server.id().to_string());
+        let server_id = self.server.as_ref().map(|server| server.id().to_string());
         let mut lines = pid_file.lines();
-        lines.next().map(str::to_owned) == own && lines.next_back().is_some_and(|line| line.trim() == "ready")
+        lines.next().map(str::to_owned) == server_id
+            && lines.next_back().is_some_and(|line| line.trim() == "ready")
     }
 
     /// Stops the server immediately (`pg_ctl stop -m immediate`), as a power failure would.
@@ -280,8 +281,12 @@ impl Cluster {
         if let Some(bytes) = self.file_bytes.filter(|_| program == "postgres") {
             words.extend(["prlimit".to_owned(), format!("--fsize={bytes}"), "--".to_owned()]);
         }
-        let own = self.programs.join(program);
-        words.push(if own.is_file() { own.display().to_string() } else { program.to_owned() });
+        let program_path = self.programs.join(program);
+        words.push(if program_path.is_file() {
+            program_path.display().to_string()
+        } else {
+            program.to_owned()
+        });
         let mut command = Command::new(&words[0]);
         // The current directory may be inaccessible to the server's user; its own folder is not.
         command.args(&words[1..]).current_dir(self.folder.path()).env("LC_ALL", "C");

@@ -37,8 +37,8 @@ impl CommandProcess {
     }
 
     fn start(test: &str, database: &str, env: &[(&str, &str)]) -> Self {
-        let own = std::env::current_exe().expect("this program");
-        let mut command = Command::new(own);
+        let test_program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(test_program);
         command.args(["--exact", test, "--ignored", "--nocapture"]);
         command.env("DATABASE_URL", database).env("SESSION_SECRET", SESSION_SECRET).envs(env.iter().copied());
         // The child exits when this end of its stdin is closed, however this process ends.

@@ -140,8 +140,8 @@ async fn stream_slow(stream: &mut TcpStream, body: &Value, slow: &SlowRequests) 
 async fn respond_held(stream: &mut TcpStream, opened: &mut watch::Receiver<bool>) -> Option<()> {
     write_steps(stream, vec![stream_head(), delta(json!({"content": "first"}))]).await?;
     opened.wait_for(|opened| *opened).await.ok()?;
-    let rest = [delta(json!({"content": " last"}))].into_iter().chain(finish());
-    write_steps(stream, rest.collect()).await
+    let last_pieces = [delta(json!({"content": " last"}))].into_iter().chain(finish());
+    write_steps(stream, last_pieces.collect()).await
 }
 
 fn text_response(texts: &[&str]) -> Vec<Step> {

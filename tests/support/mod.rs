@@ -163,15 +163,15 @@ pub fn text_of(events: &[Value]) -> String {
 
 /// Checks that a response is a complete problem document with this status and code, and returns it.
 pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str) -> Value {
-    let (given, headers) = (response.status(), response.headers().clone());
+    let (actual_status, headers) = (response.status(), response.headers().clone());
     let body = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{body}");
+    assert_eq!(actual_status, status, "{body}");
     assert_eq!(headers["content-type"], "application/problem+json");
     let problem: Value = serde_json::from_str(&body).expect("JSON");
     let quota_exceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded";
     let is_own_limit = problem.get("violated-policies").is_some();
     assert_eq!(problem["type"], if is_own_limit { quota_exceeded } else { "about:blank" });
-    assert_eq!(problem["title"], given.canonical_reason().expect("a known status"));
+    assert_eq!(problem["title"], actual_status.canonical_reason().expect("a known status"));
     assert_eq!(problem["status"], status);
     assert_eq!(problem["code"], code, "{body}");
     let id = headers["x-request-id"].to_str().expect("printable");
@@ -183,9 +183,9 @@ pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str
 
 /// Checks the status of a response, and returns its JSON body.
 pub async fn expect_json(response: reqwest::Response, status: u16) -> Value {
-    let given = response.status();
+    let actual_status = response.status();
     let text = response.text().await.expect("a whole body");
-    assert_eq!(given, status, "{text}");
+    assert_eq!(actual_status, status, "{text}");
     serde_json::from_str(&text).unwrap_or_else(|_| panic!("JSON: {text}"))
 }
 

@@ -126,8 +126,8 @@ impl SchedulerProcess {
         path: &str,
         condition: impl Fn(&Value) -> bool,
     ) -> Value {
-        let found = super::poll_until_within(time, || self.get(path), condition).await;
-        found.unwrap_or_else(|found| panic!("{path} stays {found}"))
+        let polled = super::poll_until_within(time, || self.get(path), condition).await;
+        polled.unwrap_or_else(|polled| panic!("{path} stays {polled}"))
     }
 
     /// Waits until `/health` reports `ok`.
@@ -237,9 +237,9 @@ async fn set_suspended(child: &Child, is_suspended: bool) {
 /// Starts this test binary, with the one test that acts as the child process, through the wrapper command `by`.
 /// Returns the address on which it listens; `None` if it ends before.
 async fn spawn(by: &[&str], test: &str, env: BTreeMap<&str, &str>) -> Option<(Child, SocketAddr)> {
-    let own = std::env::current_exe().expect("this program");
+    let test_program = std::env::current_exe().expect("this program");
     let mut words = by.to_vec();
-    words.extend([own.to_str().expect("text"), "--exact", test, "--ignored", "--nocapture"]);
+    words.extend([test_program.to_str().expect("text"), "--exact", test, "--ignored", "--nocapture"]);
     let mut child = Command::new(words[0])
         .args(&words[1..])
         .envs(env)

@@ -134,8 +134,8 @@ pub fn interleaved_events(items: &[OutputItem]) -> Vec<String> {
         items.iter().enumerate().map(|(index, item)| item_events(index, item)).collect();
     let is_call = |item: &OutputItem| matches!(item, OutputItem::Call { .. });
     let mut events = vec![created()];
-    for (_, own) in items.iter().zip(&mut of_items).filter(|(item, _)| !is_call(item)) {
-        events.append(own);
+    for (_, events_of_item) in items.iter().zip(&mut of_items).filter(|(item, _)| !is_call(item)) {
+        events.append(events_of_item);
     }
     let mut calls: Vec<_> = of_items.into_iter().map(Vec::into_iter).collect();
     loop {
@@ -566,13 +566,13 @@ impl RequestCheck {
     /// Checks that the outputs follow the calls of their answer, in the calls' order.
     fn calls(&mut self, input: &[&RawValue]) {
         let mut open: Vec<String> = Vec::new();
-        let mut seen = HashSet::new();
+        let mut call_ids = HashSet::new();
         for item in input {
             let item: Value = serde_json::from_str(item.get()).expect("it has been parsed");
             let id = item["call_id"].as_str().unwrap_or_default().to_owned();
             match item["type"].as_str() {
                 Some("function_call") => {
-                    self.expect(seen.insert(id.clone()), || format!("the call {id} occurs twice"));
+                    self.expect(call_ids.insert(id.clone()), || format!("the call {id} occurs twice"));
                     open.push(id);
                 }
                 Some("function_call_output") => {
@@ -626,8 +626,8 @@ impl RequestCheck {
                 format!("{output} instead of the output of {id}")
             });
         }
-        let rest: Vec<_> = found.collect();
-        self.expect(rest.is_empty(), || format!("more than the answer: {rest:?}"));
+        let new_items: Vec<_> = found.collect();
+        self.expect(new_items.is_empty(), || format!("more than the answer: {new_items:?}"));
     }
 }
 

@@ -191,11 +191,11 @@ fn parse_log(log: &str) -> Vec<Statement> {
 
 /// Parses `$1 = 'text', $2 = NULL`.
 fn parse_values(text: &str) -> Vec<Option<String>> {
-    let (mut values, mut rest) = (Vec::new(), text);
-    while let Some((_, value)) = rest.split_once(" = ") {
+    let (mut values, mut remaining_text) = (Vec::new(), text);
+    while let Some((_, value)) = remaining_text.split_once(" = ") {
         let Some(quoted) = value.strip_prefix('\'') else {
             values.push(None);
-            rest = value;
+            remaining_text = value;
             continue;
         };
         let mut letters = quoted.char_indices().peekable();
@@ -209,7 +209,7 @@ fn parse_values(text: &str) -> Vec<Option<String>> {
             text.push(letter);
         }
         values.push(Some(text));
-        rest = &quoted[end..];
+        remaining_text = &quoted[end..];
     }
     values
 }
@@ -308,8 +308,8 @@ impl Statement {
 
     /// Returns the numbers of threads and runs that the statement binds.
     fn numbers(&self) -> BTreeSet<(NumberKind, i64)> {
-        let own = if self.sql.contains("UPDATE runs ") { "runs" } else { "threads" };
-        let columns = [("thread", "threads"), ("run", "runs"), ("n", own)];
+        let table = if self.sql.contains("UPDATE runs ") { "runs" } else { "threads" };
+        let columns = [("thread", "threads"), ("run", "runs"), ("n", table)];
         let bound = columns.into_iter().flat_map(|(column, kind)| {
             let values = self.bound(column);
             values.into_iter().filter_map(move |value| Some((kind, value.parse().ok()?)))

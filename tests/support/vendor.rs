@@ -341,9 +341,9 @@ pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Optio
             return None;
         }
     }
-    let rest = buffer.split_off(head_end + length);
+    let next_request = buffer.split_off(head_end + length);
     let body = buffer.split_off(head_end);
-    *buffer = rest;
+    *buffer = next_request;
     Some(ReceivedRequest { head, body })
 }
 

@@ -53,7 +53,7 @@ async fn invalid_tokens_are_refused_alike_in_every_location() {
     forged.replace_range(40..44, if &good[40..44] == "AAAA" { "BBBB" } else { "AAAA" });
     let expired = bench.mint_expired().await;
     let session = session_token("u1", "c1");
-    let own = format!("http://{}", bench.app.address);
+    let own_origin = format!("http://{}", bench.app.address);
     let cookie = format!("agent_session={session}");
     let mut answers = std::collections::BTreeSet::new();
     for token in [
@@ -77,7 +77,7 @@ async fn invalid_tokens_are_refused_alike_in_every_location() {
             bench
                 .ask(
                     "",
-                    &[("origin", &own), ("cookie", &cookie)],
+                    &[("origin", &own_origin), ("cookie", &cookie)],
                     &json!({"agentId": "a1", "widgetToken": token}),
                 )
                 .await,

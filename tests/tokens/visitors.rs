@@ -61,8 +61,8 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     assert!(!all.contains("canary") && all.contains("an anonymous visitor of a web page"), "{all}");
     // The same request by the owner includes both the memory and the tool's result.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
-    let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
-    expect_finished(bench.app.chat(&own).await).await;
+    let chat_body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+    expect_finished(bench.app.chat(&chat_body).await).await;
     let all = json!(bench.vendor.received_bodies("m")).to_string();
     assert!(all.contains("memory-canary") && all.contains("todo-canary"), "{all}");
 }
@@ -96,8 +96,8 @@ async fn the_owner_s_list_does_not_exist_for_a_visitor() {
         results_by_list[0]
     );
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
-    let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
-    let owner = bench.app.chat(&own).await.text().await.expect("a whole body");
+    let chat_body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+    let owner = bench.app.chat(&chat_body).await.text().await.expect("a whole body");
     assert!(owner.contains("todo-canary") && !owner.contains("mine"), "{owner}");
 }
 
@@ -137,9 +137,9 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
         let query = format!("?format={format}");
         bench.vendor.on("m", run_with_reasoning());
         let headers = [("x-widget-token", minted.text.expose())];
-        let seen = bench.ask(&query, &headers, &json!({"todoListId": "l1"})).await;
-        assert_eq!(seen.status(), 200);
-        let text = seen.text().await.expect("a whole body");
+        let answer = bench.ask(&query, &headers, &json!({"todoListId": "l1"})).await;
+        assert_eq!(answer.status(), 200);
+        let text = answer.text().await.expect("a whole body");
         assert!(text.contains("Here you are."), "{text}");
         for hidden in [
             "canary",
@@ -157,9 +157,9 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
             assert!(!text.contains(hidden), "{format}: {hidden} in {text}");
         }
         bench.vendor.on("m", run_with_reasoning());
-        let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+        let chat_body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
         let session = crate::support::server::session_token("u1", "c1");
-        let owner = bench.app.chat_as(&session, &query, &own).await.text().await.expect("a whole body");
+        let owner = bench.app.chat_as(&session, &query, &chat_body).await.text().await.expect("a whole body");
         // The lines of n8n's widget have no tool calls, for any caller.
         assert_eq!(owner.contains("todo-canary"), format != "n8n", "{format}: {owner}");
     }
@@ -225,8 +225,8 @@ async fn the_configuration_of_the_agent_is_not_disclosed() {
     let minted = bench.mint_widget(WidgetGrant::default()).await;
     let problem = expect_problem(bench.ask_with_token(&minted, &json!({})).await, 422, "NO_CONNECTOR").await;
     assert!(problem.get("selection").is_none(), "{problem}");
-    let own = json!({"agentId": "a1", "message": "Hello"});
-    let problem = expect_problem(bench.app.chat(&own).await, 422, "NO_CONNECTOR").await;
+    let chat_body = json!({"agentId": "a1", "message": "Hello"});
+    let problem = expect_problem(bench.app.chat(&chat_body).await, 422, "NO_CONNECTOR").await;
     assert!(problem.get("selection").is_some(), "{problem}");
 }
 

@@ -156,13 +156,13 @@ async fn missing_settings_are_named() {
     let (vendor, mut workspace) = start().await;
     let without_api = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;
     let with_api = runtime(&vendor).await;
-    let (bare, whole) = (without_api.url(""), with_api.url(""));
+    let (bare, configured_url) = (without_api.url(""), with_api.url(""));
     let secret = ("RUNTIME_SECRET", SECRET);
     let cases: [(&[(&str, &str)], &str); 4] = [
         (&[], "no message can be sent: RUNTIME_URL is not configured"),
         (&[("RUNTIME_URL", &bare), secret], "no message can be sent: MESSENGER_API_URL is not configured"),
         (
-            &[("RUNTIME_URL", &whole)],
+            &[("RUNTIME_URL", &configured_url)],
             "the message may or may not have been sent: the agent runtime rejected RUNTIME_SECRET",
         ),
         (
@@ -175,7 +175,7 @@ async fn missing_settings_are_named() {
         assert_eq!(send_and_get_tool_result(&app, &vendor).await, expected);
     }
     workspace["agents"][0]["content"]["messengerToken"] = "".into();
-    let app = server::app(&workspace, &[("RUNTIME_URL", &whole), secret]).await;
+    let app = server::app(&workspace, &[("RUNTIME_URL", &configured_url), secret]).await;
     assert_eq!(
         send_and_get_tool_result(&app, &vendor).await,
         "no message can be sent: the agent has no messengerToken"

@@ -67,7 +67,7 @@ fn is_json(media_type: &str) -> bool {
 
 /// Returns the operations whose body, if they have one, is JSON, and the number of the others.
 fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
-    let (mut found, mut others) = (Vec::new(), 0);
+    let (mut operations, mut others) = (Vec::new(), 0);
     for (path, item) in document["paths"].as_object().expect("paths") {
         let item = resolve(document, item);
         for method in METHODS {
@@ -81,10 +81,16 @@ fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
             }
             let id = fields["operationId"].as_str().map(str::to_owned);
             let key = id.unwrap_or_else(|| format!("{} {path}", method.to_uppercase()));
-            found.push(JsonOperation { method, path, key, fields, shared_parameters: &item["parameters"] });
+            operations.push(JsonOperation {
+                method,
+                path,
+                key,
+                fields,
+                shared_parameters: &item["parameters"],
+            });
         }
     }
-    (found, others)
+    (operations, others)
 }
 
 /// Compiles an operation as a role is saved that names it alone, and checks the tool; returns the number of parameters
@@ -100,10 +106,10 @@ fn compile(document: &Value, operation: &JsonOperation<'_>) -> Result<usize, Str
     if let Some(skipped) = entry.get("skipped") {
         return Err(skipped[0]["reason"].to_string());
     }
-    let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
-    match faults(&own, |_| false).into_iter().next() {
+    let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+    match faults(&own_tools, |_| false).into_iter().next() {
         Some(fault) => Err(describe(fault)),
-        None => check_request(document, operation, &own.open_api[0].settings["compiled"][0]["request"]),
+        None => check_request(document, operation, &own_tools.open_api[0].settings["compiled"][0]["request"]),
     }
 }
 
@@ -259,8 +265,8 @@ async fn bodies_have_the_media_type_of_the_document() {
     let reason = "has a body that is not JSON";
     assert_eq!(list["skipped"], json!([{"openApiId": "pets", "operation": "upload", "reason": reason}]));
     let tools = list["tools"].as_array().expect("tools");
-    let own: Vec<_> = tools.iter().filter(|tool| tool["source"] == "openApi").collect();
-    assert_eq!((own.len(), &own[0]["name"]), (1, &json!("pets_changePet")));
+    let own_tools: Vec<_> = tools.iter().filter(|tool| tool["source"] == "openApi").collect();
+    assert_eq!((own_tools.len(), &own_tools[0]["name"]), (1, &json!("pets_changePet")));
 
     let call = app.request("POST", "/api/agents/a1/tools/pets_changePet/test");
     let body = json!({"name": "Rex", "owner": null});
@@ -271,7 +277,7 @@ async fn bodies_have_the_media_type_of_the_document() {
     let request = &received[0];
     let header = |name: &str| {
         let headers = request.head.lines().filter_map(|line| line.split_once(": "));
-        let values = headers.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        let values = headers.filter(|(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         values.collect::<Vec<_>>()
     };
     assert_eq!(header("accept"), ["application/json, application/*;q=0.8, text/*;q=0.5"]);

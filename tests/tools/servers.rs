@@ -64,8 +64,8 @@ async fn discover(app: &Server, id: &str) -> Value {
 pub(super) async fn pin(app: &Server, id: &str, names: &[&str]) {
     let discovery = discover(app, id).await;
     let tools = discovery["tools"].as_array().expect("tools");
-    let wanted = tools.iter().filter(|tool| names.iter().any(|name| tool["name"] == *name));
-    let fingerprints: serde_json::Map<String, Value> = wanted
+    let selected_tools = tools.iter().filter(|tool| names.iter().any(|name| tool["name"] == *name));
+    let fingerprints: serde_json::Map<String, Value> = selected_tools
         .map(|tool| (tool["name"].as_str().expect("a name").to_owned(), tool["fingerprint"].clone()))
         .collect();
     assert_eq!(fingerprints.len(), names.len(), "{discovery}");

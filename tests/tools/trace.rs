@@ -32,8 +32,8 @@ fn traceparent() -> String {
 /// Returns the values of a header in a head.
 fn header_values(head: &str, name: &str) -> Vec<String> {
     let value = |line: &str| {
-        let (own, value) = line.split_once(": ")?;
-        own.eq_ignore_ascii_case(name).then(|| value.to_owned())
+        let (header_name, value) = line.split_once(": ")?;
+        header_name.eq_ignore_ascii_case(name).then(|| value.to_owned())
     };
     head.lines().filter_map(value).collect()
 }

@@ -103,8 +103,9 @@ async fn a_spent_budget_refuses_runs_with_its_state() {
     let limit = test.settled("/api/budgets/user/ada").await;
     assert_eq!((&limit["used"], &limit["amount"]), (&json!(PRICE_OF_ANSWER), &json!("5.000000000")));
     let (_, limits) = test.get("ada", "/api/limits").await;
-    let own = limits["limits"].as_array().expect("limits").iter().find(|limit| limit["policy"] == "budget");
-    assert_eq!(own.expect("the budget")["used"], PRICE_OF_ANSWER);
+    let budget_limit =
+        limits["limits"].as_array().expect("limits").iter().find(|limit| limit["policy"] == "budget");
+    assert_eq!(budget_limit.expect("the budget")["used"], PRICE_OF_ANSWER);
     // A colleague has no budget.
     test.chat("u1", "Hello").await;
 }

@@ -53,11 +53,11 @@ async fn refusals_and_budgets_have_the_end_of_the_companys_day() {
         let (_, company) = test.get("boss", "/api/budgets/company/c1").await;
         assert_eq!((&company["limits"], &company["timezone"]), (&json!([]), &json!(zone)));
     }
-    let own =
+    let own_budget =
         json!({"limits": [{"unit": "tokens", "amount": 5, "window": "day"}], "timezone": "Europe/Berlin"});
-    let response = test.send("boss", "PUT", "/api/budgets/agent/a1", &own).await;
+    let response = test.send("boss", "PUT", "/api/budgets/agent/a1", &own_budget).await;
     let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("timezone")), "{problem}");
-    let response = test.send("boss", "PUT", "/api/budgets/company/c1", &own).await;
+    let response = test.send("boss", "PUT", "/api/budgets/company/c1", &own_budget).await;
     expect_problem(response, 403, "FORBIDDEN").await;
 }

@@ -46,8 +46,8 @@ impl RunReader {
     /// Reads to the end and returns the events of the run.
     async fn events(mut self) -> Vec<Value> {
         self.until("RUN_FINISHED").await;
-        let rest = self.response.text().await.expect("a whole body");
-        self.body.push_str(&rest);
+        let remaining_text = self.response.text().await.expect("a whole body");
+        self.body.push_str(&remaining_text);
         parse_run(&self.body)
     }
 }

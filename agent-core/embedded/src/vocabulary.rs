@@ -179,11 +179,11 @@ mod tests {
             (&[b"x\xf0\x9f", b"\x98\x80y"], &["x", "\u{1f600}y"], ""),
             (&[b"\xff\xe2a", b"\xe2\x82"], &["\u{fffd}\u{fffd}a", ""], "\u{fffd}"),
         ];
-        for (pushes, texts, rest) in cases {
+        for (pushes, texts, expected_remainder) in cases {
             let mut stream = TokenTextDecoder::default();
             let got: Vec<String> = pushes.iter().map(|bytes| stream.push(bytes)).collect();
             assert_eq!(got, texts);
-            assert_eq!(stream.finish(), rest);
+            assert_eq!(stream.finish(), expected_remainder);
         }
     }
 }

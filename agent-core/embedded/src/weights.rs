@@ -196,18 +196,18 @@ mod tests {
     #[test]
     fn each_fault_of_a_file_has_its_name() {
         let llama = [("general.architecture", word("llama")), ("tokenizer.ggml.model", word("gpt2"))];
-        let whole = gguf(&llama);
+        let valid_file = gguf(&llama);
         let bert = [("general.architecture", word("bert"))];
         let pieces = [("general.architecture", word("llama")), ("tokenizer.ggml.model", word("llama"))];
         let cases: [(&str, Vec<u8>, &str); 8] = [
             ("an empty file", vec![], "is not a GGUF file"),
             ("another format", b"PK\x03\x04 and more".to_vec(), "is not a GGUF file"),
-            ("half a header", whole[..20].to_vec(), "is truncated: 20 bytes"),
-            ("half the metadata", whole[..60].to_vec(), "is truncated: 60 bytes"),
-            ("half a tensor", whole[..whole.len() - 40].to_vec(), "is truncated"),
+            ("half a header", valid_file[..20].to_vec(), "is truncated: 20 bytes"),
+            ("half the metadata", valid_file[..60].to_vec(), "is truncated: 60 bytes"),
+            ("half a tensor", valid_file[..valid_file.len() - 40].to_vec(), "is truncated"),
             ("another architecture", gguf(&bert), "architecture \"bert\""),
             ("another vocabulary", gguf(&pieces), "tokenizer of kind \"llama\""),
-            ("no sizes", whole, "is corrupt: llama.block_count is missing"),
+            ("no sizes", valid_file, "is corrupt: llama.block_count is missing"),
         ];
         let folder = tempfile::tempdir().unwrap();
         for (case, bytes, fault) in cases {

@@ -21,7 +21,10 @@ fn minilm_gives_the_published_similarities() {
     };
     // From the documentation of Sentence Transformers.
     for (left, right, published) in [(0, 1, 0.6660), (0, 2, 0.1046), (1, 2, 0.1411)] {
-        let found = cosine(left, right);
-        assert!((found - published).abs() < 1e-3, "{left}, {right}: {found} in place of {published}");
+        let similarity = cosine(left, right);
+        assert!(
+            (similarity - published).abs() < 1e-3,
+            "{left}, {right}: {similarity} in place of {published}"
+        );
     }
 }

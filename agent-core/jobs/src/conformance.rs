@@ -101,7 +101,7 @@ async fn get_returns_jobs_as_they_were_stored(store: &dyn JobStore) {
     );
     let moved = step(store, &every, Step::Reschedule(Schedule::At(at(20_000))), at(1700)).await;
     let moved = moved.expect("the job is open");
-    assert!(moved.delivering && moved.job.then.is_some(), "a delivery in progress continues");
+    assert!(moved.delivering && moved.job.next_position.is_some(), "a delivery in progress continues");
     assert_eq!(get(store, &every).await, moved.job, "the position after the delivery is stored");
     let finished = step(store, &every, ended(&claimed, AttemptOutcome::Succeeded), at(1800))
         .await
@@ -182,8 +182,8 @@ async fn inserts_are_idempotent_by_key(store: &dyn JobStore) {
     ];
     assert_eq!(inserted, expected, "a key belongs to one job of its company, also within one call");
     for (id, inserted) in ids.iter().zip(expected) {
-        let found = expect_ok("get", store.get(&JobScope::default(), id).await);
-        assert_eq!(found.is_some(), inserted == InsertOutcome::New, "only new jobs are stored");
+        let stored_job = expect_ok("get", store.get(&JobScope::default(), id).await);
+        assert_eq!(stored_job.is_some(), inserted == InsertOutcome::New, "only new jobs are stored");
     }
     step(store, &existing, Step::Cancel, at(1)).await.expect("a job can be cancelled");
     let over = expect_ok("insert", store.insert(vec![job_with_key("acme", "k", "1")]).await);

@@ -262,19 +262,21 @@ pub enum NextPosition {
     /// Set when the job is rescheduled during a delivery. The delivery in progress is not retried.
     Moved {
         /// First occurrence of the new schedule.
-        place: SchedulePosition,
+        #[serde(rename = "place")]
+        position: SchedulePosition,
     },
     /// Set when a dead letter is redriven: the job then returns to the position it had.
     Back {
         /// Position before the redrive.
-        place: SchedulePosition,
+        #[serde(rename = "place")]
+        position: SchedulePosition,
     },
 }
 
 impl NextPosition {
     fn position(self) -> SchedulePosition {
         match self {
-            Self::Moved { place } | Self::Back { place } => place,
+            Self::Moved { position } | Self::Back { position } => position,
         }
     }
 }
@@ -347,7 +349,8 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// Current occurrence: the one that is waiting or running, or the last one of a final job.
-    pub place: SchedulePosition,
+    #[serde(rename = "place")]
+    pub position: SchedulePosition,
     /// Due time of the next attempt: the scheduled time of the occurrence, or later after a failed attempt.
     #[serde(with = "moment")]
     pub due: Timestamp,
@@ -357,11 +360,11 @@ pub struct Job {
     pub fence: u64,
     /// Misfire decision for this occurrence; absent before its first attempt, unless it is redriven. If present, the
     /// receiver may already know the occurrence's number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub begun: Option<MisfireDecision>,
+    #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
+    pub misfire_decision: Option<MisfireDecision>,
     /// Position to take after this occurrence, if it is not the next one of the schedule.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub then: Option<NextPosition>,
+    #[serde(rename = "then", default, skip_serializing_if = "Option::is_none")]
+    pub next_position: Option<NextPosition>,
     /// Most recent attempts, oldest first; at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
@@ -389,12 +392,12 @@ impl Job {
             created: now,
             phase: first.map_or(Phase::Completed { at: now }, |_| Phase::Scheduled),
             paused: false,
-            place: SchedulePosition { occurrence: 1, scheduled_for },
+            position: SchedulePosition { occurrence: 1, scheduled_for },
             due: scheduled_for.max(now),
             attempt: 0,
             fence: 0,
-            begun: None,
-            then: None,
+            misfire_decision: None,
+            next_position: None,
             attempts: Vec::new(),
             dead_letters: Vec::new(),
         }
@@ -440,7 +443,7 @@ impl Job {
     /// Returns the key of the current occurrence, which is the same in every attempt. Sent as `webhook-id` (Standard
     /// Webhooks).
     pub fn occurrence_key(&self) -> String {
-        occurrence_key(&self.id, self.place.occurrence)
+        occurrence_key(&self.id, self.position.occurrence)
     }
 
     /// Returns the error of the last attempt, or `None` if it succeeded.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::conversation::approval_interrupt;
 
-/// Tool registry in which a call that needs approval is suspended, or refused if nobody can be asked.
+/// Tool registry in which a call that needs approval is suspended, or refused if no user can be asked.
 pub struct ApprovalTools {
     tools: Arc<dyn ToolRegistry>,
     roles: Arc<dyn RoleSource>,
@@ -69,7 +69,7 @@ fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
     let is_attended = match context.caller {
         // A program cannot be asked.
         Caller::Proactive | Caller::Api => false,
-        // Visitors decide where the rule says so, and nobody else decides for them.
+        // Visitors decide where the rule says so, and no other user decides for them.
         Caller::Widget => rule.by == ApprovalBy::Visitor,
         _ => true,
     };

@@ -209,9 +209,9 @@ pub async fn sync_assignment(
 ) -> Result<(), SyncError> {
     let keys = [assignment_key(company_id, id)?, sync_key(company_id, id)?];
     for _ in 0..MAX_SYNC_ROUNDS {
-        let mut found = records.get_many(&keys).await?.into_iter();
-        let saved = found.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));
-        let link = found.next().flatten().map(|record| record.parse::<AssignmentSync>(keys[1].collection()));
+        let mut rows = records.get_many(&keys).await?.into_iter();
+        let saved = rows.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));
+        let link = rows.next().flatten().map(|record| record.parse::<AssignmentSync>(keys[1].collection()));
         let (saved, link) = (saved.transpose()?, link.transpose()?);
         let last_sent = link.as_ref().and_then(|link| link.value.last_sent.clone());
         if is_in_sync(saved.as_ref(), link.as_ref(), target) {

@@ -121,7 +121,7 @@ impl Catalog {
     }
 
     /// Returns the number of prices.
-    pub fn price_count(&self) -> usize {
+    pub(crate) fn price_count(&self) -> usize {
         self.models.iter().filter(|model| model.price.is_some()).count()
     }
 }

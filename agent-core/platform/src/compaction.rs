@@ -5,7 +5,7 @@
 //! thread stay as they are.
 //!
 //! The place of the cut depends on the history alone, and a summary is stored by the hash of the messages that it stands
-//! for, so that all processes send the same bytes, and each prompt begins with the one before until the next compaction.
+//! for, so that all processes send the same bytes, and each prompt begins with the previous one until the next compaction.
 //! A summary is made when a turn has brought the history near its limit, after its run; a turn waits for one only if it
 //! has come from far below the limit.
 //!

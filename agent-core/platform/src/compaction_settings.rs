@@ -134,7 +134,7 @@ impl CompactionSettings {
                 token_limits: Default::default(),
                 // The prices are those of the agent's own model.
                 prices: if model.is_none() { own.prices.clone() } else { Default::default() },
-                ..own.clone()
+                ..agent_model.clone()
             },
             _ => EmbeddedAi {
                 provider: provider.clone(),
@@ -279,23 +279,25 @@ mod tests {
             (json!({"instructions": "x".repeat(4_001)}), &["instructions"]),
             (json!({"threshold": 1}), &["threshold"]),
         ] {
-            let found = read(members.clone()).err().unwrap_or_default();
-            assert_eq!(found, expected, "{members}");
+            let faults = read(members.clone()).err().unwrap_or_default();
+            assert_eq!(faults, expected, "{members}");
         }
     }
 
     #[test]
     fn the_summary_is_made_by_the_agents_own_model_or_by_one_of_the_operator() {
-        let own = EmbeddedAi {
+        let agent_model = EmbeddedAi {
             provider: Some("openai".to_owned()),
             model: Some("gpt-5".to_owned()),
             base_url: Some("https://own.example".to_owned()),
             ..EmbeddedAi::default()
         };
-        let of = |members: Value| read(members).expect("valid").summary_model(Some(&own)).expect("a model");
-        assert_eq!(of(json!({})), own);
+        let of = |members: Value| {
+            read(members).expect("valid").summary_model(Some(&agent_model)).expect("a model")
+        };
+        assert_eq!(of(json!({})), agent_model);
         let other = of(json!({"model": {"model": "gpt-5-nano"}}));
-        assert_eq!((other.model.as_deref(), &other.base_url), (Some("gpt-5-nano"), &own.base_url));
+        assert_eq!((other.model.as_deref(), &other.base_url), (Some("gpt-5-nano"), &agent_model.base_url));
         let operators = of(json!({"model": {"provider": "ollama", "model": "qwen3"}}));
         assert_eq!((operators.provider.as_deref(), operators.base_url), (Some("ollama"), None));
         assert_eq!(CompactionSettings::default().summary_model(None), None);

@@ -103,7 +103,7 @@ impl<K: Clone + Eq + Hash, V> CompanyTable<K, V> {
     }
 
     /// Returns the entries of a company, in any order.
-    pub fn company_mut(&mut self, company_id: &CompanyId) -> impl Iterator<Item = (&K, &mut V)> {
+    pub(crate) fn company_mut(&mut self, company_id: &CompanyId) -> impl Iterator<Item = (&K, &mut V)> {
         let company = self.companies.get_mut(company_id);
         company.into_iter().flat_map(|own| &mut own.entries).map(|(key, entry)| (key, &mut entry.value))
     }
@@ -227,9 +227,11 @@ mod tests {
             }
         }
         ["a", "b", "c"].map(|company| {
-            let own = table.companies.get(company);
-            let mut keys: Vec<&str> =
-                own.into_iter().flat_map(|own| own.entries.keys().map(String::as_str)).collect();
+            let company_values = table.companies.get(company);
+            let mut keys: Vec<&str> = company_values
+                .into_iter()
+                .flat_map(|company_values| company_values.entries.keys().map(String::as_str))
+                .collect();
             keys.sort_unstable();
             keys
         })

@@ -226,14 +226,15 @@ impl ConsoleSessions {
         let mut attempt = 1;
         loop {
             let now = self.now();
-            let found = self.records.get_as::<StoredCode>(&code_key).await?.ok_or(ConsoleError::Unknown)?;
-            if found.value.expires_at <= now {
+            let stored_code =
+                self.records.get_as::<StoredCode>(&code_key).await?.ok_or(ConsoleError::Unknown)?;
+            if stored_code.value.expires_at <= now {
                 return Err(ConsoleError::Unknown);
             }
-            let session = ConsoleSession::new(found.value, now);
+            let session = ConsoleSession::new(stored_code.value, now);
             let mut writes = vec![Write::Delete {
                 key: code_key.clone(),
-                precondition: Precondition::Version(found.version),
+                precondition: Precondition::Version(stored_code.version),
             }];
             writes.extend(self.listed(&session, &id, now).await?);
             writes.push(put(key(SESSIONS, id.clone())?, &session, Precondition::Absent)?);
@@ -255,8 +256,9 @@ impl ConsoleSessions {
     pub async fn find(&self, text: &str) -> Result<ConsoleSession, ConsoleError> {
         let key = session_key(text)?;
         let now = self.now();
-        let found = self.records.get_as::<ConsoleSession>(&key).await?.ok_or(ConsoleError::Unknown)?;
-        let Record { value: session, version, .. } = found;
+        let session_record =
+            self.records.get_as::<ConsoleSession>(&key).await?.ok_or(ConsoleError::Unknown)?;
+        let Record { value: session, version, .. } = session_record;
         if session.expires_at <= now {
             return Err(ConsoleError::Unknown);
         }
@@ -297,10 +299,12 @@ impl ConsoleSessions {
         let index = Key::new(company_id, USER_SESSIONS, user_id.as_str())?;
         let mut attempt = 1;
         loop {
-            let Some(found) = self.records.get_as::<UserSessions>(&index).await? else { return Ok(0) };
-            let precondition = Precondition::Version(found.version);
+            let Some(session_index) = self.records.get_as::<UserSessions>(&index).await? else {
+                return Ok(0);
+            };
+            let precondition = Precondition::Version(session_index.version);
             let mut writes = vec![Write::Delete { key: index.clone(), precondition }];
-            for id in found.value.ids {
+            for id in session_index.value.ids {
                 writes.push(Write::Delete { key: key(SESSIONS, id)?, precondition: Precondition::Any });
             }
             match self.records.commit(writes).await {
@@ -324,12 +328,12 @@ impl ConsoleSessions {
             None => (UserSessions::default(), Precondition::Absent),
         };
         let keys: Vec<Key> = list.ids.iter().map(|id| key(SESSIONS, id.clone())).collect::<Result<_, _>>()?;
-        let found = self.records.get_many_as::<ConsoleSession>(&keys).await?;
+        let session_records = self.records.get_many_as::<ConsoleSession>(&keys).await?;
         let is_open = |record: &Option<Record<ConsoleSession>>| {
             record.as_ref().is_some_and(|record| record.value.expires_at > now)
         };
         let (mut kept, mut ended): (Vec<Key>, Vec<Key>) = (Vec::new(), Vec::new());
-        for (key, record) in keys.into_iter().zip(&found) {
+        for (key, record) in keys.into_iter().zip(&session_records) {
             if is_open(record) { kept.push(key) } else { ended.push(key) }
         }
         let surplus = (kept.len() + 1).saturating_sub(MAX_SESSIONS_PER_USER);

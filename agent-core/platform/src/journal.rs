@@ -242,7 +242,7 @@ struct OpenCall {
 
 impl OpenCall {
     /// Returns the writes that record the call as made. The call of a tool job is all of its occurrence, which is done
-    /// with it; a turn goes on.
+    /// with it; a turn continues.
     fn marks(&self) -> Result<Vec<Write>, StoreError> {
         let journal = &self.journal;
         match journal.kind {

@@ -65,16 +65,16 @@ impl MessageFiles<'_> {
         if ids.len() > MAX_PROMPT_FILES {
             return Ok(ids.last().copied());
         }
-        let found = self.find(&ids).await?;
-        Ok(ids.into_iter().find(|id| !found.contains_key(*id)))
+        let user_files = self.find(&ids).await?;
+        Ok(ids.into_iter().find(|id| !user_files.contains_key(*id)))
     }
 
     async fn find(&self, ids: &[&str]) -> Result<HashMap<String, Record<UserFile>>, StoreError> {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        let found = get_user_files(self.records, (self.company_id, self.user_id), ids).await?;
-        Ok(found.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
+        let user_files = get_user_files(self.records, (self.company_id, self.user_id), ids).await?;
+        Ok(user_files.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
     }
 
     /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
@@ -95,11 +95,11 @@ impl MessageFiles<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        let found = self.find(&ids).await?;
+        let user_files = self.find(&ids).await?;
         let mut contents = HashMap::new();
         let mut rest = MAX_PROMPT_FILE_BYTES;
         for id in ids {
-            let Some(record) = found.get(id) else { continue };
+            let Some(record) = user_files.get(id) else { continue };
             if let Some(thread) = thread {
                 hold_user_file(self.records, self.company_id, record, thread).await?;
             }
@@ -113,7 +113,7 @@ impl MessageFiles<'_> {
             let Content::Parts(parts) = &mut message.content else { continue };
             for part in parts {
                 let Some(id) = file_id(part) else { continue };
-                *part = match (contents.get(id), found.get(id)) {
+                *part = match (contents.get(id), user_files.get(id)) {
                     (Some(content), _) => content.clone(),
                     (None, Some(file)) => note(&format!("{}, not sent", label(&file.value))),
                     (None, None) => note("file, no longer stored"),

@@ -57,7 +57,7 @@ pub enum ModelNotice {
 
 impl ModelNotice {
     /// Returns true for an event of one of these notices.
-    pub fn is_notice(event: &Value) -> bool {
+    pub(crate) fn is_notice(event: &Value) -> bool {
         Self::deserialize(event).is_ok()
     }
 }

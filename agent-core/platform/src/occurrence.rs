@@ -201,9 +201,15 @@ pub(crate) async fn claim(
     let owner = Some(process.id().to_owned());
     let mut attempt = 1;
     loop {
-        let found: Option<Record<OccurrenceState>> = records.get_as(&key).await?;
-        let holder = owner_state(records, process, found.as_ref().map(|found| &found.value), now).await?;
-        let work = match decide_occurrence(found.as_ref().map(|found| &found.value), holder, now) {
+        let stored_state: Option<Record<OccurrenceState>> = records.get_as(&key).await?;
+        let holder =
+            owner_state(records, process, stored_state.as_ref().map(|stored_state| &stored_state.value), now)
+                .await?;
+        let work = match decide_occurrence(
+            stored_state.as_ref().map(|stored_state| &stored_state.value),
+            holder,
+            now,
+        ) {
             OccurrenceDecision::Wait(left) => return Ok(ClaimAttempt::Busy(left)),
             OccurrenceDecision::Nothing => return Ok(ClaimAttempt::Done),
             OccurrenceDecision::Run => OccurrenceWork::Run,
@@ -215,8 +221,9 @@ pub(crate) async fn claim(
                 OccurrenceState::FollowUp { until, owner: owner.clone(), request: request.clone() }
             }
         };
-        let is_repeated = found.is_some();
-        let precondition = Precondition::unchanged_since(found.map(|found| found.version));
+        let is_repeated = stored_state.is_some();
+        let precondition =
+            Precondition::unchanged_since(stored_state.map(|stored_state| stored_state.version));
         let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&mark)?, precondition }];
         if let Some(old) = occurrence.checked_sub(MAX_OCCURRENCES_PER_JOB) {
             let key = marks.key(occurrence_key(job_id, old))?;

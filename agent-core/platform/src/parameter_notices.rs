@@ -165,9 +165,9 @@ mod tests {
         };
         let notice =
             json!({"kind": "parametersIgnored", "provider": "openai", "model": "m", "parameters": ["topK"]});
-        let found = notices(&parameters(json!({"topK": 9, "temperature": 0.5}))).await;
-        assert_eq!(found, [vec![], vec![notice], vec![]], "a call that failed reports nothing");
-        let found = notices(&parameters(json!({"temperature": 0.5}))).await;
-        assert_eq!(found, vec![Vec::<serde_json::Value>::new(); 3]);
+        let reported_notices = notices(&parameters(json!({"topK": 9, "temperature": 0.5}))).await;
+        assert_eq!(reported_notices, [vec![], vec![notice], vec![]], "a call that failed reports nothing");
+        let reported_notices = notices(&parameters(json!({"temperature": 0.5}))).await;
+        assert_eq!(reported_notices, vec![Vec::<serde_json::Value>::new(); 3]);
     }
 }

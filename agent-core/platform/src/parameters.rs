@@ -103,9 +103,9 @@ pub struct ModelParameters {
 /// Level of a model's reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningLevel {
-    /// None.
+    /// Reasoning is switched off.
     None,
-    /// The least.
+    /// The lowest level.
     Minimal,
     /// Low.
     Low,
@@ -113,7 +113,7 @@ pub enum ReasoningLevel {
     Medium,
     /// High.
     High,
-    /// The most.
+    /// The highest level.
     Xhigh,
 }
 
@@ -160,7 +160,7 @@ pub enum ModelApi {
 
 impl ModelApi {
     /// Returns the API of a provider's name; `None` for `auto` and unknown names.
-    pub fn of_provider(provider: &str) -> Option<Self> {
+    pub(crate) fn of_provider(provider: &str) -> Option<Self> {
         match provider {
             "openai" => Some(Self::ChatCompletions),
             "openai-responses" => Some(Self::Responses),
@@ -213,9 +213,9 @@ impl ModelParameters {
     ///
     /// # Errors
     /// The faults of all values: unknown names, wrong types and values out of their bounds.
-    pub fn read(given: &Map<String, Value>) -> Result<Self, Vec<ParameterFault>> {
+    pub fn read(json: &Map<String, Value>) -> Result<Self, Vec<ParameterFault>> {
         let (mut read, mut faults) = (Self::default(), Vec::new());
-        for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+        for (name, value) in json.iter().filter(|(_, value)| !value.is_null()) {
             let set = match name.as_str() {
                 "temperature" => number(value, TEMPERATURE).map(|number| read.temperature = Some(number)),
                 "maxOutputTokens" => tokens(value).map(|tokens| read.max_output_tokens = Some(tokens)),
@@ -293,11 +293,11 @@ impl ModelParameters {
 
 /// Family of a model of OpenAI, as far as its parameters are concerned.
 enum OpenAiFamily {
-    /// It reasons, and is sampled by its default alone.
+    /// Models that reason. They accept no sampling parameters.
     Reasoning,
-    /// It does not reason.
+    /// Models that do not reason.
     Plain,
-    /// Nothing is known of it.
+    /// Unknown models.
     Other,
 }
 
@@ -381,9 +381,9 @@ mod tests {
 
     use super::*;
 
-    fn read(given: Value) -> Result<ModelParameters, Vec<ParameterFault>> {
-        let Value::Object(given) = given else { panic!("an object") };
-        ModelParameters::read(&given)
+    fn read(json: Value) -> Result<ModelParameters, Vec<ParameterFault>> {
+        let Value::Object(json) = json else { panic!("an object") };
+        ModelParameters::read(&json)
     }
 
     fn all() -> Value {
@@ -395,8 +395,8 @@ mod tests {
     #[test]
     fn every_parameter_is_read() {
         let parameters = read(all()).expect("they are right");
-        let Value::Object(given) = all() else { panic!("an object") };
-        assert_eq!(parameters.names().collect::<Vec<_>>(), given.keys().collect::<Vec<_>>());
+        let Value::Object(members) = all() else { panic!("an object") };
+        assert_eq!(parameters.names().collect::<Vec<_>>(), members.keys().collect::<Vec<_>>());
         assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3"), Vec::<&str>::new());
         assert_eq!(parameters.clone().for_model(ModelApi::Ollama, "qwen3"), parameters);
         assert_eq!(parameters.clone().for_model(ModelApi::InProcess, "m"), ModelParameters::default());
@@ -437,7 +437,7 @@ mod tests {
     fn faults_name_their_parameters() {
         let long = "x".repeat(MAX_STOP_BYTES + 1);
         let huge = "x".repeat(MAX_EXTRA_BYTES);
-        for (given, name) in [
+        for (parameters_json, name) in [
             (json!({"temprature": 1}), "temprature"),
             (json!({"temperature": 2.1}), "temperature"),
             (json!({"temperature": "1"}), "temperature"),
@@ -463,8 +463,12 @@ mod tests {
             (json!({"extraBody": {"mcp_servers": []}}), "extraBody"),
             (json!({"extraBody": {"x": huge}}), "extraBody"),
         ] {
-            let faults = read(given.clone()).expect_err("a fault");
-            assert_eq!(faults.iter().map(|fault| &*fault.name).collect::<Vec<_>>(), [name], "{given}");
+            let faults = read(parameters_json.clone()).expect_err("a fault");
+            assert_eq!(
+                faults.iter().map(|fault| &*fault.name).collect::<Vec<_>>(),
+                [name],
+                "{parameters_json}"
+            );
         }
         assert!(RESERVED_MEMBERS.is_sorted());
     }

@@ -225,7 +225,7 @@ pub trait Records: Send + Sync + 'static {
 
     /// Waits for the turn of a writer that repeats its change of a record after a conflict, so that the writers of a
     /// process do not conflict again and again. A store does this by [`WriterQueues`]; the default implementation
-    /// does not wait. The next writer goes on when the turn is dropped, so whoever has it must be polled to the end.
+    /// does not wait. The next writer continues when the turn is dropped, so the future that holds it must be polled to the end.
     async fn wait_turn(&self, _key: &Key) -> WriterTurn {
         WriterTurn::default()
     }

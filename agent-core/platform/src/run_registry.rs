@@ -92,7 +92,7 @@ impl RunIdClaim {
     }
 }
 
-/// Deletes one page of a company's run ids whose retention is over. Returns true if there may be more.
+/// Deletes one page of a company's run ids whose retention has ended. Returns true if there may be more.
 ///
 /// # Errors
 /// Errors of the store.

@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(Sealer::ephemeral().open(PLACE, &text), Err(SealError::UnknownKey));
         assert_eq!(Sealer::without_key().open(PLACE, &text), Err(SealError::NoKey));
         assert_eq!(Sealer::without_key().seal(PLACE, &Secret::new("sk")), Err(SealError::NoKey));
-        for place in [
+        for other_place in [
             &["role", "acme", "agent", "content.agentServerApiKey"][..],
             &["role", "acme", "other", "content.messengerToken"],
             &["role", "other", "agent", "content.messengerToken"],
@@ -228,7 +228,7 @@ mod tests {
             &["role", "acme", "agent"],
             &[],
         ] {
-            assert_eq!(both.open(place, &text), Err(SealError::Damaged), "{place:?}");
+            assert_eq!(both.open(other_place, &text), Err(SealError::Damaged), "{other_place:?}");
         }
     }
 

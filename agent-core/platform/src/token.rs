@@ -110,7 +110,7 @@ impl Tokens {
     }
 
     /// Calls `listener` with the id of each token that ends in this process: by a revocation here, with its run, or
-    /// evicted for another run. The end of another process's run is reported when [`find`](Self::find) learns of it.
+    /// evicted for another run. The end of another process's run is reported when [`find`](Self::find) reads it.
     /// Expiry at its time and revocations by other processes are not reported.
     pub fn subscribe_ended(&self, listener: TokenEndListener) {
         self.ended.add(listener);

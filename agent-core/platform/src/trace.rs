@@ -202,13 +202,15 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_header_is_a_valid_trace_or_none(place in 0..EXAMPLE.len(), by in any::<char>()) {
+        fn a_damaged_header_is_a_valid_trace_or_none(position in 0..EXAMPLE.len(), by in any::<char>()) {
             let mut damaged: Vec<char> = EXAMPLE.chars().collect();
-            damaged[place] = by;
+            damaged[position] = by;
             let damaged: String = damaged.into_iter().collect();
             let is_valid = |text: &str| {
                 let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-                text.chars().zip(EXAMPLE.chars()).all(|(c, own)| if own == '-' { c == '-' } else { is_hex(c) })
+                text.chars()
+                    .zip(EXAMPLE.chars())
+                    .all(|(c, expected)| if expected == '-' { c == '-' } else { is_hex(c) })
                     && !text.starts_with("ff")
             };
             prop_assert_eq!(parse_trace(&damaged, None).is_some(), is_valid(&damaged), "{}", damaged);

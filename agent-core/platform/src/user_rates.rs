@@ -16,7 +16,7 @@
 //! for half a minute at most.
 //!
 //! While the store fails, a process counts by itself. What it admitted is added later, and twice if a commit was applied
-//! whose outcome was lost. A process that ends forgets what it admitted since its last commit.
+//! whose outcome was lost. A process that ends loses what it admitted since its last commit.
 //!
 //! The records are the platform's, which stores do not cache: an outdated read would cost a conflict. Their collections
 //! are those of the companies, `userRates/<company>`; [`ExpiredRates`] deletes the records that have no effect any more.
@@ -227,12 +227,12 @@ pub struct RateState {
     pub resets_in: Duration,
 }
 
-/// Place where a request may be decided.
+/// Scope in which a request may be decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DecisionPlace {
-    /// In the process or in the store.
+    /// By the process, or else by the store.
     Either,
-    /// In the process alone.
+    /// By the process alone.
     Process,
 }
 

@@ -136,8 +136,8 @@ async fn answers_are_whole<B: Backend>(subject: &BackendSubject<B>) {
         Some(("thread", "run")),
         "a whole run finishes under its own ids"
     );
-    let said = events.iter().any(|event| matches!(event, Event::TextMessageContent { .. }));
-    assert!(said, "an answer has text: {events:?}");
+    let has_text = events.iter().any(|event| matches!(event, Event::TextMessageContent { .. }));
+    assert!(has_text, "an answer has text: {events:?}");
     if let Some(open) = &subject.open {
         wait_until_idle("a run that is over leaves no work behind", open).await;
     }

@@ -107,30 +107,30 @@ async fn a_defective_model_is_found_out() {
         let model: Arc<dyn Model> = Arc::new(NondeterministicModel(scripted(Scenario::Completes)));
         Some(ModelSubject { model, open: None })
     };
-    let said = panic_message(model(capricious)).await;
-    assert!(said.contains("equal requests give the same bytes"), "{said}");
+    let message = panic_message(model(capricious)).await;
+    assert!(message.contains("equal requests give the same bytes"), "{message}");
 
     let args = || ModelEvent::ToolCallArgs { index: 3, delta: "{".into() };
     let twice = || ScriptedAnswer::from_text("a").finish(FinishReason::Stop);
-    let said = complaint_about(twice, Scenario::Completes).await;
-    assert!(said.contains("nothing follows Finish"), "{said}");
-    let said = complaint_about(
+    let message = complaint_about(twice, Scenario::Completes).await;
+    assert!(message.contains("nothing follows Finish"), "{message}");
+    let message = complaint_about(
         || ScriptedAnswer::new().event(args()).finish(FinishReason::ToolCalls),
         Scenario::Completes,
     )
     .await;
-    assert!(said.contains("arguments come after their call has begun"), "{said}");
-    let said = complaint_about(|| ScriptedAnswer::new().text("a"), Scenario::Completes).await;
-    assert!(said.contains("a whole answer ends with Finish"), "{said}");
-    let said = complaint_about(|| ScriptedAnswer::from_text("a"), Scenario::Truncates).await;
-    assert!(said.contains("cut off has no Finish"), "{said}");
-    let said = complaint_about(|| ScriptedAnswer::from_text("a"), Scenario::Rejects).await;
-    assert!(said.contains("is an error of start"), "{said}");
+    assert!(message.contains("arguments come after their call has begun"), "{message}");
+    let message = complaint_about(|| ScriptedAnswer::new().text("a"), Scenario::Completes).await;
+    assert!(message.contains("a whole answer ends with Finish"), "{message}");
+    let message = complaint_about(|| ScriptedAnswer::from_text("a"), Scenario::Truncates).await;
+    assert!(message.contains("cut off has no Finish"), "{message}");
+    let message = complaint_about(|| ScriptedAnswer::from_text("a"), Scenario::Rejects).await;
+    assert!(message.contains("is an error of start"), "{message}");
 }
 
 #[tokio::test]
 async fn a_backend_that_takes_an_early_end_for_a_whole_answer_is_found_out() {
-    let said = panic_message(backend(async |scenario| {
+    let message = panic_message(backend(async |scenario| {
         let model = match scenario {
             Scenario::Truncates => scripted(Scenario::Completes),
             other => scripted(other),
@@ -142,5 +142,5 @@ async fn a_backend_that_takes_an_early_end_for_a_whole_answer_is_found_out() {
         })
     }))
     .await;
-    assert!(said.contains("ends with RUN_ERROR"), "{said}");
+    assert!(message.contains("ends with RUN_ERROR"), "{message}");
 }

@@ -339,8 +339,11 @@ async fn progress_reaches_its_own_call(subject: &ToolRegistrySubject) {
 async fn companies_are_apart(subject: &ToolRegistrySubject) {
     let Some(probe) = &subject.tenants else { return };
     subject.call_ok(&probe.write).await;
-    let own = subject.call_ok(&probe.read).await;
-    assert!(own.text.contains(&probe.marker), "a company reads what it has written: {own:?}");
+    let company_result = subject.call_ok(&probe.read).await;
+    assert!(
+        company_result.text.contains(&probe.marker),
+        "a company reads what it has written: {company_result:?}"
+    );
     let text = match subject.call_in(&probe.other_context, &probe.read, &NoProgress).await {
         Ok(output) => format!("{output:?}"),
         Err(error) => error.to_string(),

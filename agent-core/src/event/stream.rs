@@ -84,7 +84,7 @@ impl EventStream {
         }
     }
 
-    /// Keeps a value alive until the run is over, such as the run's token.
+    /// Keeps a value alive until the run ends, such as the run's token.
     pub fn with_guard<G: Any + Send + Sync>(mut self, guard: G) -> Self {
         self.guard = Some(Box::new(guard));
         self
@@ -149,7 +149,7 @@ impl EventStream {
         self.queue.extend(self.observers.iter_mut().filter_map(|observer| observer.observe(event)));
     }
 
-    /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run is over.
+    /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run has ended.
     pub fn fail(&mut self, failure: AgentError) {
         if self.source.take().is_some() {
             self.guard = None;
@@ -247,7 +247,7 @@ impl EventStream {
         None
     }
 
-    /// Ends the run: drops the source, closes open items and queues the terminal event. Does nothing if it is over.
+    /// Ends the run: drops the source, closes open items and queues the terminal event. Does nothing if it has ended.
     pub fn finish(&mut self, end: RunEnd) {
         self.close_reported_calls();
         // The last reported calls may have exceeded a limit, which has ended the run.
@@ -516,16 +516,16 @@ mod tests {
     #[test]
     fn reported_calls_stand_where_they_were_made() {
         let calls = FakeReportedCalls::default();
-        let (say, mut said) = tokio::sync::mpsc::unbounded_channel::<Given>();
-        let source = stream::poll_fn(move |cx| said.poll_recv(cx));
+        let (say, mut reported_events) = tokio::sync::mpsc::unbounded_channel::<Given>();
+        let source = stream::poll_fn(move |cx| reported_events.poll_recv(cx));
         let mut events = with_calls(EventStream::new(run(), source), &calls);
-        let mut seen = Vec::new();
+        let mut delivered = Vec::new();
         let mut names_so_far = |events: &mut EventStream| {
-            let begin = seen.len();
+            let begin = delivered.len();
             while let Some(Some(event)) = events.next().now_or_never() {
-                seen.push(event);
+                delivered.push(event);
             }
-            names(&seen[begin..])
+            names(&delivered[begin..])
         };
         let send = |event| say.send(event).expect("the stream reads");
         calls.start_call("early");
@@ -548,7 +548,7 @@ mod tests {
         assert!(calls.is_last_clone(), "the run has ended");
         calls.end_call("never", "3");
         assert_eq!(names_so_far(&mut events), [""; 0]);
-        EventGrammar::check(&seen).expect("it keeps to the grammar");
+        EventGrammar::check(&delivered).expect("it keeps to the grammar");
     }
 
     #[test]
@@ -570,7 +570,7 @@ mod tests {
         let mut events = Vec::new();
         for (round, &size) in bytes.iter().enumerate() {
             let (step_name, delta) = (Id::from(format!("s{round}")), "x".repeat(size));
-            let (thought, said, call) =
+            let (thought, text_message_id, call) =
                 (Id::from(format!("r{round}")), Id::from(format!("t{round}")), Id::from("c"));
             events.extend([
                 ok(Event::StepStarted { step_name: step_name.clone() }),
@@ -579,8 +579,8 @@ mod tests {
                     role: ReasoningRole::Reasoning,
                 }),
                 ok(Event::ReasoningMessageContent { message_id: thought, delta: delta.clone() }),
-                text(&said),
-                ok(Event::TextMessageContent { message_id: said, delta: delta.clone() }),
+                text(&text_message_id),
+                ok(Event::TextMessageContent { message_id: text_message_id, delta: delta.clone() }),
                 ok(Event::ToolCallStart {
                     tool_call_id: call.clone(),
                     tool_call_name: "t".into(),

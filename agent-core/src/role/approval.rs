@@ -15,7 +15,7 @@ pub struct ApprovalRule {
     pub annotations: Vec<ToolHint>,
     /// The people who may decide.
     pub by: ApprovalBy,
-    /// Treatment of a call while nobody can be asked.
+    /// Treatment of a call while no user can be asked.
     pub unattended: UnattendedCalls,
     /// Time for the decision, in milliseconds; a day if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub enum ApprovalBy {
     Company,
 }
 
-/// Treatment of a call that needs approval while nobody can be asked.
+/// Treatment of a call that needs approval while no user can be asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

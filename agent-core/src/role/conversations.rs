@@ -39,7 +39,7 @@ pub enum OnDisconnect {
     /// The run is cancelled.
     #[default]
     Cancel,
-    /// The run goes on to its end.
+    /// The run continues to its end.
     Continue,
 }
 
@@ -51,7 +51,7 @@ pub enum OnBusy {
     /// The request is refused.
     #[default]
     Reject,
-    /// The run is cancelled, and what it has said is kept.
+    /// The run is cancelled, and its answer so far is kept.
     Interrupt,
     /// The request waits for the run.
     Queue,

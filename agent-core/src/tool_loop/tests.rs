@@ -491,8 +491,8 @@ async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
     assert_eq!(content, "the tool call timed out after 60000 ms");
     assert!(metadata.is_some_and(|metadata| metadata.is_error));
     assert_eq!((bench.tools.running(), bench.clock.sleepers()), (0, 0));
-    let rest: Vec<Event> = events.collect().await;
-    assert_eq!(text(&rest), "Done.");
+    let later_events: Vec<Event> = events.collect().await;
+    assert_eq!(text(&later_events), "Done.");
 }
 
 #[test]

@@ -374,10 +374,12 @@ async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensio
         name.starts_with("REASONING") || name == "TOOL_CALL_RESULT" || name == "CUSTOM"
     };
     assert_eq!(run(Caller::Session).await.iter().filter(hidden).count(), 7);
-    let seen = run(Caller::Widget).await;
-    assert_eq!(seen.iter().filter(hidden).count(), 0);
+    let visitor_events = run(Caller::Widget).await;
+    assert_eq!(visitor_events.iter().filter(hidden).count(), 0);
     assert!(
-        seen.iter().any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Hi."))
+        visitor_events
+            .iter()
+            .any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Hi."))
     );
 }
 

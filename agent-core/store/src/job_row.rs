@@ -75,7 +75,8 @@ struct JobProgress<'j> {
     phase: Phase,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
-    place: SchedulePosition,
+    #[serde(rename = "place")]
+    position: SchedulePosition,
     /// Due time; omitted if it is the scheduled time of the occurrence, as it usually is.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     due: Option<Timestamp>,
@@ -83,10 +84,10 @@ struct JobProgress<'j> {
     attempt: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
     fence: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    begun: Option<MisfireDecision>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    then: Option<NextPosition>,
+    #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
+    misfire_decision: Option<MisfireDecision>,
+    #[serde(rename = "then", default, skip_serializing_if = "Option::is_none")]
+    next_position: Option<NextPosition>,
     #[serde(default, skip_serializing_if = "<[Attempt]>::is_empty")]
     attempts: Cow<'j, [Attempt]>,
     #[serde(default, skip_serializing_if = "<[DeadLetter]>::is_empty")]
@@ -121,12 +122,12 @@ impl MutableColumns {
         let progress = JobProgress {
             phase: job.phase,
             paused: job.paused,
-            place: job.place,
-            due: Some(job.due).filter(|due| *due != job.place.scheduled_for),
+            position: job.position,
+            due: Some(job.due).filter(|due| *due != job.position.scheduled_for),
             attempt: job.attempt,
             fence: job.fence,
-            begun: job.begun,
-            then: job.then,
+            misfire_decision: job.misfire_decision,
+            next_position: job.next_position,
             attempts: Cow::Borrowed(&job.attempts),
             dead_letters: Cow::Borrowed(&job.dead_letters),
         };
@@ -176,12 +177,12 @@ pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<
         created: stored.created,
         phase: progress.phase,
         paused: progress.paused,
-        place: progress.place,
-        due: progress.due.unwrap_or(progress.place.scheduled_for),
+        position: progress.position,
+        due: progress.due.unwrap_or(progress.position.scheduled_for),
         attempt: progress.attempt,
         fence: progress.fence,
-        begun: progress.begun,
-        then: progress.then,
+        misfire_decision: progress.misfire_decision,
+        next_position: progress.next_position,
         attempts: progress.attempts.into_owned(),
         dead_letters: progress.dead_letters.into_owned(),
     })

@@ -160,13 +160,13 @@ mod tests {
         let limits = r#"[{"unit":"cost","amount":"50","window":"month"}]"#;
         let zone = |name: &str| name.parse::<BudgetTimeZone>().expect("a zone");
         let (tokyo, utc) = (zone("Asia/Tokyo"), zone("UTC"));
-        for (given, kept) in
+        for (argument, kept) in
             [(None, None), (Some(&tokyo), Some(&tokyo)), (None, Some(&tokyo)), (Some(&utc), Some(&utc))]
         {
-            let budget = read_budget(BudgetKind::Company, limits, given).expect("a budget");
+            let budget = read_budget(BudgetKind::Company, limits, argument).expect("a budget");
             set(&budgets, &company, subject, budget).await.expect("written");
-            let found = budgets.get(&company, subject.0, subject.1).await.expect("read");
-            assert_eq!(found.expect("a budget").value.timezone.as_ref(), kept);
+            let stored_budget = budgets.get(&company, subject.0, subject.1).await.expect("read");
+            assert_eq!(stored_budget.expect("a budget").value.timezone.as_ref(), kept);
         }
         let mut shown: Vec<u8> = Vec::new();
         show(&budgets, &company, subject, &mut shown).await.expect("shown");

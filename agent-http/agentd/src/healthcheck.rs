@@ -108,15 +108,15 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for (given, asked) in [
+        for (address, asked) in [
             ("http://h", Some("http://h/livez")),
             ("http://h/base/?a=1#x", Some("http://h/base/livez")),
             ("https://h:1", Some("https://h:1/livez")),
             ("ftp://h", None),
             ("http://user:pw@h", None),
         ] {
-            let url = livez(Url::parse(given).expect("an address"));
-            assert_eq!(url.ok().as_ref().map(Url::as_str), asked, "{given}");
+            let url = livez(Url::parse(address).expect("an address"));
+            assert_eq!(url.ok().as_ref().map(Url::as_str), asked, "{address}");
         }
         for (port, expected) in
             [("", Some("http://127.0.0.1:3000/")), (" 8080 ", Some("http://127.0.0.1:8080/")), ("x", None)]

@@ -102,8 +102,8 @@ mod tests {
             folder.path().join("a.db"),
             agent_store::sqlite::SqliteOptions::default(),
         ));
-        let said = run(&url("a.db"), &url("b.db")).await.expect("copied");
-        assert_eq!(said, "0 records and 0 jobs copied; the target has been read again and is the same.\n");
+        let output = run(&url("a.db"), &url("b.db")).await.expect("copied");
+        assert_eq!(output, "0 records and 0 jobs copied; the target has been read again and is the same.\n");
         let refused = run(&url("a.db"), &url("b.db")).await.expect_err("the target exists");
         assert_eq!(refused, "nothing was copied: the target is not empty");
     }

@@ -228,8 +228,8 @@ mod tests {
     #[tokio::test]
     async fn the_models_of_a_companys_provider_are_known_to_that_company() {
         let stores = Stores::in_memory("the test's", "{}").await.expect("stores");
-        let given = json!({"type": "openai", "models": [{"model": "own", "contextWindow": 9_000}, {"model": "bare"}]});
-        let input = ProviderInput::read(given.as_object().expect("an object")).expect("a provider");
+        let provider_json = json!({"type": "openai", "models": [{"model": "own", "contextWindow": 9_000}, {"model": "bare"}]});
+        let input = ProviderInput::read(provider_json.as_object().expect("an object")).expect("a provider");
         for company in ["c1", "c2"] {
             let id = if company == "c1" { "acme" } else { "second" };
             let saved = stores.providers().put(&company.into(), id, &input, Precondition::Any).await;

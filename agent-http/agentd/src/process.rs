@@ -47,7 +47,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => maximum,
         Err(error) => {
-            tracing::debug!(%error, "the limit on descriptors cannot be raised");
+            tracing::debug!(%error, "failed to raise the limit on open descriptors");
             Some(current)
         }
     }
@@ -58,7 +58,7 @@ fn raise_descriptor_limit() -> Option<u64> {
 pub(crate) fn survive_file_size_limit() {
     // A handler stays installed for the lifetime of the process, also after its stream is dropped.
     if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
-        tracing::warn!(%error, "the handler of SIGXFSZ cannot be installed");
+        tracing::warn!(%error, "failed to handle SIGXFSZ: a write beyond the file size limit ends the process");
     }
 }
 
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_limit_is_only_lowered() {
-        let wanted = ServeLimits { connections: 1, ..ServeLimits::default() };
-        assert_eq!(fit_connections(&wanted, 2).connections, 1);
+        let configured = ServeLimits { connections: 1, ..ServeLimits::default() };
+        assert_eq!(fit_connections(&configured, 2).connections, 1);
         let all = ServeLimits { connections: u32::MAX, ..ServeLimits::default() };
         let descriptors = raise_descriptor_limit();
         let expected = descriptors.map_or(u32::MAX, |descriptors| reachable_connections(descriptors, 2));

@@ -285,11 +285,11 @@ mod tests {
         {
             let lines: Vec<&str> = output.lines().collect();
             assert_eq!(lines.len(), 2, "{output}");
-            let found = tokens(&stores).find(lines[1]).await.expect("the last line is the token");
-            let id = &found.id;
+            let found_token = tokens(&stores).find(lines[1]).await.expect("the last line is the token");
+            let id = &found_token.id;
             assert_eq!(lines[0], format!("{start}{id} of agent guide, valid {life}; it is not shown again:"));
-            assert_eq!((&*found.company_id, &*found.agent_id), ("acme", "guide"));
-            ids.push(found.id);
+            assert_eq!((&*found_token.company_id, &*found_token.agent_id), ("acme", "guide"));
+            ids.push(found_token.id);
         }
         let Grant::Mcp(grant) =
             tokens(&stores).find(mcp.lines().last().expect("a line")).await.expect("found").grant
@@ -327,8 +327,8 @@ mod tests {
         };
         let output = mint(&["guide", "cook"]).await.expect("a token");
         assert!(output.contains(" of agent guide and cook, valid until it is revoked"), "{output}");
-        let found = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
-        assert_eq!(found.company_id, "acme");
+        let found_token = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
+        assert_eq!(found_token.company_id, "acme");
         let listed = written(async |out| list_of((&"cook".into(), None), &stores, out).await).await;
         let listed = listed.expect("a list");
         assert!(listed.contains("\tapi\tvalid\t-\tann\n"), "{listed}");
@@ -349,8 +349,8 @@ mod tests {
         let expected = "several companies have an agent \"guide\"; name one with --company";
         assert_eq!(mint(None).await.expect_err("which one").to_string(), expected);
         let output = mint(Some(&"zeta".into())).await.expect("a token");
-        let found = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
-        assert_eq!(found.company_id, "zeta");
+        let found_token = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
+        assert_eq!(found_token.company_id, "zeta");
         let unknown = mint(Some(&"other".into())).await.expect_err("no such agent").to_string();
         assert!(unknown.starts_with("there is no agent \"guide\" in the database"), "{unknown}");
         let listed = |company: &'static str| {

@@ -377,30 +377,30 @@ mod tests {
 
     fn lines(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, AgentError> {
         let mut splitter = LineSplitter::new(limit);
-        let mut found = Vec::new();
+        let mut decoded_lines = Vec::new();
         let text = |line: &[u8]| String::from_utf8(line.to_vec()).unwrap();
         for chunk in chunks {
             splitter.push(Bytes::copy_from_slice(chunk));
             while let Some(line) = splitter.next_line()? {
-                found.push(text(line));
+                decoded_lines.push(text(line));
             }
         }
-        found.extend(splitter.last_line().map(text));
+        decoded_lines.extend(splitter.last_line().map(text));
         assert_eq!(splitter.last_line(), None);
-        Ok(found)
+        Ok(decoded_lines)
     }
 
     fn events(chunks: &[&[u8]], limit: usize) -> Result<Vec<(String, String)>, AgentError> {
         let mut decoder = SseDecoder::new(limit);
-        let mut found = Vec::new();
+        let mut decoded_events = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         for chunk in chunks {
             decoder.push(Bytes::copy_from_slice(chunk));
             while let Some(event) = decoder.next_event()? {
-                found.push((text(event.event), text(event.data)));
+                decoded_events.push((text(event.event), text(event.data)));
             }
         }
-        Ok(found)
+        Ok(decoded_events)
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod answer_parts;
 mod answer_stream;
 pub mod anthropic;
 mod body;
-mod failure;
+mod errors;
 #[cfg(test)]
 mod harness;
 mod limits;
@@ -161,7 +161,7 @@ impl HostedVendor {
     ///
     /// # Errors
     /// As [`model`](Self::model).
-    pub fn anthropic_model(&self, settings: HostedSettings<'_>) -> Result<Anthropic, AgentError> {
+    pub(crate) fn anthropic_model(&self, settings: HostedSettings<'_>) -> Result<Anthropic, AgentError> {
         let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Messages)?;
         Anthropic::new(self.outbound.clone(), &base, trust, key, model)
     }
@@ -171,12 +171,12 @@ impl HostedVendor {
             Some(text) => parse_supplied_url("baseUrl", text)?,
             None => self.base_url.clone(),
         };
-        let own = is_within(&self.base_url, &base);
+        let is_operator_address = is_within(&self.base_url, &base);
         let brought = settings.api_key.filter(|key| !key.expose().is_empty());
         // A company's provider without a key is not called at the operator's expense.
         let operators = self.key.as_ref().filter(|_| settings.company_model.is_none());
         let key = brought.or_else(|| operators.and_then(|key| key.for_url(&base)));
-        if key.is_none() && own && self.needs_key {
+        if key.is_none() && is_operator_address && self.needs_key {
             let message = match &settings.company_model {
                 Some(model) => format!("the provider {:?} of the company has no key", model.provider),
                 None => format!("{} is not configured", self.key_setting),
@@ -185,7 +185,7 @@ impl HostedVendor {
         }
         let name = settings.model.and_then(non_blank).unwrap_or(&self.default_model);
         let model = settings.spec(api, name, self.limits.clone())?;
-        let trust = if own { UrlTrust::Operator } else { UrlTrust::Supplied };
+        let trust = if is_operator_address { UrlTrust::Operator } else { UrlTrust::Supplied };
         Ok(HostedTarget { base, trust, key: key.cloned(), model })
     }
 }
@@ -211,14 +211,15 @@ impl OllamaServer {
             Some(base) => base,
             None => self.base_url.clone().ok_or_else(|| missing("OLLAMA_BASE_URL"))?,
         };
-        let own = self.base_url.as_ref().is_some_and(|own| is_within(own, &base));
+        let is_operator_address =
+            self.base_url.as_ref().is_some_and(|operator_url| is_within(operator_url, &base));
         let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
         let model = model.ok_or_else(|| missing("OLLAMA_MODEL"))?;
         let limits = self.limits.with_server_window(self.num_ctx, ollama::PROVIDER, model);
         Ollama::new(
             self.outbound.clone(),
             &base,
-            if own { UrlTrust::Operator } else { UrlTrust::Supplied },
+            if is_operator_address { UrlTrust::Operator } else { UrlTrust::Supplied },
             settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
             settings.spec(ModelApi::Ollama, model, limits)?,
         )
@@ -300,9 +301,9 @@ impl EmbeddedModels {
 
     /// Returns the addresses at which the operator pays for the calls.
     pub fn operator_addresses(&self) -> OperatorAddresses {
-        let own =
+        let addresses =
             [Some(&self.hosted.base_url), Some(&self.anthropic.base_url), self.ollama.base_url.as_ref()];
-        OperatorAddresses::new(own.into_iter().flatten().cloned())
+        OperatorAddresses::new(addresses.into_iter().flatten().cloned())
     }
 
     /// Checks that an address of a company's provider can be called as far as that is known without resolving its name.
@@ -311,9 +312,9 @@ impl EmbeddedModels {
     /// `InvalidRequest` for an invalid address, `Blocked` for one that the address policy rejects.
     pub fn check_address(&self, base_url: &str) -> Result<(), AgentError> {
         let url = parse_supplied_url("baseUrl", base_url)?;
-        let own =
+        let addresses =
             [Some(&self.hosted.base_url), Some(&self.anthropic.base_url), self.ollama.base_url.as_ref()];
-        let is_own = own.into_iter().flatten().any(|own| is_within(own, &url));
+        let is_own = addresses.into_iter().flatten().any(|address| is_within(address, &url));
         let trust = if is_own { UrlTrust::Operator } else { UrlTrust::Supplied };
         self.hosted.outbound.target(&url, trust).map(drop)
     }

@@ -76,9 +76,9 @@ mod tests {
             ("https://example.com/v1", false),
             ("data:text/plain,x", false),
         ];
-        for (url, given) in cases {
+        for (url, is_sent) in cases {
             let url = Url::parse(url).unwrap();
-            assert_eq!(key.for_url(&url).is_some(), given, "{url}");
+            assert_eq!(key.for_url(&url).is_some(), is_sent, "{url}");
         }
         let root = bound_to("http://127.0.0.1:3001");
         for path in ["", "/", "/chat"] {

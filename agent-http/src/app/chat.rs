@@ -277,7 +277,7 @@ pub(super) fn body_schema() -> Value {
             "onDisconnect": {"type": "string", "enum": ["cancel", "continue"], "description": "Effect of a disconnect on a kept run."},
             "graceMs": {"type": "integer", "minimum": 0, "maximum": MAX_GRACE_MS, "description": "Time without a client after which the run is cancelled."},
             "onBusy": {"type": "string", "enum": ["reject", "interrupt", "queue"], "description": "Treatment of a thread that has a run."},
-            "background": {"type": "boolean", "description": "Answers 202 at once; the run goes on without a client."},
+            "background": {"type": "boolean", "description": "Answers 202 at once; the run continues without a client."},
             "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
             "metadata": {"type": "object"},
             "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},

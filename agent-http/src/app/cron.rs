@@ -85,7 +85,7 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
             Ok(Completion::AlreadyCompleted) => result.done_before += 1,
             Err(error) if matches!(error.code(), Code::Conflict | Code::RateLimited) => result.busy += 1,
             Err(error) => {
-                tracing::warn!(%error, "a job failed");
+                tracing::warn!(%error, "a due job failed");
                 result.failed += 1;
             }
         }

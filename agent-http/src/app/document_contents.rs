@@ -250,7 +250,7 @@ async fn respond(
     Ok(response)
 }
 
-/// Waits until the extraction of a document's upload has ended, or the time is over.
+/// Waits until the extraction of a document's upload has ended, or the time has passed.
 ///
 /// # Errors
 /// 409 if the document is deleted or its upload is replaced meanwhile.

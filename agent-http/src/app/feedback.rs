@@ -8,6 +8,7 @@ use agent_platform::conversation::{
     ConversationError, Feedback, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, Rating, ThreadKey,
     ThreadOwner, check_conversation_id,
 };
+use agent_platform::records::ListQuery;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -63,30 +64,29 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
 
 /// Handles `GET /api/agents/{id}/feedback`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let RequestContext { state, head, params, .. } = context;
-    let conversations = OwnConversations::open(state, &principal)?;
-    let agent = conversations.owned_agent(&principal, params.get("id")?).await?;
-    let params = page_params(&Query::from_uri(&head.uri))?;
-    let company = &principal.company_id;
-    let page = conversations
-        .store
-        .agent_feedback(company, &agent, params.cursor.as_deref(), params.page_size())
-        .await?;
+    let (conversations, agent, page) = agent_page(context, &principal).await?;
+    let (company, cursor) = (&principal.company_id, page.cursor.as_deref());
+    let page = conversations.store.agent_feedback(company, &agent, cursor, page.page_size()).await?;
     private(answer::json(StatusCode::OK, &page))
 }
 
 /// Handles `GET /api/agents/{id}/threads`.
 pub(super) async fn list_threads(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let RequestContext { state, head, params, .. } = context;
-    let conversations = OwnConversations::open(state, &principal)?;
-    let agent = conversations.owned_agent(&principal, params.get("id")?).await?;
-    let params = page_params(&Query::from_uri(&head.uri))?;
-    let company = &principal.company_id;
-    let page = conversations
-        .store
-        .visitor_threads(company, &agent, params.cursor.as_deref(), params.page_size())
-        .await?;
+    let (conversations, agent, page) = agent_page(context, &principal).await?;
+    let (company, cursor) = (&principal.company_id, page.cursor.as_deref());
+    let page = conversations.store.visitor_threads(company, &agent, cursor, page.page_size()).await?;
     private(answer::json(StatusCode::OK, &page))
+}
+
+/// Reads a request for a page of what belongs to an agent of the caller.
+async fn agent_page(
+    context: RequestContext<App>,
+    principal: &Principal,
+) -> Result<(OwnConversations, AgentId, ListQuery), HttpError> {
+    let RequestContext { state, head, params, .. } = context;
+    let conversations = OwnConversations::open(state, principal)?;
+    let agent = conversations.owned_agent(principal, params.get("id")?).await?;
+    Ok((conversations, agent, page_params(&Query::from_uri(&head.uri))?))
 }
 
 impl OwnConversations {

@@ -231,7 +231,7 @@ async fn existing_threads(
                 break;
             }
             Err(error) => {
-                tracing::warn!(%error, "the threads of a file could not be read");
+                tracing::warn!(%error, thread = %id, "failed to read a file's thread; the file is kept");
                 return None;
             }
         }

@@ -400,8 +400,8 @@ mod tests {
                 "content.mcpPreset is not a valid value",
             ),
         ] {
-            let Value::Object(thing) = body else { panic!("an object") };
-            let error = validate_as_import("agents", thing, &[]).expect_err("a fault");
+            let Value::Object(members) = body else { panic!("an object") };
+            let error = validate_as_import("agents", members, &[]).expect_err("a fault");
             assert_eq!(error.detail(), expected);
         }
     }

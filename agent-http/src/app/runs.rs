@@ -70,7 +70,7 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
     private(answer::json(StatusCode::OK, &conversations.run_on_wire(run)))
 }
 
-/// Returns the answer to a request whose run goes on in the background.
+/// Returns the answer to a request whose run continues in the background.
 pub(super) fn accepted(run: &RunIds, state: RunState) -> HandlerResult {
     let RunIds { thread_id, run_id } = run;
     let body = json!({"threadId": thread_id, "runId": run_id, "state": state});

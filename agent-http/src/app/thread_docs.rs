@@ -212,7 +212,7 @@ pub(super) fn decide_approval(_: &mut Schemas) -> Operation {
         "reason": {"type": "string", "description": "Reason of a denial, for the model."},
     });
     Operation::new("decideApproval", TAG, "Decides about a tool call.")
-        .describe("After the last decision of a run, the turn goes on in the background.")
+        .describe("After the last decision of a run, the turn continues in the background.")
         .body(object(&["decision"], body))
         .json_response(200, "The approval.", approval_schema())
         .problems(&[Code::NotFound, Code::Forbidden, Code::Conflict, Code::InterruptExpired])
@@ -257,7 +257,7 @@ pub(super) fn run_events(_: &mut Schemas) -> Operation {
     .parameter("query", "wait", "Waits for further events of a live run.", wait)
     .parameter("header", "Last-Event-ID", "The number of the last event.", string_schema())
     .run_responses()
-    .empty_response(204, "The run is over, and no events follow.")
+    .empty_response(204, "The run has ended, and no events follow.")
     .problems(&[Code::NotFound, Code::RunLogGone, Code::InvalidRequest])
 }
 
@@ -270,8 +270,8 @@ pub(super) fn resume(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn cancel_run(_: &mut Schemas) -> Operation {
-    Operation::new("cancelRun", TAG, "Cancels a run, in whichever process it is. What it has said is kept.")
-        .describe("A run that is over stays as it is.")
+    Operation::new("cancelRun", TAG, "Cancels a run, in whichever process it is. Its answer so far is kept.")
+        .describe("A run that has ended stays as it is.")
         .json_response(200, "The run as it is now; it ends within a second.", run_schema())
         .problems(&[Code::NotFound])
 }

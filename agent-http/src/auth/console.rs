@@ -63,7 +63,7 @@ impl ConsoleAuth {
     ///
     /// # Errors
     /// [`AuthError::UnknownHost`].
-    pub fn check_host(&self, headers: &HeaderMap) -> Result<(), AuthError> {
+    pub(crate) fn check_host(&self, headers: &HeaderMap) -> Result<(), AuthError> {
         let host = single_header(headers, &HOST)?.and_then(host_name);
         if host.is_some_and(|host| self.hosts.contains(&host)) { Ok(()) } else { Err(AuthError::UnknownHost) }
     }

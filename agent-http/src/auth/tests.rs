@@ -186,7 +186,7 @@ fn credentials() {
     let internal = internal.as_str();
     let lower = format!("bearer {session}");
     let quoted = format!("agent_session=\"{session}\"");
-    let own = [("host", "app.example"), ("origin", "https://app.example")];
+    let own_origin_headers = [("host", "app.example"), ("origin", "https://app.example")];
     let proactive = || Ok(Credential::Proactive { reason: "daily review".to_owned() });
     let cases: Vec<Case<'_>> = vec![
         ("nothing", vec![], Err(AuthError::Unauthenticated)),
@@ -200,21 +200,21 @@ fn credentials() {
             vec![("authorization", bearer), ("authorization", bearer)],
             Err(AuthError::Ambiguous),
         ),
-        ("cookie", [&own[..], &[("cookie", cookie)]].concat(), Ok(ann())),
-        ("cookie in quotes", [&own[..], &[("cookie", &quoted)]].concat(), Ok(ann())),
+        ("cookie", [&own_origin_headers[..], &[("cookie", cookie)]].concat(), Ok(ann())),
+        ("cookie in quotes", [&own_origin_headers[..], &[("cookie", &quoted)]].concat(), Ok(ann())),
         (
             "bad cookie",
-            [&own[..], &[("cookie", "agent_session=x")]].concat(),
+            [&own_origin_headers[..], &[("cookie", "agent_session=x")]].concat(),
             Err(AuthError::Unauthenticated),
         ),
         (
             "other cookies",
-            [&own[..], &[("cookie", "a=1; agent_sessions=x")]].concat(),
+            [&own_origin_headers[..], &[("cookie", "a=1; agent_sessions=x")]].concat(),
             Err(AuthError::Unauthenticated),
         ),
         (
             "two cookies",
-            [&own[..], &[("cookie", cookie), ("cookie", cookie)]].concat(),
+            [&own_origin_headers[..], &[("cookie", cookie), ("cookie", cookie)]].concat(),
             Err(AuthError::Ambiguous),
         ),
         (
@@ -234,7 +234,7 @@ fn credentials() {
         ),
         (
             "bad bearer before a cookie",
-            [&own[..], &[("authorization", "Bearer x"), ("cookie", cookie)]].concat(),
+            [&own_origin_headers[..], &[("authorization", "Bearer x"), ("cookie", cookie)]].concat(),
             Err(AuthError::Unauthenticated),
         ),
         (
@@ -255,7 +255,7 @@ fn credentials() {
         ),
         (
             "proactive by a cookie",
-            [&own[..], &[("cookie", cookie), ("x-proactive-trigger", "x")]].concat(),
+            [&own_origin_headers[..], &[("cookie", cookie), ("x-proactive-trigger", "x")]].concat(),
             Err(AuthError::Unauthenticated),
         ),
         (
@@ -276,7 +276,7 @@ fn credentials() {
         ("widget", vec![("x-widget-token", "w")], Err(AuthError::Unauthenticated)),
         (
             "widget before a cookie",
-            [&own[..], &[("x-widget-token", "w"), ("cookie", cookie)]].concat(),
+            [&own_origin_headers[..], &[("x-widget-token", "w"), ("cookie", cookie)]].concat(),
             Err(AuthError::Unauthenticated),
         ),
         (
@@ -566,17 +566,18 @@ fn a_token_in_the_body_is_an_explicit_credential() {
         in_words(settled.now_or_never().expect("no wait"))
     };
     let shop = ("origin", "https://shop.example");
-    let own = [("host", "app.example"), ("origin", "https://app.example"), ("cookie", &*cookie)];
+    let own_origin_headers =
+        [("host", "app.example"), ("origin", "https://app.example"), ("cookie", &*cookie)];
     let is_visitor = |settled| matches!(settled, Ok(Credential::Widget(_)));
     assert!(is_visitor(settle(&[shop], &[&text])));
     assert!(is_visitor(settle(&[shop, ("cookie", &cookie)], &[&text])), "it beats the cookie");
     assert!(is_visitor(settle(&[shop, ("cookie", "agent_session=x")], &[&text])));
-    assert_eq!(settle(&own, &[]), Ok(ann()));
+    assert_eq!(settle(&own_origin_headers, &[]), Ok(ann()));
     for (headers, in_body, refused) in [
         (&[][..], &[][..], AuthError::Unauthenticated),
         (&[shop], &["w"], AuthError::Unauthenticated),
-        (&own, &["w"], AuthError::Unauthenticated),
-        (&own, &[&*text], AuthError::WrongOrigin),
+        (&own_origin_headers, &["w"], AuthError::Unauthenticated),
+        (&own_origin_headers, &[&*text], AuthError::WrongOrigin),
         (&[shop, ("cookie", &cookie)], &[], AuthError::CrossOrigin),
         (&[shop], &[&text, &text], AuthError::Ambiguous),
         (&[shop, ("authorization", &bearer)], &[&text], AuthError::Ambiguous),

@@ -159,9 +159,9 @@ mod tests {
             (&["abcdef"], Err(Code::PayloadTooLarge)),
             (&["abc", "def"], Err(Code::PayloadTooLarge)),
         ];
-        for (given, expected) in cases {
-            let read = read_body(&HeaderMap::new(), pieces(given), &limits(5)).await;
-            assert_eq!(read.map_err(|error| error.code()), expected.map(Bytes::from), "{given:?}");
+        for (input, expected) in cases {
+            let read = read_body(&HeaderMap::new(), pieces(input), &limits(5)).await;
+            assert_eq!(read.map_err(|error| error.code()), expected.map(Bytes::from), "{input:?}");
         }
     }
 
@@ -238,8 +238,8 @@ mod tests {
             ("text/json", false),
             ("", false),
         ];
-        for (given, taken) in cases {
-            assert_eq!(check_json_type(&header(CONTENT_TYPE, given)).is_ok(), taken, "{given}");
+        for (content_type, taken) in cases {
+            assert_eq!(check_json_type(&header(CONTENT_TYPE, content_type)).is_ok(), taken, "{content_type}");
         }
         assert!(check_json_type(&HeaderMap::new()).is_err());
     }

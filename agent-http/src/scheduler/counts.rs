@@ -39,7 +39,7 @@ impl JobCountCache {
         let counts = match time::timeout(COUNT_TIMEOUT, self.jobs.count_by_state(now)).await {
             Ok(Ok(counts)) => Some(Arc::new(counts)),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the jobs cannot be counted");
+                tracing::warn!(%error, "failed to count jobs; their metrics are left out");
                 None
             }
             Err(_) => None,

@@ -199,7 +199,7 @@ impl From<&Job> for JobDetails {
     fn from(job: &Job) -> Self {
         Self {
             view: job.into(),
-            scheduled_for: format_time(job.place.scheduled_for),
+            scheduled_for: format_time(job.position.scheduled_for),
             paused: job.paused,
             misfire: job.misfire,
             overlap: job.overlap,
@@ -222,8 +222,8 @@ impl From<&DeadLetter> for DeadLetterView {
 
 /// Returns the due time of the next delivery: for a job rescheduled during a delivery, that of its new schedule.
 fn next_delivery_at(job: &Job) -> Timestamp {
-    match job.then {
-        Some(NextPosition::Moved { place }) => place.scheduled_for,
+    match job.next_position {
+        Some(NextPosition::Moved { position }) => position.scheduled_for,
         _ => job.due,
     }
 }

@@ -99,7 +99,7 @@ pub struct Worker {
 struct DeliveryOutcome {
     key: ClaimKey,
     outcome: AttemptOutcome,
-    took: Duration,
+    duration: Duration,
     status: Option<u16>,
 }
 

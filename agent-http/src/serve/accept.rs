@@ -123,7 +123,7 @@ async fn accept_until<S: HttpService>(
                 tracing::debug!(%error, "a connection was closed before it was accepted");
             }
             Err(error) => {
-                tracing::error!(%error, pause_ms = backoff.as_millis() as u64, "accept failed");
+                tracing::error!(%error, pause_ms = backoff.as_millis() as u64, "failed to accept a connection; pausing");
                 tokio::select! {
                     biased;
                     () = &mut shutdown => return,
@@ -135,7 +135,7 @@ async fn accept_until<S: HttpService>(
     }
 }
 
-/// Returns true if an accept error concerns only the connection being accepted, so that accepting can go on at once.
+/// Returns true if an accept error concerns only the connection being accepted, so that accepting can continue at once.
 /// Errors of the process (such as exhausted file descriptors) would repeat at once and turn the loop into a busy
 /// loop.
 fn is_connection_error(error: &io::Error) -> bool {

@@ -91,7 +91,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         match &self.workers {
             Some(workers) => {
                 if let Err(error) = workers.spawn(stream, serve) {
-                    tracing::error!(%error, "a connection cannot be passed to a worker thread");
+                    tracing::error!(%error, "failed to pass a connection to a worker thread; it is closed");
                 }
             }
             None => drop(tokio::spawn(serve(stream))),

@@ -187,8 +187,8 @@ async fn heads_are_checked() {
     let server = TestServer::start(ServeLimits::default(), hello).await;
     for (head, status) in cases {
         let answer = server.exchange(&head).await;
-        let given = answer.strip_prefix("HTTP/1.").and_then(|answer| answer.split(' ').nth(1));
-        assert_eq!(given, Some(status.to_string().as_str()), "{head:.80?}: {answer:?}");
+        let actual_status = answer.strip_prefix("HTTP/1.").and_then(|answer| answer.split(' ').nth(1));
+        assert_eq!(actual_status, Some(status.to_string().as_str()), "{head:.80?}: {answer:?}");
     }
     assert_eq!(server.exchange("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await, "", "HTTP/2 is not spoken");
 }
@@ -722,8 +722,8 @@ async fn what_a_body_logs_while_it_is_made_stands_under_its_request() {
         server.exchange(head).await;
     }
     let text = log.text();
-    for (id, said) in [("run", "run failed"), ("other", "a piece is made")] {
-        let line = text.lines().find(|line| line.contains(said)).expect(said);
+    for (id, message) in [("run", "run failed"), ("other", "a piece is made")] {
+        let line = text.lines().find(|line| line.contains(message)).expect(message);
         assert!(line.contains(&format!("request{{id=\"{id}\"}}: ")), "{line}");
     }
 }

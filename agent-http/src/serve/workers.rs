@@ -87,7 +87,7 @@ impl Workers {
             match TcpStream::from_std(stream) {
                 Ok(stream) => Either::Left(serve(stream)),
                 Err(error) => {
-                    tracing::error!(%error, "failed to register a connection");
+                    tracing::error!(%error, "failed to register a connection; it is closed");
                     Either::Right(future::ready(()))
                 }
             }

@@ -1,5 +1,5 @@
-//! Recording of a run: its events on their way to the client, its end, which is stored before the client learns of it,
-//! and its course when the client leaves or the run is stopped.
+//! Recording of a run: its events on their way to the client, its end, which is stored before the client receives it,
+//! and its course when the client disconnects or the run is stopped.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,11 +10,11 @@ use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// Course of a run whose client has left.
+/// Treatment of a run whose client has disconnected.
 pub(crate) enum Departure {
     /// The run ends.
     End(RunEnd),
-    /// The run goes on without a client, until [`RunRecorder::poll_stop`] is ready or it is over.
+    /// The run continues without a client, until [`RunRecorder::poll_stop`] is ready or it ends.
     GoOn,
 }
 
@@ -35,7 +35,7 @@ pub(crate) trait RunRecorder: Send {
     /// Polls for a request to stop the run, which ends as returned.
     fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd>;
 
-    /// Decides about a run whose client has left, which is called once.
+    /// Decides about a run whose client has disconnected, which is called once.
     fn leave(&mut self) -> Departure;
 
     /// Returns the spawner of the task in which a run continues without a client; `None` if its end is being stored.
@@ -64,7 +64,7 @@ impl Recording {
         self.recorder.poll_stop(cx)
     }
 
-    /// Decides about a run whose client has left.
+    /// Decides about a run whose client has disconnected.
     pub(super) fn leave(&mut self) -> (Departure, Option<Arc<dyn Spawner>>) {
         let spawner = self.recorder.spawner();
         (self.recorder.leave(), spawner)

@@ -190,8 +190,11 @@ mod tests {
         assert!(events[0].starts_with("id: 0\ndata: {\"type\":\"RUN_STARTED\""), "{events:?}");
         assert!(events[1].starts_with("id: 1\ndata: {\"type\":\"RUN_ERROR\""), "{events:?}");
         // What the client has is left out, and the time until the next event is filled.
-        let rest = frames(Framing::UiMessage, 1, true).await;
-        assert!(rest.iter().filter(|frame| frame.starts_with(": ")).count() >= 4, "{rest:?}");
-        assert!(!rest.concat().contains("\"type\":\"start\""), "{rest:?}");
+        let remaining_frames = frames(Framing::UiMessage, 1, true).await;
+        assert!(
+            remaining_frames.iter().filter(|frame| frame.starts_with(": ")).count() >= 4,
+            "{remaining_frames:?}"
+        );
+        assert!(!remaining_frames.concat().contains("\"type\":\"start\""), "{remaining_frames:?}");
     }
 }

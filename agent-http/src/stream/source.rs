@@ -179,11 +179,17 @@ mod tests {
         ] {
             let frames = frames(framing).await;
             assert_eq!(frames[..2], [sign, sign], "every 15 seconds: {frames:?}");
-            let rest = frames[2..].concat();
-            assert!(!rest.contains("queued") && !rest.contains("RUN_ERROR"), "{rest}");
+            let remaining_frames = frames[2..].concat();
+            assert!(
+                !remaining_frames.contains("queued") && !remaining_frames.contains("RUN_ERROR"),
+                "{remaining_frames}"
+            );
             if framing == Framing::Sse {
-                assert!(rest.starts_with("id: 0\ndata: {\"type\":\"RUN_STARTED\""), "{rest}");
-                assert!(rest.contains("RUN_FINISHED"), "{rest}");
+                assert!(
+                    remaining_frames.starts_with("id: 0\ndata: {\"type\":\"RUN_STARTED\""),
+                    "{remaining_frames}"
+                );
+                assert!(remaining_frames.contains("RUN_FINISHED"), "{remaining_frames}");
             }
         }
     }

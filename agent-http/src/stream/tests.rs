@@ -716,12 +716,12 @@ fn paced(every: u64, times: usize) -> EventStream {
 }
 
 /// Thinks `times` times, once every `every` seconds, and then sends the rest.
-fn thinking(every: u64, times: u64, rest: Vec<Event>) -> EventStream {
+fn thinking(every: u64, times: u64, later_events: Vec<Event>) -> EventStream {
     let thoughts = stream::iter(0..times).then(move |number| async move {
         tokio::time::sleep(Duration::from_secs(every)).await;
         thought(&number.to_string(), "hm")
     });
-    let events = thoughts.flat_map(stream::iter).chain(stream::iter(rest));
+    let events = thoughts.flat_map(stream::iter).chain(stream::iter(later_events));
     let events = events.map(|event| Ok::<_, AgentError>(SourceEvent::from(event)));
     EventStream::new(run(), events.chain(stream::pending()))
 }
@@ -767,9 +767,9 @@ async fn a_backend_whose_events_the_client_does_not_see_is_not_silent() {
             (6, 1, vec![answered.clone()], (&silent, 5)),
             (4, 20, vec![answered.clone()], (&long, 50)),
         ];
-        for (every, times, rest, expected) in cases {
+        for (every, times, later_events, expected) in cases {
             let began = Instant::now();
-            let events = thinking(every, times, rest).for_audience(audience);
+            let events = thinking(every, times, later_events).for_audience(audience);
             let events: Vec<Event> = TimeoutStream::new(events, &limits(5, 50)).collect().await;
             let found = (events.last().expect("an end"), began.elapsed().as_secs());
             assert_eq!(found, expected, "{audience:?} {every} {times}");
@@ -788,8 +788,8 @@ async fn a_client_that_sees_no_event_has_signs_of_life() {
         // The lines of n8n have no reasoning, whoever reads them.
         let trusted_count = if framing == Framing::N8n { 2 } else { 0 };
         for (audience, count) in [(Audience::Trusted, trusted_count), (Audience::Visitor, 2)] {
-            let rest = vec![text("m"), piece("m", "Hello"), finished(None, None)];
-            let events = thinking(4, 10, rest).for_audience(audience);
+            let later_events = vec![text("m"), piece("m", "Hello"), finished(None, None)];
+            let events = thinking(4, 10, later_events).for_audience(audience);
             let response = into_response(framing, events, &limits(5, 50)).await.expect("a stream");
             let body = response.into_body().collect().await.expect("infallible").to_bytes();
             let body = std::str::from_utf8(&body).expect("text");
@@ -803,12 +803,12 @@ async fn a_client_that_sees_no_event_has_signs_of_life() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_has_signs_of_life_while_its_format_has_nothing_for_the_events() {
-    let rest = || vec![text("m"), piece("m", "Hello"), finished(None, None)];
+    let later_events = || vec![text("m"), piece("m", "Hello"), finished(None, None)];
     for (events, count) in [
-        (thinking(4, 10, rest()), 2),
+        (thinking(4, 10, later_events()), 2),
         (paced(4, 11), 0),
-        (thinking(4, 3, rest()), 0),
-        (thinking(20, 2, rest()), 1),
+        (thinking(4, 3, later_events()), 0),
+        (thinking(20, 2, later_events()), 1),
     ] {
         let completion = ChatCompletion {
             id: "chatcmpl-r".to_owned(),

@@ -38,7 +38,7 @@ impl TimeoutStream {
         self
     }
 
-    /// Returns true while the end of the run is being stored. The run itself is over.
+    /// Returns true while the end of the run is being stored. The run itself has ended.
     fn is_ending(&self) -> bool {
         self.recording.as_ref().is_some_and(|recording| recording.is_ending())
     }

@@ -52,12 +52,13 @@ async fn send(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
         "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await?;
-    let mut rest = &answer.body[..];
+    let mut remaining_bytes = &answer.body[..];
     let mut cuts = answer.cuts.iter().cycle();
-    while !rest.is_empty() {
-        let (size, pauses) = cuts.next().map_or((rest.len(), false), |cut| (cut.bytes, cut.pauses));
-        let (chunk, after) = rest.split_at(size.clamp(1, rest.len()));
-        rest = after;
+    while !remaining_bytes.is_empty() {
+        let (size, pauses) =
+            cuts.next().map_or((remaining_bytes.len(), false), |cut| (cut.bytes, cut.pauses));
+        let (chunk, after) = remaining_bytes.split_at(size.clamp(1, remaining_bytes.len()));
+        remaining_bytes = after;
         stream.write_all(&[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat()).await?;
         if pauses {
             for _ in 0..PAUSE_YIELDS {

@@ -508,7 +508,7 @@ export interface paths {
         put?: never;
         /**
          * Decides about a tool call.
-         * @description After the last decision of a run, the turn goes on in the background.
+         * @description After the last decision of a run, the turn continues in the background.
          */
         post: operations["decideApproval"];
         delete?: never;
@@ -1264,8 +1264,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancels a run, in whichever process it is. What it has said is kept.
-         * @description A run that is over stays as it is.
+         * Cancels a run, in whichever process it is. Its answer so far is kept.
+         * @description A run that has ended stays as it is.
          */
         post: operations["cancelRun"];
         delete?: never;
@@ -2101,7 +2101,7 @@ export interface components {
              */
             by: components["schemas"]["ApprovalBy"];
             /**
-             * @description Treatment of a call while nobody can be asked.
+             * @description Treatment of a call while no user can be asked.
              * @default deny
              */
             unattended: components["schemas"]["UnattendedCalls"];
@@ -3592,7 +3592,7 @@ export interface components {
         };
         /** @description Hint of a tool's definition about the side effects of a call. */
         ToolHint: "destructive" | "openWorld";
-        /** @description Treatment of a call that needs approval while nobody can be asked. */
+        /** @description Treatment of a call that needs approval while no user can be asked. */
         UnattendedCalls: "deny" | "wait" | "allow";
         /** @description State of an upload. */
         UploadStatus: {
@@ -3765,7 +3765,7 @@ export interface operations {
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
-                    /** @description Answers 202 at once; the run goes on without a client. */
+                    /** @description Answers 202 at once; the run continues without a client. */
                     background?: boolean;
                     parentId?: string | null;
                     trigger?: string;
@@ -5057,7 +5057,7 @@ export interface operations {
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
-                    /** @description Answers 202 at once; the run goes on without a client. */
+                    /** @description Answers 202 at once; the run continues without a client. */
                     background?: boolean;
                     parentId?: string | null;
                     trigger?: string;
@@ -8507,7 +8507,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The run is over, and no events follow. */
+            /** @description The run has ended, and no events follow. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -8720,7 +8720,7 @@ export interface operations {
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
-                    /** @description Answers 202 at once; the run goes on without a client. */
+                    /** @description Answers 202 at once; the run continues without a client. */
                     background?: boolean;
                     parentId?: string | null;
                     trigger?: string;
@@ -8807,7 +8807,7 @@ export interface operations {
                      * @enum {string}
                      */
                     onBusy?: "reject" | "interrupt" | "queue";
-                    /** @description Answers 202 at once; the run goes on without a client. */
+                    /** @description Answers 202 at once; the run continues without a client. */
                     background?: boolean;
                     parentId?: string | null;
                     trigger?: string;

@@ -134,8 +134,8 @@ impl Installation {
 
     /// Returns the stored tokens of a user.
     pub async fn stored(&self, user: &User) -> Value {
-        let found = self.stores.records.get_as(&key(user)).await.expect("read");
-        found.expect("the user has signed in").value
+        let stored_record = self.stores.records.get_as(&key(user)).await.expect("read");
+        stored_record.expect("the user has signed in").value
     }
 
     /// Lets a user's access token expire.
@@ -173,8 +173,9 @@ impl Installation {
         let key = key(user);
         let changing = async {
             loop {
-                let found = self.stores.records.get_as::<Value>(&key).await.expect("read");
-                let Record { version, value: mut stored, .. } = found.expect("the user has signed in");
+                let stored_record = self.stores.records.get_as::<Value>(&key).await.expect("read");
+                let Record { version, value: mut stored, .. } =
+                    stored_record.expect("the user has signed in");
                 change(&mut stored);
                 match self.stores.records.put_as(&key, &stored, Precondition::Version(version)).await {
                     Ok(_) => return,

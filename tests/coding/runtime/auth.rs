@@ -232,10 +232,10 @@ async fn a_runtime_without_a_secret_has_handles_of_its_own() {
     let issuer = FakeIssuer::start(DeviceAuthDialect::Codex).await;
     let settings = issuer.settings();
     let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let [own, other] = [server::runtime(&settings).await, server::runtime(&settings).await];
-    let started = expect_ok(begin(&own).await).await;
+    let [first_runtime, other] = [server::runtime(&settings).await, server::runtime(&settings).await];
+    let started = expect_ok(begin(&first_runtime).await).await;
     let handle = text(&started, "device_code");
-    expect_oauth_error(poll(&own, handle).await, "authorization_pending").await;
+    expect_oauth_error(poll(&first_runtime, handle).await, "authorization_pending").await;
     expect_oauth_error(poll(&other, handle).await, "expired_token").await;
 }
 

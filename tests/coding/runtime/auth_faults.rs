@@ -371,17 +371,17 @@ async fn an_invalid_refresh_token_has_its_reason_from_any_field() {
 async fn a_truncated_response_is_an_error() {
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
-    let [Step::Send(whole)] = &ok(&json!({"access_token": "a", "refresh_token": "r"}))[..] else {
+    let [Step::Send(response_bytes)] = &ok(&json!({"access_token": "a", "refresh_token": "r"}))[..] else {
         panic!("one write")
     };
-    let head = whole.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
-    for end in 0..whole.len() {
-        issuer.script(IssuerRoute::Refresh, [vec![raw(&whole[..end]), Step::Close]]);
+    let head = response_bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
+    for end in 0..response_bytes.len() {
+        issuer.script(IssuerRoute::Refresh, [vec![raw(&response_bytes[..end]), Step::Close]]);
         let expected = if end < head { "502 BACKEND_UNREACHABLE" } else { BACKEND_FAILED };
         assert_eq!(outcome(refresh(&runtime, "r").await).await, expected, "cut at {end}");
     }
-    assert_eq!(issuer.calls(IssuerRoute::Refresh), whole.len(), "it is sent once");
-    issuer.script(IssuerRoute::Refresh, [vec![raw(&whole[..])]]);
+    assert_eq!(issuer.calls(IssuerRoute::Refresh), response_bytes.len(), "it is sent once");
+    issuer.script(IssuerRoute::Refresh, [vec![raw(&response_bytes[..])]]);
     assert_eq!(outcome(refresh(&runtime, "r").await).await, "200");
 }
 

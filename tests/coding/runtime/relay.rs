@@ -77,16 +77,16 @@ async fn send(
         buffer.extend_from_slice(piece);
         buffer.extend_from_slice(b"\r\n");
         if buffer.len() >= WRITE_BYTES {
-            let mut rest = &buffer[..];
-            while !rest.is_empty() {
-                let count = match tokio::time::timeout(BLOCKED_AFTER, stream.write(rest)).await {
+            let mut remaining_bytes = &buffer[..];
+            while !remaining_bytes.is_empty() {
+                let count = match tokio::time::timeout(BLOCKED_AFTER, stream.write(remaining_bytes)).await {
                     Ok(count) => count?,
                     Err(_) => {
                         blocked.send_if_modified(|at| *at == 0 && std::mem::replace(at, written) == 0);
-                        stream.write(rest).await?
+                        stream.write(remaining_bytes).await?
                     }
                 };
-                (rest, written) = (&rest[count..], written + count);
+                (remaining_bytes, written) = (&remaining_bytes[count..], written + count);
             }
             buffer.clear();
         }

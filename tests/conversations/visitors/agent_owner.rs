@@ -12,8 +12,9 @@ impl ConversationApp {
     async fn owner_of(&self, thread: &str) -> String {
         let list = self.get("/api/agents/a1/threads").await;
         let threads = list["threads"].as_array().expect("threads");
-        let found = threads.iter().find(|found| found["id"] == thread).expect("it is listed");
-        found["owner"].as_str().expect("an owner").to_owned()
+        let visitor_thread =
+            threads.iter().find(|visitor_thread| visitor_thread["id"] == thread).expect("it is listed");
+        visitor_thread["owner"].as_str().expect("an owner").to_owned()
     }
 }
 
@@ -26,16 +27,16 @@ async fn the_owner_of_an_agent_reads_and_deletes_its_visitors_threads() {
     test.chat_of(&visitor.with_key(KEYS[1]), json!({"threadId": "t2", "message": "Hi"})).await;
     test.chat_of(&test.visitor("a2").await, json!({"threadId": "other", "message": "Hi"})).await;
     test.say("mine", "Hello").await;
-    let (mut seen, mut path) = (Vec::new(), "/api/agents/a1/threads?limit=1".to_owned());
+    let (mut threads, mut path) = (Vec::new(), "/api/agents/a1/threads?limit=1".to_owned());
     loop {
         let page = test.get(&path).await;
-        seen.extend(page["threads"].as_array().expect("threads").clone());
+        threads.extend(page["threads"].as_array().expect("threads").clone());
         let Some(cursor) = page["nextCursor"].as_str() else { break };
         path = format!("/api/agents/a1/threads?limit=1&cursor={cursor}");
     }
-    let ids: Vec<_> = seen.iter().map(|thread| thread["id"].as_str().expect("an id")).collect();
+    let ids: Vec<_> = threads.iter().map(|thread| thread["id"].as_str().expect("an id")).collect();
     assert_eq!(ids, ["t2", "t", "t"], "latest activity first");
-    let owner = seen[2]["owner"].as_str().expect("an owner");
+    let owner = threads[2]["owner"].as_str().expect("an owner");
     assert_eq!(owner, format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id));
     let thread = test.get(&format!("/api/threads/t?owner={owner}")).await;
     assert_eq!(
@@ -260,7 +261,9 @@ async fn no_caller_reads_what_belongs_to_another() {
                 assert!([401, 403, 404].contains(&answer.0), "{}: {call:?}: {answer:?}", caller.name);
                 let (status, text, headers) = match absent.entry(at) {
                     Entry::Occupied(known) => known.get().clone(),
-                    Entry::Vacant(place) => place.insert(test.answer_to(caller, &never[at]).await).clone(),
+                    Entry::Vacant(vacant_entry) => {
+                        vacant_entry.insert(test.answer_to(caller, &never[at]).await).clone()
+                    }
                 };
                 let shown = (answer.0, answer.1.replace(&call.1, "<path>"), answer.2);
                 let expected = (status, text.replace(&never[at].1, "<path>"), headers);

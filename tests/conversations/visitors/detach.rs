@@ -31,8 +31,8 @@ async fn attach(app: &Server, visitor: &Visitor, run: &str) -> reqwest::Response
 
 /// Reads to the end.
 async fn ends(mut attached: reqwest::Response) {
-    let rest = async { while let Ok(Some(_)) = attached.chunk().await {} };
-    tokio::time::timeout(TEST_TIMEOUT, rest).await.expect("the stream ends in time");
+    let read_to_end = async { while let Ok(Some(_)) = attached.chunk().await {} };
+    tokio::time::timeout(TEST_TIMEOUT, read_to_end).await.expect("the stream ends in time");
 }
 
 #[tokio::test]

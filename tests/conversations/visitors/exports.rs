@@ -86,8 +86,8 @@ async fn a_thread_is_exported_during_a_run_and_deleted_during_the_export() {
     while let Ok(Some(part)) = export.chunk().await {
         parts.extend(part);
     }
-    if let Ok(whole) = serde_json::from_slice::<Value>(&parts) {
-        assert_eq!(whole["nodes"].as_array().map(Vec::len), Some(901), "it is whole or cut");
+    if let Ok(parsed_export) = serde_json::from_slice::<Value>(&parts) {
+        assert_eq!(parsed_export["nodes"].as_array().map(Vec::len), Some(901), "it is whole or cut");
     }
     gate.send_replace(true);
     let text = running.text().await.expect("it ends");

@@ -14,8 +14,8 @@ async fn a_message_is_rated_and_the_owner_of_the_agent_is_notified() {
     test.say("t", "A secret canary").await;
     let nodes = test.get("/api/threads/t").await["nodes"].clone();
     let path = feedback_path("t", &nodes[1]);
-    let given = json!({"rating": "down", "tags": ["wrong"], "comment": "No", "share": true});
-    let (status, rated) = test.call("PUT", &path, Some(given)).await;
+    let rating = json!({"rating": "down", "tags": ["wrong"], "comment": "No", "share": true});
+    let (status, rated) = test.call("PUT", &path, Some(rating)).await;
     assert_eq!((status, &rated["rating"], &rated["tags"]), (200, &json!("down"), &json!(["wrong"])));
     let thread = test.get("/api/threads/t").await;
     assert_eq!(thread["nodes"][1]["feedback"], rated);
@@ -25,9 +25,9 @@ async fn a_message_is_rated_and_the_owner_of_the_agent_is_notified() {
     // A visitor's words are not shared by default.
     let visitor = test.visitor("a1").await;
     test.chat_of(&visitor, json!({"threadId": "v", "message": "Another canary"})).await;
-    let (_, seen) = test.send_for_json(&visitor, "GET", "/api/threads/v").await;
-    let own = feedback_path("v", &seen["nodes"][1]);
-    let sent = test.send(&visitor, "PUT", &own, Some(json!({"rating": "up"}))).await;
+    let (_, visitor_thread) = test.send_for_json(&visitor, "GET", "/api/threads/v").await;
+    let own_path = feedback_path("v", &visitor_thread["nodes"][1]);
+    let sent = test.send(&visitor, "PUT", &own_path, Some(json!({"rating": "up"}))).await;
     assert_eq!(sent.status(), 200);
     assert_eq!(sent.headers()["access-control-allow-origin"], PAGE);
     let first = test.get("/api/agents/a1/feedback?limit=1").await;

@@ -12,7 +12,7 @@ pub(super) fn faults() -> Vec<Fault> {
     let failed = "BACKEND_FAILED";
     let after_text = |last: Step| text_then(Provider::Ollama, last);
     let blank = |pause| Step::Drip(b"1\r\n\n\r\n".to_vec(), pause);
-    let whole = |name, script: Vec<Step>| {
+    let unstreamed = |name, script: Vec<Step>| {
         Fault::new(name, script, Outcome::Complete { text: "whole", failed_calls: 0 })
     };
     let ended = [stream_head(), text("whole")].into_iter().chain(done("stop", 11));
@@ -56,10 +56,10 @@ pub(super) fn faults() -> Vec<Fault> {
             "STREAM_TRUNCATED",
         ),
         // The answer is complete with its `done` line, whatever follows.
-        whole("text-after-the-end", with_more(text("never"))),
-        whole("an-error-after-the-end", with_more(json_line(&json!({"error": "late"})))),
-        whole("garbage-after-the-end", with_more(chunk("sorry"))),
-        whole(
+        unstreamed("text-after-the-end", with_more(text("never"))),
+        unstreamed("an-error-after-the-end", with_more(json_line(&json!({"error": "late"})))),
+        unstreamed("garbage-after-the-end", with_more(chunk("sorry"))),
+        unstreamed(
             "no-end-of-the-body",
             [stream_head(), text("whole")].into_iter().chain(without_an_end).chain([Step::Stall]).collect(),
         ),
@@ -71,7 +71,7 @@ pub(super) fn faults() -> Vec<Fault> {
             answer.truncate(2);
             answer.push(chunk(r#"{"done":true}"#));
             answer.push(last_chunk());
-            whole("no-end-of-the-last-line", answer)
+            unstreamed("no-end-of-the-last-line", answer)
         },
     ]
 }

@@ -15,7 +15,7 @@ pub(super) fn faults() -> Vec<Fault> {
     let after_text = |last: Step| text_then(Provider::Workflow, last);
     let error = || json_line(&json!({"type": "error", "metadata": {"nodeId": "n", "nodeName": "AI Agent"}}));
     let piece = |body: &str| vec![head(), chunk(body), last_chunk()];
-    let whole = |name, script: Vec<Step>| {
+    let unstreamed = |name, script: Vec<Step>| {
         Fault::new(name, script, Outcome::Complete { text: "whole", failed_calls: 0 })
     };
     let Step::Send(keepalive) = json_line(&json!({"type": "keepalive"})) else { panic!("a chunk is sent") };
@@ -45,8 +45,11 @@ pub(super) fn faults() -> Vec<Fault> {
         .waits(),
         broken("keepalives-in-a-flood", [stream_head(), Step::Drip(keepalive, Duration::ZERO)], "", timeout)
             .waits(),
-        whole("a-piece-in-chunks", piece(r#"{"output":"whole"}"#)),
-        whole("no-calls", vec![head(), text("whole"), last_chunk()]),
-        whole("one-end-too-many", vec![stream_head(), text("whole"), ended.clone(), ended, last_chunk()]),
+        unstreamed("a-piece-in-chunks", piece(r#"{"output":"whole"}"#)),
+        unstreamed("no-calls", vec![head(), text("whole"), last_chunk()]),
+        unstreamed(
+            "one-end-too-many",
+            vec![stream_head(), text("whole"), ended.clone(), ended, last_chunk()],
+        ),
     ]
 }

@@ -14,7 +14,8 @@ pub(super) fn streamed(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
 pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
     let failed = |what: &str| -> &'static str { format!("the tool server failed: {what}").leak() };
     let json = |body: String| json_response("200 OK", "", &body);
-    let body = |rest: &str| json(format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},{rest}}}"#));
+    let body =
+        |members: &str| json(format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},{members}}}"#));
     let good = format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"result":{{"content":[]}}}}"#);
     let wrong = r#"{"jsonrpc":"2.0","id":4711,"result":{"content":[]}}"#;
     let raw = |head: &str| Step::Send(head.as_bytes().to_vec());

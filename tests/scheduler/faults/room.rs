@@ -89,11 +89,11 @@ async fn a_process_recovers_when_its_file_size_limit_is_lifted() {
     let detail = refused["detail"].as_str().expect("text");
     assert!(detail.starts_with("the store is unavailable: the "), "{detail}");
     for path in ["/readyz", "/health"] {
-        let found = scheduler.get(path).await;
+        let health = scheduler.get(path).await;
         assert_eq!(
-            (&found["status"], &found["reason"]),
+            (&health["status"], &health["reason"]),
             (&json!("unavailable"), &refused["detail"]),
-            "{found}"
+            "{health}"
         );
     }
     assert_eq!(scheduler.get("/livez").await["status"], "ok");

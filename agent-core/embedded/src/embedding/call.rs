@@ -6,7 +6,7 @@ pub(super) const MAX_TEXTS_PER_CALL: usize = 32;
 /// Urgency of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingPriority {
-    /// A question that somebody waits for. It waits for one text at most, and for other questions.
+    /// A query that a search waits for. It waits for one text at most, and for other questions.
     Query,
     /// Documents, embedded in the background.
     Document,

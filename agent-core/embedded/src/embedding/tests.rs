@@ -53,12 +53,12 @@ fn vectors_are_those_of_an_independent_implementation() {
         let embedder = embedder(name, spec);
         let expected = expected(name);
         let texts: Vec<&str> = expected.iter().map(|expected| expected.text.as_str()).collect();
-        let found = embed(&embedder, &texts).expect("vectors");
-        assert_eq!(found.len(), texts.len());
-        for (found, Expected { text, vector }) in found.iter().zip(&expected) {
+        let vectors = embed(&embedder, &texts).expect("vectors");
+        assert_eq!(vectors.len(), texts.len());
+        for (embedded, Expected { text, vector }) in vectors.iter().zip(&expected) {
             let distance =
-                found.iter().zip(vector).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
-            assert!(distance < 2e-4 && found.len() == vector.len(), "{name}, {text:?}: {distance}");
+                embedded.iter().zip(vector).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
+            assert!(distance < 2e-4 && embedded.len() == vector.len(), "{name}, {text:?}: {distance}");
         }
         // The fixture tells texts apart that differ in their order alone, and long ones from their beginnings.
         assert_ne!(expected[0].vector, expected[1].vector);
@@ -73,9 +73,9 @@ fn long_texts_are_cut_and_empty_ones_have_a_vector() {
         let long = "lighthouse ".repeat(spec.max_tokens);
         let longer = "lighthouse ".repeat(1_000_000);
         let one_word = "é".repeat(5_000_000);
-        let found = embed(&embedder, &[&long, &longer, &one_word, "", " \u{0} "]).expect("vectors");
-        assert_eq!(found[0], found[1]);
-        assert!(found.iter().flatten().all(|component| component.is_finite()));
+        let vectors = embed(&embedder, &[&long, &longer, &one_word, "", " \u{0} "]).expect("vectors");
+        assert_eq!(vectors[0], vectors[1]);
+        assert!(vectors.iter().flatten().all(|component| component.is_finite()));
         assert_eq!(embed(&embedder, &[]).expect("no vectors").len(), 0);
         let many = vec!["a"; LocalEmbedder::MAX_BATCH + 1];
         assert!(matches!(embed(&embedder, &many), Err(EmbeddingModelError::BatchTooLarge(33))));
@@ -115,13 +115,13 @@ fn unusable_files_are_errors() {
             (unusable(spec, EmbeddingFiles { tokenizer: b"{}".into(), ..files(name) }), "tokenizer.json"),
             (unusable(spec, EmbeddingFiles { weights: Vec::new(), ..files(name) }), "model.safetensors"),
         ];
-        for (found, expected) in cases {
-            assert!(found.contains(expected), "{name}: {found}");
+        for (error, expected) in cases {
+            assert!(error.contains(expected), "{name}: {error}");
         }
-        let whole = files(name).weights;
-        for length in [1, 8, 100, whole.len() / 2, whole.len() - 1] {
-            let found = unusable(spec, EmbeddingFiles { weights: whole[..length].to_vec(), ..files(name) });
-            assert!(found.contains("model.safetensors"), "{name}, {length} bytes: {found}");
+        let weights = files(name).weights;
+        for length in [1, 8, 100, weights.len() / 2, weights.len() - 1] {
+            let error = unusable(spec, EmbeddingFiles { weights: weights[..length].to_vec(), ..files(name) });
+            assert!(error.contains("model.safetensors"), "{name}, {length} bytes: {error}");
         }
     }
 }
@@ -191,14 +191,15 @@ fn files_are_read_from_a_folder_if_their_sums_are_right() {
     let error = embed(&embedder, &["lamp"]).expect_err("a wrong sum").to_string();
     assert!(error.contains("config.json has the SHA-256"), "{error}");
 
-    let place = tempfile::tempdir().unwrap();
+    let model_folder = tempfile::tempdir().unwrap();
     let model = known("tiny-bert", sum);
-    let missing = LocalEmbedder::open(model, place.path(), None).err().expect("no files").to_string();
+    let missing = LocalEmbedder::open(model, model_folder.path(), None).err().expect("no files").to_string();
     assert!(missing.contains("config.json is missing: run `agentd model pull tiny-bert`"), "{missing}");
-    std::fs::create_dir(place.path().join("tiny-bert")).unwrap();
-    std::fs::write(place.path().join("tiny-bert/config.json"), "{}").unwrap();
-    let short = LocalEmbedder::open(model, place.path(), None).err().expect("a short file").to_string();
+    std::fs::create_dir(model_folder.path().join("tiny-bert")).unwrap();
+    std::fs::write(model_folder.path().join("tiny-bert/config.json"), "{}").unwrap();
+    let short =
+        LocalEmbedder::open(model, model_folder.path(), None).err().expect("a short file").to_string();
     assert!(short.contains("config.json has 2 bytes"), "{short}");
-    let chat = LocalEmbedder::open(crate::catalog::default_model(), place.path(), None).err();
+    let chat = LocalEmbedder::open(crate::catalog::default_model(), model_folder.path(), None).err();
     assert!(matches!(chat, Some(EmbeddingModelError::NotAnEmbedder(_))));
 }

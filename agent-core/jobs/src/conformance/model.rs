@@ -186,9 +186,9 @@ impl ModelRun {
                 0 => Step::Extend { fence, lease },
                 1 => Step::Release { fence },
                 _ => {
-                    let took = Duration::from_millis(self.rng.next_u64() % 1000);
+                    let duration = Duration::from_millis(self.rng.next_u64() % 1000);
                     let jitter = self.rng.next_u64() as u32;
-                    Step::End { fence, outcome: self.outcome(), took, status: None, jitter }
+                    Step::End { fence, outcome: self.outcome(), duration, status: None, jitter }
                 }
             };
             return (id, step);

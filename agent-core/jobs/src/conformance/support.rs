@@ -82,7 +82,7 @@ pub(super) async fn claim_job(store: &dyn JobStore, job: &Job, now: Timestamp, l
 }
 
 pub(super) fn ended(job: &Job, outcome: AttemptOutcome) -> Step {
-    Step::End { fence: job.fence, outcome, took: Duration::from_millis(7), status: Some(200), jitter: 0 }
+    Step::End { fence: job.fence, outcome, duration: Duration::from_millis(7), status: Some(200), jitter: 0 }
 }
 
 pub(super) fn rejected() -> AttemptOutcome {

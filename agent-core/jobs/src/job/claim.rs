@@ -111,7 +111,7 @@ impl ClaimPlanner {
     }
 
     /// Returns the number of rows that can still be admitted, with those without a decision counted as claimed.
-    pub fn wanted(&self) -> usize {
+    pub fn remaining_rows(&self) -> usize {
         let free = self.limit.saturating_sub(self.claimed.len());
         free.min(MAX_JOBS_PER_CLAIM.saturating_sub(self.decided)).saturating_sub(self.pending)
     }
@@ -124,7 +124,7 @@ impl ClaimPlanner {
     /// Admits the next row of the range, if the company has a free slot and the claim is not complete. The store must
     /// ask for a decision on each admitted row before the round ends.
     pub fn admit(&mut self, company: &str) -> bool {
-        if self.wanted() == 0 {
+        if self.remaining_rows() == 0 {
             return false;
         }
         if self.quota.take(company) {
@@ -173,7 +173,7 @@ impl ClaimPlanner {
     pub fn next_round(&mut self, is_range_exhausted: bool) -> bool {
         self.turned_away.clear();
         let is_retry_needed = std::mem::take(&mut self.is_retry_needed);
-        self.wanted() > 0 && (is_retry_needed || !is_range_exhausted)
+        self.remaining_rows() > 0 && (is_retry_needed || !is_range_exhausted)
     }
 
     /// Returns the claimed jobs, the earliest first.

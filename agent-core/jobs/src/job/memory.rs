@@ -106,7 +106,7 @@ impl Jobs {
         let mut next = self.by_wake.first().cloned();
         while let Some((wake, id)) = next
             && wake <= range.due_until
-            && planner.wanted() > 0
+            && planner.remaining_rows() > 0
         {
             let job = &self.by_id[&id];
             let payload = job.payload.clone();

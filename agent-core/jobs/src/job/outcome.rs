@@ -64,21 +64,22 @@ impl Job {
     pub(super) fn record_outcome(
         &mut self,
         outcome: AttemptOutcome,
-        took: Duration,
+        duration: Duration,
         status: Option<u16>,
         jitter: u32,
         now: Timestamp,
     ) {
-        let begun_at = self.begun.map(|begun| begun.at);
-        let deferrals_from = self.begun.and_then(|begun| begun.deferrals_from).or(begun_at);
+        let decided_at = self.misfire_decision.map(|decision| decision.at);
+        let deferrals_from =
+            self.misfire_decision.and_then(|decision| decision.deferrals_from).or(decided_at);
         let outcome = match outcome {
             AttemptOutcome::Deferred { retry_after, .. } if is_within(deferrals_from, MAX_DEFERRAL, now) => {
                 return self.deliver_again(deferral(retry_after), now);
             }
             AttemptOutcome::Postponed { error, retry_after }
-                if is_within(begun_at, MAX_POSTPONEMENT, now) =>
+                if is_within(decided_at, MAX_POSTPONEMENT, now) =>
             {
-                self.record_postponement(error, took, status, now);
+                self.record_postponement(error, duration, status, now);
                 return self.postpone(postponement(retry_after, jitter), now);
             }
             AttemptOutcome::Deferred { error, retry_after } => AttemptOutcome::Failed { error, retry_after },
@@ -91,7 +92,7 @@ impl Job {
             AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => Some(error.clone()),
             _ => None,
         };
-        self.record_attempt(now, Some(took), status, error);
+        self.record_attempt(now, Some(duration), status, error);
         match outcome {
             AttemptOutcome::Gone => self.finish(Phase::Cancelled { at: now }),
             AttemptOutcome::Succeeded => self.advance(now),
@@ -107,22 +108,28 @@ impl Job {
         }
     }
 
-    /// Records a postponed delivery in place of the one before it, so that a month of them leaves the earlier attempts.
-    fn record_postponement(&mut self, error: String, took: Duration, status: Option<u16>, now: Timestamp) {
-        let (occurrence, attempt) = (self.place.occurrence, self.attempt);
+    /// Records a postponed delivery in place of the previous one, so that a month of them leaves the earlier attempts.
+    fn record_postponement(
+        &mut self,
+        error: String,
+        duration: Duration,
+        status: Option<u16>,
+        now: Timestamp,
+    ) {
+        let (occurrence, attempt) = (self.position.occurrence, self.attempt);
         self.attempts.pop_if(|last| {
             (last.occurrence, last.attempt, last.status) == (occurrence, attempt, status)
                 && last.error.is_some()
         });
-        self.record_attempt(now, Some(took), status, Some(error));
+        self.record_attempt(now, Some(duration), status, Some(error));
     }
 
     /// Returns the job to the waiting ones after a delivery that was postponed. The receiver may be busy when it may run the
     /// occurrence, for as long as after the first claim.
     fn postpone(&mut self, delay: Duration, now: Timestamp) {
         self.deliver_again(delay, now);
-        if let Some(begun) = &mut self.begun {
-            begun.postponed = true;
+        if let Some(decision) = &mut self.misfire_decision {
+            decision.postponed = true;
         }
     }
 
@@ -133,8 +140,8 @@ impl Job {
             return self.advance(now);
         }
         self.attempt = self.attempt.saturating_sub(1);
-        if let Some(begun) = &mut self.begun {
-            begun.again = true;
+        if let Some(decision) = &mut self.misfire_decision {
+            decision.again = true;
         }
         self.phase = Phase::Retryable;
         self.set_due_in(delay, now);

@@ -41,7 +41,7 @@ pub enum Step {
         /// Outcome of the attempt.
         outcome: AttemptOutcome,
         /// Duration of the attempt.
-        took: Duration,
+        duration: Duration,
         /// HTTP status of the response, if one was received.
         status: Option<u16>,
         /// Random number for the jitter of [`backoff`](super::backoff).
@@ -156,9 +156,9 @@ impl Job {
                 true
             }
             Step::Release { fence } => self.release(fence, now).map(|()| false)?,
-            Step::End { fence, outcome, took, status, jitter } => {
+            Step::End { fence, outcome, duration, status, jitter } => {
                 self.check_fence(fence)?;
-                self.record_outcome(outcome, took, status, jitter, now);
+                self.record_outcome(outcome, duration, status, jitter, now);
                 false
             }
             Step::Cancel => self.cancel(now),
@@ -194,17 +194,17 @@ impl Job {
             Phase::Scheduled | Phase::Retryable if self.due <= until => {}
             _ => return Err(StepError::NotDue),
         }
-        while self.begun.is_none() {
+        while self.misfire_decision.is_none() {
             self.apply_misfire_policy(now);
             // Missed occurrences may have been skipped, and the next one is then usually due later.
             if self.next_run_at().is_none_or(|next_run_at| next_run_at > until) {
                 return Ok(());
             }
         }
-        if let Some(begun) = &mut self.begun
-            && std::mem::take(&mut begun.postponed)
+        if let Some(decision) = &mut self.misfire_decision
+            && std::mem::take(&mut decision.postponed)
         {
-            begun.deferrals_from = Some(now);
+            decision.deferrals_from = Some(now);
         }
         self.attempt += 1;
         self.fence += 1;
@@ -214,15 +214,17 @@ impl Job {
 
     /// Applies the misfire policy: selects the occurrence to run, or advances past the skipped ones.
     fn apply_misfire_policy(&mut self, now: Timestamp) {
-        let due = self.place.scheduled_for;
+        let due = self.position.scheduled_for;
         let CatchUp { run, next } = catch_up(&self.schedule, due, now.max(due), self.misfire);
         match (run, next) {
             (Some(run), next) => {
-                self.place.scheduled_for = run;
-                self.begun = Some(MisfireDecision::new(now, next, false));
+                self.position.scheduled_for = run;
+                self.misfire_decision = Some(MisfireDecision::new(now, next, false));
             }
             // A skipped occurrence never used its number, so the next one takes it.
-            (None, Some(next)) => self.move_to(SchedulePosition { scheduled_for: next, ..self.place }, now),
+            (None, Some(next)) => {
+                self.move_to(SchedulePosition { scheduled_for: next, ..self.position }, now);
+            }
             (None, None) => self.finish(Phase::Completed { at: now }),
         }
     }
@@ -250,26 +252,26 @@ impl Job {
         self.attempt = self.attempt.saturating_sub(1);
         self.phase = if self.attempt == 0 { Phase::Scheduled } else { Phase::Retryable };
         // The misfire decision is made again at the next claim, except for a redriven occurrence, which keeps it.
-        if self.attempt == 0 && !self.begun.is_some_and(|begun| begun.again) {
-            self.begun = None;
+        if self.attempt == 0 && !self.misfire_decision.is_some_and(|decision| decision.again) {
+            self.misfire_decision = None;
         }
         Ok(())
     }
 
     pub(super) fn is_rescheduled(&self) -> bool {
-        matches!(self.then, Some(NextPosition::Moved { .. }))
+        matches!(self.next_position, Some(NextPosition::Moved { .. }))
     }
 
     /// Records a finished attempt and drops the oldest beyond [`MAX_RECORDED_ATTEMPTS`].
     pub(super) fn record_attempt(
         &mut self,
         now: Timestamp,
-        took: Option<Duration>,
+        duration: Option<Duration>,
         status: Option<u16>,
         error: Option<String>,
     ) {
-        let duration_ms = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        let (occurrence, attempt) = (self.place.occurrence, self.attempt);
+        let duration_ms = duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        let (occurrence, attempt) = (self.position.occurrence, self.attempt);
         self.attempts.push(Attempt {
             occurrence,
             attempt,
@@ -285,7 +287,7 @@ impl Job {
     /// Ends an occurrence that failed permanently: a job without a further occurrence is discarded, a periodic job
     /// gets a dead letter and continues.
     pub(super) fn give_up(&mut self, error: String, now: Timestamp) {
-        let SchedulePosition { occurrence, scheduled_for } = self.place;
+        let SchedulePosition { occurrence, scheduled_for } = self.position;
         self.advance(now);
         if let Phase::Completed { at } = self.phase {
             self.phase = Phase::Discarded { at };
@@ -303,16 +305,16 @@ impl Job {
 
     /// Advances to the next occurrence, or completes the job if there is none.
     pub(super) fn advance(&mut self, now: Timestamp) {
-        if let Some(then) = self.then.take() {
-            return self.move_to(then.position(), now);
+        if let Some(next_position) = self.next_position.take() {
+            return self.move_to(next_position.position(), now);
         }
-        let next = self
-            .begun
-            .and_then(|begun| self.overlap.next_after_run(&self.schedule, begun.next, begun.at, now));
+        let next = self.misfire_decision.and_then(|decision| {
+            self.overlap.next_after_run(&self.schedule, decision.next, decision.at, now)
+        });
         match next {
             Some(next) => {
                 self.move_to(
-                    SchedulePosition { occurrence: self.place.occurrence + 1, scheduled_for: next },
+                    SchedulePosition { occurrence: self.position.occurrence + 1, scheduled_for: next },
                     now,
                 );
             }
@@ -324,16 +326,16 @@ impl Job {
     pub(super) fn finish(&mut self, phase: Phase) {
         self.phase = phase;
         self.paused = false;
-        self.then = None;
-        self.begun = None;
+        self.next_position = None;
+        self.misfire_decision = None;
     }
 
-    fn move_to(&mut self, place: SchedulePosition, now: Timestamp) {
-        self.place = place;
+    fn move_to(&mut self, position: SchedulePosition, now: Timestamp) {
+        self.position = position;
         self.phase = Phase::Scheduled;
-        self.due = place.scheduled_for.max(now);
+        self.due = position.scheduled_for.max(now);
         self.attempt = 0;
-        self.begun = None;
+        self.misfire_decision = None;
     }
 
     fn cancel(&mut self, now: Timestamp) -> bool {
@@ -366,18 +368,18 @@ impl Job {
         self.check_not_final()?;
         let scheduled_for = schedule.first(now).ok_or(StepError::NeverFires)?;
         self.schedule = schedule;
-        let occurrence = match self.then {
-            Some(then) => then.position().occurrence,
+        let occurrence = match self.next_position {
+            Some(next_position) => next_position.position().occurrence,
             // The receiver may already know the current number.
-            None if self.begun.is_some() => self.place.occurrence + 1,
-            None => self.place.occurrence,
+            None if self.misfire_decision.is_some() => self.position.occurrence + 1,
+            None => self.position.occurrence,
         };
-        let place = SchedulePosition { occurrence, scheduled_for };
-        match self.then {
+        let position = SchedulePosition { occurrence, scheduled_for };
+        match self.next_position {
             // The reschedule applies to the position after the dead letter, not to the dead letter.
-            Some(NextPosition::Back { .. }) => self.then = Some(NextPosition::Back { place }),
-            _ if self.is_delivering() => self.then = Some(NextPosition::Moved { place }),
-            _ => self.move_to(place, now),
+            Some(NextPosition::Back { .. }) => self.next_position = Some(NextPosition::Back { position }),
+            _ if self.is_delivering() => self.next_position = Some(NextPosition::Moved { position }),
+            _ => self.move_to(position, now),
         }
         Ok(self.is_delivering())
     }
@@ -386,12 +388,12 @@ impl Job {
         match self.phase {
             Phase::Discarded { .. } => self.phase = Phase::Scheduled,
             Phase::Completed { .. } | Phase::Cancelled { .. } => return Err(StepError::Final(self.state())),
-            Phase::Scheduled if self.begun.is_none() => {
+            Phase::Scheduled if self.misfire_decision.is_none() => {
                 let Some(dead_letter) = self.dead_letters.pop() else {
                     return Err(StepError::NothingDiscarded);
                 };
-                self.then = Some(NextPosition::Back { place: self.place });
-                self.place = SchedulePosition {
+                self.next_position = Some(NextPosition::Back { position: self.position });
+                self.position = SchedulePosition {
                     occurrence: dead_letter.occurrence,
                     scheduled_for: dead_letter.scheduled_for,
                 };
@@ -399,7 +401,7 @@ impl Job {
             Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(StepError::Busy),
         }
         // A redriven occurrence runs whatever its scheduled time; the schedule then continues where it was.
-        self.begun = Some(MisfireDecision::new(now, None, true));
+        self.misfire_decision = Some(MisfireDecision::new(now, None, true));
         self.due = now;
         self.attempt = 0;
         Ok(())

@@ -94,7 +94,7 @@ impl From<&Job> for JobView {
             payload: job.payload.clone(),
             schedule: job.schedule.clone(),
             execute_at: job.due,
-            occurrence: job.place.occurrence,
+            occurrence: job.position.occurrence,
             attempt: job.attempt,
             last_error: job.last_error().map(str::to_owned),
             created_at: job.created,
@@ -126,8 +126,8 @@ impl From<&Job> for Delivery {
         Self {
             payload: job.payload.clone(),
             job_id: job.id.clone(),
-            occurrence: job.place.occurrence,
-            scheduled_for: job.place.scheduled_for,
+            occurrence: job.position.occurrence,
+            scheduled_for: job.position.scheduled_for,
             attempt: job.attempt,
         }
     }

@@ -284,8 +284,8 @@ fn a_job_that_is_gone_is_made_anew() {
         save(&records, &assignment(json!({})));
         synced(&records, &pulse, 0).expect("told");
         let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
-        let told = synced(&records, &pulse, 0).expect("told");
-        assert_eq!(told[1], format!("schedule assignment:s:{version}"));
+        let synced_assignment = synced(&records, &pulse, 0).expect("told");
+        assert_eq!(synced_assignment[1], format!("schedule assignment:s:{version}"));
     }
 }
 

@@ -74,8 +74,9 @@ mod tests {
     #[test]
     fn pieces_of_one_place_replace_each_other() {
         let recent = RecentPieces::new();
-        let place = |number: u32| index(key(&number.to_le_bytes()).expect("a short piece"));
-        let other = (1..).find(|number| place(*number) == place(0)).expect("there are fewer places");
+        let slot_index = |number: u32| index(key(&number.to_le_bytes()).expect("a short piece"));
+        let other =
+            (1..).find(|number| slot_index(*number) == slot_index(0)).expect("there are fewer places");
         for (number, counted) in [(0_u32, 1), (other, 2), (0, 3)] {
             assert_eq!(recent.count(&number.to_le_bytes(), |_| counted), counted);
         }

@@ -108,7 +108,7 @@ pub(super) struct MergeBuffers {
     merges: BinaryHeap<Reverse<Merge>>,
 }
 
-/// The end of a token that has become part of the one before it. More than any other end.
+/// The end of a token that has become part of the previous token. More than any other end.
 const MERGED: usize = usize::MAX;
 
 /// Two neighbours that make a token together.

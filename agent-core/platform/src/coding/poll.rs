@@ -150,11 +150,17 @@ impl Inner {
         let keys = [who.sign_ins_key()?, who.tokens_key()?];
         let mut attempts = UpdateAttempts::new(&*self.services.records, &keys[0]);
         loop {
-            let mut found = self.services.records.get_many(&keys).await?.into_iter();
-            let sign_ins: Option<Record<StoredSignIns>> =
-                found.next().flatten().map(|record| record.parse(keys[0].collection())).transpose()?;
-            let before: Option<Record<StoredTokens>> =
-                found.next().flatten().map(|record| record.parse(keys[1].collection())).transpose()?;
+            let mut stored_records = self.services.records.get_many(&keys).await?.into_iter();
+            let sign_ins: Option<Record<StoredSignIns>> = stored_records
+                .next()
+                .flatten()
+                .map(|record| record.parse(keys[0].collection()))
+                .transpose()?;
+            let before: Option<Record<StoredTokens>> = stored_records
+                .next()
+                .flatten()
+                .map(|record| record.parse(keys[1].collection()))
+                .transpose()?;
             if before.as_ref().is_some_and(|record| record.value.sign_in_id == id) {
                 // An earlier attempt was committed, although it was reported as failed.
                 return Ok(());

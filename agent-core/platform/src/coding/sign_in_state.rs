@@ -84,8 +84,8 @@ impl From<TaskError> for SignInError {
 impl Inner {
     /// Reads the user's sign-ins as of now.
     pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
-        let found = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
-        let mut stored = found.map(|record| record.value).unwrap_or_default();
+        let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
+        let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
         stored.tidy(self.services.now());
         Ok(stored)
     }
@@ -100,9 +100,9 @@ impl Inner {
         let key = who.sign_ins_key()?;
         let mut attempts = UpdateAttempts::new(&*self.services.records, &key);
         loop {
-            let found = self.services.records.get_as::<StoredSignIns>(&key).await?;
-            let version = found.as_ref().map(|record| record.version);
-            let mut stored = found.map(|record| record.value).unwrap_or_default();
+            let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&key).await?;
+            let version = stored_sign_ins.as_ref().map(|record| record.version);
+            let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
             let now = self.services.now();
             stored.tidy(now);
             let Some(done) = change(&mut stored, now)? else { return Ok(None) };

@@ -118,7 +118,7 @@ impl PendingSignIn {
         self.next_poll_at <= now && now < self.expires_at
     }
 
-    /// Claims the next poll: until its answer is stored, or its time is over, no other is made.
+    /// Claims the next poll: until its answer is stored, or it expires, no other is made.
     pub(super) fn claim(&mut self, now: Timestamp) {
         self.next_poll_at = after(now, CALL_TIMEOUT + self.interval());
     }
@@ -159,7 +159,7 @@ impl StoredSignIn {
         self.phase = Phase::Ended { at: now, outcome, code: code.map(str::to_owned) };
     }
 
-    /// Ends the sign-in if its time is over.
+    /// Ends the sign-in if it has expired.
     fn expire(&mut self, now: Timestamp) {
         match &self.phase {
             // Another process may still store the answer of a poll that it began in time.
@@ -186,7 +186,7 @@ impl StoredSignIn {
 }
 
 impl StoredSignIns {
-    /// Ends the sign-ins whose time is over and removes those that have been final for an hour.
+    /// Ends the sign-ins that have expired and removes those that have been final for an hour.
     pub(super) fn tidy(&mut self, now: Timestamp) {
         self.sign_ins.iter_mut().for_each(|sign_in| sign_in.expire(now));
         self.sign_ins.retain(|sign_in| sign_in.is_kept(now));

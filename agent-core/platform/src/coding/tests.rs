@@ -179,7 +179,7 @@ impl Bench {
     async fn drive<T>(&self, work: impl Future<Output = T>) -> T {
         let advancing = async {
             loop {
-                // Lets the tasks run: with a store in memory, each goes on until it sleeps.
+                // Lets the tasks run: with a store in memory, each continues until it sleeps.
                 for _ in 0..8 {
                     tokio::task::yield_now().await;
                 }

@@ -7,7 +7,7 @@
 use agent_core::message::Role;
 
 /// Threshold at which a shortening is planned, as a share of the one at which it takes effect, in eighths. In between
-/// its summary is made while nobody waits.
+/// its summary is made outside of any turn.
 const PLANNED_AT_EIGHTHS: usize = 7;
 /// Least gain of a shortening, as a part of the tokens available. One that gains less is made only if nothing else fits.
 const MIN_GAIN_PART: usize = 10;
@@ -279,8 +279,8 @@ mod tests {
         assert_eq!(plan(&large(3), LIMITS).form.summarized, 2);
         for turns in 3..50 {
             let entries = large(turns);
-            let found = plan(&entries, LIMITS);
-            assert!(size(&entries, found.form) <= LIMITS.available, "{turns}");
+            let planned = plan(&entries, LIMITS);
+            assert!(size(&entries, planned.form) <= LIMITS.available, "{turns}");
         }
         let limits = PlanLimits { keep_turns: 50, ..LIMITS };
         assert!(plan(&large(5), limits).form.summarized > 0, "or nothing would fit");
@@ -290,21 +290,21 @@ mod tests {
     fn one_large_result_is_left_out_before_any_turn() {
         let mut entries = history(3, 10, 100);
         entries[10] = entry(Role::Tool, 250_000);
-        let found = plan(&entries, LIMITS);
-        assert_eq!(found.form, HistoryForm { summarized: 0, cleared: 12 });
-        assert!(size(&entries, found.form) < 1_000);
+        let planned = plan(&entries, LIMITS);
+        assert_eq!(planned.form, HistoryForm { summarized: 0, cleared: 12 });
+        assert!(size(&entries, planned.form) < 1_000);
     }
 
     #[test]
     fn instructions_and_the_latest_turn_are_never_left_out() {
         let mut entries = vec![entry(Role::System, 6_000)];
         entries.extend(history(30, 10, 100));
-        let found = plan(&entries, LIMITS);
-        assert!(found.form.summarized > 0);
-        assert!(size(&entries, found.form) > 6_000);
+        let planned = plan(&entries, LIMITS);
+        assert!(planned.form.summarized > 0);
+        assert!(size(&entries, planned.form) > 6_000);
         let latest = vec![entry(Role::User, 20_000)];
         assert_eq!(plan(&latest, LIMITS), CompactionPlan::default());
-        // The latest turn goes on with calls, which the plan of its beginning does not count.
+        // The latest turn continues with calls, which the plan of its beginning does not count.
         let mut open = history(10, 10, 100);
         open.extend([entry(Role::Assistant, 20), entry(Role::Tool, 50_000)]);
         assert_eq!(plan(&open, LIMITS), CompactionPlan::default());

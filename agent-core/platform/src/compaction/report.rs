@@ -16,11 +16,11 @@ const PREVIEW_MEMBER: &str = "compaction";
 /// Origin of the summary in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SummaryOrigin {
-    /// It was stored before.
+    /// Read from the store.
     Stored,
-    /// The turn has waited for it.
+    /// Made while the turn waited.
     Made,
-    /// There is none: the messages are left out.
+    /// No summary: the messages are left out.
     Missing,
 }
 
@@ -104,7 +104,7 @@ impl LayerReport for CompactionReport {
     }
 }
 
-/// Announces the account, and begins to make the next summary when the run is over.
+/// Announces the account, and begins to make the next summary when the run has ended.
 struct CompactionObserver {
     announced: Option<Event>,
     next: Option<(Arc<SummaryTasks>, SummaryJob)>,

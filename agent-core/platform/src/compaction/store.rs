@@ -113,15 +113,15 @@ impl Summaries {
     /// Errors of the store.
     pub async fn get(&self, owner: &SummaryOwner, sha256: &str) -> Result<Option<Summary>, StoreError> {
         let key = collection(&owner.company_id, &owner.user_id)?.key(sha256)?;
-        let Some(found) = self.records.get_as::<Summary>(&key).await? else { return Ok(None) };
-        if self.is_older(found.updated, USE_INTERVAL) {
-            let unchanged = Precondition::Version(found.version);
-            match self.records.put_as(&key, &found.value, unchanged).await {
+        let Some(stored_summary) = self.records.get_as::<Summary>(&key).await? else { return Ok(None) };
+        if self.is_older(stored_summary.updated, USE_INTERVAL) {
+            let unchanged = Precondition::Version(stored_summary.version);
+            match self.records.put_as(&key, &stored_summary.value, unchanged).await {
                 Ok(_) | Err(StoreError::Conflict { .. }) => {}
                 Err(error) => tracing::warn!(%error, "the use of a summary was not recorded"),
             }
         }
-        Ok(Some(found.value))
+        Ok(Some(stored_summary.value))
     }
 
     /// Stores a summary unless there is one with this hash, and returns the one that is stored; `None` if its thread was
@@ -141,7 +141,7 @@ impl Summaries {
             Ok(_) => Some(summary),
             // Another process was first, and its text is the one that prompts have.
             Err(StoreError::Conflict { .. }) => {
-                self.records.get_as::<Summary>(&key).await?.map(|found| found.value)
+                self.records.get_as::<Summary>(&key).await?.map(|summary| summary.value)
             }
             Err(error) => return Err(error),
         };
@@ -162,7 +162,7 @@ impl Summaries {
         let Some(conversations) = &self.conversations else { return Ok(false) };
         let key = ThreadKey::new(owner.company_id.clone(), owner.user_id.clone(), thread_id.clone());
         match conversations.thread(&key).await {
-            Ok(found) => Ok(found.is_none()),
+            Ok(thread) => Ok(thread.is_none()),
             Err(ConversationError::Store(error)) => Err(error),
             Err(_) => Ok(true),
         }
@@ -229,13 +229,14 @@ impl Summaries {
         let all_users = format!("{SUMMARIES}/");
         let (mut deleted, mut after) = (0, all_users.clone());
         loop {
-            let found = inventory.collections(company, Some(&after)).await?;
-            let own: Vec<_> = found.iter().filter(|found| found.path().starts_with(&all_users)).collect();
+            let collections = inventory.collections(company, Some(&after)).await?;
+            let own: Vec<_> =
+                collections.iter().filter(|collection| collection.path().starts_with(&all_users)).collect();
             for user in own.iter().filter_map(|collection| collection.parts().nth(1)) {
                 deleted += self.delete_obsolete(&company.into(), &user.into()).await?;
             }
             match own.last() {
-                Some(last) if own.len() == found.len() => after = last.path().to_owned(),
+                Some(last) if own.len() == collections.len() => after = last.path().to_owned(),
                 _ => return Ok(deleted),
             }
         }

@@ -37,7 +37,7 @@ pub(super) enum SummaryError {
     /// The history needs more calls than the limit, or the model's window is too small for any.
     #[error("the history is too long for the model that summarizes")]
     HistoryTooLong,
-    /// The time is over.
+    /// The time limit has passed.
     #[error("the summary took too long")]
     Timeout,
     /// The call of the model has failed.

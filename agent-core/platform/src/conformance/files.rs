@@ -54,8 +54,8 @@ impl FileBench {
 
     /// Returns the paths of the company's collections that have records.
     async fn collections(&self) -> Vec<String> {
-        let found = self.records.collections(&self.company, None).await.expect("listed");
-        found.iter().map(|collection| collection.path().to_owned()).collect()
+        let listed_collections = self.records.collections(&self.company, None).await.expect("listed");
+        listed_collections.iter().map(|collection| collection.path().to_owned()).collect()
     }
 
     async fn load(&self, messages: &[Message], thread: Option<&ThreadId>) -> Vec<Message> {
@@ -111,10 +111,10 @@ async fn a_file_comes_back_as_it_was(bench: &FileBench) {
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 251) as u8).collect();
         let file = bench.upload("ada", "image/png", content.clone()).await;
         total += bytes as u64;
-        let found = bench.find(&file.id).await.expect("a file").value;
-        assert_eq!(found, file, "what is returned is stored");
-        assert_eq!((found.bytes, found.media_type.as_str()), (bytes as u64, "image/png"));
-        let read = found.read(records, &bench.company).await.expect("read");
+        let stored_file = bench.find(&file.id).await.expect("a file").value;
+        assert_eq!(stored_file, file, "what is returned is stored");
+        assert_eq!((stored_file.bytes, stored_file.media_type.as_str()), (bytes as u64, "image/png"));
+        let read = stored_file.read(records, &bench.company).await.expect("read");
         assert_eq!(read.as_deref(), Some(&content[..]), "{bytes} bytes come back");
     }
     let usage = UploadUsage::load(records, &bench.company).await.expect("read");
@@ -147,8 +147,8 @@ async fn files_are_their_users_alone(bench: &FileBench) {
     let file = bench.upload("ada", "text/plain", b"secret".to_vec()).await;
     let (bob, other) = (UserId::from("bob"), CompanyId::from("other"));
     for owner in [(&bench.company, &bob), (&other, &bench.user)] {
-        let found = get_user_files(records, owner, &[&file.id]).await.expect("read");
-        assert_eq!(found, [None], "{owner:?}");
+        let user_files = get_user_files(records, owner, &[&file.id]).await.expect("read");
+        assert_eq!(user_files, [None], "{owner:?}");
         assert!(!delete_user_file(records, owner, &file.id).await.expect("nothing is deleted"), "{owner:?}");
         let listed = list_user_files(records, owner, &ListQuery::default()).await.expect("listed");
         assert!(listed.items.is_empty(), "{owner:?}");

@@ -67,7 +67,7 @@ async fn key_of(providers: &Providers, company: &str) -> Option<String> {
 async fn keys_are_kept_replaced_and_cleared(records: Arc<dyn Records>) {
     let providers = own(&records);
     let url = "https://a.example/v1";
-    for (given, expected) in [
+    for (submitted_key, expected) in [
         (json!({"type": "openai", "baseUrl": url, "apiKey": "***"}), ""),
         (json!({"type": "openai", "baseUrl": url, "apiKey": "k1"}), "k1"),
         (json!({"type": "openai", "baseUrl": url}), "k1"),
@@ -84,13 +84,17 @@ async fn keys_are_kept_replaced_and_cleared(records: Arc<dyn Records>) {
         (json!({"type": "openai", "apiKey": "k5"}), "k5"),
         (json!({"type": "openai", "apiKey": ""}), ""),
     ] {
-        put(&providers, &given).await;
-        assert_eq!(key_of(&providers, "company").await.as_deref(), Some(expected), "after {given}");
-        let found = done("reading a provider", providers.get(&company(), "acme").await);
-        let found = found.expect("what was put is there").value;
-        assert_eq!(found.has_key(), !expected.is_empty(), "after {given}");
-        let shown = found.masked_json("acme");
-        assert_eq!(shown.get("apiKey"), found.has_key().then(|| json!("***")).as_ref(), "after {given}");
+        put(&providers, &submitted_key).await;
+        assert_eq!(key_of(&providers, "company").await.as_deref(), Some(expected), "after {submitted_key}");
+        let stored_provider = done("reading a provider", providers.get(&company(), "acme").await);
+        let stored_provider = stored_provider.expect("what was put is there").value;
+        assert_eq!(stored_provider.has_key(), !expected.is_empty(), "after {submitted_key}");
+        let shown = stored_provider.masked_json("acme");
+        assert_eq!(
+            shown.get("apiKey"),
+            stored_provider.has_key().then(|| json!("***")).as_ref(),
+            "after {submitted_key}"
+        );
     }
 }
 
@@ -170,8 +174,8 @@ async fn providers_are_listed_and_deleted(records: Arc<dyn Records>) {
     let providers = own(&records);
     let models = json!([{"model": "m", "contextWindow": 4_096, "prices": {"input": "1", "output": "2"}}]);
     for id in ["c", "a", "b"] {
-        let given = input(&json!({"type": "openai", "models": models}));
-        done("saving", providers.put(&company(), id, &given, Precondition::Absent).await);
+        let provider_input = input(&json!({"type": "openai", "models": models}));
+        done("saving", providers.put(&company(), id, &provider_input, Precondition::Absent).await);
     }
     let list = ListQuery { limit: Some(2), ..ListQuery::default() };
     let page = done("listing", providers.list(&company(), &list).await);

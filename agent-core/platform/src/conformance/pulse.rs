@@ -118,9 +118,9 @@ async fn all_in(pulse: &dyn Pulse, filter: &JobFilter, order: JobOrder, limit: u
     let (mut jobs, mut cursor): (Vec<JobView>, Option<String>) = (Vec::new(), None);
     loop {
         let page = expect_ok("listing jobs", pulse.list_jobs(filter, order, cursor.as_deref(), limit).await);
-        let JobViewPage { jobs: found, next_cursor } = page;
-        assert!(found.len() <= limit, "a page has at most {limit} jobs: {}", found.len());
-        jobs.extend(found);
+        let JobViewPage { jobs: page_jobs, next_cursor } = page;
+        assert!(page_jobs.len() <= limit, "a page has at most {limit} jobs: {}", page_jobs.len());
+        jobs.extend(page_jobs);
         assert!(jobs.len() <= 1_000, "a list comes to its end");
         cursor = next_cursor;
         if cursor.is_none() {
@@ -258,8 +258,8 @@ async fn cancelling_is_idempotent(pulse: &dyn Pulse) {
     for _ in 0..2 {
         let cancelled = expect_ok("cancelling a job", pulse.cancel_job(&scope, &job.job_id).await);
         assert!(!cancelled.delivering, "a job that is not due is not being delivered");
-        let found = get(pulse, &scope, &job.job_id).await;
-        assert_eq!(found.state, JobState::Cancelled, "a job that was cancelled stays, as cancelled");
+        let current_job = get(pulse, &scope, &job.job_id).await;
+        assert_eq!(current_job.state, JobState::Cancelled, "a job that was cancelled stays, as cancelled");
     }
     let refused = pulse.reschedule_job(&scope, &job.job_id, &delay(FAR_MS)).await;
     assert!(
@@ -274,22 +274,22 @@ async fn a_job_is_rescheduled(pulse: &dyn Pulse) {
     let moved = pulse.reschedule_job(&scope, &job.job_id, &delay(2 * FAR_MS)).await;
     let moved = expect_ok("rescheduling a job", moved);
     assert_eq!(moved.job_id, job.job_id, "a job that was rescheduled keeps its id");
-    let found = get(pulse, &scope, &job.job_id).await;
+    let current_job = get(pulse, &scope, &job.job_id).await;
     assert_eq!(
-        found.execute_at.as_millisecond(),
+        current_job.execute_at.as_millisecond(),
         moved.execute_at.as_millisecond(),
         "a job runs at the time that rescheduling it returned"
     );
     assert!(
-        found.execute_at > job.execute_at,
-        "a job that was rescheduled is due at its new time: {found:?}"
+        current_job.execute_at > job.execute_at,
+        "a job that was rescheduled is due at its new time: {current_job:?}"
     );
     let refused = pulse.reschedule_job(&scope, &job.job_id, &never()).await;
     assert!(
         matches!(refused, Err(PulseError::Invalid(_))),
         "rescheduling to a schedule that never fires is PulseError::Invalid: {refused:?}"
     );
-    assert_eq!(get(pulse, &scope, &job.job_id).await, found, "a call that was refused changes nothing");
+    assert_eq!(get(pulse, &scope, &job.job_id).await, current_job, "a call that was refused changes nothing");
 }
 
 async fn jobs_of_a_tool_or_assignment_are_cancelled(pulse: &dyn Pulse) {
@@ -317,8 +317,12 @@ async fn jobs_of_a_tool_or_assignment_are_cancelled(pulse: &dyn Pulse) {
         assert_eq!(cancelled, expected, "the jobs of a tool that are not final are cancelled and counted");
     }
     use JobState::{Cancelled, Scheduled};
-    let found = states(&[&by_tool[0], &by_tool[1], &by_assignment, &kept]).await;
-    assert_eq!(found, [Cancelled, Cancelled, Scheduled, Scheduled], "only jobs of the tool are cancelled");
+    let job_states = states(&[&by_tool[0], &by_tool[1], &by_assignment, &kept]).await;
+    assert_eq!(
+        job_states,
+        [Cancelled, Cancelled, Scheduled, Scheduled],
+        "only jobs of the tool are cancelled"
+    );
     for expected in [1, 0] {
         let cancelled = expect_ok("cancelling", pulse.cancel_jobs_for_assignment(&scope, "daily").await);
         assert_eq!(
@@ -326,8 +330,8 @@ async fn jobs_of_a_tool_or_assignment_are_cancelled(pulse: &dyn Pulse) {
             "the jobs of an assignment that are not final are cancelled and counted"
         );
     }
-    let found = states(&[&by_assignment, &kept]).await;
-    assert_eq!(found, [Cancelled, Scheduled], "only jobs of the assignment are cancelled");
+    let job_states = states(&[&by_assignment, &kept]).await;
+    assert_eq!(job_states, [Cancelled, Scheduled], "only jobs of the assignment are cancelled");
     let bobs = get(pulse, &scope_of(&company, "bob"), &of_bob).await;
     assert_eq!(bobs.state, Scheduled, "jobs of another user are not cancelled");
 }
@@ -393,11 +397,11 @@ async fn pages_join(pulse: &dyn Pulse) {
     }
     expected.sort();
     for limit in [1, 2, 3, 7, 50] {
-        let found = ids(&all(pulse, &filter(&scope), limit).await);
-        assert_eq!(found, expected, "pages of {limit} join in the order of ids");
-        let mut found = ids(&all_in(pulse, &filter(&scope), JobOrder::NewestFirst, limit).await);
-        found.reverse();
-        assert_eq!(found, expected, "pages of {limit} join, the newest first");
+        let job_ids = ids(&all(pulse, &filter(&scope), limit).await);
+        assert_eq!(job_ids, expected, "pages of {limit} join in the order of ids");
+        let mut job_ids = ids(&all_in(pulse, &filter(&scope), JobOrder::NewestFirst, limit).await);
+        job_ids.reverse();
+        assert_eq!(job_ids, expected, "pages of {limit} join, the newest first");
     }
 }
 
@@ -435,8 +439,8 @@ async fn filters_hold(pulse: &dyn Pulse) {
         expected.sort();
         let count = expect_ok("counting jobs", pulse.count_jobs(&filter).await);
         assert_eq!(count, expected.len() as u64, "a count is of the jobs that match its filter: {filter:?}");
-        let found = ids(&all(pulse, &filter, 2).await);
-        assert_eq!(found, expected, "a list has the jobs that match its filter: {filter:?}");
+        let job_ids = ids(&all(pulse, &filter, 2).await);
+        assert_eq!(job_ids, expected, "a list has the jobs that match its filter: {filter:?}");
     }
 }
 

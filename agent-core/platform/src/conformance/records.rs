@@ -207,12 +207,18 @@ async fn prefixes_are_literal(store: &dyn Records) {
     ] {
         for limit in [None, Some(1), Some(2)] {
             let mut list = ListQuery { prefix: prefix.to_owned(), limit, ..ListQuery::default() };
-            let found = ids(store, list.clone()).await;
-            assert_eq!(found, expected, "a prefix of {prefix:?} is meant literally, in pages of {limit:?}");
+            let record_ids = ids(store, list.clone()).await;
+            assert_eq!(
+                record_ids, expected,
+                "a prefix of {prefix:?} is meant literally, in pages of {limit:?}"
+            );
             list.order = Order::Descending;
-            let mut found = ids(store, list).await;
-            found.reverse();
-            assert_eq!(found, expected, "a prefix of {prefix:?} is meant literally, the other way round");
+            let mut record_ids = ids(store, list).await;
+            record_ids.reverse();
+            assert_eq!(
+                record_ids, expected,
+                "a prefix of {prefix:?} is meant literally, the other way round"
+            );
         }
     }
 }
@@ -249,9 +255,9 @@ async fn a_list_is_read_while_others_write(store: &dyn Records) {
     let page = done("list", store.list(&things(), &list).await);
     fill(store, &["a", "c", "e"]).await;
     done("delete", store.delete(&key("d"), Precondition::Any).await);
-    let rest = ids(store, ListQuery { cursor: page.next_cursor, ..list }).await;
+    let second_page = ids(store, ListQuery { cursor: page.next_cursor, ..list }).await;
     assert_eq!(
-        rest,
+        second_page,
         ["e", "f", "h"],
         "a page goes on after the last id that was given, whatever was written"
     );
@@ -362,12 +368,13 @@ async fn many_are_read_at_once(store: &dyn Records) {
     fill(store, &["b", "a"]).await;
     let keys =
         [key("a"), key("none"), key("b"), key("a"), Key::new("other", "things", "a").expect("a valid key")];
-    let found = done("get_many", store.get_many(&keys).await);
-    let ids: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.id.as_str())).collect();
+    let read_records = done("get_many", store.get_many(&keys).await);
+    let ids: Vec<_> =
+        read_records.iter().map(|record| record.as_ref().map(|record| record.id.as_str())).collect();
     assert_eq!(ids, [Some("a"), None, Some("b"), Some("a"), None], "records come in the order of the keys");
     assert!(done("get_many", store.get_many(&[]).await).is_empty(), "no keys give no records");
     let version = |record: &Option<Record>| record.as_ref().map(|record| record.version);
-    let expected: Vec<Option<u64>> = found.iter().map(version).collect();
+    let expected: Vec<Option<u64>> = read_records.iter().map(version).collect();
     assert_eq!(done("versions", store.versions(&keys).await), expected, "versions are those of the records");
     assert!(done("versions", store.versions(&[]).await).is_empty(), "no keys give no versions");
     let newer = put(store, &key("a"), "9").await;
@@ -377,9 +384,9 @@ async fn many_are_read_at_once(store: &dyn Records) {
 async fn versions_of_many_are_never_stale(store: &dyn Records) {
     let keys: Vec<Key> = (0..40).map(|number| key(&format!("k{number}"))).collect();
     let mut expected = vec![None; keys.len()];
-    for place in [3, 7, 3, 39] {
+    for position in [3, 7, 3, 39] {
         assert_eq!(done("versions", store.versions(&keys).await), expected, "before a write");
-        expected[place] = Some(put(store, &keys[place], "1").await);
+        expected[position] = Some(put(store, &keys[position], "1").await);
         assert_eq!(done("versions", store.versions(&keys).await), expected, "a write is seen at once");
     }
     done("delete", store.delete(&keys[7], Precondition::Any).await);
@@ -410,9 +417,9 @@ async fn nobody_sees_half_a_commit(store: &dyn Records) {
     };
     let reads = async {
         for _ in 0..50 {
-            let found = done("get_many", store.get_many(&[key("left"), key("right")]).await);
+            let read_records = done("get_many", store.get_many(&[key("left"), key("right")]).await);
             let values: Vec<_> =
-                found.into_iter().flatten().map(|record| record.value.get().to_owned()).collect();
+                read_records.into_iter().flatten().map(|record| record.value.get().to_owned()).collect();
             assert_eq!(values[0], values[1], "a reader sees all of a commit or nothing");
         }
     };
@@ -445,10 +452,11 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     }
     expected.push(Collection::new("c00000", "things").expect("a valid collection"));
     expected.sort_unstable();
-    let found = done("collections", store.collections("c00000", None).await);
-    assert_eq!(found, expected, "a company's collections are all there, each once");
-    let rest = done("collections", store.collections("c00000", Some(expected[1].path())).await);
-    assert_eq!(rest, expected[2..], "a page goes on after the path that was given");
+    let first_collections = done("collections", store.collections("c00000", None).await);
+    assert_eq!(first_collections, expected, "a company's collections are all there, each once");
+    let remaining_collections =
+        done("collections", store.collections("c00000", Some(expected[1].path())).await);
+    assert_eq!(remaining_collections, expected[2..], "a page goes on after the path that was given");
     let gone = Key::new("c00001", "things", "a").expect("a valid key");
     done("delete", store.delete(&gone, Precondition::Any).await);
     assert!(

@@ -115,16 +115,16 @@ async fn what_was_put_is_got(store: &dyn RoleStore) {
     assert!(get(store, "company").await.is_none(), "what was never put is absent");
     assert!(masked(store, "company").await.is_none(), "what was never put is absent when masked");
     let version = put(store, role("company")).await;
-    let found = there(store).await;
-    assert_eq!(secrets_of(&found), SECRETS, "secrets are given back as they were put");
-    assert_eq!(shown(&found), shown(&role("company")), "a role is given back as it was put");
+    let stored_role = there(store).await;
+    assert_eq!(secrets_of(&stored_role), SECRETS, "secrets are given back as they were put");
+    assert_eq!(shown(&stored_role), shown(&role("company")), "a role is given back as it was put");
     let record = masked(store, "company").await.expect("what was put is there when masked");
     assert_eq!((record.id.as_str(), record.version), ("agent", version), "a masked role has its version");
 
     put(store, role("company")).await;
-    let found = there(store).await;
-    assert_eq!(secrets_of(&found), SECRETS, "putting a role again changes no secret");
-    assert_eq!(shown(&found), shown(&role("company")), "putting a role again changes nothing");
+    let stored_role = there(store).await;
+    assert_eq!(secrets_of(&stored_role), SECRETS, "putting a role again changes no secret");
+    assert_eq!(shown(&stored_role), shown(&role("company")), "putting a role again changes nothing");
 }
 
 async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
@@ -132,11 +132,11 @@ async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
     there(store).await;
     let second = put(store, RoleBlock { name: "Bea".into(), ..bare("company") }).await;
     assert!(second > first, "a role's version grows when it changes");
-    let found = there(store).await;
+    let stored_role = there(store).await;
     let expected = json!({"id": "agent", "name": "Bea", "ownerId": "", "companyId": "company",
         "content": {"messengerToken": "***"}});
     assert_eq!(
-        shown(&found),
+        shown(&stored_role),
         expected,
         "of a role that is replaced nothing but secrets without an address stays"
     );
@@ -160,9 +160,9 @@ async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
     put(store, edited("/name", json!("Bea"))).await;
     assert_eq!(secrets().await, SECRETS, "masked secrets stay as they are");
     let mut absent = shown(&role("company"));
-    for (place, field) in [("/content", "messengerToken"), ("/children/1/content", "apiKey")] {
-        let place = absent.pointer_mut(place).and_then(Value::as_object_mut);
-        place.expect("the suite's paths are right").remove(field);
+    for (pointer, field) in [("/content", "messengerToken"), ("/children/1/content", "apiKey")] {
+        let pointer = absent.pointer_mut(pointer).and_then(Value::as_object_mut);
+        pointer.expect("the suite's paths are right").remove(field);
     }
     put(store, of(absent)).await;
     assert_eq!(secrets().await, SECRETS, "absent secrets stay as they are");
@@ -254,9 +254,9 @@ async fn tenants_are_apart(store: &dyn RoleStore) {
         "saving a role of an id that another company has",
         store.put_role(theirs, Precondition::Absent).await,
     );
-    let found = get(store, "other").await.expect("two companies have agents of the same id");
-    assert_eq!(found.name, "Bea", "two companies have agents of their own");
-    assert!(secrets_of(&found).iter().all(String::is_empty), "no secret is shared between companies");
+    let other_role = get(store, "other").await.expect("two companies have agents of the same id");
+    assert_eq!(other_role.name, "Bea", "two companies have agents of their own");
+    assert!(secrets_of(&other_role).iter().all(String::is_empty), "no secret is shared between companies");
     let ours = there(store).await;
     assert_eq!((ours.name.as_str(), secrets_of(&ours)), ("Ann", SECRETS.map(str::to_owned).to_vec()));
     assert!(delete(store, "other").await, "the role of one company is deleted");
@@ -270,8 +270,8 @@ async fn companies_share_an_id(store: &dyn RoleStore) {
         done("saving a role of the same id at the same time as other companies", result);
     }
     for company in &companies {
-        let found = get(store, company).await.expect("each company has its own");
-        assert_eq!(found.company_id.as_str(), company, "each company has its own");
+        let own_role = get(store, company).await.expect("each company has its own");
+        assert_eq!(own_role.company_id.as_str(), company, "each company has its own");
     }
 
     let puts = (0..8).map(|n| {

@@ -185,7 +185,7 @@ async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
     filters.push(UsageFilter { user: Some("a\0b".into()), ..all_days() });
     for filter in filters {
         for selection in 0..1u32 << UsageDimension::ALL.len() {
-            let chosen = |(place, dimension): (usize, _)| (selection >> place & 1 == 1).then_some(dimension);
+            let chosen = |(bit, dimension): (usize, _)| (selection >> bit & 1 == 1).then_some(dimension);
             let mut group_by: Vec<UsageDimension> =
                 UsageDimension::ALL.into_iter().enumerate().filter_map(chosen).collect();
             if selection.is_multiple_of(2) {
@@ -204,15 +204,15 @@ async fn pages_follow_one_another(store: &dyn UsageStore) {
     let all = query(&[UsageDimension::Agent, UsageDimension::Day, UsageDimension::Model]);
     let expected = rows(store, "acme", &all).await;
     for limit in [1, 7, expected.len()] {
-        let (mut found, mut after) = (Vec::new(), None);
+        let (mut listed_rows, mut after) = (Vec::new(), None);
         loop {
             let page = done(store.usage(&"acme".into(), &UsageQuery { after, limit, ..all.clone() }).await);
             assert!(page.rows.len() <= limit);
-            found.extend(page.rows);
+            listed_rows.extend(page.rows);
             let Some(cursor) = page.next_cursor else { break };
             after = Some(UsageCursor::parse(&cursor, all.group_by.len()).expect("a cursor"));
         }
-        assert_eq!(found, expected, "in pages of {limit}");
+        assert_eq!(listed_rows, expected, "in pages of {limit}");
     }
 }
 

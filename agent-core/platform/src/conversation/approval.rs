@@ -73,7 +73,7 @@ pub enum ApprovalState {
     Denied,
     /// The question was withdrawn.
     Cancelled,
-    /// The time for the decision is over.
+    /// The decision came too late.
     Expired,
 }
 
@@ -111,12 +111,12 @@ pub enum DecisionRoute {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CallExecution {
-    /// It was not begun.
+    /// The call has not begun.
     #[default]
     No,
-    /// It was begun; without a result, it is not known whether it took effect.
+    /// The call has begun. Without a result, it is unknown whether it took effect.
     Begun,
-    /// Its result is in the thread.
+    /// The result of the call is in the thread.
     Done,
 }
 

@@ -23,7 +23,7 @@ const TOOL_CALL_REASON: &str = "tool_call";
 
 impl Approval {
     /// Creates the approval that an interrupt of a run asks for; `None` if it asks for something else.
-    pub fn from_interrupt(
+    pub(crate) fn from_interrupt(
         interrupt: &Interrupt,
         run: &Run,
         calls: &[&ToolCall],

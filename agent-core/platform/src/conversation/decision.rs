@@ -77,7 +77,7 @@ pub enum RunChange {
     },
     /// Cancels a run that waits, and frees its thread. Any other run stays as it is.
     CancelWaiting(CancelReason),
-    /// Ends a run that waits for decisions whose time is over: adds a result for each call that was not made, and frees
+    /// Ends a run that waits for decisions that have expired: adds a result for each call that was not made, and frees
     /// the thread. A run with an open question or with an approved call stays as it is.
     Expire,
 }
@@ -162,7 +162,7 @@ impl Run {
         open.max().or_else(|| decided.max()).or(Some(self.created_at))
     }
 
-    /// Returns true if the run waits for nothing but decisions whose time is over at `now`.
+    /// Returns true if the run waits for nothing but decisions that have expired at `now`.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         let is_refused = |approval: &Approval| match approval.state {
             ApprovalState::Open => approval.is_expired(now),

@@ -63,7 +63,7 @@ pub enum ConversationError {
         /// State of the approval.
         state: ApprovalState,
     },
-    /// The time for the decision is over.
+    /// The decision came too late.
     #[error("the time for the decision is over")]
     ApprovalExpired,
     /// An approved call must not be made: it was begun before, or its run is not this process's any more.

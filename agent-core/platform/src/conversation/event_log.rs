@@ -8,7 +8,7 @@ use agent_core::event::{Event, Id};
 
 /// Tag of an event in its JSON form.
 const EVENT: u8 = 1;
-/// Tag of an event that differs from the one before in its delta only.
+/// Tag of an event that differs from the previous one in its delta only.
 const DELTA: u8 = 2;
 
 /// Consecutive events of a run's log, packed.

@@ -15,7 +15,7 @@ use super::{
 /// A run's answer as nodes, and its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldedRun {
-    /// Nodes, each below the one before.
+    /// Nodes, each the child of the previous one.
     pub nodes: Vec<NewNode>,
     /// End of the run.
     pub ending: RunEnding,

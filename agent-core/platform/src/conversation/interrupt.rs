@@ -43,7 +43,7 @@ pub fn interrupt_run(
 /// End of a run whose process has ended: what its log has, and the log's last chunk.
 #[derive(Debug, Clone, PartialEq)]
 struct CutRun {
-    /// Nodes of what the run has said, and its end.
+    /// Nodes of the run's answer so far, and its end.
     folded: FoldedRun,
     /// End of the log.
     log: LogEnd,
@@ -127,13 +127,13 @@ mod tests {
     fn a_cut_run_keeps_the_words_before_damage() {
         let events = events();
         let chunks = [packed(0, &events[..4]), packed(4, &events[4..])];
-        let whole = cut_log(&run(), &chunks, clock());
-        assert!(!whole.log.is_incomplete);
-        let tail = whole.log.chunks.last().expect("the terminal event");
+        let undamaged_run = cut_log(&run(), &chunks, clock());
+        assert!(!undamaged_run.log.is_incomplete);
+        let tail = undamaged_run.log.chunks.last().expect("the terminal event");
         assert_eq!((tail.first, tail.last), (5, 5));
-        let said = &whole.folded.nodes[0];
-        assert_eq!((said.status, said.parent_id.is_some()), (NodeStatus::Incomplete, true));
-        assert_eq!(said.message.as_message().expect("a message").content.to_text(), "one two three");
+        let expected_node = &undamaged_run.folded.nodes[0];
+        assert_eq!((expected_node.status, expected_node.parent_id.is_some()), (NodeStatus::Incomplete, true));
+        assert_eq!(expected_node.message.as_message().expect("a message").content.to_text(), "one two three");
 
         let damaged = LogChunk { body: vec![9], ..chunks[1].clone() };
         let cut = cut_log(&run(), &[chunks[0].clone(), damaged], clock());

@@ -159,7 +159,7 @@ impl RunState {
         matches!(self, Self::Completed | Self::Cancelled | Self::Failed | Self::Interrupted)
     }
 
-    /// Returns true if a process has the run, or will have it: its log goes on.
+    /// Returns true if a process has the run, or will have it: its log continues.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Queued | Self::Running)
     }
@@ -187,11 +187,11 @@ impl RunState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CancelReason {
-    /// By request.
+    /// A caller requested it.
     Requested,
     /// No client was attached.
     Disconnected,
-    /// Another run took its place.
+    /// Another run of the thread displaced it.
     Displaced,
     /// The thread was deleted.
     Deleted,

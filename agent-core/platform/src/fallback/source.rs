@@ -242,7 +242,7 @@ impl Model for FallbackedModel {
         let (mut calls, started) = Box::new(calls).advance().await;
         match started {
             Ok(events) => Ok(FallbackStream::new(events, calls).hold_to_end(self.holds_answers).boxed()),
-            // The run has begun: its stream tells of the attempts.
+            // The run has begun: its stream reports the attempts.
             Err(error) if self.numbers.round() > 1 => {
                 let notices: Vec<_> = calls.take_notices().into_iter().map(Ok).collect();
                 match notices.is_empty() {

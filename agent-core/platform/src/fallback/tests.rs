@@ -429,10 +429,11 @@ fn a_dead_model_is_called_seldom_and_its_own_key_alone_is_shut_out() {
     assert!((5..=100).contains(&calls), "{calls} calls of the dead model");
     // Another tenant with a key of its own is not shut out.
     first.push(ScriptedAnswer::from_text("mine"));
-    let own = EmbeddedAi { api_key: Some(agent_core::secret::Secret::new("own")), ..settings(&["second"]) };
+    let own_key_settings =
+        EmbeddedAi { api_key: Some(agent_core::secret::Secret::new("own")), ..settings(&["second"]) };
     let before = first.unused_answers();
     second.push(ScriptedAnswer::from_text("Hi."));
-    bench.call(&bench.run(&own)).expect("an answer");
+    bench.call(&bench.run(&own_key_settings)).expect("an answer");
     assert!(first.unused_answers() < before);
 }
 

@@ -142,7 +142,7 @@ mod tests {
         let entry = |payload: Value| json!({"interruptId": "i", "status": "resolved", "payload": payload});
         let edited = json!({"to": "eve"});
         let arguments = edited.as_object().cloned();
-        for (given, expected) in [
+        for (request_json, expected) in [
             (entry(json!(true)), Verdict::Approve { arguments: None }),
             (entry(json!({"approved": true, "editedArgs": edited})), Verdict::Approve { arguments }),
             (entry(json!(false)), Verdict::Deny { reason: None }),
@@ -152,7 +152,7 @@ mod tests {
             ),
             (json!({"interruptId": "i", "status": "cancelled"}), Verdict::Cancel),
         ] {
-            let read = entries(&json!({"messages": [], "resume": [given]})).expect("it is right");
+            let read = entries(&json!({"messages": [], "resume": [request_json]})).expect("it is right");
             assert_eq!(read, [ResumeEntry { interrupt_id: "i".to_owned(), verdict: expected }]);
         }
         let part = |state: &str| {
@@ -168,8 +168,11 @@ mod tests {
 
     #[test]
     fn an_invalid_decision_is_named() {
-        for given in [json!({}), json!({"interruptId": "i", "status": "resolved"}), json!([]), json!("i")] {
-            let fault = entries(&json!({"message": "x", "resume": [given]})).expect_err("it is wrong");
+        for decision_json in
+            [json!({}), json!({"interruptId": "i", "status": "resolved"}), json!([]), json!("i")]
+        {
+            let fault =
+                entries(&json!({"message": "x", "resume": [decision_json]})).expect_err("it is wrong");
             assert_eq!(fault.path, "resume[0]");
         }
         assert_eq!(entries(&json!({"message": "x", "resume": {}})).expect_err("it is wrong").path, "resume");

@@ -100,14 +100,14 @@ impl<'t> FieldSources<'t> {
         };
         let parameter = QUERY_PARAMETERS.iter().position(|parameter| *parameter == name);
         let query = parameter.and_then(|index| self.query[index].clone()).filter(|id| !id.is_empty());
-        let mut found: Option<String> = None;
+        let mut first_value: Option<String> = None;
         for id in [self.body.id(name)?, forwarded, query].into_iter().flatten() {
-            if found.as_ref().is_some_and(|found| *found != id) {
+            if first_value.as_ref().is_some_and(|first_value| *first_value != id) {
                 return Err(FieldError::new(name, "is given in more than one place with different values"));
             }
-            found = Some(id);
+            first_value = Some(id);
         }
-        Ok(found)
+        Ok(first_value)
     }
 
     /// Returns true if the body, or else `forwardedProps`, has the field as `null`.

@@ -101,17 +101,17 @@ fn widget_tokens_are_read_from_both_places() {
         let tokens = widget_tokens(&body).map_err(|error| error.to_string())?;
         Ok::<_, String>(tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>())
     };
-    let found = |tokens: &[&str]| Ok(tokens.iter().copied().map(str::to_owned).collect());
+    let expected_tokens = |tokens: &[&str]| Ok(tokens.iter().copied().map(str::to_owned).collect());
     let no_string = || Err("widgetToken must be a string".to_owned());
     for (body, expected) in [
-        (r#"{}"#, found(&[])),
-        (r#"{"widgetToken": null}"#, found(&[])),
-        (r#"{"widgetToken": ""}"#, found(&[])),
-        (r#"{"widgetToken": "w", "messages": 7}"#, found(&["w"])),
-        (r#"{"widgetToken": "w", "widgetToken": "v"}"#, found(&["w", "v"])),
-        (r#"{"forwardedProps": {"widgetToken": "w"}}"#, found(&["w"])),
-        (r#"{"forwardedProps": [{"widgetToken": "w"}]}"#, found(&[])),
-        (r#"{"widgetToken": "w", "forwardedProps": {"widgetToken": "w"}}"#, found(&["w", "w"])),
+        (r#"{}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": null}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": ""}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": "w", "messages": 7}"#, expected_tokens(&["w"])),
+        (r#"{"widgetToken": "w", "widgetToken": "v"}"#, expected_tokens(&["w", "v"])),
+        (r#"{"forwardedProps": {"widgetToken": "w"}}"#, expected_tokens(&["w"])),
+        (r#"{"forwardedProps": [{"widgetToken": "w"}]}"#, expected_tokens(&[])),
+        (r#"{"widgetToken": "w", "forwardedProps": {"widgetToken": "w"}}"#, expected_tokens(&["w", "w"])),
         (r#"{"widgetToken": 1}"#, no_string()),
         (r#"{"forwardedProps": {"widgetToken": ["sk-1"]}}"#, no_string()),
         (r#"[]"#, Err("the body must be an object".to_owned())),
@@ -345,7 +345,7 @@ fn faults_name_the_field_and_not_the_value() {
     let long = "sk-".repeat(43);
     let user = json!({"role": "user", "content": "x"});
     let call = |call: Value| json!({"messages": [user, {"role": "assistant", "toolCalls": [call]}]});
-    let said = |part: Value| json!({"messages": [{"role": "user", "content": [part]}]});
+    let user_part = |part: Value| json!({"messages": [{"role": "user", "content": [part]}]});
     let ui = |part: Value| json!({"messages": [{"role": "assistant", "parts": [part]}]});
     check_faults(&[
         (json!([]), "the body must be an object"),
@@ -387,48 +387,48 @@ fn faults_name_the_field_and_not_the_value() {
             call(json!({"id": "c", "function": {"name": "f", "arguments": 1}})),
             "messages[1].toolCalls[0].function.arguments must be JSON text",
         ),
-        (said(json!("sk-1")), "messages[0].content[0] must be an object"),
-        (said(json!({"text": "x"})), "messages[0].content[0].type is missing"),
-        (said(json!({"type": "text"})), "messages[0].content[0].text is missing"),
-        (said(json!({"type": "image"})), "messages[0].content[0].source is missing"),
+        (user_part(json!("sk-1")), "messages[0].content[0] must be an object"),
+        (user_part(json!({"text": "x"})), "messages[0].content[0].type is missing"),
+        (user_part(json!({"type": "text"})), "messages[0].content[0].text is missing"),
+        (user_part(json!({"type": "image"})), "messages[0].content[0].source is missing"),
         (
-            said(json!({"type": "image", "source": {"type": "sk-1", "value": "x"}})),
+            user_part(json!({"type": "image", "source": {"type": "sk-1", "value": "x"}})),
             "messages[0].content[0].source.type must be data, url or file",
         ),
         (
-            said(json!({"type": "image", "source": {"type": "data", "value": "AAAA"}})),
+            user_part(json!({"type": "image", "source": {"type": "data", "value": "AAAA"}})),
             "messages[0].content[0].source.mimeType is missing",
         ),
         (
-            said(
+            user_part(
                 json!({"type": "image", "source": {"type": "data", "value": "sk 1", "mimeType": "image/png"}}),
             ),
             "messages[0].content[0].source.value must be Base64",
         ),
         (
-            said(
+            user_part(
                 json!({"type": "image", "source": {"type": "url", "value": "https://x", "mimeType": "a/b,c"}}),
             ),
             "messages[0].content[0].source.mimeType must be a media type",
         ),
         (
-            said(json!({"type": "image_url", "image_url": {"url": "file:///sk-1"}})),
+            user_part(json!({"type": "image_url", "image_url": {"url": "file:///sk-1"}})),
             "messages[0].content[0].image_url.url must be an http, https or data URL",
         ),
         (
-            said(json!({"type": "image_url", "image_url": "data:sk-1"})),
+            user_part(json!({"type": "image_url", "image_url": "data:sk-1"})),
             "messages[0].content[0].image_url must be a Base64 data URL with a media type",
         ),
         (
-            said(json!({"type": "input_audio", "input_audio": {"data": "A", "format": "sk-1"}})),
+            user_part(json!({"type": "input_audio", "input_audio": {"data": "A", "format": "sk-1"}})),
             "messages[0].content[0].input_audio.format must be mp3 or wav",
         ),
         (
-            said(json!({"type": "file", "file": {"file_id": "sk-1"}})),
+            user_part(json!({"type": "file", "file": {"file_id": "sk-1"}})),
             "messages[0].content[0].file.file_data is missing",
         ),
         (
-            said(json!({"type": "file", "mediaType": "image/png"})),
+            user_part(json!({"type": "file", "mediaType": "image/png"})),
             "messages[0].content[0].url or data is required",
         ),
         (ui(json!({})), "messages[0].parts[0].type is missing"),
@@ -459,7 +459,7 @@ fn faults_name_the_field_and_not_the_value() {
 #[test]
 fn the_end_must_call_for_an_answer() {
     let user = json!({"role": "user", "content": "x"});
-    let said = json!({"role": "assistant", "content": "y"});
+    let assistant_message = json!({"role": "assistant", "content": "y"});
     let calls = json!({"role": "assistant", "toolCalls": [{"id": "c", "function": {"name": "f"}}]});
     let result = json!({"role": "tool", "toolCallId": "c", "content": "z"});
     let stray = json!({"role": "tool", "toolCallId": "other", "content": "z"});
@@ -469,11 +469,11 @@ fn the_end_must_call_for_an_answer() {
     for (messages, fits) in [
         (json!([user]), true),
         (json!([user, calls, result]), true),
-        (json!([user, said, user, empty, thought, order]), true),
-        (json!([user, said]), false),
+        (json!([user, assistant_message, user, empty, thought, order]), true),
+        (json!([user, assistant_message]), false),
         (json!([user, calls]), false),
-        (json!([user, said, stray]), false),
-        (json!([user, calls, result, said]), false),
+        (json!([user, assistant_message, stray]), false),
+        (json!([user, calls, result, assistant_message]), false),
         (json!([order]), false),
         (json!([thought]), false),
     ] {
@@ -727,7 +727,7 @@ fn short(messages: &[Message]) -> String {
 
 #[test]
 fn repairs() {
-    for (given, expected) in [
+    for (input, expected) in [
         ("", ""),
         ("u 12 =1 =2 a", "u0 1+2 =1:r2 =2:r3 a4"),
         // Calls without results.
@@ -751,7 +751,7 @@ fn repairs() {
         ("u e u", "u0 u2"),
         ("e", ""),
     ] {
-        assert_eq!(short(&repair(conversation(given))), expected, "for {given}");
+        assert_eq!(short(&repair(conversation(input))), expected, "for {input}");
     }
 }
 
@@ -789,9 +789,9 @@ fn repaired_conversations_are_whole() {
         state % below
     };
     for _ in 0..5_000 {
-        let mut given = String::new();
+        let mut input_text = String::new();
         for _ in 0..next(12) {
-            given += &match next(8) {
+            input_text += &match next(8) {
                 0 => "u ".to_owned(),
                 1 => "a ".to_owned(),
                 2 => "e ".to_owned(),
@@ -799,21 +799,21 @@ fn repaired_conversations_are_whole() {
                 _ => (0..=next(3)).map(|_| next(4).to_string()).collect::<String>() + " ",
             };
         }
-        let given_messages = conversation(&given);
-        let said = |messages: &[Message]| -> Vec<String> {
+        let given_messages = conversation(&input_text);
+        let summaries = |messages: &[Message]| -> Vec<String> {
             let spoken = messages.iter().filter(|m| m.role != Role::Tool && !m.content.is_empty());
             spoken.map(|message| message.content.to_text().into_owned()).collect()
         };
-        let (calls, spoken) = (count_calls(&given_messages), said(&given_messages));
+        let (calls, spoken) = (count_calls(&given_messages), summaries(&given_messages));
         let repaired = repair(given_messages);
-        assert_whole(&repaired, &given);
-        assert_eq!(count_calls(&repaired), calls, "no call is lost: {given}");
-        assert_eq!(said(&repaired), spoken, "nothing said is lost: {given}");
-        assert_eq!(repair(repaired.clone()), repaired, "what is whole stays: {given}");
+        assert_whole(&repaired, &input_text);
+        assert_eq!(count_calls(&repaired), calls, "no call is lost: {input_text}");
+        assert_eq!(summaries(&repaired), spoken, "nothing said is lost: {input_text}");
+        assert_eq!(repair(repaired.clone()), repaired, "what is whole stays: {input_text}");
         // The start of a growing history is stable.
         let mut longer = repaired.clone();
         longer.extend(conversation("u 01 =0 =1"));
-        assert_eq!(repair(longer)[..repaired.len()], repaired[..], "{given}");
+        assert_eq!(repair(longer)[..repaired.len()], repaired[..], "{input_text}");
     }
 }
 
@@ -821,15 +821,21 @@ fn count_calls(messages: &[Message]) -> usize {
     messages.iter().map(|message| message.tool_calls.len()).sum()
 }
 
-fn assert_whole(messages: &[Message], given: &str) {
-    let mut rest = messages.iter();
+fn assert_whole(messages: &[Message], description: &str) {
+    let mut remaining_messages = messages.iter();
     let mut ids = std::collections::HashSet::new();
-    while let Some(message) = rest.next() {
-        assert_ne!(message.role, Role::Tool, "a stray result: {given}");
+    while let Some(message) = remaining_messages.next() {
+        assert_ne!(message.role, Role::Tool, "a stray result: {description}");
         for call in &message.tool_calls {
-            assert!(ids.insert(&call.id), "an id came twice: {given}");
-            let result = rest.next().unwrap_or_else(|| panic!("a call without its result: {given}"));
-            assert_eq!((result.role, result.tool_call_id.as_ref()), (Role::Tool, Some(&call.id)), "{given}");
+            assert!(ids.insert(&call.id), "an id came twice: {description}");
+            let result = remaining_messages
+                .next()
+                .unwrap_or_else(|| panic!("a call without its result: {description}"));
+            assert_eq!(
+                (result.role, result.tool_call_id.as_ref()),
+                (Role::Tool, Some(&call.id)),
+                "{description}"
+            );
         }
     }
 }

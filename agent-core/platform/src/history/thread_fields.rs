@@ -37,7 +37,7 @@ pub struct ThreadFields {
     pub results: Vec<Message>,
     /// Field `resume`, or the answers to approvals in the AI SDK's last message.
     pub resume: Vec<ResumeEntry>,
-    /// Field `background`: the request is answered at once, and the run goes on without a client.
+    /// Field `background`: the request is answered at once, and the run continues without a client.
     pub is_background: bool,
 }
 
@@ -250,11 +250,11 @@ mod tests {
             envelope: Envelope::Message,
             ..ThreadFields::default()
         };
-        let given = json!({"store": false, "history": "client", "parentId": "n"});
-        let mut body = given.clone();
+        let request_fields = json!({"store": false, "history": "client", "parentId": "n"});
+        let mut body = request_fields.clone();
         body["message"] = json!("Hello");
         assert_eq!(fields(&body), expected);
-        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": given})), expected);
+        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": request_fields})), expected);
         let query = [("store", "false"), ("history", "client"), ("parentId", "n")];
         let read = input(&json!({"message": "Hello"}), &query).expect("it is right");
         assert_eq!(read.thread_fields(), Ok(&expected));
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_course_of_a_run_is_read() {
-        let given = json!({"onDisconnect": "continue", "graceMs": 600_000, "onBusy": "interrupt", "background": true});
+        let request_fields = json!({"onDisconnect": "continue", "graceMs": 600_000, "onBusy": "interrupt", "background": true});
         let expected = ThreadFields {
             on_disconnect: Some(OnDisconnect::Continue),
             grace_ms: Some(600_000),
@@ -274,7 +274,7 @@ mod tests {
             envelope: Envelope::Message,
             ..ThreadFields::default()
         };
-        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": given})), expected);
+        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": request_fields})), expected);
         let query = [
             ("onDisconnect", "continue"),
             ("graceMs", "600000"),

@@ -53,16 +53,18 @@ impl IngestionState {
         // After the company of the last claim, and then from the first company.
         for mut after in last.into_iter().chain([first]) {
             loop {
-                let found = self.services.records.collections("", Some(&after)).await?;
-                let Some(end) = found.last().map(|collection| collection.path().to_owned()) else { break };
-                for collection in &found {
+                let collections = self.services.records.collections("", Some(&after)).await?;
+                let Some(end) = collections.last().map(|collection| collection.path().to_owned()) else {
+                    break;
+                };
+                for collection in &collections {
                     let Some(company_id) = company_of(collection) else { break };
                     if let Some(claimed) = self.claim_of(collection, &company_id).await? {
                         self.running().last = Some(collection.path().to_owned());
                         return Ok(Some(claimed));
                     }
                 }
-                if found.len() < MAX_PAGE_RECORDS || found.last().and_then(company_of).is_none() {
+                if collections.len() < MAX_PAGE_RECORDS || collections.last().and_then(company_of).is_none() {
                     break;
                 }
                 after = end;
@@ -168,21 +170,24 @@ fn company_of(collection: &Collection) -> Option<CompanyId> {
 
 /// Returns the write that changes the state of a document's upload, if it is another one.
 pub(super) fn status_write(
-    found: &Record<Document>,
+    stored_document: &Record<Document>,
     status: ContentStatus,
 ) -> Result<Option<Write>, StoreError> {
-    let mut document = found.value.clone();
+    let mut document = stored_document.value.clone();
     match &mut document.content {
         Some(content) if content.status != status => content.status = status,
         _ => return Ok(None),
     }
-    document_write(found, &document).map(Some)
+    document_write(stored_document, &document).map(Some)
 }
 
 /// Returns the write that replaces a document.
-pub(super) fn document_write(found: &Record<Document>, document: &Document) -> Result<Write, StoreError> {
+pub(super) fn document_write(
+    stored_document: &Record<Document>,
+    document: &Document,
+) -> Result<Write, StoreError> {
     let key = Key::new(&document.company_id, collection::DOCUMENTS, document.id.as_str())?;
-    let precondition = Precondition::Version(found.version);
+    let precondition = Precondition::Version(stored_document.version);
     Ok(Write::Put { key, value: to_json(document)?, precondition })
 }
 

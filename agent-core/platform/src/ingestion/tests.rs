@@ -79,8 +79,9 @@ async fn a_process_works_on_few_tasks_of_a_company_at_once() {
     bench.extractor.wait_for_calls(2).await;
     let mut extracting = Vec::new();
     for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
-        let found = get_document(&*bench.records, &company.into(), id).await.expect("read").expect("there");
-        let status = found.value.content.expect("an upload").status;
+        let stored_document =
+            get_document(&*bench.records, &company.into(), id).await.expect("read").expect("there");
+        let status = stored_document.value.content.expect("an upload").status;
         extracting.extend((status == ContentStatus::Extracting).then_some((company, id)));
     }
     assert_eq!(extracting, [("a", "1"), ("b", "1")]);
@@ -102,8 +103,9 @@ async fn an_upload_wakes_the_ingestion_and_a_panic_frees_its_room() {
     bench.extractor.wait_for_calls(2).await;
     bench.put("a", "3", "one").await;
     bench.wait_for_end(1).await;
-    let found = get_document(&*bench.records, &"a".into(), "3").await.expect("read").expect("there");
-    assert_eq!(found.value.text, "one");
+    let stored_document =
+        get_document(&*bench.records, &"a".into(), "3").await.expect("read").expect("there");
+    assert_eq!(stored_document.value.text, "one");
     running.abort();
 }
 
@@ -153,8 +155,8 @@ impl Inventory for LaggingRecords {
 async fn a_document_that_is_read_late_loses_nothing() {
     let mut lagging = None;
     let bench = bench_with(|records| {
-        let (seen, is_lagging) = (Mutex::default(), AtomicBool::new(false));
-        let records = Arc::new(LaggingRecords { records, seen, is_lagging });
+        let (read_ids, is_lagging) = (Mutex::default(), AtomicBool::new(false));
+        let records = Arc::new(LaggingRecords { records, seen: read_ids, is_lagging });
         lagging = Some(records.clone());
         records
     });
@@ -167,8 +169,9 @@ async fn a_document_that_is_read_late_loses_nothing() {
     sweep_stored_contents(&*lagging, &"a".into(), None).await.expect("swept");
     lagging.is_lagging.store(false, Ordering::SeqCst);
     assert!(bench.ingestion.run_one().await.expect("the store works"), "the task is still there");
-    let found = get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
-    assert_eq!(found.value.text, "two");
+    let stored_document =
+        get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
+    assert_eq!(stored_document.value.text, "two");
 }
 
 /// Records in which pieces of contents are written once there are permits.
@@ -241,7 +244,8 @@ async fn the_lease_is_extended_while_a_long_text_is_stored() {
     assert!(!bench.ingestion.run_one().await.expect("the store works"), "the task is claimed");
     slow.permits.add_permits(10);
     assert!(working.await.expect("no panic").expect("the store works"));
-    let found = get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
-    assert_eq!(found.value.content.expect("an upload").status, ContentStatus::Ready);
+    let stored_document =
+        get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
+    assert_eq!(stored_document.value.content.expect("an upload").status, ContentStatus::Ready);
     assert_eq!(bench.extractor.calls(), 1);
 }

@@ -74,28 +74,32 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Returns the context of a call in the occurrence; `place` is its round and index in a turn.
-fn context(place: Option<&str>) -> ExecutionContext {
+fn context(occurrence_place: Option<&str>) -> ExecutionContext {
     ExecutionContext {
         user_id: "u".into(),
         company_id: "c".into(),
         agent_id: "a".into(),
         run_id: "j:1".into(),
-        idempotency_key: place.map(|place| format!("j:1/{place}")),
+        idempotency_key: occurrence_place.map(|occurrence_place| format!("j:1/{occurrence_place}")),
         ..ExecutionContext::default()
     }
 }
 
 fn call(
     tools: &JournaledTools,
-    place: Option<&str>,
+    occurrence_place: Option<&str>,
     name: &str,
     arguments: Value,
 ) -> Result<ToolOutput, ToolError> {
-    ready(tools.call(&context(place), name, arguments, &NoProgress))
+    ready(tools.call(&context(occurrence_place), name, arguments, &NoProgress))
 }
 
-fn record_metric(process: &Process, place: Option<&str>, value: u32) -> Result<ToolOutput, ToolError> {
-    call(&process.builtin, place, "recordMetric", json!({"name": "sales", "value": value}))
+fn record_metric(
+    process: &Process,
+    occurrence_place: Option<&str>,
+    value: u32,
+) -> Result<ToolOutput, ToolError> {
+    call(&process.builtin, occurrence_place, "recordMetric", json!({"name": "sales", "value": value}))
 }
 
 fn metrics(records: &MemoryRecords) -> usize {
@@ -199,8 +203,8 @@ fn a_repeated_turn_is_answered_from_the_record() {
     record_metric(&second, Some("3/0"), 7).expect("recorded");
     let keys: Vec<_> = second.calls.calls().into_iter().map(|call| call.context.idempotency_key).collect();
     let expected = [("1.1", json!({"to": "eve"})), ("1.2", json!({"to": "ada"}))];
-    let key = |(place, arguments): (&str, Value)| {
-        Some(format!("j:1/{place}/{}", entry::call_digest("send", &arguments)))
+    let key = |(occurrence_place, arguments): (&str, Value)| {
+        Some(format!("j:1/{occurrence_place}/{}", entry::call_digest("send", &arguments)))
     };
     assert_eq!(keys, expected.map(key));
     assert_eq!(metrics(&records), 2);

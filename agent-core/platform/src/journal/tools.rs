@@ -75,7 +75,7 @@ impl JournaledTools {
         let called = self.tools.call(&context, name, arguments, progress).await;
         drop(open);
         if let Err(error) = journal.record_outcome(&step.entry, &called, may_repeat).await {
-            // An unrecorded outcome is unknown to the next attempt; this one goes on with it.
+            // An unrecorded outcome is unknown to the next attempt; this one continues with it.
             tracing::warn!(%error, tool = name, "the outcome of a tool call cannot be recorded");
         }
         called

@@ -121,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn a_time_is_told_again_for_its_minute_and_zone_alone() {
         let layer = CallerLayer::new(Arc::new(PartCache::new(1 << 20)));
-        let told = |seconds: u64, zone: Option<&str>| {
+        let rendered_time = |seconds: u64, zone: Option<&str>| {
             let context =
                 ExecutionContext { timezone: zone.map(str::to_owned), ..ExecutionContext::default() };
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -137,7 +137,7 @@ mod tests {
             (61, Some("Europe/Berlin"), "01:01 (Europe/Berlin, UTC+01:00)."),
             (0, None, "00:00 (UTC, UTC+00:00)."),
         ] {
-            let text = told(seconds, zone);
+            let text = rendered_time(seconds, zone);
             assert!(text.ends_with(expected), "{seconds} {zone:?}: {text}");
         }
     }

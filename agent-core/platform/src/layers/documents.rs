@@ -240,7 +240,7 @@ impl DocumentsLayer {
         shown
     }
 
-    /// Creates the fragment that tells of documents of which nothing is shown, by their sizes in bytes.
+    /// Creates the fragment that names documents of which nothing is shown, by their sizes in bytes.
     fn left_out(&self, sizes: &[usize]) -> Fragment {
         let text = format!("## More documents\n\n{} more documents are left out here.", sizes.len());
         self.note("docs-left-out", text, sizes)
@@ -323,7 +323,7 @@ impl DocumentsLayer {
         Some(RetrievalReport { result, packed, shows_sources: turn.role.content.show_sources })
     }
 
-    /// Creates the fragment that tells of documents that are searched because they do not fit.
+    /// Creates the fragment that names documents that are searched because they do not fit.
     fn searched(&self, plan: &DocumentPlan) -> Option<Fragment> {
         let sizes: Vec<usize> = plan.too_long().map(|record| record.value.text_bytes()).collect();
         let text = match sizes.len() {

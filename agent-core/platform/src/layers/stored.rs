@@ -104,10 +104,11 @@ mod tests {
             ("<datum> <d", "<datum> <d"),
         ] {
             assert_eq!(escape_tags(text, &TAGS), expected);
-            let (whole, origin) = delimit("Document", Some(("title", text)), text, StoredOrigin::default());
-            assert_eq!(whole.matches("</data>").count(), 1, "{whole}");
-            assert_eq!(whole.matches("<data").count(), 1, "{whole}");
-            assert_eq!(&whole[origin.text], expected);
+            let (delimited, origin) =
+                delimit("Document", Some(("title", text)), text, StoredOrigin::default());
+            assert_eq!(delimited.matches("</data>").count(), 1, "{delimited}");
+            assert_eq!(delimited.matches("<data").count(), 1, "{delimited}");
+            assert_eq!(&delimited[origin.text], expected);
         }
     }
 

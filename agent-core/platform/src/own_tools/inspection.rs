@@ -214,7 +214,7 @@ impl OwnToolRegistry {
             true => Vec::new(),
             false => calls.list(&server, context).await?,
         };
-        let found = fingerprints(&live);
+        let live_fingerprints = fingerprints(&live);
         for (name, fingerprint) in accepted {
             let not_pinnable = |message: String| InspectionError::NotPinnable { tool: name.clone(), message };
             if !server.tools.contains(name) {
@@ -223,7 +223,7 @@ impl OwnToolRegistry {
             let definition = live.iter().find(|tool| tool.name == *name);
             let definition =
                 definition.ok_or_else(|| not_pinnable("is not a tool of the server".to_owned()))?;
-            if found.get(name) != Some(fingerprint) {
+            if live_fingerprints.get(name) != Some(fingerprint) {
                 return Err(InspectionError::Changed(name.clone()));
             }
             if let Some(fault) = definition.fault() {

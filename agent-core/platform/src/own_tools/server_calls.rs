@@ -295,8 +295,8 @@ impl ServerCalls {
     ) {
         let agent = (&context.company_id, &context.agent_id);
         let stored = async {
-            let found = self.pins.load(agent.0, agent.1).await?;
-            let pins: AgentPins = found.map(|record| record.value).unwrap_or_default();
+            let loaded_pins = self.pins.load(agent.0, agent.1).await?;
+            let pins: AgentPins = loaded_pins.map(|record| record.value).unwrap_or_default();
             match pins.of(server) {
                 Some(pins) => self.pins.observe(agent, &server.id, pins, pins.compare(live)).await,
                 None => Ok(()),

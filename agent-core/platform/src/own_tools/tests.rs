@@ -162,7 +162,11 @@ async fn arguments_fill_the_placeholders() {
         "https://api.acme.example/v1/orders/%C3%A4%201%3F%23%26%25?full=true&lang=de%26x%3D1&tag=a+b&tag=c";
     assert_eq!(sent[0].url.as_str(), expected);
     let header = |name: &str| {
-        sent[0].headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.expose().to_owned())
+        sent[0]
+            .headers
+            .iter()
+            .find(|(header_name, _)| header_name == name)
+            .map(|(_, value)| value.expose().to_owned())
     };
     assert_eq!(header("X-Lang").as_deref(), Some("l-de&x=1"));
     assert!(header("Idempotency-Key").is_some_and(|key| key.len() == 32));
@@ -300,9 +304,10 @@ async fn a_secret_is_sent_and_is_masked_in_the_result() {
                 assert!(!shown.contains(secret), "{shown}");
             }
             assert!(output.text.contains("***"), "{output:?}");
-            let header = sent[0].headers.iter().find(|(own, _)| own == name).expect("the credential");
+            let header =
+                sent[0].headers.iter().find(|(header_name, _)| header_name == name).expect("the credential");
             assert_eq!(header.1.expose(), value);
-            let identity = sent[0].headers.iter().find(|(own, _)| own == "X-Agent-Identity");
+            let identity = sent[0].headers.iter().find(|(header_name, _)| header_name == "X-Agent-Identity");
             let key = auth["secret"].as_str().expect("text");
             check_identity(identity.expect("an identity").1.expose(), key);
         }
@@ -396,11 +401,11 @@ async fn a_previewed_role_is_that_of_one_users_run() {
 
 #[test]
 fn faults_of_definitions_have_their_path() {
-    let found = |tools: &[Value]| {
-        let found = faults(&content(tools).own_tools, |name| name == "readTodos");
-        found.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    let fault_paths = |tools: &[Value]| {
+        let fault_paths = faults(&content(tools).own_tools, |name| name == "readTodos");
+        fault_paths.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
     };
-    assert!(found(&[get_order()]).is_empty());
+    assert!(fault_paths(&[get_order()]).is_empty());
     let url = |url: &str| ("/request/url", json!(url), "request.url");
     let cases = [
         ("/name", json!("a b"), "name"),
@@ -432,11 +437,11 @@ fn faults_of_definitions_have_their_path() {
     for (pointer, value, path) in cases {
         let mut tool = get_order();
         match tool.pointer_mut(pointer) {
-            Some(place) => *place = value.clone(),
+            Some(member) => *member = value.clone(),
             None => tool["request"]["body"] = value.clone(),
         }
         assert_eq!(
-            found(&[
+            fault_paths(&[
                 json!({"name": "b", "description": "x", "request":
             {"method": "GET", "url": "https://b.example"}}),
                 tool
@@ -454,7 +459,7 @@ fn faults_of_definitions_have_their_path() {
     ] {
         let mut tool = get_order();
         tool["request"]["headers"] = json!({name: "x"});
-        assert_eq!(found(&[tool]), [format!("httpTools[0].request.headers.{path}")]);
+        assert_eq!(fault_paths(&[tool]), [format!("httpTools[0].request.headers.{path}")]);
     }
     for (content_type, is_valid) in [
         ("application/json", true),
@@ -470,14 +475,14 @@ fn faults_of_definitions_have_their_path() {
         tool["request"]["method"] = json!("PATCH");
         (tool["request"]["body"], tool["request"]["contentType"]) = (json!({}), json!(content_type));
         let expected: &[&str] = if is_valid { &[] } else { &["httpTools[0].request.contentType"] };
-        assert_eq!(found(std::slice::from_ref(&tool)), expected, "{content_type:?}");
+        assert_eq!(fault_paths(std::slice::from_ref(&tool)), expected, "{content_type:?}");
         tool["request"].as_object_mut().expect("an object").remove("body");
-        assert_eq!(found(&[tool]), ["httpTools[0].request.contentType"], "without a body");
+        assert_eq!(fault_paths(&[tool]), ["httpTools[0].request.contentType"], "without a body");
     }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();
         tool[field] = value;
-        found(&[tool])
+        fault_paths(&[tool])
     };
     assert_eq!(with("timeoutMs", json!(1)), ["httpTools[0].timeoutMs"]);
     assert_eq!(with("timeouMs", json!(1)), ["httpTools[0].timeouMs"]);

@@ -281,11 +281,11 @@ mod tests {
         let grown = fixture.compared("t", &["hi", "Hi.", "more"]).await.expect("an earlier prompt");
         assert_eq!(grown.first_changed_part, None);
         assert!((0.3..0.9).contains(&grown.reusable_share), "{grown:?}");
-        let whole = fixture.compared("t", &["hi"]).await.expect("an earlier prompt");
-        assert_eq!(whole.first_changed_part.as_deref(), Some("messages[0]"), "the time differs");
+        let comparison = fixture.compared("t", &["hi"]).await.expect("an earlier prompt");
+        assert_eq!(comparison.first_changed_part.as_deref(), Some("messages[0]"), "the time differs");
         fixture.set("You are the assistant of a library.", "noon");
-        let whole = fixture.compared("t", &["hi"]).await.expect("an earlier prompt");
-        assert_eq!((whole.reusable_share, whole.first_changed_part), (1.0, None));
+        let comparison = fixture.compared("t", &["hi"]).await.expect("an earlier prompt");
+        assert_eq!((comparison.reusable_share, comparison.first_changed_part), (1.0, None));
         let edited = ["hi", "Hello.", "more"];
         fixture.run(&ada(), "t", &["hi", "Hi.", "more"]).await.expect("a run");
         assert_eq!(fixture.changed("t", &edited).await.as_deref(), Some("messages[1]"));

@@ -198,16 +198,18 @@ impl Providers {
         precondition: Precondition,
     ) -> Result<u64, StoreError> {
         let key = provider_key(company, id)?;
-        let found = self.records.get_as::<StoredProvider>(&key).await?;
-        let version = found.as_ref().map(|found| found.version);
+        let stored_provider = self.records.get_as::<StoredProvider>(&key).await?;
+        let version = stored_provider.as_ref().map(|stored_provider| stored_provider.version);
         precondition.check(version)?;
         let provider = input.provider.clone();
         let sealed_api_key = match input.api_key.as_ref().filter(|given| !given.is_mask()) {
             Some(given) if given.expose().is_empty() => None,
             Some(given) => Some(self.seal(&key, given)?),
-            None => found
-                .filter(|found| found.value.provider.destination() == provider.destination())
-                .and_then(|found| found.value.sealed_api_key),
+            None => stored_provider
+                .filter(|stored_provider| {
+                    stored_provider.value.provider.destination() == provider.destination()
+                })
+                .and_then(|stored_provider| stored_provider.value.sealed_api_key),
         };
         let stored = StoredProvider { provider, sealed_api_key };
         self.records.put_as(&key, &stored, Precondition::unchanged_since(version)).await

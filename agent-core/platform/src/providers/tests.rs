@@ -175,8 +175,8 @@ fn roles_of_a_source_are_completed() {
     let stored =
         StaticRoles::new().with_role(RoleBlock::clone(&role(json!({"provider": "acme", "model": "m"}))));
     let roles = ProviderRoles::new(Arc::new(stored), providers);
-    let found = ready(roles.role(&company(), &"a".into())).expect("read").expect("a role");
-    assert_eq!(settings(&found).provider.as_deref(), Some("ollama"));
+    let completed_role = ready(roles.role(&company(), &"a".into())).expect("read").expect("a role");
+    assert_eq!(settings(&completed_role).provider.as_deref(), Some("ollama"));
     assert!(ready(roles.role(&company(), &"b".into())).expect("read").is_none());
 }
 
@@ -230,9 +230,9 @@ fn the_providers_of_one_company_push_out_none_of_another() {
 #[test]
 fn the_completed_roles_of_one_company_push_out_none_of_another() {
     let (providers, large) = (providers(), CompanyId::from("large"));
-    let own = input(json!({"type": "openai", "apiKey": KEY}));
+    let provider_input = input(json!({"type": "openai", "apiKey": KEY}));
     for company in [&company(), &large] {
-        ready(providers.put(company, "acme", &own, Precondition::Any)).expect("saved");
+        ready(providers.put(company, "acme", &provider_input, Precondition::Any)).expect("saved");
     }
     let small = RoleBlock::clone(&role(json!({"provider": "acme", "model": "m"})));
     let mut stored = StaticRoles::new().with_role(small.clone());

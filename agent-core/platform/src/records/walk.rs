@@ -49,9 +49,9 @@ impl PlatformWalk {
         let all_companies = format!("{}/", self.name);
         let platform = Collection::of_platform(self.name)?;
         let after = self.after.take().unwrap_or_else(|| all_companies.clone());
-        let found = inventory.collections(platform.company(), Some(&after)).await?;
+        let collections = inventory.collections(platform.company(), Some(&after)).await?;
         let is_ours = |collection: &Collection| collection.path().starts_with(&all_companies);
-        self.collections = found.into_iter().take_while(is_ours).collect();
+        self.collections = collections.into_iter().take_while(is_ours).collect();
         self.after = self.collections.back().map(|last| last.path().to_owned());
         Ok(self.after.is_some())
     }

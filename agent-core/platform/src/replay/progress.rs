@@ -1,11 +1,11 @@
-//! Course of a replay so far.
+//! Progress of a replay.
 
 use std::sync::Arc;
 
 use agent_core::model::{Model, ModelEvent, ModelInfo};
 use agent_core::payload::Payload;
 
-/// Course of the replay so far.
+/// Progress of a replay.
 #[derive(Default)]
 pub(super) struct ReplayProgress {
     /// Hashes of the requests of the model calls so far.

@@ -1,4 +1,4 @@
-//! Course of a recorded run by its events: the model's answers, and the progress and results of tool calls.
+//! Script of a recorded run, made from its events: the model's answers, and the progress and results of tool calls.
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, Interrupt, RunEnd, RunIds, RunOutcome, SourceEvent};
@@ -14,7 +14,7 @@ use crate::run_observer::RunInputs;
 /// Text in place of a delta that the log does not have.
 const HIDDEN_TEXT: &str = "…";
 
-/// Course of a recorded run.
+/// Script of a recorded run.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) rounds: Vec<ScriptRound>,

@@ -285,16 +285,16 @@ fn record(shape: Shape, id: &str) -> Recorded {
 
 /// Reads events to the end, or cancels the run after some of them or where it waits.
 fn read_and_cancel(mut events: EventStream, after: Option<usize>) -> Vec<Event> {
-    let mut seen = Vec::new();
+    let mut read_events = Vec::new();
     let mut cancelled = false;
     loop {
         let next = std::future::poll_fn(|cx| Pin::new(&mut events).poll_next(cx));
         match driver::complete(next) {
-            Some(Some(event)) => seen.push(event),
-            Some(None) => return seen,
+            Some(Some(event)) => read_events.push(event),
+            Some(None) => return read_events,
             None => assert!(!std::mem::replace(&mut cancelled, true), "a cancelled run ends"),
         }
-        if cancelled || after == Some(seen.len()) {
+        if cancelled || after == Some(read_events.len()) {
             events.finish(RunEnd::Finished {
                 result: None,
                 outcome: Some(RunOutcome::Cancelled),
@@ -321,13 +321,13 @@ fn recorded_runs() -> impl Iterator<Item = Recorded> {
 #[test]
 fn two_hundred_recorded_runs_are_replayed_without_a_difference() {
     let mut counts = BTreeMap::new();
-    for (place, Recorded { bundle, shapes }) in recorded_runs().enumerate() {
+    for (index, Recorded { bundle, shapes }) in recorded_runs().enumerate() {
         let text = bundle.to_json().expect("a bundle");
-        assert!(!text.contains(PLANTED), "run {place} shows a secret");
+        assert!(!text.contains(PLANTED), "run {index} shows a secret");
         let read = RunBundle::parse(text.as_bytes()).expect("it is read back");
-        assert_eq!(read.to_json().expect("a bundle"), text, "run {place} is written as it was read");
+        assert_eq!(read.to_json().expect("a bundle"), text, "run {index} is written as it was read");
         let report = replayed(read);
-        assert!(report.is_identical(), "run {place} ({shapes:?}): {report:#?}");
+        assert!(report.is_identical(), "run {index} ({shapes:?}): {report:#?}");
         shapes.into_iter().for_each(|shape| *counts.entry(shape).or_insert(0) += 1);
     }
     let expected = [
@@ -418,8 +418,8 @@ fn a_changed_bundle_is_refused() {
             0 => bytes.truncate(numbers.below(bytes.len())),
             1 => drop(bytes.remove(numbers.below(text.len()))),
             _ => {
-                let place = numbers.below(bytes.len());
-                bytes[place] ^= 1 << numbers.below(7);
+                let position = numbers.below(bytes.len());
+                bytes[position] ^= 1 << numbers.below(7);
             }
         }
         assert!(RunBundle::parse(&bytes).is_err(), "a change is found");
@@ -494,16 +494,16 @@ fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
     let recorded: Vec<_> = rounds.iter().map(|round| (round.entry, round.attempts)).collect();
     assert_eq!(recorded, [(0, 2), (1, 1)]);
     let events = bundle.events.as_ref().expect("events");
-    let told = events.iter().filter_map(|event| match event {
+    let attempt_events = events.iter().filter_map(|event| match event {
         Event::Custom { value, .. } if value["kind"] == "modelAttempt" => Some(value.clone()),
         _ => None,
     });
-    let told: Vec<AttemptReport> =
-        told.map(|report| serde_json::from_value(report).expect("a report")).collect();
-    assert_eq!(bundle.run.attempts, told);
-    let attempts = told.iter().map(|report| (report.round, report.entry, report.reason.is_none()));
-    assert_eq!(attempts.collect::<Vec<_>>(), [(1, 0, false), (1, 1, true)], "{told:?}");
-    assert_ne!(told[0].request_sha256, told[1].request_sha256);
+    let attempt_events: Vec<AttemptReport> =
+        attempt_events.map(|report| serde_json::from_value(report).expect("a report")).collect();
+    assert_eq!(bundle.run.attempts, attempt_events);
+    let attempts = attempt_events.iter().map(|report| (report.round, report.entry, report.reason.is_none()));
+    assert_eq!(attempts.collect::<Vec<_>>(), [(1, 0, false), (1, 1, true)], "{attempt_events:?}");
+    assert_ne!(attempt_events[0].request_sha256, attempt_events[1].request_sha256);
 
     let replay = Replay::new(bundle).expect("inputs and events");
     let models = ReplayModels::new(fallback_source(Vec::new()), replay.clone())

@@ -94,15 +94,15 @@ fn error_code(events: &[Event]) -> Option<&str> {
 }
 
 fn notices(events: &[Event]) -> Vec<&Value> {
-    let mut found = Vec::new();
+    let mut collected_notices = Vec::new();
     for event in events {
         if let Event::Custom { name, value } = event
             && name == "agent.debug"
         {
-            found.push(value);
+            collected_notices.push(value);
         }
     }
-    found
+    collected_notices
 }
 
 #[test]

@@ -44,7 +44,7 @@ struct Slot {
 pub(super) struct CompanyEntry {
     /// Held by the search that brings the index up to date; the others wait for its work instead of repeating it.
     pub(super) updates: AsyncMutex<()>,
-    /// Held while the state is changed, by the work in the pool, which goes on after its search was dropped.
+    /// Held while the state is changed, by the work in the pool, which continues after its search was dropped.
     pub(super) loading: Arc<AsyncMutex<()>>,
     /// Held by the search that checks vectors; the others wait for its result instead of repeating it.
     pub(super) vector_checks: AsyncMutex<VectorChecks>,

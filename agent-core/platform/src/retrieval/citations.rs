@@ -145,8 +145,8 @@ mod tests {
             (&["[0]"], vec![(0, 0..3)]),
         ] {
             assert_eq!(marks(pieces), expected, "{pieces:?}");
-            let whole = pieces.concat();
-            let characters: Vec<String> = whole.chars().map(String::from).collect();
+            let complete_text = pieces.concat();
+            let characters: Vec<String> = complete_text.chars().map(String::from).collect();
             let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
             assert_eq!(marks(&characters), expected, "{pieces:?}");
         }

@@ -75,7 +75,7 @@ async fn a_search_goes_without_documents_that_are_not_indexed_in_time() {
     assert_eq!(found(&result), [""; 0]);
     let skipped: Vec<_> = result.skipped.iter().map(|skipped| (&*skipped.id, skipped.reason)).collect();
     assert_eq!(skipped, [("slow", SkipReason::Indexing), ("none", SkipReason::NotFound)]);
-    // The work goes on, although its search is gone.
+    // The work continues, although its search is gone.
     kept.lock().expect("no panic").drain(..).for_each(|work| work());
     assert_eq!(found(&search(&retriever, &["slow"], "printer").await), ["slow"]);
 }

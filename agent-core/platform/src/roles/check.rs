@@ -69,30 +69,30 @@ struct SchemaWalk<'a> {
 }
 
 impl SchemaWalk<'_> {
-    fn unknown(&self, value: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
+    fn unknown(&self, value: &Value, schema: &Value, path: &str, unknown_paths: &mut Vec<String>) {
         if let Some(reference) = schema["$ref"].as_str() {
             let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-            return target.map_or((), |target| self.unknown(value, target, path, found));
+            return target.map_or((), |target| self.unknown(value, target, path, unknown_paths));
         }
         for key in ["anyOf", "oneOf"] {
             let Some(forms) = schema[key].as_array() else { continue };
             let of_form = |form: &Value| {
-                let mut found = Vec::new();
-                self.unknown(value, form, path, &mut found);
-                found
+                let mut unknown_paths = Vec::new();
+                self.unknown(value, form, path, &mut unknown_paths);
+                unknown_paths
             };
             let best = forms.iter().filter(|form| self.admits(form, value)).map(of_form).min_by_key(Vec::len);
-            found.extend(best.unwrap_or_default());
+            unknown_paths.extend(best.unwrap_or_default());
         }
         match (value, schema["properties"].as_object()) {
             (Value::Object(fields), Some(properties)) => {
                 // The settings of a role's own tools are checked with them.
                 let is_open = schema["additionalProperties"] == true;
-                self.fields(fields, (properties, is_open), path, found);
+                self.fields(fields, (properties, is_open), path, unknown_paths);
             }
             (Value::Array(items), _) if schema["items"].is_object() => {
                 for (i, item) in items.iter().enumerate() {
-                    self.unknown(item, &schema["items"], &format!("{path}[{i}]"), found);
+                    self.unknown(item, &schema["items"], &format!("{path}[{i}]"), unknown_paths);
                 }
             }
             _ => {}
@@ -104,16 +104,16 @@ impl SchemaWalk<'_> {
         fields: &Map<String, Value>,
         (properties, is_open): (&Map<String, Value>, bool),
         path: &str,
-        found: &mut Vec<String>,
+        unknown_paths: &mut Vec<String>,
     ) {
         for (name, value) in fields {
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             let is_alias =
                 path.starts_with("content.promptBlocks[") && PROMPT_BLOCK_ALIASES.contains(&name.as_str());
             match properties.get(name) {
-                Some(schema) => self.unknown(value, schema, &path, found),
+                Some(schema) => self.unknown(value, schema, &path, unknown_paths),
                 None if is_alias || is_open => {}
-                None => found.push(path),
+                None => unknown_paths.push(path),
             }
         }
     }
@@ -142,60 +142,60 @@ impl SchemaWalk<'_> {
 
 /// Returns the names in a role that nothing has: tools, among them the embedder's `own_tools`, and providers.
 pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleFinding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let defined: Vec<String> = role.content.own_tools.names().collect();
-    let unknown_tools = |found: &mut Vec<RoleFinding>, at: &str, names: &[String]| {
+    let unknown_tools = |findings: &mut Vec<RoleFinding>, at: &str, names: &[String]| {
         let is_known = |name: &String| {
             TOOL_NAMES.contains(&name.as_str()) || own_tools.contains(name) || defined.contains(name)
         };
         let unknown = names.iter().enumerate().filter(|(_, name)| !is_known(name));
-        found.extend(
+        findings.extend(
             unknown.map(|(i, _)| RoleFinding::new(format!("{at}[{i}]"), "is not the name of a tool")),
         );
     };
-    let check_server = |found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer| {
+    let check_server = |findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServer| {
         let provider = &server.agent_server_provider;
-        check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
+        check_provider(findings, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
         let tools = server.agent_server_tools.as_deref().unwrap_or_default();
-        unknown_tools(found, &format!("{at}.agentServerTools"), tools);
-        check_server_fallbacks(found, at, server);
-        check_parameters(found, at, server_parameters(server));
-        check_server_prices(found, at, server);
+        unknown_tools(findings, &format!("{at}.agentServerTools"), tools);
+        check_server_fallbacks(findings, at, server);
+        check_parameters(findings, at, server_parameters(server));
+        check_server_prices(findings, at, server);
     };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
-    unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
-    unknown_tools(&mut found, "content.tools", tools);
-    unknown_tools(&mut found, "content.widgetTools", widget_tools);
+    unknown_tools(&mut findings, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
+    unknown_tools(&mut findings, "content.tools", tools);
+    unknown_tools(&mut findings, "content.widgetTools", widget_tools);
     for (i, rule) in role.content.approvals.iter().enumerate() {
-        unknown_tools(&mut found, &format!("content.approvals[{i}].tools"), &rule.tools);
+        unknown_tools(&mut findings, &format!("content.approvals[{i}].tools"), &rule.tools);
     }
-    check_server(&mut found, "content", agent_server);
+    check_server(&mut findings, "content", agent_server);
     for (i, child) in role.children.iter().enumerate() {
         let at = format!("children[{i}].content");
         match child {
-            Container::AgentServer(server) => check_server(&mut found, &at, server),
+            Container::AgentServer(server) => check_server(&mut findings, &at, server),
             Container::EmbeddedAi(embedded) => {
-                check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
-                check_model_fallbacks(&mut found, &at, embedded);
-                check_parameters(&mut found, &at, parameters_of(embedded));
-                check_model_prices(&mut found, &at, embedded);
+                check_model_provider(&mut findings, format!("{at}.provider"), &embedded.provider);
+                check_model_fallbacks(&mut findings, &at, embedded);
+                check_parameters(&mut findings, &at, parameters_of(embedded));
+                check_model_prices(&mut findings, &at, embedded);
                 let format = embedded.response_format.as_deref().map(check_response_format);
                 if let Some(Err(fault)) = format {
                     let path = format!("{at}.responseFormat.{}", fault.path);
-                    found.push(RoleFinding::new(path, fault.message));
+                    findings.push(RoleFinding::new(path, fault.message));
                 }
             }
             _ => {}
         }
     }
-    found.extend(role.content.compaction.iter().flat_map(compaction_faults));
+    findings.extend(role.content.compaction.iter().flat_map(compaction_faults));
     let is_taken = |name: &str| TOOL_NAMES.contains(&name) || own_tools.iter().any(|own| own == name);
-    found.extend(
+    findings.extend(
         own_tools::faults(&role.content.own_tools, is_taken)
             .into_iter()
             .map(|SettingsFault { path, message }| RoleFinding::new(format!("content.{path}"), message)),
     );
-    found
+    findings
 }
 
 /// Checks the settings of the compaction.
@@ -206,22 +206,22 @@ fn compaction_faults(members: &Map<String, Value>) -> Vec<RoleFinding> {
         Ok(settings) => settings,
         Err(faults) => return faults.into_iter().map(finding).collect(),
     };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if let Some(model) = &settings.model {
-        check_summary_provider(&mut found, &model.provider);
+        check_summary_provider(&mut findings, &model.provider);
     }
-    found
+    findings
 }
 
 /// Checks the parameters of a container's model and of its fallbacks, which are given with their paths.
 fn check_parameters<'a>(
-    found: &mut Vec<RoleFinding>,
+    findings: &mut Vec<RoleFinding>,
     at: &str,
     parameters: impl Iterator<Item = (String, &'a Map<String, Value>)>,
 ) {
     for (name, parameters) in parameters {
         for fault in ModelParameters::read(parameters).err().into_iter().flatten() {
-            found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.name), fault.message));
+            findings.push(RoleFinding::new(format!("{at}.{name}.{}", fault.name), fault.message));
         }
     }
 }
@@ -242,14 +242,14 @@ fn parameters_of(embedded: &EmbeddedAi) -> impl Iterator<Item = (String, &Map<St
 
 /// Returns the settings of a role that are legal and have no effect, or not the one that they seem to have.
 pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
-    let mut found = Vec::new();
-    tool_warnings(&mut found, role);
+    let mut findings = Vec::new();
+    tool_warnings(&mut findings, role);
     let RoleContent { document_ids, rag_document_ids, agent_server, .. } = &role.content;
     if role.content.enable_auto_rag && document_ids.is_empty() && rag_document_ids.is_empty() {
-        found.push(RoleFinding::new("content.enableAutoRag", "has no effect without documents"));
+        findings.push(RoleFinding::new("content.enableAutoRag", "has no effect without documents"));
     }
     if role.content.rag_placement.is_some() && !role.content.enable_auto_rag {
-        found.push(RoleFinding::new("content.ragPlacement", "has no effect without enableAutoRag"));
+        findings.push(RoleFinding::new("content.ragPlacement", "has no effect without enableAutoRag"));
     }
     if is_blank(&agent_server.agent_server_url) {
         let AgentServer { agent_server_provider, agent_server_model, .. } = agent_server;
@@ -266,73 +266,73 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
         ] {
             if is_set {
                 let path = format!("content.{name}");
-                found.push(RoleFinding::new(path, "has no effect without agentServerUrl beside it"));
+                findings.push(RoleFinding::new(path, "has no effect without agentServerUrl beside it"));
             }
         }
     } else {
-        server_warnings(&mut found, "content", agent_server);
+        server_warnings(&mut findings, "content", agent_server);
     }
     for (i, child) in role.children.iter().enumerate() {
-        container_warnings(&mut found, &format!("children[{i}]"), child);
+        container_warnings(&mut findings, &format!("children[{i}]"), child);
     }
-    found
+    findings
 }
 
-fn tool_warnings(found: &mut Vec<RoleFinding>, role: &RoleBlock) {
+fn tool_warnings(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
     let content = &role.content;
     let own = allowed_tools(role, Caller::Session, None);
     let is_disabled =
         |name: &str| EXPLICIT_ONLY_TOOLS.contains(&name) && content.tools.iter().all(|tool| tool != name);
     for (i, name) in content.mcp_preset.iter().flatten().enumerate().filter(|(_, name)| is_disabled(name)) {
         let path = format!("content.mcpPreset[{i}]");
-        found.push(RoleFinding::new(path, format!("has no effect: {name} must be named in tools")));
+        findings.push(RoleFinding::new(path, format!("has no effect: {name} must be named in tools")));
     }
     for (i, name) in content.widget_tools.iter().enumerate().filter(|(_, name)| !own.contains(*name)) {
         let message = match is_disabled(name) {
             true => format!("has no effect: {name} must be named in tools"),
             false => "is open to visitors, but is not a tool of the agent's users".to_owned(),
         };
-        found.push(RoleFinding::new(format!("content.widgetTools[{i}]"), message));
+        findings.push(RoleFinding::new(format!("content.widgetTools[{i}]"), message));
     }
     let server_tools = content.agent_server.agent_server_tools.iter().flatten().enumerate();
     for (i, _) in
         server_tools.filter(|(_, name)| !own.contains(*name) && !content.widget_tools.contains(name))
     {
         let message = "has no effect: the list restricts the agent's tools and adds none";
-        found.push(RoleFinding::new(format!("content.agentServerTools[{i}]"), message));
+        findings.push(RoleFinding::new(format!("content.agentServerTools[{i}]"), message));
     }
     let is_empty = |rule: &ApprovalRule| rule.tools.is_empty() && rule.annotations.is_empty();
     for (i, _) in content.approvals.iter().enumerate().filter(|(_, rule)| is_empty(rule)) {
         let message = "has no effect without tools or annotations";
-        found.push(RoleFinding::new(format!("content.approvals[{i}]"), message));
+        findings.push(RoleFinding::new(format!("content.approvals[{i}]"), message));
     }
     if own.contains("sendMessengerMessage") && content.messenger_token.is_none() {
         let message = "is missing, so the tool sendMessengerMessage cannot send";
-        found.push(RoleFinding::new("content.messengerToken", message));
+        findings.push(RoleFinding::new("content.messengerToken", message));
     }
 }
 
 /// Warns of the parameters of a container that the named models have no use for.
-fn parameter_warnings(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+fn parameter_warnings(findings: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
     let fallbacks = embedded.fallbacks.iter().map(|other| (&other.provider, &other.model));
     let models = std::iter::once((&embedded.provider, &embedded.model)).chain(fallbacks);
     for (names, (name, parameters)) in models.zip(parameters_of(embedded)) {
-        ignored_warnings(found, &format!("{at}.{name}"), names, parameters);
+        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters);
     }
 }
 
 /// Warns of the parameters of an agent server and of its fallbacks that the named model has no use for.
-fn server_warnings(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
+fn server_warnings(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
     let servers = std::iter::once(server).chain(&server.fallbacks);
     for (server, (name, parameters)) in servers.zip(server_parameters(server)) {
         let names = (&server.agent_server_provider, &server.agent_server_model);
-        ignored_warnings(found, &format!("{at}.{name}"), names, parameters);
+        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters);
     }
 }
 
 /// Warns of the parameters that a model of this provider has no use for.
 fn ignored_warnings(
-    found: &mut Vec<RoleFinding>,
+    findings: &mut Vec<RoleFinding>,
     at: &str,
     (provider, model): (&Option<String>, &Option<String>),
     parameters: &Map<String, Value>,
@@ -341,22 +341,22 @@ fn ignored_warnings(
     let (Some(api), Ok(parameters)) = (api, ModelParameters::read(parameters)) else { return };
     for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim()) {
         let message = "has no effect on this model, which is not sent it";
-        found.push(RoleFinding::new(format!("{at}.{ignored}"), message));
+        findings.push(RoleFinding::new(format!("{at}.{ignored}"), message));
     }
 }
 
-fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container) {
+fn container_warnings(findings: &mut Vec<RoleFinding>, at: &str, child: &Container) {
     let is_unused = "is missing, so the container is not used";
     match child {
         Container::AgentServer(server) if is_blank(&server.agent_server_url) => {
-            found.push(RoleFinding::new(format!("{at}.content.agentServerUrl"), is_unused));
+            findings.push(RoleFinding::new(format!("{at}.content.agentServerUrl"), is_unused));
         }
-        Container::AgentServer(server) => server_warnings(found, &format!("{at}.content"), server),
+        Container::AgentServer(server) => server_warnings(findings, &format!("{at}.content"), server),
         Container::WorkflowConnector(workflow) if is_blank(&workflow.webhook_url) => {
-            found.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
+            findings.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
         }
         Container::EmbeddedAi(embedded) => {
-            parameter_warnings(found, &format!("{at}.content"), embedded);
+            parameter_warnings(findings, &format!("{at}.content"), embedded);
             let is_local = embedded.provider.as_deref() == Some("local");
             for (name, is_set) in [
                 ("enableThinking", embedded.enable_thinking.is_some()),
@@ -366,12 +366,13 @@ fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container)
             ] {
                 if is_local && is_set {
                     let message = "has no effect on the model in the process";
-                    found.push(RoleFinding::new(format!("{at}.content.{name}"), message));
+                    findings.push(RoleFinding::new(format!("{at}.content.{name}"), message));
                 }
             }
         }
         Container::Other { .. } => {
-            found.push(RoleFinding::new(format!("{at}.name"), "is not the name of a backend of this server"));
+            findings
+                .push(RoleFinding::new(format!("{at}.name"), "is not the name of a backend of this server"));
         }
         _ => {}
     }
@@ -383,8 +384,8 @@ mod tests {
 
     use super::*;
 
-    fn paths(found: &[RoleFinding]) -> Vec<&str> {
-        found.iter().map(|finding| finding.path.as_str()).collect()
+    fn paths(findings: &[RoleFinding]) -> Vec<&str> {
+        findings.iter().map(|finding| finding.path.as_str()).collect()
     }
 
     fn role(content: Value, children: Value) -> Value {
@@ -393,7 +394,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_named_by_their_path() {
-        let whole = role(
+        let complete_role = role(
             json!({"systemPrompt": "x", "agentConfig": {"any": {"thing": 1}}, "promptBlocks": ["a", {"name": "n", "content": "c"}],
                 "council": {"purpose": "p", "members": [{"name": "n", "expertise": "e"}]}, "mcpPreset": "base",
                 "agentServerUrl": "https://a.example", "agentServerApiKey": "***"}),
@@ -402,7 +403,7 @@ mod tests {
                 {"name": "EmbeddedAI", "content": {"provider": "auto", "enableThinking": true, "reasoningEffort": "low"}},
                 {"name": "SubscriptionConnector", "content": null}, {"name": "Own", "content": {"free": {"form": 1}}}]),
         );
-        assert_eq!(unknown_fields(&whole), []);
+        assert_eq!(unknown_fields(&complete_role), []);
         for (role, expected) in [
             (role(json!({"systemPromt": "x"}), json!([])), "content.systemPromt"),
             (json!({"id": "a", "companyId": "c", "contnet": {}}), "contnet"),
@@ -537,9 +538,9 @@ mod tests {
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local ",
             "fallbacks": [{"provider": "anthropic"}]}}]);
         assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role"), &[]), []);
-        let own: RoleBlock =
+        let own_tools_role: RoleBlock =
             serde_json::from_value(role(json!({"tools": ["weather"]}), json!([]))).expect("a role");
-        assert_eq!(unknown_names(&own, &["weather".to_owned()]), []);
+        assert_eq!(unknown_names(&own_tools_role, &["weather".to_owned()]), []);
         assert!(TOOL_NAMES.is_sorted());
     }
 
@@ -551,15 +552,15 @@ mod tests {
         let children = json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": content}]);
         let role = serde_json::from_value(role(json!({}), children)).expect("a role");
         assert_eq!(unknown_names(&role, &[]), []);
-        let found = company_provider_faults(&role, |id| id == "acme");
+        let findings = company_provider_faults(&role, |id| id == "acme");
         assert_eq!(
-            paths(&found),
+            paths(&findings),
             ["provider", "fallbacks[0].baseUrl", "fallbacks[0].apiKey", "fallbacks[1].model"]
                 .map(|name| format!("children[1].content.{name}"))
         );
         assert!(
-            found[0].message.starts_with("is not a provider: expected one of anthropic, auto,"),
-            "{found:?}"
+            findings[0].message.starts_with("is not a provider: expected one of anthropic, auto,"),
+            "{findings:?}"
         );
     }
 

@@ -94,9 +94,9 @@ impl StoredRole {
     /// Consumes the records found under [`RoleKeys::all`] from the front of `found`.
     pub(crate) fn from_records(
         keys: &RoleKeys,
-        found: &mut impl Iterator<Item = Option<Record>>,
+        stored_records: &mut impl Iterator<Item = Option<Record>>,
     ) -> Result<Self, StoreError> {
-        let mut next = || found.next().flatten();
+        let mut next = || stored_records.next().flatten();
         Ok(Self {
             role: next(),
             secrets: next().map(|record| record.parse(keys.secrets.collection())).transpose()?,
@@ -146,8 +146,8 @@ impl RecordRoleStore {
         agent_id: &AgentId,
     ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let keys = RoleKeys::new(company_id, agent_id)?;
-        let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-        let stored = StoredRole::from_records(&keys, &mut found)?;
+        let mut stored_records = self.records.get_many(&keys.all()).await?.into_iter();
+        let stored = StoredRole::from_records(&keys, &mut stored_records)?;
         let Some(record) = stored.role.clone() else { return Ok(None) };
         let text_bytes = record.value.get().len();
         let Record { version, updated, value: mut role, .. } =
@@ -288,8 +288,8 @@ impl RoleStore for RecordRoleStore {
         let keys = RoleKeys::new(&role.company_id, &role.id)?;
         let mut attempts = UpdateAttempts::new(&*self.records, &keys.role);
         loop {
-            let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-            let stored = StoredRole::from_records(&keys, &mut found)?;
+            let mut stored_records = self.records.get_many(&keys.all()).await?.into_iter();
+            let stored = StoredRole::from_records(&keys, &mut stored_records)?;
             precondition.check(stored.version())?;
             let save = self.plan_save(role.clone(), &keys, &stored)?;
             if let Some(version) = stored.version().filter(|_| save.writes.is_empty()) {
@@ -315,8 +315,8 @@ impl RoleStore for RecordRoleStore {
         let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(false) };
         let mut attempts = UpdateAttempts::new(&*self.records, &keys.role);
         loop {
-            let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-            let stored = StoredRole::from_records(&keys, &mut found)?;
+            let mut stored_records = self.records.get_many(&keys.all()).await?.into_iter();
+            let stored = StoredRole::from_records(&keys, &mut stored_records)?;
             precondition.check(stored.version())?;
             if stored.role.is_none() {
                 return Ok(false);

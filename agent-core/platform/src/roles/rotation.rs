@@ -150,8 +150,10 @@ async fn rotate_record<S: SealedRecords>(
     let key = secrets.key(company_id, owner)?;
     let mut attempts = UpdateAttempts::new(inventory, &key);
     loop {
-        let found = inventory.get_as::<S::Value>(&key).await?;
-        let Some(Record { version, mut value, .. }) = found else { return Ok(RotationReport::default()) };
+        let stored_record = inventory.get_as::<S::Value>(&key).await?;
+        let Some(Record { version, mut value, .. }) = stored_record else {
+            return Ok(RotationReport::default());
+        };
         let rotated = secrets.reseal(company_id, owner, &mut value)?;
         if rotated.resealed == 0 {
             return Ok(rotated);

@@ -60,12 +60,12 @@ fn run(
     let request = TurnRequest { run_id: id.into(), ..TurnRequest::new("a", vec![Message::user("Hello")]) };
     let events = run_observed_turn(platform, &principal, request, &**open).now_or_never().expect("no wait");
     let mut events = events.expect("a run").with_observer(open.event_observer());
-    let mut seen = Vec::new();
+    let mut collected_events = Vec::new();
     while let Some(event) = events.next().now_or_never().expect("no wait") {
         clock.advance(Duration::from_millis(1));
-        seen.push(event);
+        collected_events.push(event);
     }
-    (open.record(), seen)
+    (open.record(), collected_events)
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn rounds_and_tools_are_timed_at_their_events() {
 fn the_manifest_names_what_has_changed_since_the_latest_run() {
     let clock = ManualClock::new();
     let observers = Arc::new(RunObservers::new(Arc::new(clock.clone()), false));
-    let said = || answer(1).text("Yes.").finish(FinishReason::Stop);
-    let platform = platform(vec![said(), said()], &clock, &observers);
+    let scripted_answer = || answer(1).text("Yes.").finish(FinishReason::Stop);
+    let platform = platform(vec![scripted_answer(), scripted_answer()], &clock, &observers);
     let (first, events) = run(&platform, &clock, &observers, "r1");
     let first = first.prompt.expect("a manifest");
     let sent = events.iter().find_map(|event| match event {

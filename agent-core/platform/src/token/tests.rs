@@ -100,16 +100,16 @@ fn what_was_minted_is_found() {
         let text = minted.text.expose();
         assert!(text.starts_with(prefix) && text.len() == 68, "{text}");
         assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
-        let found = bench.find(text).expect("found");
-        assert_eq!(found, minted.token);
-        assert_eq!(Uuid::parse_str(&found.id).expect("a UUID").get_version_num(), 7);
+        let found_token = bench.find(text).expect("found");
+        assert_eq!(found_token, minted.token);
+        assert_eq!(Uuid::parse_str(&found_token.id).expect("a UUID").get_version_num(), 7);
         assert_eq!(
-            (found.company_id, found.agent_id, found.label),
+            (found_token.company_id, found_token.agent_id, found_token.label),
             (new.company_id, new.agent_id, new.label)
         );
-        assert_eq!(found.grant, new.grant);
-        assert_eq!(found.created_at, bench.clock.now());
-        assert_eq!(found.expires_at, new.ttl.map(|ttl| bench.clock.now() + ttl));
+        assert_eq!(found_token.grant, new.grant);
+        assert_eq!(found_token.created_at, bench.clock.now());
+        assert_eq!(found_token.expires_at, new.ttl.map(|ttl| bench.clock.now() + ttl));
     }
 }
 
@@ -121,9 +121,9 @@ fn the_secret_is_nowhere() {
     let stored = bench.stored();
     assert!(stored.contains(&format!(" tokens {} ", minted.token.id)), "{stored}");
     assert!(stored.contains(&format!("c agentTokens/a {} {{}}", minted.token.id)), "{stored}");
-    for place in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
+    for visible_text in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
         // The last 40 of the 64 characters encode the secret only; the first ones encode the id.
-        assert!(!place.contains(&text[text.len() - 40..]), "{place}");
+        assert!(!visible_text.contains(&text[text.len() - 40..]), "{visible_text}");
     }
     assert!(!json!(minted.token).to_string().contains("secret"));
 }
@@ -161,9 +161,9 @@ fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
     let other = bench.mint(mcp("a")).text.expose().to_owned();
     let stranger = super::tests::bench().mint(widget("a")).text.expose().to_owned();
     let (prefix, encoded) = text.split_at(4);
-    let flipped = |place: usize| {
+    let flipped = |position: usize| {
         let mut bytes = text.clone().into_bytes();
-        bytes[place] = if bytes[place] == b'A' { b'B' } else { b'A' };
+        bytes[position] = if bytes[position] == b'A' { b'B' } else { b'A' };
         String::from_utf8(bytes).expect("ASCII")
     };
     let cases = [

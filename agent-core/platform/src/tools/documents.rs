@@ -206,7 +206,7 @@ struct Text {
 
 async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Result<Got, ToolError> {
     DocumentAccess::of(stores, context).await?.check(&get.id)?;
-    let found = workspace::require_document(&*stores.records, &context.company_id, &get.id).await?;
+    let document = workspace::require_document(&*stores.records, &context.company_id, &get.id).await?;
     let begin = match &get.cursor {
         Some(cursor) => page::parse_offset(Some(cursor))?,
         None => get.start.unwrap_or_default(),
@@ -214,12 +214,15 @@ async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Re
     // The text may have changed since the position was returned, so it may be inside a character.
     let range = begin..begin.saturating_add(TEXT_PAGE_BYTES);
     let (records, company) = (&*stores.records, &context.company_id);
-    let part = workspace::read_document_text(records, company, &found.value, range).await?;
-    let next_cursor = (part.end() < found.value.text_bytes()).then(|| part.end().to_string());
-    let (title, text) = (found.value.title, part.text);
+    let part = workspace::read_document_text(records, company, &document.value, range).await?;
+    let next_cursor = (part.end() < document.value.text_bytes()).then(|| part.end().to_string());
+    let (title, text) = (document.value.title, part.text);
     let (status, error) =
-        found.value.content.map_or((None, None), |upload| (Some(upload.status), upload.error));
-    Ok(Got { doc: Text { id: found.id, title, text, version: found.version, status, error }, next_cursor })
+        document.value.content.map_or((None, None), |upload| (Some(upload.status), upload.error));
+    Ok(Got {
+        doc: Text { id: document.id, title, text, version: document.version, status, error },
+        next_cursor,
+    })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -292,10 +295,10 @@ async fn search_docs(
     let options = SearchOptions { limit: 2 * limit, min_relevance: 0.0, ..SearchOptions::default() };
     let query = Query { text: query, previous: None };
     let search = DocumentSearch { company_id: &context.company_id, documents: &ids, query, options };
-    let found = search_current(stores, context, search).await?;
+    let search_result = search_current(stores, context, search).await?;
     let is_told = |reason| !matches!(reason, SkipReason::NotFound | SkipReason::NotNamed);
-    let skipped = found.skipped.iter().filter(|skipped| is_told(skipped.reason)).count();
-    let mut packed = found.pack(MAX_FRAGMENT_TOKENS, &EstimateCounter);
+    let skipped = search_result.skipped.iter().filter(|skipped| is_told(skipped.reason)).count();
+    let mut packed = search_result.pack(MAX_FRAGMENT_TOKENS, &EstimateCounter);
     packed.fragments.truncate(limit);
     let fragments = packed.fragments.into_iter().map(|fragment| DocFragment {
         document: fragment.document.to_string(),
@@ -317,24 +320,24 @@ async fn search_current(
     context: &ExecutionContext,
     search: DocumentSearch<'_>,
 ) -> Result<SearchResult, ToolError> {
-    let found = stores.retriever.search(search.clone()).await?;
-    if outdated(stores, context, &found).await?.is_empty() {
-        return Ok(found);
+    let search_result = stores.retriever.search(search.clone()).await?;
+    if outdated(stores, context, &search_result).await?.is_empty() {
+        return Ok(search_result);
     }
-    let mut found = stores.retriever.search(search).await?;
-    let outdated = outdated(stores, context, &found).await?;
-    found.leave_out(outdated);
-    Ok(found)
+    let mut search_result = stores.retriever.search(search).await?;
+    let outdated = outdated(stores, context, &search_result).await?;
+    search_result.leave_out(outdated);
+    Ok(search_result)
 }
 
 /// Returns the documents with hits that have changed since they were searched, or that the role names no longer.
 async fn outdated(
     stores: &Stores,
     context: &ExecutionContext,
-    found: &SearchResult,
+    search_result: &SearchResult,
 ) -> Result<Vec<SkippedDocument>, ToolError> {
     let role = stores.role(context).await?;
-    let (read, named) = (found.found_documents(), NamedByRole::new(Some(&role)));
+    let (read, named) = (search_result.found_documents(), NamedByRole::new(Some(&role)));
     Ok(find_outdated(&*stores.records, &context.company_id, &read, &named).await?)
 }
 

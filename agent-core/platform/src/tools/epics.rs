@@ -55,8 +55,8 @@ async fn read_epics(
     read: ReadEpics,
 ) -> Result<Epics, ToolError> {
     let list = page::parse_page(read.limit, read.cursor)?;
-    let found = workspace::list_epic_summaries(&*stores.records, &context.company_id, &list).await?;
-    Ok(Epics { epics: found.items, next_cursor: found.next_cursor })
+    let page = workspace::list_epic_summaries(&*stores.records, &context.company_id, &list).await?;
+    Ok(Epics { epics: page.items, next_cursor: page.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -84,8 +84,8 @@ async fn recall(stores: &Stores, context: &ExecutionContext, asked: Recall) -> R
     let folder = folder(stores, context).await?;
     let limit = page::parse_page(asked.limit, None)?.page_size();
     let query = asked.query.as_deref().unwrap_or_default();
-    let found = workspace::search_memories(&*stores.records, &folder, query, limit).await?;
-    let memories = found.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
+    let memory_records = workspace::search_memories(&*stores.records, &folder, query, limit).await?;
+    let memories = memory_records.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
     Ok(Recalled { memories })
 }
 

@@ -92,9 +92,9 @@ async fn read_metrics(
         to: parse_time_argument("to", read.to.as_deref(), context)?,
     };
     let list = ListQuery { order: Order::Descending, ..page::parse_page(read.limit, read.cursor)? };
-    let found = workspace::list_metrics(&*stores.records, &context.company_id, &filter, &list).await?;
-    let metrics = found.items.into_iter().map(|metric| MetricResult::new(metric, context)).collect();
-    Ok(Metrics { metrics, next_cursor: found.next_cursor })
+    let page = workspace::list_metrics(&*stores.records, &context.company_id, &filter, &list).await?;
+    let metrics = page.items.into_iter().map(|metric| MetricResult::new(metric, context)).collect();
+    Ok(Metrics { metrics, next_cursor: page.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -100,9 +100,9 @@ async fn read_notifications(
     let list = page::parse_page(read.limit, read.cursor)?;
     let mut attempt = 1;
     loop {
-        let found = workspace::list_notifications(records, context, read.unread_only, list.clone()).await?;
+        let page = workspace::list_notifications(records, context, read.unread_only, list.clone()).await?;
         if read.mark_read {
-            match workspace::mark_read(records, context, &found.items).await {
+            match workspace::mark_read(records, context, &page.items).await {
                 Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => {
                     attempt += 1;
                     continue;
@@ -111,8 +111,8 @@ async fn read_notifications(
             }
         }
         let shown = |record: Record<_>| NotificationResult::new(record.value, context);
-        let notifications = found.items.into_iter().map(shown).collect();
-        return Ok(Notifications { notifications, next_cursor: found.next_cursor });
+        let notifications = page.items.into_iter().map(shown).collect();
+        return Ok(Notifications { notifications, next_cursor: page.next_cursor });
     }
 }
 

@@ -54,8 +54,8 @@ struct PlanResult {
 }
 
 async fn read_plan(stores: &Stores, context: &ExecutionContext, _: ReadPlan) -> Result<Found, ToolError> {
-    let found = workspace::get_plan(&*stores.records, context).await?;
-    let plan = found.map(|workspace::Plan { id, title, text, details, version }| PlanResult {
+    let stored_plan = workspace::get_plan(&*stores.records, context).await?;
+    let plan = stored_plan.map(|workspace::Plan { id, title, text, details, version }| PlanResult {
         id,
         title,
         text,

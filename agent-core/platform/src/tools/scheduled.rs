@@ -184,9 +184,10 @@ async fn cancel_scheduled_tool(
     let pulse = scheduler(stores, context)?;
     let ids = match (wish.job_id, wish.tool) {
         (Some(id), None) => {
-            let found = pulse.get_job(&user_scope_of(context), &id).await;
-            let found = found.map(|job| is_own(&job.payload, context)).or_else(not_found_as_false)?;
-            if !found {
+            let is_own_job = pulse.get_job(&user_scope_of(context), &id).await;
+            let is_own_job =
+                is_own_job.map(|job| is_own(&job.payload, context)).or_else(not_found_as_false)?;
+            if !is_own_job {
                 return Err(ToolError::NotFound(format!("there is no job {id:?}")));
             }
             vec![id]

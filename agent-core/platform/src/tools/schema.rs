@@ -72,10 +72,10 @@ mod tests {
     #[derive(Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     struct Sample {
-        /// What it is called.
+        /// Name of the sample.
         #[schemars(length(min = 1, max = 10))]
         given_name: String,
-        /// How many.
+        /// Number of samples.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 200))]
         limit: Option<usize>,
@@ -103,13 +103,13 @@ mod tests {
               "type": "object",
               "properties": {
                 "givenName": {
-                  "description": "What it is called.",
+                  "description": "Name of the sample.",
                   "type": "string",
                   "minLength": 1,
                   "maxLength": 10
                 },
                 "limit": {
-                  "description": "How many.",
+                  "description": "Number of samples.",
                   "type": "integer",
                   "maximum": 200,
                   "minimum": 1
@@ -140,13 +140,13 @@ mod tests {
               "type": "object",
               "properties": {
                 "givenName": {
-                  "description": "What it is called.",
+                  "description": "Name of the sample.",
                   "type": "string",
                   "minLength": 1,
                   "maxLength": 10
                 },
                 "limit": {
-                  "description": "How many.",
+                  "description": "Number of samples.",
                   "type": "integer",
                   "maximum": 200,
                   "minimum": 1

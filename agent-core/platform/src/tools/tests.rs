@@ -139,10 +139,10 @@ fn todos() {
     assert_eq!(updated["todo"], json!({"id": "t1", "title": "one", "done": true}));
     assert_eq!(update(json!({"id": "t1", "title": "ONE"}))["todo"]["title"], "ONE");
     let stale = json!({"id": "t1", "version": first["version"]});
-    let told = world.call(&ada(), "deleteTodo", stale).expect_err("it has changed");
+    let error = world.call(&ada(), "deleteTodo", stale).expect_err("it has changed");
     let now = &read()["version"];
     assert_eq!(
-        told,
+        error,
         format!(
             "the todo list \"l\" has changed since it was read and is now at version {now}: read it again"
         )
@@ -224,10 +224,10 @@ fn documents() {
     assert_eq!(second.get("nextCursor"), None);
     let text = |got: &Value| got["doc"]["text"].as_str().expect("text").to_owned();
     assert_eq!(text(&first) + &text(&second), "é".repeat(40_000));
-    for (start, rest) in [(79_996, "éé"), (79_999, "é"), (80_000, ""), (usize::MAX, "")] {
+    for (start, expected_tail) in [(79_996, "éé"), (79_999, "é"), (80_000, ""), (usize::MAX, "")] {
         assert_eq!(
             text(&world.call_ok(&ada(), "getDoc", json!({"id": id, "start": start}))),
-            rest,
+            expected_tail,
             "{start}"
         );
     }
@@ -347,8 +347,8 @@ fn memory() {
     assert_eq!(world.call(&ada(), "forget", one.clone()), absent);
     assert_eq!(recall(&ada(), json!({})), Ok(json!({"memories": []})));
     for (name, arguments) in [("recall", json!({})), ("remember", json!({"text": "x"})), ("forget", one)] {
-        let told = world.call(&visitor(), name, arguments.clone());
-        assert_eq!(told, Err("memory is not available to visitors".to_owned()));
+        let result = world.call(&visitor(), name, arguments.clone());
+        assert_eq!(result, Err("memory is not available to visitors".to_owned()));
         let nobody = ExecutionContext { agent_id: "none".into(), ..ada() };
         assert_eq!(world.call(&nobody, name, arguments), Err("this agent has no role".to_owned()));
     }
@@ -360,8 +360,8 @@ fn epics() {
     let listed = world.call_ok(&ada(), "readEpics", json!({}));
     assert_eq!(listed, json!({"epics": [{"id": "e1", "title": "Move", "status": "open"}, {"id": "e2"}]}));
     let page = world.call_ok(&ada(), "readEpics", json!({"limit": 1}));
-    let rest = world.call_ok(&ada(), "readEpics", json!({"cursor": page["nextCursor"]}));
-    assert_eq!(rest, json!({"epics": [{"id": "e2"}]}));
+    let second_page = world.call_ok(&ada(), "readEpics", json!({"cursor": page["nextCursor"]}));
+    assert_eq!(second_page, json!({"epics": [{"id": "e2"}]}));
     let epic = world.call_ok(&ada(), "getEpicDetails", json!({"id": "e1"}));
     assert_eq!(epic, json!({"epic": {"id": "e1", "name": "Move", "status": "open", "parts": [{"n": 1}]}}));
 }

@@ -104,10 +104,10 @@ impl UnsettledRequests {
     }
 
     /// Counts the requests over the state of the record.
-    fn settle(&self, found: Option<MinuteState>, now: Duration) -> SettledRequests {
+    fn settle(&self, stored_state: Option<MinuteState>, now: Duration) -> SettledRequests {
         let mut state = match self.admitted.is_empty() {
-            true => found,
-            false => Some(MinuteState::with_batch(found, self.admitted, self.per_minute, now)),
+            true => stored_state,
+            false => Some(MinuteState::with_batch(stored_state, self.admitted, self.per_minute, now)),
         };
         let (mut admitted, mut refusal) = (0, None);
         while admitted < self.waiting.len() {
@@ -171,12 +171,13 @@ impl Metering {
         let keys: Vec<Key> = requests.iter().map(|requests| requests.record.clone()).collect();
         let mut attempt = 1;
         loop {
-            let found = self.records.get_many(&keys).await?;
+            let stored_records = self.records.get_many(&keys).await?;
             let now = self.now();
             let (mut settled, mut writes) = (Vec::with_capacity(keys.len()), Vec::new());
-            for ((requests, key), found) in requests.iter().zip(&keys).zip(found) {
-                let precondition = Precondition::unchanged_since(found.as_ref().map(|found| found.version));
-                let result = requests.settle(found.and_then(|found| parse(found, key)), now);
+            for ((requests, key), record) in requests.iter().zip(&keys).zip(stored_records) {
+                let precondition =
+                    Precondition::unchanged_since(record.as_ref().map(|record| record.version));
+                let result = requests.settle(record.and_then(|record| parse(record, key)), now);
                 if let Some(state) =
                     result.state.filter(|_| result.admitted > 0 || !requests.admitted.is_empty())
                 {

@@ -227,10 +227,10 @@ mod tests {
                 .expect("put");
         }
         let ids: Vec<String> = ["b", "x", "none", "a"].map(String::from).into();
-        let found =
+        let ordered_documents =
             get_documents(&records, &"c".into(), &ids).now_or_never().expect("no wait").expect("read");
-        assert_eq!(found.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["b", "a"]);
-        assert_eq!(found[0].value.text, "text of b");
+        assert_eq!(ordered_documents.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(ordered_documents[0].value.text, "text of b");
     }
 
     #[test]

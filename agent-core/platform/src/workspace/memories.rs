@@ -371,8 +371,8 @@ mod tests {
     fn the_newest_entries_come_oldest_first_from_the_own_folder_alone() {
         let records = planted();
         let read = |folder: Option<&str>, limit| {
-            let found = ready(list_memories(&records, &folder_of("c", "a", folder, "ada"), limit));
-            found.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
+            let listed_memories = ready(list_memories(&records, &folder_of("c", "a", folder, "ada"), limit));
+            listed_memories.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
         };
         assert_eq!(read(None, 10), ["one", "two", "three"]);
         assert_eq!(read(None, 2), ["two", "three"]);
@@ -416,8 +416,8 @@ mod tests {
             ("ü", 10, &["Ünder"]),
             ("beer", 10, &[]),
         ] {
-            let found = ready(search_memories(&records, &folder, query, limit));
-            let texts: Vec<_> = found.into_iter().map(|record| record.value.text).collect();
+            let recalled_memories = ready(search_memories(&records, &folder, query, limit));
+            let texts: Vec<_> = recalled_memories.into_iter().map(|record| record.value.text).collect();
             assert_eq!(texts, expected, "{query:?}");
         }
         for stranger in [folder_of("d", "a", None, "ada"), folder_of("c", "a", None, "bob")] {
@@ -472,10 +472,10 @@ mod tests {
     #[test]
     fn a_full_folder_says_so() {
         let (records, folder) = (MemoryRecords::default(), folder_of("c", "a", None, "ada"));
-        let place = folder.collection().expect("a folder");
+        let collection_of_folder = folder.collection().expect("a folder");
         let entry = folder.entry("", "x").expect("an entry");
         for _ in 1..MAX_MEMORIES_PER_FOLDER {
-            ready(records.append_as(&place, &entry));
+            ready(records.append_as(&collection_of_folder, &entry));
         }
         let remember = |folder: &MemoryFolder, text: &str| {
             let entry = create_memory(&records, folder, text).now_or_never().expect("no wait");

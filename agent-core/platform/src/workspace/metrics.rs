@@ -188,10 +188,11 @@ mod tests {
             (MetricFilter { name: sales(), agent_id: Some("c".into()), ..all.clone() }, &[]),
             (all.clone(), &["2.0", "3.0", "4.0", "1", "\"much\""]),
         ] {
-            let found = list_metrics(&records, &"c".into(), &filter, &ListQuery::default())
+            let listed_metrics = list_metrics(&records, &"c".into(), &filter, &ListQuery::default())
                 .now_or_never()
                 .expect("no wait");
-            let values: Vec<_> = found.expect("read").items.iter().map(|m| m.value.to_string()).collect();
+            let values: Vec<_> =
+                listed_metrics.expect("read").items.iter().map(|m| m.value.to_string()).collect();
             assert_eq!(values, expected, "{filter:?}");
         }
         let elsewhere =

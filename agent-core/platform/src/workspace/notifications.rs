@@ -166,8 +166,9 @@ mod tests {
 
     fn titles(records: &MemoryRecords, context: &ExecutionContext, unread_only: bool) -> Vec<String> {
         let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-        let found = list_notifications(records, context, unread_only, list).now_or_never().expect("no wait");
-        found.expect("read").items.into_iter().map(|record| record.value.title).collect()
+        let listed_notifications =
+            list_notifications(records, context, unread_only, list).now_or_never().expect("no wait");
+        listed_notifications.expect("read").items.into_iter().map(|record| record.value.title).collect()
     }
 
     fn send(records: &MemoryRecords, context: &ExecutionContext, title: &str) -> Result<(), String> {

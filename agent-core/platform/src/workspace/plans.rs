@@ -190,14 +190,17 @@ mod tests {
         ] {
             let records = store(plans);
             assert_eq!(read(&records, "m"), None);
-            let found = read(&records, "l").expect("a plan");
-            assert_eq!((found.id.as_str(), found.text.as_str(), &found.title), (id, "", &None));
-            assert_eq!(Value::from(found.details), json!({"steps": [1], "text": 7}));
+            let stored_plan = read(&records, "l").expect("a plan");
+            assert_eq!(
+                (stored_plan.id.as_str(), stored_plan.text.as_str(), &stored_plan.title),
+                (id, "", &None)
+            );
+            assert_eq!(Value::from(stored_plan.details), json!({"steps": [1], "text": 7}));
             let ada = context("ada", "l");
             let write = |title, version| {
                 update_plan(&records, &ada, title, "First\nthen", version).now_or_never().expect("no wait")
             };
-            write(Some("T"), Some(found.version)).expect("written");
+            write(Some("T"), Some(stored_plan.version)).expect("written");
             let again = write(None, None).expect("written");
             assert_eq!(
                 (again.id.as_str(), again.title.as_deref(), again.text.as_str()),
@@ -205,7 +208,7 @@ mod tests {
             );
             assert_eq!(Value::from(again.details.clone()), json!({"steps": [1]}));
             assert_eq!(read(&records, "l"), Some(again.clone()));
-            let lost = write(None, Some(found.version)).expect_err("changed").to_string();
+            let lost = write(None, Some(stored_plan.version)).expect_err("changed").to_string();
             let expected = format!(
                 "the plan {id:?} has changed since it was read and is now at version {}: read it again",
                 again.version

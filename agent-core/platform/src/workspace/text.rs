@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_and_what_is_wrong_with_the_rest() {
-        for (text, line, whole) in [
+        for (text, line, is_complete) in [
             (" a b ", Ok("a b"), Ok("a b")),
             ("a\nb\tc\r\n", Err("has a line break or another control character"), Ok("a\nb\tc")),
             (
@@ -58,7 +58,7 @@ mod tests {
             ("1234567", Err("has 7 bytes; the limit is 6"), Err("has 7 bytes; the limit is 6")),
         ] {
             assert_eq!(checked_line(text, 6), line.map_err(str::to_owned), "{text:?}");
-            assert_eq!(checked_text(text, 6), whole.map_err(str::to_owned), "{text:?}");
+            assert_eq!(checked_text(text, 6), is_complete.map_err(str::to_owned), "{text:?}");
         }
     }
 }

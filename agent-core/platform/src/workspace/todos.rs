@@ -290,11 +290,11 @@ mod tests {
 
         let renamed = TodoChange { title: Some(" new ".to_owned()), done: None };
         for lost in [update(&id, renamed.clone(), Some(first.version)), delete(&id, Some(first.version))] {
-            let told = lost.expect_err("somebody else has changed it").to_string();
+            let message = lost.expect_err("somebody else has changed it").to_string();
             let expected = format!(
                 "the todo list \"l\" has changed since it was read and is now at version {version}: read it again"
             );
-            assert_eq!(told, expected);
+            assert_eq!(message, expected);
         }
         let (todo, _) = update(&id, renamed, None).expect("changed whatever others did");
         assert_eq!((todo.title.as_str(), todo.done), ("new", true));

@@ -181,7 +181,7 @@ async fn sum<T: serde::de::DeserializeOwned + Send>(
 }
 
 /// Extracts the text of a document's upload again, and returns the document with its version. The present text stays
-/// until then. An extraction that has not ended goes on.
+/// until then. An extraction that has not ended continues.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if the precondition does not hold or the document is changed meanwhile;

@@ -280,13 +280,13 @@ pub async fn hold_user_file(
 /// One page of a sweep of a company's files.
 #[derive(Debug)]
 pub struct ExpiredFiles {
-    /// Files whose time is over.
+    /// Expired files.
     pub files: Vec<Record<UserFile>>,
     /// Cursor of the next page; absent on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// Returns the files on one page of a company's whose time is over. Some of them may be in threads.
+/// Returns the files on one page of a company's that have expired. Some of them may be in threads.
 ///
 /// # Errors
 /// Errors of the store.
@@ -304,7 +304,7 @@ pub async fn list_expired_files(
     Ok(ExpiredFiles { files, next_cursor: page.next_cursor })
 }
 
-/// Deletes a file whose time is over and that is in none of `threads`, which are those that exist. It stays if another
+/// Deletes a file that has expired and is in none of `threads`, which are those that exist. It stays if another
 /// process has put it into a thread meanwhile.
 ///
 /// # Errors

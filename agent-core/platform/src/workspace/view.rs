@@ -68,7 +68,7 @@ mod tests {
     use crate::records::{MAX_PAGE_RECORDS, Order};
 
     /// Reads all pages and returns their items and their sizes.
-    fn walk(count: u32, limit: Option<usize>, wanted: fn(u32) -> bool) -> (Vec<u32>, Vec<usize>) {
+    fn walk(count: u32, limit: Option<usize>, is_visible: fn(u32) -> bool) -> (Vec<u32>, Vec<usize>) {
         let records = MemoryRecords::default();
         let things = Collection::new("c", "things").expect("a name");
         for n in 0..count {
@@ -78,7 +78,7 @@ mod tests {
         let (mut all, mut sizes) = (Vec::new(), Vec::new());
         loop {
             let page = list_projected(&records, &things, &list, |record: Record<u32>| {
-                wanted(record.value).then_some(record.value)
+                is_visible(record.value).then_some(record.value)
             });
             let page = page.now_or_never().expect("no wait").expect("read");
             sizes.push(page.items.len());

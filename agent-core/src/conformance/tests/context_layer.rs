@@ -161,7 +161,8 @@ async fn a_defective_layer_is_found_out() {
         (LayerDefect::AnswersAtOnce, "it hangs and has no result"),
     ];
     for (defect, expected) in cases {
-        let said = panic_message(context_layer(async |scenario| plan_subject(scenario, Some(defect)))).await;
-        assert!(said.contains(expected), "{defect:?} is called: {said}");
+        let message =
+            panic_message(context_layer(async |scenario| plan_subject(scenario, Some(defect)))).await;
+        assert!(message.contains(expected), "{defect:?} is called: {message}");
     }
 }

@@ -173,10 +173,10 @@ impl NoteTools {
             return ToolOutput::text("x".repeat(2_000));
         }
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = notes.iter().filter(|(company, _)| {
+        let company_notes = notes.iter().filter(|(company, _)| {
             self.has(ToolDefect::ForgetsTheCompany) || *company == *context.company_id
         });
-        ToolOutput::text(own.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n"))
+        ToolOutput::text(company_notes.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n"))
     }
 
     async fn report_steps(&self, progress: &dyn Progress) -> ToolOutput {
@@ -334,7 +334,7 @@ async fn a_defective_registry_is_found_out() {
             }
             Some(note_subject(&notes, notes.clone()))
         };
-        let said = panic_message(tool_registry(make)).await;
-        assert!(said.contains(expected), "{defect:?} is called: {said}");
+        let message = panic_message(tool_registry(make)).await;
+        assert!(message.contains(expected), "{defect:?} is called: {message}");
     }
 }

@@ -107,10 +107,10 @@ fn read_snapshot<T>(
     freshness: &ChangeTracker,
     query: impl FnOnce(&RecordTable<'_>, u64) -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
-    let begun = freshness.now();
+    let check_started = freshness.now();
     connection.prepare_cached("BEGIN")?.execute(())?;
     let outcome = schema::last_version(connection).map_err(WriteError::from).and_then(|version| {
-        freshness.record_counter(version, begun);
+        freshness.record_counter(version, check_started);
         query(&RecordTable(connection), version)
     });
     let ended = connection.prepare_cached("COMMIT").and_then(|mut end| end.execute(()));

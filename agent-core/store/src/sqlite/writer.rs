@@ -196,10 +196,10 @@ impl Writer {
         if group.is_empty() {
             return Ok(Vec::new());
         }
-        let begun = self.freshness.now();
+        let check_started = self.freshness.now();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let first = schema::last_version(&transaction)?;
-        self.freshness.record_counter(first, begun);
+        self.freshness.record_counter(first, check_started);
 
         let now_ms = to_millis(self.clock.now());
         let mut all = Changes { version: first, ..Changes::default() };

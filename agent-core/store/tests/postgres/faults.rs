@@ -92,8 +92,8 @@ async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<JobId, JobStat
     let Ok(claimed) = store.claim_due(claim).await else { return };
     acknowledged.extend(claimed.iter().map(|job| (job.id.clone(), JobState::Running)));
     for job in claimed {
-        let (fence, took) = (job.fence, Duration::ZERO);
-        let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, took, status: None, jitter: 0 };
+        let (fence, duration) = (job.fence, Duration::ZERO);
+        let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, duration, status: None, jitter: 0 };
         if let Ok(ended) = store.apply_step(&JobScope::default(), &job.id, end, at(6)).await {
             assert!(ended.is_applied(), "it is held: {ended:?}");
             acknowledged.insert(job.id.clone(), JobState::Completed);
@@ -103,24 +103,28 @@ async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<JobId, JobStat
 
 /// Asserts that every acknowledged job exists, in its acknowledged state or a later one.
 async fn check(store: &PostgresJobs, acknowledged: &HashMap<JobId, JobState>) {
-    let mut found = HashMap::new();
+    let mut states_by_id = HashMap::new();
     let mut after: Option<JobId> = None;
     loop {
         let page = store
             .list(&JobFilter::default(), JobOrder::OldestFirst, after.as_ref(), 500)
             .await
             .expect("list");
-        found.extend(page.jobs.iter().map(|job| (job.id.clone(), job.state())));
+        states_by_id.extend(page.jobs.iter().map(|job| (job.id.clone(), job.state())));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
     for (id, state) in acknowledged {
-        let found = found.get(id).unwrap_or_else(|| panic!("{id} was acknowledged as {state:?} and is lost"));
+        let current_state =
+            states_by_id.get(id).unwrap_or_else(|| panic!("{id} was acknowledged as {state:?} and is lost"));
         let ranks = [JobState::Scheduled, JobState::Running, JobState::Completed];
         let rank = |state| ranks.iter().position(|ranked| *ranked == state).expect("no other state is made");
-        assert!(rank(*found) >= rank(*state), "{id} was acknowledged as {state:?} and is {found:?}");
+        assert!(
+            rank(*current_state) >= rank(*state),
+            "{id} was acknowledged as {state:?} and is {current_state:?}"
+        );
     }
 }
 

@@ -49,12 +49,12 @@ pub(crate) async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
 
 /// Reads until the store returns a value.
 pub(crate) async fn wait_for(store: &PostgresRecords, key: &Key, expected: &str) {
-    let seen = async {
+    let observed = async {
         while value(store, key).await != expected {
             tokio::task::yield_now().await;
         }
     };
-    timeout(LIMIT, seen).await.expect("the change is seen");
+    timeout(LIMIT, observed).await.expect("the change is seen");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -77,15 +77,15 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     let held = claimed.first().expect("a due job");
     let sql = "UPDATE scheduler.schema_version SET version = 4";
     other(cluster, "running").await.batch_execute(sql).await.expect("migrated");
-    let told = |result: Result<(), StoreError>| match result {
+    let describe_result = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
         "the database was migrated to version 4 and this program knows versions up to 3: it must be updated";
-    assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
+    assert_eq!(describe_result(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
-    assert_eq!(told(cancel.map(drop)), expected);
+    assert_eq!(describe_result(cancel.map(drop)), expected);
     // It completes the job that it has begun.
     let release = Step::Release { fence: held.fence };
     let ended = store.apply_steps(vec![(held.id.clone(), release)], now).await.expect("steps");

@@ -28,8 +28,8 @@ async fn an_address_that_leads_nowhere_is_said(cluster: &Cluster) {
     assert!(!format!("{nowhere:?} {nowhere}").contains("canary"), "{nowhere:?}");
     let missing = refused(&cluster.url("missing")).await;
     assert!(matches!(&missing, PostgresOpenError::Failed(_)), "{missing:?}");
-    let said = missing.source().and_then(Error::source).expect("a reason").to_string();
-    assert_eq!(said, "database \"missing\" does not exist (SQLSTATE 3D000)");
+    let reason = missing.source().and_then(Error::source).expect("a reason").to_string();
+    assert_eq!(reason, "database \"missing\" does not exist (SQLSTATE 3D000)");
     // This server has no certificate. The store must not fall back to an unencrypted connection.
     let encrypted = refused(&format!("{}?sslmode=require", cluster.url("postgres"))).await;
     assert!(
@@ -63,8 +63,8 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
         .expect("set");
     let newer = refused(&url).await;
     assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 3, .. }), "{newer:?}");
-    let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 3: update this program";
-    assert_eq!(newer.to_string(), said);
+    let expected = "the schema \"scheduler\" has version 99, and this program knows versions up to 3: update this program";
+    assert_eq!(newer.to_string(), expected);
 
     let url = database(cluster, "others").await;
     let client = other(cluster, "others").await;
@@ -145,11 +145,11 @@ async fn what_is_encrypted_is_verified() {
 
 /// Formats an error with all its sources.
 fn why(error: &dyn Error) -> String {
-    let mut said = error.to_string();
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        said = format!("{said} / {error}");
+        message = format!("{message} / {error}");
         source = error.source();
     }
-    said
+    message
 }

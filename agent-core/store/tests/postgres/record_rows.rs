@@ -70,8 +70,8 @@ async fn a_database_is_read_and_written(cluster: &Cluster, name: &str, script: &
     other(cluster, name).await.batch_execute(script).await.expect("a database");
     let store = open(&url).await;
     let keys: Vec<Key> = records().into_iter().map(|(key, ..)| key).collect();
-    let found = store.get_many(&keys).await.expect("read");
-    for ((key, version, text), record) in records().into_iter().zip(found) {
+    let read_records = store.get_many(&keys).await.expect("read");
+    for ((key, version, text), record) in records().into_iter().zip(read_records) {
         let record = record.expect("it is there");
         assert_eq!((record.id.as_str(), record.version, record.value.get()), (key.id(), version, text));
     }
@@ -135,8 +135,8 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
             format!("SELECT row_to_json(row)::text FROM (SELECT * FROM app.{table} ORDER BY {order}) AS row");
         let mut rows = Vec::new();
         for name in ["written", "expected"] {
-            let found = other(cluster, name).await.query(&sql, &[]).await.expect("rows");
-            rows.push(found.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>());
+            let written_rows = other(cluster, name).await.query(&sql, &[]).await.expect("rows");
+            rows.push(written_rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>());
         }
         assert_eq!(rows[0], rows[1], "{table}");
     }
@@ -164,9 +164,9 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     assert!(store.get(&key).await.expect("read").is_some());
     client.batch_execute("UPDATE app.schema_version SET compatible_from = 8").await.expect("contracted");
     let newer = refused(&url).await;
-    let said =
+    let expected =
         "the schema \"app\" has version 8, and this program knows versions up to 7: update this program";
-    assert_eq!(newer.to_string(), said);
+    assert_eq!(newer.to_string(), expected);
 
     let url = database(cluster, "others").await;
     let sql = "CREATE SCHEMA app; CREATE TABLE app.records (id int)";

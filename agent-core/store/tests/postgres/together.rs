@@ -63,9 +63,9 @@ async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
                 return done;
             }
             let end = |job: &Job| {
-                let took = Duration::from_millis(1);
+                let duration = Duration::from_millis(1);
                 let outcome = AttemptOutcome::Succeeded;
-                (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
+                (job.id.clone(), Step::End { fence: job.fence, outcome, duration, status: None, jitter: 0 })
             };
             let ended = store.apply_steps(claimed.iter().map(end).collect(), at(101)).await.expect("steps");
             assert!(ended.iter().all(|ended| ended.is_applied()), "whoever claims a job holds it");
@@ -145,12 +145,12 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
     let [store] = stores::<1>(cluster).await;
     let (listening, mut connection) =
         tokio_postgres::connect(&cluster.url("shared"), NoTls).await.expect("a connection");
-    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (heard, mut notifications) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut messages = poll_fn(move |cx| connection.poll_message(cx));
         while let Some(Ok(message)) = messages.next().await {
-            if let AsyncMessage::Notification(said) = message {
-                let _ = heard.send(said.payload().to_owned());
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = heard.send(notification.payload().to_owned());
             }
         }
     });
@@ -159,7 +159,7 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
         // Notifications arrive in the order in which they were sent.
         listening.batch_execute("NOTIFY scheduler_jobs, 'now'").await.expect("told");
         let mut heard = 0;
-        while tokio::time::timeout(NOTIFICATION_TIMEOUT, told.recv())
+        while tokio::time::timeout(NOTIFICATION_TIMEOUT, notifications.recv())
             .await
             .expect("in time")
             .expect("it goes on")
@@ -225,7 +225,7 @@ async fn who_is_behind_very_many_is_found(cluster: &Cluster) {
     let claim = ClaimRequest { quota, ..due(6000, 10, 2) };
     let claimed = store.claim_due(claim).await.expect("claim");
     let claimed: Vec<_> =
-        claimed.iter().map(|job| (job.payload.company_id.as_str(), job.place.scheduled_for)).collect();
+        claimed.iter().map(|job| (job.payload.company_id.as_str(), job.position.scheduled_for)).collect();
     assert_eq!(claimed, [("small", at(4000)), ("modest", at(4998)), ("modest", at(4999))]);
     let claimed = store.claim_due(due(6000, 5, 2)).await.expect("claim");
     let companies: Vec<_> = claimed.iter().map(|job| job.payload.company_id.as_str()).collect();

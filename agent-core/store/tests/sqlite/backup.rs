@@ -8,13 +8,13 @@ use super::{TempStore, json, key, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_of_one_moment_while_others_write() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     let text = format!("\"{}\"", "x".repeat(20_000));
     for n in 0..100 {
         store.put(&key(&format!("large-{n}")), json(&text), Precondition::Any).await.expect("put");
     }
-    let to = place.file().with_file_name("backup.db");
+    let to = temp_store.file().with_file_name("backup.db");
     let writes = Box::pin(async {
         for n in 0.. {
             let n = format!("{n}");
@@ -28,9 +28,9 @@ async fn a_backup_is_of_one_moment_while_others_write() {
     }
     let copy = SqliteStore::open(&to, SqliteOptions::default()).expect("the copy opens");
     assert_eq!(copy.check_integrity().await.expect("a check"), Vec::<String>::new());
-    let found = copy.get_many(&[key("left"), key("right"), key("large-99")]).await.expect("read");
+    let copied_records = copy.get_many(&[key("left"), key("right"), key("large-99")]).await.expect("read");
     let values: Vec<_> =
-        found.iter().map(|record| record.as_ref().map(|record| record.value.get())).collect();
+        copied_records.iter().map(|record| record.as_ref().map(|record| record.value.get())).collect();
     assert_eq!(values[0], values[1]);
     assert_eq!(values[2], Some(text.as_str()));
     let version = copy.put(&key("new"), json("1"), Precondition::Absent).await.expect("put");
@@ -39,14 +39,14 @@ async fn a_backup_is_of_one_moment_while_others_write() {
 
 #[tokio::test]
 async fn nothing_is_overwritten_and_nothing_is_left_behind() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
-    let to = place.file().with_file_name("backup.db");
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    let to = temp_store.file().with_file_name("backup.db");
     fs::write(&to, "dear").expect("a file");
     let refused = store.backup(&to).await;
     assert!(matches!(&refused, Err(BackupError::Exists(path)) if *path == to), "{refused:?}");
     assert_eq!(fs::read(&to).expect("read"), b"dear");
-    let refused = store.backup(place.file()).await;
+    let refused = store.backup(temp_store.file()).await;
     assert!(matches!(refused, Err(BackupError::Exists(_))), "{refused:?}");
     let refused = store.backup(to.join("backup.db")).await;
     assert!(matches!(&refused, Err(BackupError::NoFolder(folder)) if *folder == to), "{refused:?}");
@@ -63,9 +63,9 @@ async fn nothing_is_overwritten_and_nothing_is_left_behind() {
 async fn a_backup_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
 
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
-    let to = place.file().with_file_name("backup.db");
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
+    let to = temp_store.file().with_file_name("backup.db");
     store.backup(&to).await.expect("a backup");
     assert_eq!(fs::metadata(&to).expect("metadata").permissions().mode() & 0o777, 0o600);
 }

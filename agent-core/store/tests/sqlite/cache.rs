@@ -25,8 +25,8 @@ async fn reads(store: &SqliteStore, work: impl Future) -> u64 {
 
 #[tokio::test]
 async fn what_is_kept_is_read_without_a_statement() {
-    let place = TempStore::new();
-    let store = place.store(at(&ManualClock::new()));
+    let temp_store = TempStore::new();
+    let store = temp_store.store(at(&ManualClock::new()));
     store
         .commit(vec![put("a", "1", Precondition::Any), put("b", "2", Precondition::Any)])
         .await
@@ -36,8 +36,9 @@ async fn what_is_kept_is_read_without_a_statement() {
     let all = async || {
         assert_eq!(value(&store, "a").await.as_deref(), Some("1"));
         assert_eq!(value(&store, "none").await, None);
-        let found = store.get_many(&["none", "b", "a", "a"].map(key)).await.expect("read");
-        let versions: Vec<_> = found.iter().map(|record| record.as_ref().map(|r| r.version)).collect();
+        let cached_records = store.get_many(&["none", "b", "a", "a"].map(key)).await.expect("read");
+        let versions: Vec<_> =
+            cached_records.iter().map(|record| record.as_ref().map(|r| r.version)).collect();
         assert_eq!(versions, [None, Some(2), Some(1), Some(1)]);
         for (list, expected) in lists.iter().zip([["a", "b"], ["b", "a"]]) {
             let page = store.list(&things(), list).await.expect("list");
@@ -59,8 +60,8 @@ async fn what_is_kept_is_read_without_a_statement() {
 
 #[tokio::test]
 async fn the_platforms_own_is_never_kept() {
-    let place = TempStore::new();
-    let store = place.store(at(&ManualClock::new()));
+    let temp_store = TempStore::new();
+    let store = temp_store.store(at(&ManualClock::new()));
     let tokens = Collection::of_platform("tokens").expect("a collection");
     let token = tokens.key("t").expect("a key");
     store.put(&token, json("1"), Precondition::Any).await.expect("put");
@@ -70,20 +71,21 @@ async fn the_platforms_own_is_never_kept() {
         assert_eq!(reads(&store, store.get_many(&[key("a"), token.clone()])).await, 1);
         assert_eq!(reads(&store, store.list(&tokens, &ListQuery::default())).await, 1);
     }
-    let other = place.store(SqliteOptions::default());
+    let other = temp_store.store(SqliteOptions::default());
     other.delete(&token, Precondition::Any).await.expect("revoked");
     assert!(store.get(&token).await.expect("read").is_none(), "a revocation holds at once");
 }
 
 #[tokio::test]
 async fn versions_of_many_are_never_older_than_another_process_wrote() {
-    let place = TempStore::new();
-    let (store, other) = (place.store(at(&ManualClock::new())), place.store(SqliteOptions::default()));
+    let temp_store = TempStore::new();
+    let (store, other) =
+        (temp_store.store(at(&ManualClock::new())), temp_store.store(SqliteOptions::default()));
     let keys: Vec<_> = (0..40).map(|number| key(&format!("k{number}"))).collect();
-    for (place, key) in keys.iter().enumerate() {
+    for (index, key) in keys.iter().enumerate() {
         let version = other.put(key, json("1"), Precondition::Any).await.expect("put");
         let versions = store.versions(&keys).await.expect("read");
-        assert_eq!(versions[place], Some(version), "place {place}");
+        assert_eq!(versions[index], Some(version), "key {index}");
         assert_eq!(store.versions(&keys).await.expect("read"), versions);
         assert_eq!(other.versions(&keys).await.expect("read"), versions);
     }
@@ -98,10 +100,10 @@ async fn versions_of_many_are_never_older_than_another_process_wrote() {
 
 #[tokio::test]
 async fn what_others_write_is_seen_in_time() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let clock = ManualClock::new();
-    let store = place.store(at(&clock));
-    let other = place.store(SqliteOptions::default());
+    let store = temp_store.store(at(&clock));
+    let other = temp_store.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
     let list = async || store.list(&things(), &ListQuery::default()).await.expect("list").records.len();
     assert_eq!((value(&store, "a").await.as_deref(), list().await), (Some("1"), 1));
@@ -139,8 +141,8 @@ async fn what_others_write_is_seen_in_time() {
 
 #[tokio::test]
 async fn a_cache_is_bounded() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions { cache_bytes: 200_000, ..at(&ManualClock::new()) });
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions { cache_bytes: 200_000, ..at(&ManualClock::new()) });
     let text = format!("\"{}\"", "x".repeat(10_000));
     let ids: Vec<String> = (0..100).map(|n| n.to_string()).collect();
     let writes = ids.iter().map(|id| put(id, &text, Precondition::Any)).collect();
@@ -163,10 +165,10 @@ const PAIRS: usize = 3;
 /// returns two different numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_reads_what_is_old() {
-    let place = TempStore::new();
-    let store = Arc::new(place.store(SqliteOptions::default()));
+    let temp_store = TempStore::new();
+    let store = Arc::new(temp_store.store(SqliteOptions::default()));
     // Writes other records, so that counter checks find foreign changes all the time.
-    let other = Arc::new(place.store(SqliteOptions::default()));
+    let other = Arc::new(temp_store.store(SqliteOptions::default()));
     let acknowledged: Arc<[AtomicU64; PAIRS]> = Arc::default();
     for pair in 0..PAIRS {
         write(&store, pair, 0).await;
@@ -195,8 +197,11 @@ async fn nobody_reads_what_is_old() {
             while acknowledged.iter().any(|last| last.load(Ordering::SeqCst) < 150) {
                 for _ in 0..20 {
                     let least = acknowledged[pair].load(Ordering::SeqCst);
-                    let found = read(&store, pair, least % 3).await;
-                    assert!(found >= least, "{found} was read after {least} had been acknowledged");
+                    let read_version = read(&store, pair, least % 3).await;
+                    assert!(
+                        read_version >= least,
+                        "{read_version} was read after {least} had been acknowledged"
+                    );
                 }
                 pair = (pair + 1) % PAIRS;
                 tokio::task::yield_now().await;
@@ -229,8 +234,8 @@ async fn read(store: &SqliteStore, pair: usize, way: u64) -> u64 {
     let ids = pair_ids(pair);
     let records = match way {
         0 => {
-            let found = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
-            found.into_iter().flatten().collect()
+            let read_records = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
+            read_records.into_iter().flatten().collect()
         }
         1 => {
             let list = ListQuery { prefix: format!("{pair}-"), ..ListQuery::default() };

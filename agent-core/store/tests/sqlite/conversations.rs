@@ -24,13 +24,14 @@ async fn talk(store: &SqliteStore, key: &ThreadKey, n: usize) {
 }
 
 /// Returns the numbers of the secrets that the file and its log contain after a checkpoint.
-fn secrets_in_file(place: &TempStore) -> Vec<usize> {
+fn secrets_in_file(temp_store: &TempStore) -> Vec<usize> {
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
-    let busy =
-        other(&place.file()).query_row(checkpoint, (), |row| row.get::<_, i64>(0)).expect("a checkpoint");
+    let busy = other(&temp_store.file())
+        .query_row(checkpoint, (), |row| row.get::<_, i64>(0))
+        .expect("a checkpoint");
     assert_eq!(busy, 0, "the log is in the file");
-    let mut bytes = std::fs::read(place.file()).expect("a file");
-    bytes.extend(std::fs::read(place.file().with_file_name("app.db-wal")).unwrap_or_default());
+    let mut bytes = std::fs::read(temp_store.file()).expect("a file");
+    bytes.extend(std::fs::read(temp_store.file().with_file_name("app.db-wal")).unwrap_or_default());
     let text = String::from_utf8_lossy(&bytes);
     let found = text.match_indices("secret-word-").map(|(at, word)| {
         let digits = text[at + word.len()..].chars().take_while(char::is_ascii_digit);
@@ -42,25 +43,25 @@ fn secrets_in_file(place: &TempStore) -> Vec<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_deleted_is_not_in_the_file() {
-    let place = TempStore::new();
-    let store = Arc::new(place.store(SqliteOptions::default()));
+    let temp_store = TempStore::new();
+    let store = Arc::new(temp_store.store(SqliteOptions::default()));
     for n in 0..40 {
         talk(&store, &owner().thread(format!("t{n}")), n).await;
     }
-    assert_eq!(secrets_in_file(&place).len(), 80, "the test finds what is there");
+    assert_eq!(secrets_in_file(&temp_store).len(), 80, "the test finds what is there");
     for n in (0..40).step_by(2) {
         store.delete(&owner().thread(format!("t{n}"))).await.expect("deleted").expect("there was one");
     }
     let left: Vec<usize> = (0..80).filter(|n| n % 4 >= 2).collect();
-    assert_eq!(secrets_in_file(&place), left, "only the threads that are there");
+    assert_eq!(secrets_in_file(&temp_store), left, "only the threads that are there");
     let key = owner().thread("t1");
     let page = store.nodes(&key, &NodeQuery::default()).await.expect("read").expect("a thread");
     store.erase_node(&key, &page.nodes[0].id).await.expect("erased");
     let left: Vec<usize> = left.into_iter().filter(|n| *n != 2).collect();
-    assert_eq!(secrets_in_file(&place), left, "the title goes with the message");
+    assert_eq!(secrets_in_file(&temp_store), left, "the title goes with the message");
     store.erase_node(&key, &page.nodes[1].id).await.expect("erased");
     let left: Vec<usize> = left.into_iter().filter(|n| *n != 3).collect();
-    assert_eq!(secrets_in_file(&place), left, "the log goes with the message");
+    assert_eq!(secrets_in_file(&temp_store), left, "the log goes with the message");
     store.delete_many(&owner(), &DeleteFilter::default()).await.expect("deleted");
-    assert_eq!(secrets_in_file(&place), [0; 0], "nothing is left");
+    assert_eq!(secrets_in_file(&temp_store), [0; 0], "nothing is left");
 }

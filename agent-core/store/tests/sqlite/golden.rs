@@ -33,10 +33,10 @@ fn jobs() -> Vec<Job> {
     serde_json::from_str(include_str!("../golden/jobs.json")).expect("jobs")
 }
 
-fn place(script: &str) -> TempStore {
-    let place = TempStore::new();
-    other(&place.file()).execute_batch(script).expect("a database");
-    place
+fn restored(script: &str) -> TempStore {
+    let temp_store = TempStore::new();
+    other(&temp_store.file()).execute_batch(script).expect("a database");
+    temp_store
 }
 
 fn claim_at(now: Timestamp) -> ClaimRequest {
@@ -47,8 +47,8 @@ fn claim_at(now: Timestamp) -> ClaimRequest {
 #[tokio::test]
 async fn the_databases_of_every_version_are_read() {
     for (version, script, count) in DATABASES {
-        let place = place(script);
-        let store = place.store(uncached());
+        let temp_store = restored(script);
+        let store = temp_store.store(uncached());
         let record = Records::get(&store, &key("a")).await.expect("read").expect("a record");
         assert_eq!((record.version, record.value.get()), (7, r#"{"kept":"Grüße"}"#), "{version}");
         let filter = JobFilter::default();
@@ -61,20 +61,20 @@ async fn the_databases_of_every_version_are_read() {
         let now: Timestamp = "2026-02-01T00:00:00Z".parse().expect("a time");
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
-        let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
+        let row = other(&temp_store.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
         assert_eq!(row.expect("read"), 11, "{version}");
     }
 }
 
 /// Returns the rows of jobs.
-fn rows(place: &TempStore) -> Vec<Vec<Value>> {
+fn rows(temp_store: &TempStore) -> Vec<Vec<Value>> {
     let columns = "id, company, user_id, tool, assignment, agent, idempotency, state, wake_ms, ended_ms, dead, \
                    body, progress";
-    select(place, &format!("SELECT {columns} FROM jobs ORDER BY id"))
+    select(temp_store, &format!("SELECT {columns} FROM jobs ORDER BY id"))
 }
 
-fn select(place: &TempStore, sql: &str) -> Vec<Vec<Value>> {
-    let connection = other(&place.file());
+fn select(temp_store: &TempStore, sql: &str) -> Vec<Vec<Value>> {
+    let connection = other(&temp_store.file());
     let mut statement = connection.prepare(sql).expect("SQL");
     let width = statement.column_count();
     let rows = statement.query_map((), |row| (0..width).map(|column| row.get(column)).collect());
@@ -84,15 +84,15 @@ fn select(place: &TempStore, sql: &str) -> Vec<Vec<Value>> {
 /// A change of the format of a row needs a migration, a new database here, and a new number above.
 #[tokio::test]
 async fn rows_are_written_in_the_format_of_the_newest_version() {
-    let expected = rows(&place(NEWEST));
-    let place = TempStore::new();
-    place.store(SqliteOptions::default()).insert(jobs()).await.expect("insert");
-    assert_eq!(rows(&place), expected);
+    let expected = rows(&restored(NEWEST));
+    let temp_store = TempStore::new();
+    temp_store.store(SqliteOptions::default()).insert(jobs()).await.expect("insert");
+    assert_eq!(rows(&temp_store), expected);
 }
 
 #[tokio::test]
 async fn conversations_are_written_in_the_format_of_the_newest_version() {
-    let (expected, written) = (place(NEWEST), TempStore::new());
+    let (expected, written) = (restored(NEWEST), TempStore::new());
     let store = written.store(uncached());
     conversation::fill(&store).await.expect("stored");
     let tables = [
@@ -122,7 +122,7 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
 
 #[tokio::test]
 async fn usage_is_written_in_the_format_of_the_newest_version() {
-    let (expected, written) = (place(NEWEST), TempStore::new());
+    let (expected, written) = (restored(NEWEST), TempStore::new());
     let store = written.store(uncached());
     usage::fill(&store).await;
     for (table, order) in [("usage_calls", "n"), ("usage_days", "day, operation DESC, model")] {
@@ -136,15 +136,15 @@ async fn usage_is_written_in_the_format_of_the_newest_version() {
 
 #[tokio::test]
 async fn runs_without_logs_are_migrated() {
-    let place = place(VERSION_6);
-    conversation::runs_of_the_version_before_are_read(&place.store(uncached())).await;
+    let temp_store = restored(VERSION_6);
+    conversation::runs_of_the_version_before_are_read(&temp_store.store(uncached())).await;
 }
 
 #[tokio::test]
 async fn threads_of_the_version_before_are_counted() {
-    let place = place(VERSION_7);
-    let store = place.store(uncached());
-    let counts = || select(&place, "SELECT company, owner, threads FROM thread_counts");
+    let temp_store = restored(VERSION_7);
+    let store = temp_store.store(uncached());
+    let counts = || select(&temp_store, "SELECT company, owner, threads FROM thread_counts");
     let count = |threads: i64| {
         let owner = conversation::owner();
         vec![vec![owner.company.to_string().into(), owner.owner.to_string().into(), threads.into()]]
@@ -164,20 +164,20 @@ async fn threads_of_the_version_before_are_counted() {
 
 #[tokio::test]
 async fn a_running_process_notices_a_newer_version() {
-    let place = place(NEWEST);
-    let store = place.store(uncached());
+    let temp_store = restored(NEWEST);
+    let store = temp_store.store(uncached());
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 12).expect("migrated");
-    let told = |result: Result<(), StoreError>| match result {
+    other(&temp_store.file()).pragma_update(None, "user_version", 12).expect("migrated");
+    let describe_result = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected = "the database was migrated to version 12 and this program knows versions up to 11: it must be updated";
-    assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
+    assert_eq!(describe_result(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
-    assert_eq!(told(cancel.map(drop)), expected);
+    assert_eq!(describe_result(cancel.map(drop)), expected);
     // It completes the job that it has begun.
     let ended = store.apply_steps(vec![super::jobs::succeeded(held)], now).await.expect("steps");
     assert!(ended[0].is_applied(), "{ended:?}");

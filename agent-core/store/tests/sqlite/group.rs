@@ -6,8 +6,11 @@ use super::{TempStore, fault, json, key, other, put, uncached};
 
 /// Runs `commits` such that all of them are queued when the writer can proceed. They are polled in order, and
 /// the lock that the writer waits for is released after the last one is queued.
-async fn at_once<T>(place: &TempStore, commits: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let lock = other(&place.file());
+async fn at_once<T>(
+    temp_store: &TempStore,
+    commits: impl IntoIterator<Item = impl Future<Output = T>>,
+) -> Vec<T> {
+    let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let release = async { lock.execute_batch("ROLLBACK").expect("released") };
     join(join_all(commits.into_iter().map(Box::pin)), release).await.0
@@ -15,12 +18,12 @@ async fn at_once<T>(place: &TempStore, commits: impl IntoIterator<Item = impl Fu
 
 #[tokio::test]
 async fn commits_that_wait_share_a_transaction() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     // Few enough that all are polled before any is polled again.
     let ids: Vec<String> = (0..25).map(|n| n.to_string()).collect();
     let results = at_once(
-        &place,
+        &temp_store,
         ids.iter().map(|id| {
             store.commit(vec![put(id, "1", Precondition::Absent), put("x", id, Precondition::Any)])
         }),
@@ -35,8 +38,8 @@ async fn commits_that_wait_share_a_transaction() {
 
 #[tokio::test]
 async fn a_commit_that_is_refused_undoes_itself_alone() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     let there = store.put(&key("there"), json("1"), Precondition::Absent).await.expect("put");
     let commits = [
         vec![put("a", "1", Precondition::Absent)],
@@ -44,7 +47,7 @@ async fn a_commit_that_is_refused_undoes_itself_alone() {
         vec![put("there", "3", Precondition::Version(there)), put("c", "1", Precondition::Absent)],
         vec![put("d", "1", Precondition::Absent), put("there", "4", Precondition::Version(there))],
     ];
-    let results = at_once(&place, commits.map(|writes| store.commit(writes))).await;
+    let results = at_once(&temp_store, commits.map(|writes| store.commit(writes))).await;
     let [Ok(_), Err(StoreError::Conflict { .. }), Ok(changed), Err(StoreError::Conflict { found, .. })] =
         &results[..]
     else {
@@ -60,17 +63,17 @@ async fn a_commit_that_is_refused_undoes_itself_alone() {
 
 #[tokio::test]
 async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let large = format!("\"{}\"", "x".repeat(300_000));
     let limit = SqliteOptions { max_file_bytes: Some(300_000), ..SqliteOptions::default() };
     {
-        let store = place.store(limit.clone());
+        let store = temp_store.store(limit.clone());
         let commits = [
             vec![put("a", "1", Precondition::Any)],
             vec![put("b", "1", Precondition::Any), put("large", &large, Precondition::Any)],
             vec![put("c", "1", Precondition::Any)],
         ];
-        let results = at_once(&place, commits.map(|writes| store.commit(writes))).await;
+        let results = at_once(&temp_store, commits.map(|writes| store.commit(writes))).await;
         let [Ok(_), full, Ok(_)] = <[_; 3]>::try_from(results).expect("three") else {
             panic!("the small ones are stored")
         };
@@ -80,10 +83,10 @@ async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
         store.put(&key("d"), json("1"), Precondition::Any).await.expect("there is room for little");
     }
     for options in [limit, uncached()] {
-        let store = place.store(options);
-        let found = store.get_many(&["a", "b", "c", "d", "large"].map(key)).await.expect("read");
-        let found: Vec<bool> = found.iter().map(Option::is_some).collect();
-        assert_eq!(found, [true, false, true, true, false]);
+        let store = temp_store.store(options);
+        let read_records = store.get_many(&["a", "b", "c", "d", "large"].map(key)).await.expect("read");
+        let is_stored: Vec<bool> = read_records.iter().map(Option::is_some).collect();
+        assert_eq!(is_stored, [true, false, true, true, false]);
         assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
     }
 }

@@ -58,14 +58,14 @@ async fn is_there(store: &SqliteStore, job: &Job) -> bool {
 }
 
 pub(super) fn succeeded(job: &Job) -> (JobId, Step) {
-    let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_secs(1));
-    (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
+    let (outcome, duration) = (AttemptOutcome::Succeeded, Duration::from_secs(1));
+    (job.id.clone(), Step::End { fence: job.fence, outcome, duration, status: None, jitter: 0 })
 }
 
 #[tokio::test]
 async fn records_and_jobs_share_a_file_and_its_transactions() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
     let read = Records::get(&store, &key("a")).await.expect("read");
     let jobs: Vec<Job> = (0..10).map(|n| job("acme", n)).collect();
@@ -85,7 +85,7 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
     assert_eq!(store.purge(at(0), 10).await.expect("purge"), 0);
     assert_eq!(store.activity().transactions, before.transactions);
     drop(store);
-    let store = place.store(uncached());
+    let store = temp_store.store(uncached());
     for job in &jobs {
         assert!(is_there(&store, job).await, "it is there when the store is opened again");
     }
@@ -94,13 +94,13 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
 
 #[tokio::test]
 async fn a_file_with_records_alone_gets_its_jobs() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     {
-        let store = place.store(SqliteOptions::default());
+        let store = temp_store.store(SqliteOptions::default());
         store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
     }
     // The file as a version without jobs left it.
-    let before = other(&place.file());
+    let before = other(&temp_store.file());
     before
         .execute_batch(
             "DROP TABLE jobs; DROP TABLE threads; DROP TABLE nodes; DROP TABLE runs; DROP TABLE processes;
@@ -110,15 +110,15 @@ async fn a_file_with_records_alone_gets_its_jobs() {
         )
         .expect("changed");
     drop(before);
-    let store = place.store(SqliteOptions::default());
+    let store = temp_store.store(SqliteOptions::default());
     assert_eq!(store.insert(vec![job("acme", 1)]).await.expect("insert"), [InsertOutcome::New]);
     assert!(Records::get(&store, &key("a")).await.expect("read").is_some());
 }
 
 #[tokio::test]
 async fn what_another_process_does_is_seen() {
-    let place = TempStore::new();
-    let (one, two) = (place.store(uncached()), place.store(uncached()));
+    let temp_store = TempStore::new();
+    let (one, two) = (temp_store.store(uncached()), temp_store.store(uncached()));
     let mut wakes = one.notifications();
     two.insert(vec![job("acme", 5)]).await.expect("insert");
     assert_eq!(one.next_run_at().await.expect("read"), Some(at(5)));
@@ -130,11 +130,11 @@ async fn what_another_process_does_is_seen() {
 
 #[tokio::test]
 async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
-    let place = TempStore::new();
-    let store = place.store(impatient());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(impatient());
     let there = job("acme", 1);
     store.insert(vec![there.clone()]).await.expect("insert");
-    let lock = other(&place.file());
+    let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let new = job("acme", 1);
     let refused = [
@@ -155,12 +155,12 @@ async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
 
 #[tokio::test]
 async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let limit = SqliteOptions { max_file_bytes: Some(450_000), ..SqliteOptions::default() };
     let mut acknowledged = Vec::new();
     let mut refused = Vec::new();
     {
-        let store = place.store(limit);
+        let store = temp_store.store(limit);
         // Ended jobs, which a purge removes. A full disk may have no room to end others.
         let ended: Vec<Job> = (0..4).map(|_| of_size("acme", 10_000)).collect();
         store.insert(ended.clone()).await.expect("there is room");
@@ -182,7 +182,7 @@ async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
         assert_eq!(store.purge(at(3), 100).await.expect("purge"), 4);
         store.insert(vec![of_size("acme", 10_000)]).await.expect("there is room again");
     }
-    let store = place.store(uncached());
+    let store = temp_store.store(uncached());
     for job in &acknowledged {
         assert!(is_there(&store, job).await, "what was acknowledged is there");
     }
@@ -194,8 +194,8 @@ async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
 
 #[tokio::test]
 async fn a_batch_that_fails_leaves_nothing() {
-    let place = TempStore::new();
-    let store = place.store(uncached());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(uncached());
     let twice = job("acme", 1);
     let failed = store.insert(vec![job("acme", 1), twice.clone(), twice.clone()]).await;
     assert_eq!(fault(failed).kind(), SqliteErrorKind::Failed, "an id is one job's");
@@ -206,23 +206,23 @@ async fn a_batch_that_fails_leaves_nothing() {
 
 #[tokio::test]
 async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
-    let place = TempStore::new();
-    let store = place.store(uncached());
-    let (broken, whole) = (job("acme", 1), job("acme", 2));
-    store.insert(vec![broken.clone(), whole.clone()]).await.expect("insert");
+    let temp_store = TempStore::new();
+    let store = temp_store.store(uncached());
+    let (broken, intact) = (job("acme", 1), job("acme", 2));
+    store.insert(vec![broken.clone(), intact.clone()]).await.expect("insert");
     let sql = "UPDATE jobs SET body = '{\"secret\": 1}' WHERE id = ?1";
-    other(&place.file()).execute(sql, [broken.id.as_str()]).expect("changed");
+    other(&temp_store.file()).execute(sql, [broken.id.as_str()]).expect("changed");
     let error = JobStore::get(&store, &JobScope::default(), &broken.id).await.expect_err("no job");
     assert!(matches!(&error, StoreError::Malformed { id, .. } if broken.id == id.as_str()), "{error:?}");
     assert!(!format!("{error}").contains("secret"));
     // The other jobs are claimed without delay, and this one is retried later.
     let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
-    assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&whole.id]);
+    assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&intact.id]);
     assert_eq!(store.claim_due(claim(5, 10)).await.expect("claim"), []);
     assert_eq!(store.next_run_at().await.expect("read"), Some(at(35)), "the lease of the other");
     let sql = "UPDATE jobs SET body = ?2 WHERE id = ?1";
     let body = serde_json::to_string(&broken).expect("JSON");
-    other(&place.file()).execute(sql, [broken.id.as_str(), &body]).expect("mended");
+    other(&temp_store.file()).execute(sql, [broken.id.as_str(), &body]).expect("mended");
     let later = store.claim_due(claim(5 + 3600, 10)).await.expect("claim");
     assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
 }
@@ -232,13 +232,13 @@ async fn one_damaged_row_hinders_no_other() {
     for damage in
         ["body = '{\"secret\": 1}'", "body = 'no JSON'", "progress = NULL", "body = CAST(x'7bff' AS TEXT)"]
     {
-        let place = TempStore::new();
-        let store = place.store(uncached());
+        let temp_store = TempStore::new();
+        let store = temp_store.store(uncached());
         let jobs: Vec<Job> = (0..3).map(|n| job("acme", n)).collect();
         store.insert(jobs.clone()).await.expect("insert");
         let claimed = store.claim_due(claim(10, 10)).await.expect("claim");
         let sql = format!("UPDATE jobs SET {damage} WHERE id = ?1");
-        other(&place.file()).execute(&sql, [jobs[1].id.as_str()]).expect("damaged");
+        other(&temp_store.file()).execute(&sql, [jobs[1].id.as_str()]).expect("damaged");
         super::damaged::is_set_aside(&store, &jobs, &claimed, at(11)).await;
     }
 }
@@ -246,8 +246,8 @@ async fn one_damaged_row_hinders_no_other() {
 /// A filtered cancel takes the writer for one batch at a time, so that other writes come in between.
 #[tokio::test]
 async fn a_bulk_cancel_is_made_in_batches() {
-    let place = TempStore::new();
-    let store = place.store(uncached());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(uncached());
     let count = 5 * CANCEL_BATCH_SIZE + 1;
     store.insert((0..count).map(|_| job("acme", 1)).collect()).await.expect("insert");
     let before = store.activity();
@@ -258,8 +258,8 @@ async fn a_bulk_cancel_is_made_in_batches() {
 /// A cached claimed job must not hide changes of its row.
 #[tokio::test]
 async fn what_others_make_of_a_claimed_job_counts() {
-    let (place, cases) = (TempStore::new(), ["body", "progress"]);
-    let store = place.store(uncached());
+    let (temp_store, cases) = (TempStore::new(), ["body", "progress"]);
+    let store = temp_store.store(uncached());
     store.insert(cases.map(|_| job("acme", 1)).to_vec()).await.expect("insert");
     let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
     for (mut job, column) in claimed.into_iter().zip(cases) {
@@ -267,7 +267,7 @@ async fn what_others_make_of_a_claimed_job_counts() {
         job.attempt = 7;
         let sql = format!("UPDATE jobs SET {column} = ?2 WHERE id = ?1");
         let all = serde_json::to_string(&job).expect("JSON");
-        other(&place.file()).execute(&sql, [job.id.as_str(), &all]).expect("changed");
+        other(&temp_store.file()).execute(&sql, [job.id.as_str(), &all]).expect("changed");
         let ended = store.apply_steps(vec![succeeded(&job)], at(6)).await.expect("steps");
         let [StepOutcome::Applied(stepped)] = &ended[..] else { panic!("it is held: {ended:?}") };
         let found = (stepped.job.max_attempts == 77, stepped.job.attempt == 7);
@@ -277,12 +277,12 @@ async fn what_others_make_of_a_claimed_job_counts() {
 
 #[tokio::test]
 async fn acts_that_wait_share_a_transaction_and_fail_apart() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     let due: Vec<Job> = (0..20).map(|n| job("acme", n)).collect();
     store.insert(due.clone()).await.expect("insert");
     let before = store.activity();
-    let lock = other(&place.file());
+    let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let (claims, taken, put, release) = futures_util::join!(
         join_all((0..4).map(|_| store.claim_due(claim(19, 5)))),
@@ -306,8 +306,8 @@ async fn acts_that_wait_share_a_transaction_and_fail_apart() {
 /// Many jobs of one company over its quota are skipped without reading each.
 #[tokio::test]
 async fn a_company_with_its_share_is_passed() {
-    let place = TempStore::new();
-    let store = place.store(uncached());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(uncached());
     // Most jobs are due at the same time, as with schedules at a certain minute.
     for _ in 0..20 {
         store

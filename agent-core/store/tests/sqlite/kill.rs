@@ -17,10 +17,10 @@ const ROUNDS: usize = 12;
 /// Kills a writing process repeatedly on the same file, and checks the file after each kill.
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_kill() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let mut killed_early = 0;
     for round in 0..ROUNDS {
-        let mut child = Killed(start("kill::writes_until_it_is_killed", &place.file(), round));
+        let mut child = Killed(start("kill::writes_until_it_is_killed", &temp_store.file(), round));
         let stdout = child.0.stdout.take().expect("a pipe");
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
         // Kill times are spread over the run and fall at any point of a commit: eight are in progress at any
@@ -37,18 +37,18 @@ async fn what_was_acknowledged_survives_a_kill() {
         acknowledged.extend(lines.filter_map(acknowledgement));
         child.0.wait().expect("ended");
         killed_early += usize::from(acknowledged.len() < COMMITS);
-        look(&place, round, &acknowledged).await;
+        look(&temp_store, round, &acknowledged).await;
     }
     assert!(killed_early >= ROUNDS / 2, "the kills come while it writes");
 }
 
-async fn look(place: &TempStore, round: usize, acknowledged: &[usize]) {
-    let store = place.store(uncached());
+async fn look(temp_store: &TempStore, round: usize, acknowledged: &[usize]) {
+    let store = temp_store.store(uncached());
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     for n in 0..COMMITS {
         let ids = ids(round, n);
-        let found = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
-        let there = found.iter().flatten().count();
+        let read_records = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
+        let there = read_records.iter().flatten().count();
         assert!(there != 1, "round {round}: half of commit {n} is there");
         assert!(there == 2 || !acknowledged.contains(&n), "round {round}: commit {n} was acknowledged");
     }

@@ -16,10 +16,10 @@ const JOBS: usize = 400;
 /// Kills a process that stores and delivers jobs, repeatedly on the same file.
 #[tokio::test]
 async fn no_acknowledged_job_is_lost_by_a_kill() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let (mut stored, mut done) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let mut child = Killed(start("kill_jobs::delivers_until_it_is_killed", &place.file(), round));
+        let mut child = Killed(start("kill_jobs::delivers_until_it_is_killed", &temp_store.file(), round));
         let stdout = child.0.stdout.take().expect("a pipe");
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
         let mut note = |line: String| match line.split_once(' ') {
@@ -35,12 +35,12 @@ async fn no_acknowledged_job_is_lost_by_a_kill() {
         // Acknowledgements that were written before the kill.
         lines.for_each(note);
         child.0.wait().expect("ended");
-        look(&place, &stored, &done).await;
+        look(&temp_store, &stored, &done).await;
     }
     assert!(stored.len() > ROUNDS && done.len() > ROUNDS, "the kills come while it works");
 
     // The next process delivers all remaining jobs.
-    let store = place.store(uncached());
+    let store = temp_store.store(uncached());
     let later = Timestamp::now() + SignedDuration::from_secs(3600);
     loop {
         let claimed = store.claim_due(claim(later)).await.expect("claim");
@@ -55,8 +55,8 @@ async fn no_acknowledged_job_is_lost_by_a_kill() {
     }
 }
 
-async fn look(place: &TempStore, stored: &[String], done: &[String]) {
-    let store = place.store(uncached());
+async fn look(temp_store: &TempStore, stored: &[String], done: &[String]) {
+    let store = temp_store.store(uncached());
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
     for id in stored {
         get(&store, id).await;

@@ -66,9 +66,9 @@ const VERSION_3: &str = r#"
 
 #[tokio::test]
 async fn agents_of_version_3_leave_their_ids_to_other_companies() {
-    let place = TempStore::new();
-    other(&place.file()).execute_batch(VERSION_3).expect("a database of version 3");
-    let store = Arc::new(place.store(SqliteOptions::default()));
+    let temp_store = TempStore::new();
+    other(&temp_store.file()).execute_batch(VERSION_3).expect("a database of version 3");
+    let store = Arc::new(temp_store.store(SqliteOptions::default()));
     let roles = RecordRoleStore::new(store.clone(), Sealer::ephemeral());
     let before = roles.role(&"c1".into(), &"support".into()).await.expect("read").expect("it stays");
     assert_eq!((before.name.as_str(), before.owner_id.as_str()), ("Ann", "ada"));
@@ -83,8 +83,9 @@ async fn agents_of_version_3_leave_their_ids_to_other_companies() {
         roles.put_role(theirs, Precondition::Absent).await.expect("the id is free in another company");
     assert!(version > 6, "versions go on: {version}");
     for (company, name) in [("c1", "Ann"), ("c2", "Bea")] {
-        let found = roles.role(&company.into(), &"support".into()).await.expect("read").expect("there");
-        assert_eq!(found.name, name);
+        let migrated_role =
+            roles.role(&company.into(), &"support".into()).await.expect("read").expect("there");
+        assert_eq!(migrated_role.name, name);
     }
     let platform: Vec<String> = store
         .collections("", None)
@@ -103,16 +104,17 @@ async fn agents_of_version_3_leave_their_ids_to_other_companies() {
 
 #[tokio::test]
 async fn memory_of_version_3_is_shared_only_if_the_role_says_so() {
-    let place = TempStore::new();
-    other(&place.file()).execute_batch(VERSION_3).expect("a database of version 3");
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    other(&temp_store.file()).execute_batch(VERSION_3).expect("a database of version 3");
+    let store = temp_store.store(SqliteOptions::default());
     let role: RoleBlock = {
         let key = agent_platform::records::Key::new("c1", "roles", "support").expect("a key");
         let record = store.get(&key).await.expect("read").expect("there");
         record.parse(key.collection()).expect("a role").value
     };
-    let own = list_memories(&store, &MemoryFolder::of_user(&role, &"ada".into()), 10).await.expect("read");
-    assert_eq!(own, [], "of entries without a user nobody knows whom they are about");
+    let user_memories =
+        list_memories(&store, &MemoryFolder::of_user(&role, &"ada".into()), 10).await.expect("read");
+    assert_eq!(user_memories, [], "of entries without a user nobody knows whom they are about");
     let shared = list_memories(&store, &MemoryFolder::of_company(&role), 10).await.expect("read");
     let texts: Vec<&str> = shared.iter().map(|entry| entry.text.as_str()).collect();
     assert_eq!(texts, ["likes tea", "lives in Bonn"]);

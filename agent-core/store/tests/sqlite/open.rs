@@ -14,28 +14,28 @@ fn refused(path: &Path) -> SqliteOpenError {
 
 #[test]
 fn a_missing_folder_is_named() {
-    let place = TempStore::new();
-    let path = place.file().join("app.db");
+    let temp_store = TempStore::new();
+    let path = temp_store.file().join("app.db");
     let error = refused(&path);
-    assert!(matches!(&error, SqliteOpenError::NoFolder(folder) if *folder == place.file()), "{error:?}");
-    assert_eq!(error.to_string(), format!("the directory {} does not exist", place.file().display()));
+    assert!(matches!(&error, SqliteOpenError::NoFolder(folder) if *folder == temp_store.file()), "{error:?}");
+    assert_eq!(error.to_string(), format!("the directory {} does not exist", temp_store.file().display()));
 }
 
 #[test]
 fn a_folder_is_no_file() {
-    let place = TempStore::new();
-    fs::create_dir(place.file()).expect("a folder");
-    assert!(matches!(refused(&place.file()), SqliteOpenError::NotAFile(_)));
+    let temp_store = TempStore::new();
+    fs::create_dir(temp_store.file()).expect("a folder");
+    assert!(matches!(refused(&temp_store.file()), SqliteOpenError::NotAFile(_)));
 }
 
 #[test]
 fn what_is_no_database_is_refused_and_left_alone() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     for content in [&b"hello"[..], &[b'x'; 100], &[0xa5; 10_000]] {
-        fs::write(place.file(), content).expect("a file");
-        let error = refused(&place.file());
+        fs::write(temp_store.file(), content).expect("a file");
+        let error = refused(&temp_store.file());
         assert!(matches!(error, SqliteOpenError::NotADatabase(_)), "{} bytes: {error:?}", content.len());
-        assert_eq!(fs::read(place.file()).expect("read"), content);
+        assert_eq!(fs::read(temp_store.file()).expect("read"), content);
     }
 }
 
@@ -47,25 +47,25 @@ fn another_programs_database_is_refused_and_left_alone() {
         "PRAGMA application_id = 77",
         "CREATE TABLE songs (id INTEGER); PRAGMA application_id = 77; PRAGMA user_version = 1",
     ] {
-        let place = TempStore::new();
-        other(&place.file()).execute_batch(sql).expect("a database");
-        let before = fs::read(place.file()).expect("read");
-        let error = refused(&place.file());
+        let temp_store = TempStore::new();
+        other(&temp_store.file()).execute_batch(sql).expect("a database");
+        let before = fs::read(temp_store.file()).expect("read");
+        let error = refused(&temp_store.file());
         assert!(matches!(error, SqliteOpenError::OtherProgram(_)), "{sql}: {error:?}");
-        assert_eq!(fs::read(place.file()).expect("read"), before, "{sql}");
+        assert_eq!(fs::read(temp_store.file()).expect("read"), before, "{sql}");
     }
 }
 
 #[test]
 fn a_newer_schema_is_refused_and_both_versions_are_named() {
-    let place = TempStore::new();
-    drop(place.store(SqliteOptions::default()));
-    other(&place.file()).pragma_update(None, "user_version", 99).expect("set");
-    let error = refused(&place.file());
+    let temp_store = TempStore::new();
+    drop(temp_store.store(SqliteOptions::default()));
+    other(&temp_store.file()).pragma_update(None, "user_version", 99).expect("set");
+    let error = refused(&temp_store.file());
     assert!(matches!(error, SqliteOpenError::Newer { found: 99, known: 11, .. }), "{error:?}");
     let expected = format!(
         "{} has schema version 99, and this program knows versions up to 11: update this program",
-        place.file().display()
+        temp_store.file().display()
     );
     assert_eq!(error.to_string(), expected);
 }
@@ -78,35 +78,35 @@ fn a_database_without_its_tables_is_named() {
         "ALTER TABLE counter RENAME COLUMN last_version TO number",
         "DROP TABLE jobs; PRAGMA user_version = 2",
     ] {
-        let place = TempStore::new();
-        drop(place.store(SqliteOptions::default()));
-        other(&place.file()).execute_batch(sql).expect("changed");
-        let error = refused(&place.file());
+        let temp_store = TempStore::new();
+        drop(temp_store.store(SqliteOptions::default()));
+        other(&temp_store.file()).execute_batch(sql).expect("changed");
+        let error = refused(&temp_store.file());
         assert!(matches!(error, SqliteOpenError::Incomplete { .. }), "{sql}: {error:?}");
     }
 }
 
 #[test]
 fn a_corrupt_database_is_named() {
-    let place = TempStore::new();
-    drop(place.store(SqliteOptions::default()));
-    let mut content = fs::read(place.file()).expect("read");
+    let temp_store = TempStore::new();
+    drop(temp_store.store(SqliteOptions::default()));
+    let mut content = fs::read(temp_store.file()).expect("read");
     content[100..4096].fill(0xa5);
-    fs::write(place.file(), content).expect("written");
-    let error = refused(&place.file());
+    fs::write(temp_store.file(), content).expect("written");
+    let error = refused(&temp_store.file());
     assert!(matches!(error, SqliteOpenError::Damaged(_)), "{error:?}");
     assert!(error.to_string().ends_with(" is corrupt: restore it from a backup"), "{error}");
 }
 
 #[tokio::test]
 async fn a_store_that_could_not_be_written_is_found_writable_again() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions { max_file_bytes: Some(300_000), ..impatient() });
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions { max_file_bytes: Some(300_000), ..impatient() });
     store.check_writable().await.expect("nothing has failed");
     let large = format!("\"{}\"", "x".repeat(300_000));
     store.put(&key("large"), json(&large), Precondition::Any).await.expect_err("no room");
     store.check_writable().await.expect("there is room for a little");
-    let lock = other(&place.file());
+    let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
     store.put(&key("a"), json("1"), Precondition::Any).await.expect_err("locked");
     store.check_writable().await.expect_err("still locked");
@@ -116,20 +116,20 @@ async fn a_store_that_could_not_be_written_is_found_writable_again() {
 
 #[tokio::test]
 async fn an_empty_database_is_migrated() {
-    let place = TempStore::new();
-    fs::write(place.file(), "").expect("an empty file");
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    fs::write(temp_store.file(), "").expect("an empty file");
+    let store = temp_store.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
 }
 
 #[test]
 fn a_lock_that_outlasts_the_wait_is_named() {
-    let place = TempStore::new();
-    let lock = other(&place.file());
+    let temp_store = TempStore::new();
+    let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
-    assert!(matches!(refused(&place.file()), SqliteOpenError::Locked(_)));
+    assert!(matches!(refused(&temp_store.file()), SqliteOpenError::Locked(_)));
     lock.execute_batch("ROLLBACK").expect("released");
-    drop(place.store(impatient()));
+    drop(temp_store.store(impatient()));
 }
 
 /// Kernel file systems are not writable even for root, so the test is independent of its user.
@@ -142,11 +142,11 @@ fn what_cannot_be_written_is_named() {
 
 #[test]
 fn no_room_for_the_tables_is_named() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let options = SqliteOptions { max_file_bytes: Some(4096), ..SqliteOptions::default() };
-    let error = SqliteStore::open(place.file(), options).expect_err("refused");
+    let error = SqliteStore::open(temp_store.file(), options).expect_err("refused");
     assert!(matches!(error, SqliteOpenError::Full(_)), "{error:?}");
-    drop(place.store(SqliteOptions::default()));
+    drop(temp_store.store(SqliteOptions::default()));
 }
 
 #[cfg(unix)]
@@ -154,10 +154,10 @@ fn no_room_for_the_tables_is_named() {
 async fn the_files_are_their_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
 
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
-    let folder = place.file().with_file_name("");
+    let folder = temp_store.file().with_file_name("");
     let files: Vec<_> = fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file")).collect();
     assert_eq!(files.len(), 3, "the file, its log and the log's index: {files:?}");
     for file in files {
@@ -168,26 +168,26 @@ async fn the_files_are_their_owners_alone() {
 
 #[tokio::test]
 async fn a_closed_store_leaves_everything_in_one_file() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions::default());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
     drop(store);
-    let files = fs::read_dir(place.file().with_file_name("")).expect("a folder").count();
+    let files = fs::read_dir(temp_store.file().with_file_name("")).expect("a folder").count();
     assert_eq!(files, 1);
-    let store = place.store(SqliteOptions::default());
+    let store = temp_store.store(SqliteOptions::default());
     assert!(store.get(&key("a")).await.expect("read").is_some());
 }
 
 #[test]
 fn many_may_open_a_new_file_at_the_same_time() {
     for _ in 0..5 {
-        let place = TempStore::new();
+        let temp_store = TempStore::new();
         let begin = Barrier::new(4);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     begin.wait();
-                    drop(place.store(SqliteOptions::default()));
+                    drop(temp_store.store(SqliteOptions::default()));
                 });
             }
         });

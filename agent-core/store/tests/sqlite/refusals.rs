@@ -5,9 +5,9 @@ use super::{TempStore, fault, impatient, json, key, other, put, uncached};
 
 #[tokio::test]
 async fn a_lock_that_outlasts_the_wait_is_said_and_passes() {
-    let place = TempStore::new();
-    let store = place.store(impatient());
-    let lock = other(&place.file());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(impatient());
+    let lock = other(&temp_store.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let refused = store.put(&key("a"), json("1"), Precondition::Any).await;
     assert_eq!(fault(refused).kind(), SqliteErrorKind::Locked);
@@ -18,10 +18,10 @@ async fn a_lock_that_outlasts_the_wait_is_said_and_passes() {
 
 #[tokio::test]
 async fn a_value_that_is_no_json_any_more_is_named_and_not_shown() {
-    let place = TempStore::new();
-    let store = place.store(uncached());
+    let temp_store = TempStore::new();
+    let store = temp_store.store(uncached());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
-    other(&place.file()).execute("UPDATE records SET value = 'secret'", ()).expect("changed");
+    other(&temp_store.file()).execute("UPDATE records SET value = 'secret'", ()).expect("changed");
     let error = store.get(&key("a")).await.expect_err("no JSON");
     assert!(
         matches!(&error, StoreError::Malformed { collection, id, .. } if (collection.as_str(), id.as_str()) == ("things", "a"))
@@ -31,21 +31,21 @@ async fn a_value_that_is_no_json_any_more_is_named_and_not_shown() {
 
 #[tokio::test]
 async fn a_damaged_file_is_found_out() {
-    let place = TempStore::new();
+    let temp_store = TempStore::new();
     let text = format!("\"{}\"", "x".repeat(3000));
     {
-        let store = place.store(uncached());
+        let store = temp_store.store(uncached());
         for n in 0..50 {
             store.put(&key(&n.to_string()), json(&text), Precondition::Any).await.expect("put");
         }
         assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
     }
-    let mut bytes = std::fs::read(place.file()).expect("read");
+    let mut bytes = std::fs::read(temp_store.file()).expect("read");
     // Whole pages: damage within a value alone is not damage of the file's structure.
     let middle = bytes.len() / 2 / 4096 * 4096;
     bytes[middle..middle + 20_000].fill(0xa5);
-    std::fs::write(place.file(), bytes).expect("damaged");
-    let store = place.store(uncached());
+    std::fs::write(temp_store.file(), bytes).expect("damaged");
+    let store = temp_store.store(uncached());
     let findings = match store.check_integrity().await {
         Ok(findings) => findings.len(),
         damaged => usize::from(fault(damaged).kind() == SqliteErrorKind::Damaged),
@@ -62,8 +62,8 @@ async fn a_damaged_file_is_found_out() {
 
 #[tokio::test]
 async fn too_many_writes_and_values_beyond_the_limit_are_refused() {
-    let place = TempStore::new();
-    let store = place.store(SqliteOptions { max_value_bytes: 10, ..SqliteOptions::default() });
+    let temp_store = TempStore::new();
+    let store = temp_store.store(SqliteOptions { max_value_bytes: 10, ..SqliteOptions::default() });
     let write = put("a", "1", Precondition::Any);
     let many = store.commit(vec![write.clone(); MAX_WRITES + 1]).await;
     assert!(matches!(many, Err(StoreError::Invalid(_))), "{many:?}");

@@ -15,8 +15,8 @@ pub(crate) async fn is_set_aside(store: &dyn JobStore, jobs: &[Job], claimed: &[
     let lease = now + jiff::SignedDuration::from_secs(30);
     let extend = |job: &Job| (job.id.clone(), Step::Extend { fence: fence(job), lease });
     let end = |job: &Job| {
-        let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_millis(5));
-        (job.id.clone(), Step::End { fence: fence(job), outcome, took, status: Some(200), jitter: 0 })
+        let (outcome, duration) = (AttemptOutcome::Succeeded, Duration::from_millis(5));
+        (job.id.clone(), Step::End { fence: fence(job), outcome, duration, status: Some(200), jitter: 0 })
     };
     for steps in [jobs.iter().map(extend).collect::<Vec<_>>(), jobs.iter().map(end).collect()] {
         let outcomes = store.apply_steps(steps, now).await.expect("the batch is stored");
@@ -27,7 +27,7 @@ pub(crate) async fn is_set_aside(store: &dyn JobStore, jobs: &[Job], claimed: &[
         let page = store.list(&JobFilter::default(), order, None, 10).await.expect("a list");
         assert_eq!((page.jobs.len(), &page.unreadable), (2, &vec![damaged.clone()]), "{order:?}");
         assert!(page.jobs.iter().all(|job| job.state() == JobState::Completed));
-        // A page that ends with the unreadable job goes on behind it.
+        // A page that ends with the unreadable job continues behind it.
         let first = store.list(&JobFilter::default(), order, None, 2).await.expect("a list");
         assert_eq!((first.jobs.len(), first.next.as_ref()), (1, Some(damaged)), "{order:?}");
     }

@@ -1,4 +1,4 @@
-//! Platform of a replay: the backends of the application, which build their requests and call nobody.
+//! Platform of a replay: the backends of the application, which build their requests and call no other service.
 
 use std::sync::Arc;
 

@@ -537,7 +537,7 @@ fn the_documentation_is_the_table() {
     let rows: String = documentation
         .lines()
         .filter(|line| {
-            let name = line.strip_prefix("| `").and_then(|rest| rest.split('`').next());
+            let name = line.strip_prefix("| `").and_then(|table_row| table_row.split('`').next());
             name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
         })
         .map(|line| format!("{line}\n"))

@@ -172,10 +172,10 @@ async fn secrets_move_to_a_new_key() {
 async fn tokens_of_subscriptions_move_too_and_are_not_exported() {
     let mut desk = ImportFixture::new(FILE);
     desk.import().await.expect("imported");
-    let place = |field| ["coding", "acme", "ada", field];
+    let seal_path = |field| ["coding", "acme", "ada", field];
     let sealer = |secret: &str| Sealer::new(&Secret::new(secret), None);
     let seal =
-        |field| sealer("data-secret-0000").seal(&place(field), &Secret::new("canary")).expect("sealed");
+        |field| sealer("data-secret-0000").seal(&seal_path(field), &Secret::new("canary")).expect("sealed");
     let stored = json!({"generation": 1, "signInId": "s", "state": "ok", "access": seal("access"), "refresh": seal("refresh"),
         "accessExpiresAt": "2026-11-22T08:00:00Z", "refreshedAt": "2026-11-22T08:00:00Z"});
     let key = Key::new("acme", coding::TOKEN_COLLECTION, "ada").expect("a key");
@@ -193,7 +193,7 @@ async fn tokens_of_subscriptions_move_too_and_are_not_exported() {
     let store = Stores::open_existing(&config).await.expect("it opens").records;
     let record = store.get_as::<serde_json::Value>(&key).await.expect("read").expect("there");
     let sealed = record.value["refresh"].as_str().expect("text");
-    let opened = sealer("data-secret-1111").open(&place("refresh"), sealed).expect("under the new key");
+    let opened = sealer("data-secret-1111").open(&seal_path("refresh"), sealed).expect("under the new key");
     assert_eq!(opened.expose(), "canary");
 }
 
@@ -207,7 +207,7 @@ async fn slips_are_refused_and_useless_settings_are_shown() {
     let refused = desk.import().await.expect_err("there is no such tool");
     assert!(refused.contains("agents[0].content.tools[0]"), "{refused}");
     let desk = ImportFixture::new(&role(r#"{"documentIds": ["d"], "widgetTools": ["recall"]}"#));
-    let said = desk.import().await.expect("imported");
+    let output = desk.import().await.expect("imported");
     let warning = "warning: agents[0].content.widgetTools[0] is open to visitors, but is not a tool of the agent's users\n";
-    assert!(said.starts_with(warning), "{said}");
+    assert!(output.starts_with(warning), "{output}");
 }

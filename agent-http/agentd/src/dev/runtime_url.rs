@@ -69,8 +69,8 @@ mod tests {
         let start = async |url: &str| {
             let url = Url::parse(url).expect("a URL");
             update(&*stores.roles, DEMO_ID, &file, &url).await.expect("updated");
-            let found = stores.roles.masked_role(&DEMO_ID.into(), &REMOTE_AGENT_ID.into()).await;
-            let role = found.expect("the store works").expect("the agent exists");
+            let stored_role = stores.roles.masked_role(&DEMO_ID.into(), &REMOTE_AGENT_ID.into()).await;
+            let role = stored_role.expect("the store works").expect("the agent exists");
             let url = role.value.children.iter().find_map(|container| match container {
                 Container::AgentServer(server) => server.agent_server_url.clone(),
                 _ => None,
@@ -79,10 +79,10 @@ mod tests {
         };
         assert_eq!(start("http://127.0.0.1:3001").await.0, "http://127.0.0.1:3001");
         assert_eq!(start("http://127.0.0.1:4001").await.0, "http://127.0.0.1:4001");
-        let (url, found) = start("http://127.0.0.1:5001/").await;
+        let (url, stored_role) = start("http://127.0.0.1:5001/").await;
         assert_eq!(url, "http://127.0.0.1:5001");
 
-        let mut role = found.value;
+        let mut role = stored_role.value;
         assert!(replace(&mut role, &url, "https://own.example"));
         stores.roles.put_role(role, Precondition::Any).await.expect("saved");
         assert_eq!(start("http://127.0.0.1:3001").await.0, "https://own.example");

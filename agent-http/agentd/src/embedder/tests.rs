@@ -31,12 +31,12 @@ fn providers_are_selected_by_name() {
     let id = |settings: &[(&'static str, &str)]| selected(settings).map(Option::unwrap_or_default);
     let key = ("EMBEDDING_API_KEY", "sk-1");
     assert_eq!(id(&[provider("openai"), key]), Ok("openai/text-embedding-3-small".into()));
-    let own = [
+    let embedder_settings = [
         provider("openai"),
         ("EMBEDDING_BASE_URL", "http://127.0.0.1:8080/v1"),
         ("EMBEDDING_MODEL", "bge-m3"),
     ];
-    assert_eq!(id(&own), Ok("openai/bge-m3".into()));
+    assert_eq!(id(&embedder_settings), Ok("openai/bge-m3".into()));
     let short = [provider("openai"), key, ("EMBEDDING_DIMENSIONS", "512")];
     assert_eq!(id(&short), Ok("openai/text-embedding-3-small;dimensions=512".into()));
     assert_eq!(id(&[provider("ollama"), ("EMBEDDING_MODEL", "bge-m3")]), Ok("ollama/bge-m3".into()));

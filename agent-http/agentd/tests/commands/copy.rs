@@ -131,8 +131,8 @@ async fn kill_at(
         assert!(error.contains("nothing was copied") && error.contains("locked"), "{error}");
     }
     unblock(&client, table).await;
-    let found = contents(&client).await;
-    (client, found)
+    let target_contents = contents(&client).await;
+    (client, target_contents)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,15 +141,15 @@ async fn a_killed_copy_into_postgres_has_written_all_or_nothing() {
     let expected = contents(&connect(&source.0, "source").await).await;
     for (number, table) in TABLES.iter().enumerate() {
         let name = format!("killed_{number}");
-        let (client, found) = kill_at(&source, &name, table, false).await;
-        assert!(found.iter().all(|(rows, _)| *rows == 0), "{table}: {found:?}");
+        let (client, target_contents) = kill_at(&source, &name, table, false).await;
+        assert!(target_contents.iter().all(|(rows, _)| *rows == 0), "{table}: {target_contents:?}");
         let to = source.0.url(&name);
         assert_eq!(copy(&source.1, &to).await, "", "{table}: the next copy succeeds");
         assert_eq!(contents(&client).await, expected, "{table}");
     }
     // A commit that the server has received is made although the client is gone.
-    let (_, found) = kill_at(&source, "killed_late", TABLES[0], true).await;
-    assert_eq!(found, expected);
+    let (_, target_contents) = kill_at(&source, "killed_late", TABLES[0], true).await;
+    assert_eq!(target_contents, expected);
     let error = copy(&source.1, &source.0.url("killed_late")).await;
     assert!(error.contains("nothing was copied: the target is not empty"), "{error}");
     let error = copy(&source.0.url("postgres"), &source.0.url("killed_late")).await;

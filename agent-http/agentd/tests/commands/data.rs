@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{DATA_SECRET, Place, over_both, run, sqlite_url};
+use super::{DATA_SECRET, TestDatabases, over_both, run, sqlite_url};
 
 const NEW_SECRET: &str = "data-secret-canary-1";
 
@@ -27,11 +27,11 @@ struct Installation {
 }
 
 impl Installation {
-    async fn create(place: &Place, name: &str, workspace: &str) -> Self {
-        let path = place.path(&format!("{name}.json"));
+    async fn create(databases: &TestDatabases, name: &str, workspace: &str) -> Self {
+        let path = databases.path(&format!("{name}.json"));
         std::fs::write(&path, workspace).expect("written");
         let file = path.to_str().expect("text").to_owned();
-        Self { url: place.database(name).await, file }
+        Self { url: databases.database(name).await, file }
     }
 
     fn env<'e>(&'e self, secret: &'e str) -> [(&'e str, &'e str); 2] {
@@ -53,33 +53,33 @@ impl Installation {
 
 #[tokio::test]
 async fn a_workspace_is_imported_exported_and_backed_up() {
-    over_both(async |place| {
-        let first = Installation::create(&place, "first", &workspace().to_string()).await;
+    over_both(async |databases| {
+        let first = Installation::create(&databases, "first", &workspace().to_string()).await;
         // Commands on stored data do not create a database.
-        let copy = place.path("copy.db").to_str().expect("text").to_owned();
+        let copy = databases.path("copy.db").to_str().expect("text").to_owned();
         let revoke = ["token", "revoke", "agw_x"];
         let prompt = ["prompt", "--agent", "guide"];
         for arguments in [&["export"][..], &["backup", &copy], &["secrets", "rotate"], &revoke, &prompt] {
             let error = first.run(arguments).await.failure();
             assert!(error.contains("DATABASE_URL"), "{arguments:?}: {error}");
         }
-        let said = first.import().await.success();
-        assert!(said.ends_with(": 4 created, 0 changed, 0 unchanged.\n"), "{said}");
-        let said = first.import().await.success();
-        assert!(said.ends_with(": 0 created, 0 changed, 4 unchanged.\n"), "{said}");
+        let output = first.import().await.success();
+        assert!(output.ends_with(": 4 created, 0 changed, 0 unchanged.\n"), "{output}");
+        let output = first.import().await.success();
+        assert!(output.ends_with(": 0 created, 0 changed, 4 unchanged.\n"), "{output}");
         let exported = first.export().await;
         assert!(exported.contains("Text.") && !exported.contains("canary"), "{exported}");
         let other = first.run(&["export", "--company", "none"]).await.success();
         assert!(!other.contains("Text."), "{other}");
 
-        let said = first.run(&["backup", &copy]).await.success();
-        assert_eq!(said, format!("Wrote a consistent backup to {copy}.\n"));
+        let output = first.run(&["backup", &copy]).await.success();
+        assert_eq!(output, format!("Wrote a consistent backup to {copy}.\n"));
         first.run(&["backup", &copy]).await.failure();
         let backup = Installation { url: sqlite_url(Path::new(&copy)), file: String::new() };
         assert_eq!(backup.export().await, exported);
 
         let wrong = workspace().to_string().replace("\"one\"", "\" \"");
-        let second = Installation::create(&place, "second", &wrong).await;
+        let second = Installation::create(&databases, "second", &wrong).await;
         let error = second.import().await.failure();
         assert!(error.contains("todoLists[0].todos[0].title: is blank"), "{error}");
     })
@@ -88,20 +88,20 @@ async fn a_workspace_is_imported_exported_and_backed_up() {
 
 #[tokio::test]
 async fn tokens_are_created_listed_and_revoked() {
-    over_both(async |place| {
-        let installation = Installation::create(&place, "tokens", &workspace().to_string()).await;
+    over_both(async |databases| {
+        let installation = Installation::create(&databases, "tokens", &workspace().to_string()).await;
         installation.import().await.success();
         let agent = ["--agent", "guide"];
         let mut ids = Vec::new();
         for (kind, more) in [("widget", &[][..]), ("mcp", &["--user", "ada"]), ("api", &["--user", "ada"])] {
             let arguments = [&["token", kind][..], &agent, more].concat();
-            let said = installation.run(&arguments).await.success();
-            assert_eq!(said.lines().count(), 2, "the last line is the token: {said}");
-            let id = said.split_whitespace().nth(2).expect("an id").to_owned();
+            let output = installation.run(&arguments).await.success();
+            assert_eq!(output.lines().count(), 2, "the last line is the token: {output}");
+            let id = output.split_whitespace().nth(2).expect("an id").to_owned();
             ids.push(id);
         }
-        let said = installation.run(&["token", "revoke", &ids[1]]).await.success();
-        assert_eq!(said, format!("Token {} is revoked.\n", ids[1]));
+        let output = installation.run(&["token", "revoke", &ids[1]]).await.success();
+        assert_eq!(output, format!("Token {} is revoked.\n", ids[1]));
         let listed = installation.run(&["token", "list", "--agent", "guide"]).await.success();
         let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').take(3).collect()).collect();
         let expected =
@@ -115,8 +115,8 @@ async fn tokens_are_created_listed_and_revoked() {
 
 #[tokio::test]
 async fn secrets_move_to_a_new_key() {
-    over_both(async |place| {
-        let installation = Installation::create(&place, "secrets", &workspace().to_string()).await;
+    over_both(async |databases| {
+        let installation = Installation::create(&databases, "secrets", &workspace().to_string()).await;
         installation.import().await.success();
         let [database, new] = installation.env(NEW_SECRET);
         let rotate = ["secrets", "rotate"];
@@ -124,10 +124,10 @@ async fn secrets_move_to_a_new_key() {
         let lost = run(&rotate, &[database, new]).await;
         assert!(!lost.is_success && lost.stdout.contains("guide"), "{} {}", lost.stdout, lost.stderr);
         let previous = ("DATA_SECRET_PREVIOUS", DATA_SECRET);
-        let said = run(&rotate, &[database, new, previous]).await.success();
-        assert_eq!(said, "1 agents: 2 secrets re-encrypted, 0 already encrypted with DATA_SECRET.\n");
-        let said = run(&rotate, &[database, new]).await.success();
-        assert_eq!(said, "1 agents: 0 secrets re-encrypted, 2 already encrypted with DATA_SECRET.\n");
+        let output = run(&rotate, &[database, new, previous]).await.success();
+        assert_eq!(output, "1 agents: 2 secrets re-encrypted, 0 already encrypted with DATA_SECRET.\n");
+        let output = run(&rotate, &[database, new]).await.success();
+        assert_eq!(output, "1 agents: 0 secrets re-encrypted, 2 already encrypted with DATA_SECRET.\n");
         let error = run(&rotate, &[database]).await.failure();
         assert!(error.contains("DATA_SECRET is not configured"), "{error}");
     })
@@ -136,8 +136,8 @@ async fn secrets_move_to_a_new_key() {
 
 #[tokio::test]
 async fn the_prompt_of_an_agent_is_shown() {
-    over_both(async |place| {
-        let installation = Installation::create(&place, "prompt", &workspace().to_string()).await;
+    over_both(async |databases| {
+        let installation = Installation::create(&databases, "prompt", &workspace().to_string()).await;
         installation.import().await.success();
         let arguments = ["prompt", "--agent", "guide", "--message", "Hello?", "--json"];
         let shown = installation.run(&arguments).await.success();

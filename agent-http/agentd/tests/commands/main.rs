@@ -64,14 +64,14 @@ fn start(arguments: &[&str], env: &[(&str, &str)]) -> Child {
     command(arguments, env).spawn().expect("it starts")
 }
 
-/// A place for databases of one kind.
-struct Place {
+/// Databases of one kind for the tests of commands.
+struct TestDatabases {
     folder: TempDir,
     /// `None` for SQLite files.
     cluster: Option<Cluster>,
 }
 
-impl Place {
+impl TestDatabases {
     fn sqlite() -> Self {
         Self { folder: TempDir::new().expect("a folder"), cluster: None }
     }
@@ -100,9 +100,9 @@ fn sqlite_url(path: &Path) -> String {
 }
 
 /// Runs a test over SQLite files and over a PostgreSQL server.
-async fn over_both(test: impl AsyncFn(Place)) {
-    test(Place::sqlite()).await;
-    test(Place::postgres()).await;
+async fn over_both(test: impl AsyncFn(TestDatabases)) {
+    test(TestDatabases::sqlite()).await;
+    test(TestDatabases::postgres()).await;
 }
 
 async fn connect(cluster: &Cluster, database: &str) -> tokio_postgres::Client {

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::{Place, connect, over_both, run};
+use super::{TestDatabases, connect, over_both, run};
 
 const CHECK: [&str; 2] = ["migrate", "--check"];
 /// Offset of `user_version` in a SQLite file, which has the version of the schema.
@@ -19,12 +19,12 @@ fn set_user_version(path: &Path, version: u32) {
 
 #[tokio::test]
 async fn a_check_reports_pending_migrations_and_changes_nothing() {
-    over_both(async |place: Place| {
-        let url = place.database("checked").await;
+    over_both(async |databases: TestDatabases| {
+        let url = databases.database("checked").await;
         let env = [("DATABASE_URL", url.as_str())];
         for _ in 0..2 {
             let checked = run(&CHECK, &env).await;
-            if place.cluster.is_some() {
+            if databases.cluster.is_some() {
                 assert!(checked.stdout.starts_with("schema app: version 0 of "), "{}", checked.stdout);
                 assert!(checked.failure().contains("migrations are pending; `agentd migrate` runs them"));
             } else {
@@ -35,8 +35,8 @@ async fn a_check_reports_pending_migrations_and_changes_nothing() {
         assert!(migrated.lines().all(|line| line.ends_with(", up to date")), "{migrated}");
         assert_eq!(run(&CHECK, &env).await.success(), migrated);
 
-        let file = place.path("checked.db");
-        if let Some(cluster) = &place.cluster {
+        let file = databases.path("checked.db");
+        if let Some(cluster) = &databases.cluster {
             let newer = "UPDATE app.schema_version SET version = 99, compatible_from = 99";
             connect(cluster, "checked").await.batch_execute(newer).await.expect("set");
         } else {

@@ -43,9 +43,9 @@ async fn databases_that_cannot_be_used_are_refused_with_the_reason() {
         (cluster.url("damaged"), &["the schema \"app\" contains tables of another program"]),
         ("postgres://u:pass-canary@127.0.0.1:9/d".to_owned(), &["cannot be reached"]),
     ] {
-        let said = refusal(&url).await;
+        let error = refusal(&url).await;
         for reason in reasons {
-            assert!(said.contains(reason), "{reason}: {said}");
+            assert!(error.contains(reason), "{reason}: {error}");
         }
     }
     // The right password is accepted.

@@ -68,11 +68,11 @@ async fn a_backup_is_restored_by_the_documented_commands() {
 
     // The role of the processes uses the restored database, and the same key opens its secrets.
     let url = owner.replace("postgres@", &format!("{ROLE}@"));
-    let said = run(&["secrets", "rotate"], &[("DATABASE_URL", &url), secret]).await.success();
-    assert!(said.contains("0 secrets re-encrypted, 1 already encrypted with DATA_SECRET"), "{said}");
+    let output = run(&["secrets", "rotate"], &[("DATABASE_URL", &url), secret]).await.success();
+    assert!(output.contains("0 secrets re-encrypted, 1 already encrypted with DATA_SECRET"), "{output}");
     let wrong = ("DATA_SECRET", "data-secret-canary-9");
     run(&["secrets", "rotate"], &[("DATABASE_URL", &url), wrong]).await.failure();
-    let said =
+    let output =
         run(&["import", file.to_str().expect("text")], &[("DATABASE_URL", &url), secret]).await.success();
-    assert!(said.ends_with(": 0 created, 0 changed, 2 unchanged.\n"), "{said}");
+    assert!(output.ends_with(": 0 created, 0 changed, 2 unchanged.\n"), "{output}");
 }

@@ -30,11 +30,11 @@ async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Returns the processes that this process has started and that have not ended.
 fn children() -> Vec<String> {
-    let own = std::process::id().to_string();
+    let process_id = std::process::id().to_string();
     let is_child = |process: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        fields.get(1) == Some(&own.as_str()) && fields[0] != "Z"
+        fields.get(1) == Some(&process_id.as_str()) && fields[0] != "Z"
     };
     let entries = std::fs::read_dir("/proc").unwrap();
     entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok()).filter(is_child).collect()
@@ -112,7 +112,9 @@ async fn limits_are_set_before_the_document_is_read() {
     let mut child = start(&["text/plain", "--memory", "1073741824", "--cpu", "60"]);
     let limits = format!("/proc/{}/limits", child.id());
     let has = |limits: &str, name: &str, value: &str| {
-        limits.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim().starts_with(value)))
+        limits
+            .lines()
+            .any(|line| line.strip_prefix(name).is_some_and(|limit| limit.trim().starts_with(value)))
     };
     wait_for("the limits are set", || {
         let limits = std::fs::read_to_string(&limits).unwrap();

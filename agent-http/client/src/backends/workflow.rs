@@ -46,7 +46,7 @@ pub struct WorkflowBackend {
     pub outbound: OutboundClient,
     /// The application's public base URL, which the tool server's URL is derived from.
     pub public_url: Url,
-    /// Lifetime of the run token: a workflow may go on calling tools after it has answered.
+    /// Lifetime of the run token: a workflow may continue calling tools after it has answered.
     pub run_token_ttl: Duration,
 }
 

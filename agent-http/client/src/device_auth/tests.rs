@@ -92,8 +92,8 @@ fn a_known_code_wins_over_type_and_status_wherever_it_is() {
             for status in [400, 401, 403, 404, 418, 429, 500, 503] {
                 for dialect in [Rfc8628, Codex] {
                     for is_page in [false, true] {
-                        let told = refusal(dialect, call, status, is_page, body.to_string());
-                        assert_eq!(told, expected, "{call} {status} {body}");
+                        let failure = refusal(dialect, call, status, is_page, body.to_string());
+                        assert_eq!(failure, expected, "{call} {status} {body}");
                     }
                 }
             }
@@ -153,8 +153,8 @@ fn a_refusal_without_a_known_code_is_read_by_its_type_and_then_by_its_status() {
         (Codex, Start, 403, false, "", "Failed"),
     ];
     for (dialect, call, status, is_page, body, expected) in cases {
-        let told = refusal(*dialect, *call, *status, *is_page, *body);
-        assert_eq!(told, *expected, "{dialect:?} {call} {status} {body}");
+        let failure = refusal(*dialect, *call, *status, *is_page, *body);
+        assert_eq!(failure, *expected, "{dialect:?} {call} {status} {body}");
     }
     let absent = IssuerResponse {
         status: StatusCode::NOT_FOUND,
@@ -162,8 +162,8 @@ fn a_refusal_without_a_known_code_is_read_by_its_type_and_then_by_its_status() {
         body: "404 page not found".into(),
         is_page: false,
     };
-    let told = read_error_response(Rfc8628, Start, &absent).to_string();
-    assert!(told.starts_with("the issuer has no device sign-in"), "{told}");
+    let failure = read_error_response(Rfc8628, Start, &absent).to_string();
+    assert!(failure.starts_with("the issuer has no device sign-in"), "{failure}");
 }
 
 #[test]
@@ -241,8 +241,8 @@ fn a_code_and_a_page_are_fit_for_a_person() {
         ("", None),
         (&format!("https://issuer.example/{}", "x".repeat(2048)), None),
     ] {
-        let told = fields(&json!({"verification_uri": url})).page_url("verification_uri");
-        assert_eq!(told.as_deref(), expected, "{url:.60}");
+        let page_url = fields(&json!({"verification_uri": url})).page_url("verification_uri");
+        assert_eq!(page_url.as_deref(), expected, "{url:.60}");
     }
 }
 
@@ -259,15 +259,18 @@ fn account(id: &str, plan: &str) -> Value {
 #[test]
 fn tokens_are_checked() {
     let tokens = |answer: Value| fields(&answer).tokens(Codex, now());
-    let whole = tokens(json!({
+    let complete_tokens = tokens(json!({
         "access_token": "a", "token_type": "bearer", "expires_in": "60", "refresh_token": "r", "scope": "x y",
         "id_token": jwt(&account("acc-1", "plus")),
     }))
     .expect("tokens");
-    assert_eq!((whole.access_token.expose(), whole.expires_in.as_secs()), ("a", 60));
-    assert_eq!(whole.refresh_token.as_ref().map(Secret::expose), Some("r"));
-    assert_eq!(whole.account_id.as_ref().map(Secret::expose), Some("acc-1"));
-    assert_eq!((whole.plan.as_deref(), whole.scope.as_deref()), (Some("plus"), Some("x y")));
+    assert_eq!((complete_tokens.access_token.expose(), complete_tokens.expires_in.as_secs()), ("a", 60));
+    assert_eq!(complete_tokens.refresh_token.as_ref().map(Secret::expose), Some("r"));
+    assert_eq!(complete_tokens.account_id.as_ref().map(Secret::expose), Some("acc-1"));
+    assert_eq!(
+        (complete_tokens.plan.as_deref(), complete_tokens.scope.as_deref()),
+        (Some("plus"), Some("x y"))
+    );
     let least = tokens(json!({"access_token": "a"})).expect("tokens");
     assert!(least.refresh_token.is_none() && least.account_id.is_none() && least.plan.is_none());
     assert_eq!(least.expires_in.as_secs(), 3600);
@@ -375,8 +378,8 @@ async fn a_request_is_a_form_or_json_below_the_issuers_address() {
     ];
     for (dialect, line, content_type, body) in cases {
         let server = LoopbackServer::respond_with(refused.clone(), AfterResponse::Close).await;
-        let told = client(dialect, &server.url).poll(&Secret::new("d&1"), &Secret::new("ABCD")).await;
-        assert_eq!(shown(&told.expect_err("refused")), "access_denied");
+        let outcome = client(dialect, &server.url).poll(&Secret::new("d&1"), &Secret::new("ABCD")).await;
+        assert_eq!(shown(&outcome.expect_err("refused")), "access_denied");
         let requests = server.requests();
         assert_eq!(requests.len(), 1, "it is sent once");
         let (head, sent) = requests[0].split_once("\r\n\r\n").expect("a head");
@@ -410,8 +413,8 @@ async fn faults_of_the_transport_are_typed() {
     for (answer, expected) in cases {
         let server = LoopbackServer::respond_with(answer.clone(), AfterResponse::Close).await;
         let refreshed = client(Rfc8628, &server.url).refresh(&Secret::new("r")).await;
-        let told = refreshed.map_or_else(|error| shown(&error), |_| "ok".to_owned());
-        assert_eq!(told, expected, "{answer:.120}");
+        let description = refreshed.map_or_else(|error| shown(&error), |_| "ok".to_owned());
+        assert_eq!(description, expected, "{answer:.120}");
         assert_eq!(server.requests().len(), 1, "it is sent once");
     }
 }
@@ -420,8 +423,8 @@ async fn faults_of_the_transport_are_typed() {
 async fn an_issuer_asks_for_patience() {
     let answer = response("429 Too Many Requests", "retry-after: 17\r\n", "");
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
-    let told = client(Codex, &server.url).refresh(&Secret::new("r")).await.expect_err("refused");
-    let DeviceAuthError::Failed(error) = told else { panic!("{told}") };
+    let slow_down = client(Codex, &server.url).refresh(&Secret::new("r")).await.expect_err("refused");
+    let DeviceAuthError::Failed(error) = slow_down else { panic!("{slow_down}") };
     assert_eq!(
         (error.kind(), error.retry_after()),
         (AgentErrorKind::RateLimited, Some(Duration::from_secs(17)))

@@ -9,7 +9,7 @@ use agent_core::error::AgentError;
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 
-use super::failure::truncated_answer;
+use super::errors::truncated_answer;
 use super::spec::ModelSpec;
 use crate::lines::SseDecoder;
 use crate::outbound::BodyStream;

@@ -29,7 +29,7 @@ pub(super) use self::wire::PROVIDER;
 use super::answer_stream::AnswerStream;
 use super::body::{MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::spec::ModelSpec;
-use super::{failure, vendor_error};
+use super::{errors, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
 /// Header with the API key.
@@ -85,7 +85,7 @@ impl Anthropic {
                 answer.take_whole(&body)?;
                 Ok(futures_util::stream::iter(answer.ready.into_iter().map(Ok)).boxed())
             }
-            "text/html" => Err(failure::web_page()),
+            "text/html" => Err(errors::web_page()),
             _ => {
                 let body = response.into_stream();
                 Ok(AnswerStream::new(body, answer, Arc::clone(&self.model), prompt_tokens).boxed())

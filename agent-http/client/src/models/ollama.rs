@@ -36,7 +36,7 @@ use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::limits::ResolvedLimits;
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
-use super::{failure, response_format, vendor_error};
+use super::{errors, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Part of the names of the models whose `think` is a level.
@@ -85,7 +85,7 @@ impl Ollama {
                 let events = stream::decode_response(&body, expected)?;
                 Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
             }
-            "text/html" => Err(failure::web_page()),
+            "text/html" => Err(errors::web_page()),
             _ => Ok(ChatStream::new(response, expected).boxed()),
         }
     }
@@ -154,7 +154,7 @@ fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
     }
 }
 
-/// Maps an error response to a failure. Ollama reports missing model capabilities only as text; the common messages are
+/// Maps an unsuccessful response to an error. Ollama reports missing model capabilities only as text; the common messages are
 /// recognized here and replaced with our own.
 async fn error_response(response: OutboundResponse) -> AgentError {
     let status = response.status;
@@ -164,9 +164,9 @@ async fn error_response(response: OutboundResponse) -> AgentError {
             "Ollama does not have the model, or is not at this address",
         );
     }
-    let (failure, body) = vendor_error::refused(response).await;
+    let (error, body) = vendor_error::refused(response).await;
     if status != StatusCode::BAD_REQUEST {
-        return failure;
+        return error;
     }
     let words = String::from_utf8_lossy(&body);
     let known = [
@@ -178,7 +178,7 @@ async fn error_response(response: OutboundResponse) -> AgentError {
     ];
     match known.into_iter().find(|(theirs, _)| words.contains(theirs)) {
         Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours),
-        None => failure,
+        None => error,
     }
 }
 

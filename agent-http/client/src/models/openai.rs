@@ -18,7 +18,7 @@ use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
-use super::{failure, response_format, vendor_error};
+use super::{errors, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
 /// Provider name of these models.
@@ -75,7 +75,7 @@ impl OpenAi {
                 let events = stream::decode_response(&body)?;
                 Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
             }
-            "text/html" => Err(failure::web_page()),
+            "text/html" => Err(errors::web_page()),
             // Compatible servers send streams with various media types.
             _ => Ok(ChatStream::new(response).boxed()),
         }

@@ -117,15 +117,15 @@ mod tests {
             (&ollama, "/format", schema.clone(), Some(json!("json"))),
             (&messages, "/output_config/format", of_messages, None),
         ];
-        for (model, place, of_schema, of_object) in models {
+        for (model, pointer, of_schema, of_object) in models {
             let format = |schema| {
                 Some(ResponseFormat { kind: ResponseKind::Json, schema, ..ResponseFormat::default() })
             };
             let sent = body(model, format(Some(schema.clone())));
-            let text = sent.pointer(place).map(Value::to_string);
+            let text = sent.pointer(pointer).map(Value::to_string);
             assert_eq!(text, Some(of_schema.to_string()), "the order of members is kept: {sent}");
-            assert_eq!(body(model, format(None)).pointer(place), of_object.as_ref(), "{place}");
-            assert_eq!(body(model, None).pointer(place), None, "{place}");
+            assert_eq!(body(model, format(None)).pointer(pointer), of_object.as_ref(), "{pointer}");
+            assert_eq!(body(model, None).pointer(pointer), None, "{pointer}");
         }
         let loose =
             ResponseFormat { strict: Some(false), name: Some("n".to_owned()), ..ResponseFormat::default() };

@@ -12,8 +12,8 @@
 mod answer;
 mod items;
 mod protocol;
-mod refusal;
 mod request;
+mod server_error;
 mod wire;
 
 use std::time::SystemTime;
@@ -28,9 +28,9 @@ use url::Url;
 
 use self::answer::AnswerReader;
 pub use self::protocol::{AnswerContext, ResponsesProtocol};
-pub use self::refusal::Account;
-pub(crate) use self::refusal::turned_away;
-use self::refusal::{RESET_HEADER, Refusal};
+pub use self::server_error::Account;
+pub(crate) use self::server_error::turned_away;
+use self::server_error::{RESET_HEADER, ServerError};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
@@ -79,8 +79,8 @@ impl ResponsesProtocol {
         if !response.status.is_success() {
             let OutboundResponse { status, headers, body } = response;
             let body = vendor_error::read_body(body).await;
-            let refusal = Refusal::from_response(status, headers, &body);
-            return Err(refusal.into_failure(self.account, SystemTime::now()));
+            let error = ServerError::from_response(status, headers, &body);
+            return Err(error.into_agent_error(self.account, SystemTime::now()));
         }
         let prompt_tokens = context.prompt_tokens;
         let mut answer = AnswerReader::new(self.provider, self.account, context);

@@ -42,7 +42,7 @@ impl ModelSpec {
 
     /// Sets the parameters of the calls. They must be those that the model is [sent](ModelParameters::for_model); the limit on
     /// the answer is one of the limits.
-    pub fn with_parameters(self, parameters: ModelParameters) -> Self {
+    pub(crate) fn with_parameters(self, parameters: ModelParameters) -> Self {
         Self { parameters, ..self }
     }
 

@@ -18,11 +18,11 @@ async fn server() -> LoopbackServer {
     .await
 }
 
-fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
+fn vendor(operator_url: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
     HostedVendor {
         outbound: outbound_client(allow),
-        base_url: own.clone(),
-        key: key.map(|key| BoundSecret::new(own, Secret::new(key))),
+        base_url: operator_url.clone(),
+        key: key.map(|key| BoundSecret::new(operator_url, Secret::new(key))),
         default_model: "default".into(),
         key_setting: "OPENAI_API_KEY",
         needs_key: true,
@@ -30,10 +30,10 @@ fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
     }
 }
 
-fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaServer {
+fn ollama_server(operator_url: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaServer {
     OllamaServer {
         outbound: outbound_client(allow),
-        base_url: own.cloned(),
+        base_url: operator_url.cloned(),
         default_model: model.map(str::to_owned),
         num_ctx: 8192,
         limits: ModelLimits::default(),
@@ -91,11 +91,13 @@ async fn the_operators_key_goes_to_the_operators_url_alone() {
         ("http://OTHER\\@OWN/v1", None, None, Some("/@OWN/v1/chat/completions -")),
     ];
     for (base_url, key, own_sees, other_sees) in cases {
-        let (own, other) = (server().await, server().await);
+        let (operator_server, other) = (server().await, server().await);
         let authority = |server: &LoopbackServer| server.url.authority().to_owned();
-        let port = own.url.port().expect("a port").to_string();
+        let port = operator_server.url.port().expect("a port").to_string();
         let fill = |text: &str| {
-            text.replace("OWN", &authority(&own)).replace("OTHER", &authority(&other)).replace("PORT", &port)
+            text.replace("OWN", &authority(&operator_server))
+                .replace("OTHER", &authority(&other))
+                .replace("PORT", &port)
         };
         let address = fill(base_url);
         let key = key.map(Secret::new);
@@ -104,57 +106,57 @@ async fn the_operators_key_goes_to_the_operators_url_alone() {
             api_key: key.as_ref(),
             ..HostedSettings::default()
         };
-        let vendor = vendor(&own.url, Some("sk-op"), "127.0.0.1, localhost");
+        let vendor = vendor(&operator_server.url, Some("sk-op"), "127.0.0.1, localhost");
         call(&vendor, settings).await.expect("the answer has begun");
-        assert_eq!(seen(&own), own_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(seen(&operator_server), own_sees.map(fill).as_slice(), "{address}");
         assert_eq!(seen(&other), other_sees.map(fill).as_slice(), "{address}");
     }
 }
 
 #[tokio::test]
 async fn the_operators_address_needs_no_allowance_and_a_supplied_one_does() {
-    let (own, other) = (server().await, server().await);
-    let vendor = vendor(&own.url, Some("sk-op"), "");
+    let (operator_server, other) = (server().await, server().await);
+    let vendor = vendor(&operator_server.url, Some("sk-op"), "");
     call(&vendor, HostedSettings::default()).await.expect("the operator's own");
     let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
     assert_eq!(call(&vendor, supplied).await.expect_err("not allowed").kind(), AgentErrorKind::Blocked);
     assert!(seen(&other).is_empty());
-    let user = format!("http://user:word@{}/v1", own.url.authority());
+    let user = format!("http://user:word@{}/v1", operator_server.url.authority());
     let with_user = HostedSettings { base_url: Some(&user), ..HostedSettings::default() };
     assert_eq!(call(&vendor, with_user).await.expect_err("user info").kind(), AgentErrorKind::Blocked);
-    assert_eq!(seen(&own).len(), 1);
+    assert_eq!(seen(&operator_server).len(), 1);
 }
 
 #[tokio::test]
 async fn ollama_is_asked_where_it_is_and_with_the_key_that_was_brought() {
-    let (own, other) = (server().await, server().await);
-    let ollama = ollama_server(Some(&own.url), Some("default"), "");
+    let (operator_server, other) = (server().await, server().await);
+    let ollama = ollama_server(Some(&operator_server.url), Some("default"), "");
     ask(ollama.model(HostedSettings::default()).expect("a model")).await.expect("the operator's own");
     let key = Secret::new("sk-role");
     let with_key = HostedSettings { api_key: Some(&key), ..HostedSettings::default() };
     ask(ollama.model(with_key).expect("a model")).await.expect("the operator's own");
-    assert_eq!(seen(&own), ["/v1/api/chat -", "/v1/api/chat Bearer sk-role"]);
+    assert_eq!(seen(&operator_server), ["/v1/api/chat -", "/v1/api/chat Bearer sk-role"]);
     let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
     let refused = ask(ollama.model(supplied.clone()).expect("a model")).await.expect_err("not allowed");
     assert_eq!(refused.kind(), AgentErrorKind::Blocked);
     assert!(seen(&other).is_empty());
-    let open = ollama_server(Some(&own.url), Some("default"), "127.0.0.1");
+    let open = ollama_server(Some(&operator_server.url), Some("default"), "127.0.0.1");
     ask(open.model(supplied).expect("a model")).await.expect("allowed");
     assert_eq!(seen(&other), ["/v1/api/chat -"]);
 }
 
 #[test]
 fn what_is_not_known_of_ollama_is_named() {
-    let own = Url::parse("http://127.0.0.1:11434").expect("an address");
+    let operator_url = Url::parse("http://127.0.0.1:11434").expect("an address");
     let other = Some("http://ollama.example:11434");
     // Operator's base URL and model, settings' base URL and model; the selected model, or the missing setting.
     type Case<'a> =
         (Option<&'a Url>, Option<&'a str>, Option<&'a str>, Option<&'a str>, Result<&'a str, &'a str>);
     let cases: [Case<'_>; 8] = [
-        (Some(&own), Some("a"), None, None, Ok("a")),
-        (Some(&own), Some("a"), None, Some(" b "), Ok("b")),
-        (Some(&own), Some("a"), Some(" "), Some(" "), Ok("a")),
-        (Some(&own), None, None, None, Err("OLLAMA_MODEL is not configured")),
+        (Some(&operator_url), Some("a"), None, None, Ok("a")),
+        (Some(&operator_url), Some("a"), None, Some(" b "), Ok("b")),
+        (Some(&operator_url), Some("a"), Some(" "), Some(" "), Ok("a")),
+        (Some(&operator_url), None, None, None, Err("OLLAMA_MODEL is not configured")),
         (None, Some("a"), None, None, Err("OLLAMA_BASE_URL is not configured")),
         (None, None, other, Some("b"), Ok("b")),
         (None, Some("a"), other, None, Ok("a")),
@@ -162,21 +164,22 @@ fn what_is_not_known_of_ollama_is_named() {
     ];
     for (base, default, base_url, model, expected) in cases {
         let settings = HostedSettings { model, base_url, ..HostedSettings::default() };
-        let found = ollama_server(base, default, "").model(settings.clone());
-        let found = found.map(|model| model.info().model).map_err(|failure| failure.message().to_owned());
-        assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{settings:?}");
+        let model_result = ollama_server(base, default, "").model(settings.clone());
+        let model_result =
+            model_result.map(|model| model.info().model).map_err(|failure| failure.message().to_owned());
+        assert_eq!(model_result, expected.map(str::to_owned).map_err(str::to_owned), "{settings:?}");
     }
 }
 
 #[test]
 fn what_is_missing_or_unreadable_is_named() {
-    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let key = Secret::new("sk-role");
     let refused = |vendor: &HostedVendor, base_url: Option<&str>, key: Option<&Secret>| {
         let settings = HostedSettings { base_url, api_key: key, ..HostedSettings::default() };
         vendor.model(settings).err().map(|failure| (failure.kind(), failure.message().to_owned()))
     };
-    let keyless = vendor(&own, None, "");
+    let keyless = vendor(&operator_url, None, "");
     let missing = Some((AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured".to_owned()));
     assert_eq!(refused(&keyless, None, None), missing);
     assert_eq!(refused(&keyless, Some("https://api.example.com/v1/eu"), None), missing);
@@ -195,8 +198,8 @@ fn what_is_missing_or_unreadable_is_named() {
 
 #[test]
 fn a_blank_model_is_the_operators() {
-    let own = Url::parse("https://api.example.com/v1").expect("an address");
-    let vendor = vendor(&own, Some("sk-op"), "");
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
+    let vendor = vendor(&operator_url, Some("sk-op"), "");
     for (model, expected) in [(None, "default"), (Some(" "), "default"), (Some(" m-1 "), "m-1")] {
         let settings = HostedSettings { model, ..HostedSettings::default() };
         assert_eq!(vendor.model(settings).expect("a model").info().model, expected);
@@ -206,7 +209,7 @@ fn a_blank_model_is_the_operators() {
 #[test]
 fn embedded_containers_get_the_model_that_they_ask_for() {
     use AgentErrorKind::*;
-    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let other = Some("https://other.example.com/v1");
     let (hosted, ollama, local) = (Ok("openai"), Ok("ollama"), Ok("scripted"));
     let (responses, anthropic) = (Ok("openai-responses"), Ok("anthropic"));
@@ -259,9 +262,9 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
         ];
         for ((operators, anthropics, there, here), expected) in set_ups.into_iter().zip(expected) {
             let models = EmbeddedModels {
-                hosted: vendor(&own, operators.then_some("sk-op"), ""),
-                anthropic: vendor(&own, anthropics.then_some("sk-ant"), ""),
-                ollama: ollama_server(there.then_some(&own), Some("default"), ""),
+                hosted: vendor(&operator_url, operators.then_some("sk-op"), ""),
+                anthropic: vendor(&operator_url, anthropics.then_some("sk-ant"), ""),
+                ollama: ollama_server(there.then_some(&operator_url), Some("default"), ""),
                 prefer_ollama: there,
                 local: here.then(|| Arc::new(ScriptedModel::repeating("")) as Arc<dyn Model>),
             };
@@ -280,9 +283,9 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
 
 #[test]
 fn an_unknown_provider_is_told_the_choices() {
-    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let ollama = ollama_server(None, None, "");
-    let hosted = vendor(&own, None, "");
+    let hosted = vendor(&operator_url, None, "");
     let models =
         EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefer_ollama: false, local: None };
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
@@ -301,11 +304,11 @@ fn body_of(model: &dyn Model) -> Value {
 
 #[test]
 fn parameters_are_sent_in_the_words_of_each_api() {
-    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let models = EmbeddedModels {
-        hosted: vendor(&own, Some("sk-op"), ""),
-        anthropic: vendor(&own, Some("sk-op"), ""),
-        ollama: ollama_server(Some(&own), None, ""),
+        hosted: vendor(&operator_url, Some("sk-op"), ""),
+        anthropic: vendor(&operator_url, Some("sk-op"), ""),
+        ollama: ollama_server(Some(&operator_url), None, ""),
         prefer_ollama: false,
         local: None,
     };
@@ -370,19 +373,20 @@ fn parameters_are_sent_in_the_words_of_each_api() {
 
 #[test]
 fn reasoning_is_switched_off_by_its_level() {
-    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let Value::Object(parameters) = json!({"reasoning": "none"}) else { panic!("an object") };
     let settings = |model| HostedSettings {
         model: Some(model),
         parameters: Some(&parameters),
         ..HostedSettings::default()
     };
-    let hosted = vendor(&own, Some("sk-op"), "");
+    let hosted = vendor(&operator_url, Some("sk-op"), "");
     let chat = |model| body_of(&hosted.model(settings(model)).expect("a model"))["reasoning_effort"].clone();
     assert_eq!((chat("gpt-5"), chat("gpt-4o")), (json!("minimal"), Value::Null));
     let responses = body_of(&hosted.responses_model(settings("gpt-5")).expect("a model"));
     assert_eq!(responses["reasoning"], json!({"effort": "low"}));
-    let ollama = ollama_server(Some(&own), None, "").model(settings("gpt-oss:20b")).expect("a model");
+    let ollama =
+        ollama_server(Some(&operator_url), None, "").model(settings("gpt-oss:20b")).expect("a model");
     assert_eq!(body_of(&ollama)["think"], json!(false));
     let Value::Object(wrong) = json!({"topP": 2}) else { panic!("an object") };
     let refused = hosted.model(HostedSettings { parameters: Some(&wrong), ..HostedSettings::default() });

@@ -126,28 +126,26 @@ impl VendorError {
         self.overflow
     }
 
-    /// Adds what the error says to `failure`, which has been made without it.
-    pub(super) fn into_failure(self, failure: AgentError) -> AgentError {
-        let cause = self.upstream_error(UpstreamError::find(&failure).and_then(UpstreamError::status));
+    /// Adds the message and the cause that the server reports to `error`.
+    pub(super) fn into_error(self, error: AgentError) -> AgentError {
+        let cause = self.upstream_error(UpstreamError::find(&error).and_then(UpstreamError::status));
         match self.overflow {
-            Some(size) if failure.kind() == AgentErrorKind::Failed => {
-                context_exceeded(size).with_source(cause)
-            }
-            _ if self.is_loading && failure.kind() == AgentErrorKind::Failed => {
+            Some(size) if error.kind() == AgentErrorKind::Failed => context_exceeded(size).with_source(cause),
+            _ if self.is_loading && error.kind() == AgentErrorKind::Failed => {
                 let message = "the model's server is still loading the model; try again in a moment";
-                let delay = failure.retry_after().unwrap_or(LOADING_DELAY);
+                let delay = error.retry_after().unwrap_or(LOADING_DELAY);
                 AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
-            _ => failure.with_source(cause),
+            _ => error.with_source(cause),
         }
     }
 }
 
-/// Maps an unsuccessful response to a failure. Returns the body too; empty if it could not be read.
+/// Maps an unsuccessful response to an error. Returns the body too; empty if it could not be read.
 pub(super) async fn refused(response: OutboundResponse) -> (AgentError, bytes::Bytes) {
-    let failure = status_failure(response.status, &response.headers);
+    let error = status_failure(response.status, &response.headers);
     let body = read_body(response.into_stream()).await;
-    (VendorError::from_body(&body).into_failure(failure), body)
+    (VendorError::from_body(&body).into_error(error), body)
 }
 
 /// Reads the body of an unsuccessful response; empty if it is too long, or does not arrive in time.
@@ -267,15 +265,21 @@ mod tests {
     fn a_server_that_loads_its_model_is_named() {
         let body = br#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
         let failure = |kind| AgentError::new(kind, "the server failed");
-        let of = |error: AgentError| VendorError::from_body(body).into_failure(error);
-        let told = of(failure(AgentErrorKind::Failed));
-        assert_eq!((told.kind(), told.retry_after()), (AgentErrorKind::Failed, Some(LOADING_DELAY)));
-        assert!(told.message().contains("still loading"), "{told}");
+        let of = |error: AgentError| VendorError::from_body(body).into_error(error);
+        let vendor_error = of(failure(AgentErrorKind::Failed));
+        assert_eq!(
+            (vendor_error.kind(), vendor_error.retry_after()),
+            (AgentErrorKind::Failed, Some(LOADING_DELAY))
+        );
+        assert!(vendor_error.message().contains("still loading"), "{vendor_error}");
         let asked = Duration::from_secs(30);
-        let told = of(failure(AgentErrorKind::Failed).with_retry_after(asked));
-        assert_eq!(told.retry_after(), Some(asked));
-        let told = of(failure(AgentErrorKind::RateLimited));
-        assert_eq!((told.kind(), told.message()), (AgentErrorKind::RateLimited, "the server failed"));
+        let vendor_error = of(failure(AgentErrorKind::Failed).with_retry_after(asked));
+        assert_eq!(vendor_error.retry_after(), Some(asked));
+        let vendor_error = of(failure(AgentErrorKind::RateLimited));
+        assert_eq!(
+            (vendor_error.kind(), vendor_error.message()),
+            (AgentErrorKind::RateLimited, "the server failed")
+        );
     }
 
     #[test]
@@ -286,7 +290,7 @@ mod tests {
             [],
             "HTTP 400",
         ));
-        let failure = VendorError::from_body(body.as_bytes()).into_failure(failure);
+        let failure = VendorError::from_body(body.as_bytes()).into_error(failure);
         assert_eq!(FailureClass::of(&failure), FailureClass::Account);
         let cause = UpstreamError::find(&failure).expect("a cause");
         assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
@@ -300,7 +304,7 @@ mod tests {
             (AgentErrorKind::RateLimited, AgentErrorKind::RateLimited),
             (AgentErrorKind::Timeout, AgentErrorKind::Timeout),
         ] {
-            let failure = VendorError::from_body(body).into_failure(AgentError::new(kind, "no"));
+            let failure = VendorError::from_body(body).into_error(AgentError::new(kind, "no"));
             assert_eq!(failure.kind(), expected);
             let shown = format!("{failure:?}");
             assert!(shown.contains("code context_length_exceeded") && !shown.contains("sk-1"), "{shown}");

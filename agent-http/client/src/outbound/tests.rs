@@ -46,12 +46,12 @@ async fn serve_answer(answer: &'static str) -> Url {
 /// Reads a request with its body, if it has a `Content-Length`.
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = String::new();
-    let whole = |request: &str| {
+    let is_complete = |request: &str| {
         let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         body.len() >= length.map_or(0, |length| length.parse().unwrap())
     };
-    while !whole(&request) {
+    while !is_complete(&request) {
         let mut buffer = [0; 1024];
         let read = stream.read(&mut buffer).await.unwrap();
         assert!(read > 0, "the request ended after {request:?}");
@@ -515,6 +515,6 @@ async fn takes_no_proxy_from_the_environment() {
         itself.env(variable, proxy.origin().ascii_serialization());
     }
     let output = tokio::task::spawn_blocking(move || itself.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && output_text.contains("1 passed"), "{output_text}");
 }

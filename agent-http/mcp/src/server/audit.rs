@@ -114,7 +114,7 @@ impl AuditLog {
         CallEntry { log: self.clone(), started: Instant::now(), entry: Some((agent, call)) }
     }
 
-    /// Records a person's decision about a call, or that nobody has decided in time about a call of the user `by`.
+    /// Records a person's decision about a call, or the expiry of the decision about a call of the user `by`.
     pub fn record_decision(&self, call: DecidedCall<'_>, by: &UserId, decision: AuditDecision) {
         let record = CallRecord {
             at: rfc3339(SystemTime::now()),

@@ -129,7 +129,7 @@ impl HandlerState {
             Err(RequestError::Refused(_)) => AuditOutcome::Refused,
         });
         let answer = match outcome {
-            // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
+            // A tool error rather than a protocol error, so that the model can continue without the result, or ask for
             // less.
             Err(RequestError::TimedOut(limit)) => {
                 let message = format!("the tool call timed out after {} ms", limit.as_millis());

@@ -49,7 +49,7 @@ pub(super) async fn load_contexts(
     }
 }
 
-/// Sets the contexts of a client's messages. The latest user message gets one only if its turn goes on.
+/// Sets the contexts of a client's messages. The latest user message gets one only if its turn continues.
 pub(super) fn attach_to_client_messages(
     contexts: &PathContexts,
     trigger: RunTriggerKind,

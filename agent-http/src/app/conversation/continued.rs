@@ -85,7 +85,7 @@ impl ContinuedTurn {
         };
         let key = RunKey { owner: self.owner.clone(), id: self.run.id.clone() };
         if let Err(error) = self.store.change_run(ChangeRun { run: key, change, now: service.now() }).await {
-            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not begun");
+            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
             return error_result("the call was not made: its begin could not be stored".to_owned());
         }
         let output = self.call(approval).await;

@@ -19,8 +19,8 @@ use crate::stream::{self, RunRecorder, RunSource};
 type Started = Result<(RunSource, Box<dyn RunRecorder>), HttpError>;
 
 impl KeptTurn {
-    /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has left: the start
-    /// goes on in a task of its own, and the run as one whose client leaves later.
+    /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has disconnected: the start
+    /// continues in a task of its own, and the run as one whose client disconnects later.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -43,9 +43,9 @@ impl KeptTurn {
 
 /// A run that starts while its client waits for it.
 struct StartingRun {
-    /// The start; `None` once it is over.
+    /// The start; `None` once it has ended.
     start: Option<BoxFuture<'static, Started>>,
-    /// Dropped when the client leaves.
+    /// Dropped when the client disconnects.
     presence: Option<watch::Sender<()>>,
     app: Arc<App>,
 }
@@ -67,7 +67,7 @@ impl Drop for StartingRun {
         self.presence = None;
         let app = self.app.clone();
         let task = async move {
-            // The client has left, so the error of a run that cannot begin is dropped.
+            // The client has disconnected, so the error of a run that cannot begin is dropped.
             if let Ok((events, recorder)) = start.await {
                 stream::run_detached(events, recorder, &app.stream);
             }

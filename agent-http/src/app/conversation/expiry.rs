@@ -18,7 +18,9 @@ pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {
         match sweep(app, &*store).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "ended runs with expired approvals"),
-            Err(error) => tracing::warn!(%error, "failed to search for expired approvals"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to read runs with expired approvals; trying again later");
+            }
         }
         tokio::time::sleep(app.conversations.times.lease / 2).await;
     }
@@ -34,7 +36,9 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
             // One that cannot be ended does not hinder the others.
             match expire(app, store, &owner, &run, now).await {
                 Ok(is_ended) => ended += usize::from(is_ended),
-                Err(error) => tracing::warn!(run_id = %run.id, %error, "an expired run was not ended"),
+                Err(error) => {
+                    tracing::warn!(run_id = %run.id, %error, "failed to end an expired run; trying again later");
+                }
             }
         }
         cursor = page.next_cursor;

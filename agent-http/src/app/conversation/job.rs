@@ -153,11 +153,11 @@ mod tests {
             let (thread, spare) = threads(&serde_json::from_value(delivery).expect("a delivery"));
             (thread.to_string(), spare.map(|spare| spare.to_string()))
         };
-        let own = |thread: &str, spare: &str| (thread.to_owned(), Some(spare.to_owned()));
-        assert_eq!(of(1, &[]), own("job:j", "job:j.1"));
-        assert_eq!(of(50, &[]), own("job:j", "job:j.50"));
-        assert_eq!(of(51, &[]), own("job:j:2", "job:j:2.51"));
-        assert_eq!(of(1, &[("assignmentId", "daily")]), own("assignment:daily", "assignment:daily.1"));
+        let own_thread = |thread: &str, spare: &str| (thread.to_owned(), Some(spare.to_owned()));
+        assert_eq!(of(1, &[]), own_thread("job:j", "job:j.1"));
+        assert_eq!(of(50, &[]), own_thread("job:j", "job:j.50"));
+        assert_eq!(of(51, &[]), own_thread("job:j:2", "job:j:2.51"));
+        assert_eq!(of(1, &[("assignmentId", "daily")]), own_thread("assignment:daily", "assignment:daily.1"));
         assert_eq!(of(51, &[("threadId", "t")]), ("t".to_owned(), None));
     }
 }

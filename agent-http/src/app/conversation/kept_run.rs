@@ -1,8 +1,8 @@
-//! A run that is kept: its beginning is committed beside the start of the backend, its end before the client learns of
+//! A run that is kept: its beginning is committed beside the start of the backend, its end before the client receives
 //! it.
 //!
 //! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
-//! disconnects is stored as cancelled with what it has said by then.
+//! disconnects is stored as cancelled with its answer so far.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -53,7 +53,7 @@ pub(super) struct KeptRun {
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
-    /// Present once the run goes on without its own client.
+    /// Present once the run continues without its own client.
     unattended: Option<UnattendedRun>,
     /// Result of the commit that stores the run, while it is awaited.
     stored: Option<oneshot::Receiver<Stored>>,
@@ -155,7 +155,7 @@ impl KeptRun {
         stored
     }
 
-    /// Returns what begins the run, which is queued; `None` if it is over.
+    /// Returns what begins the run, which is queued; `None` if it has ended.
     pub(super) fn queued_begin(&self) -> Option<QueuedBegin> {
         let (_, live) = self.open.as_ref()?;
         Some(QueuedBegin {
@@ -413,7 +413,7 @@ async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, C
             ) => return Err(error),
             Err(error) => error,
         };
-        tracing::warn!(run_id = %end.run_id, %error, "the end of a run was not stored");
+        tracing::warn!(run_id = %end.run_id, %error, "failed to store the end of a run");
         if started.elapsed() >= END_RETRY_TIME {
             return Err(error);
         }
@@ -571,7 +571,7 @@ mod tests {
         }
     }
 
-    /// Begins the run `r`, whose client leaves at once.
+    /// Begins the run `r`, whose client disconnects at once.
     async fn begin_and_leave(
         service: &Arc<ConversationService>,
         store: &Arc<MemoryConversations>,
@@ -657,19 +657,21 @@ mod tests {
         let store = Arc::new(MemoryConversations::default());
         let clock = Arc::new(ManualClock::new());
         let shutdown = Shutdown::default();
-        let own = service_over(&store, clock.clone(), &shutdown);
+        let own_service = service_over(&store, clock.clone(), &shutdown);
         let other = service_over(&store, clock.clone(), &shutdown);
-        let mut kept = begin(&own, &store, "r");
+        let mut kept = begin(&own_service, &store, "r");
         kept.wait_until_stored().await.expect("it begins");
-        clock.advance(2 * own.times.lease);
-        for (service, expected) in
-            [(&own, RunState::Running), (&other, RunState::Interrupted), (&own, RunState::Interrupted)]
-        {
+        clock.advance(2 * own_service.times.lease);
+        for (service, expected) in [
+            (&own_service, RunState::Running),
+            (&other, RunState::Interrupted),
+            (&own_service, RunState::Interrupted),
+        ] {
             let found = service.interrupt_abandoned(&*store, &key()).await.expect("it reads");
             assert_eq!(found.expect("it has begun").state, expected);
         }
         drop(kept);
-        drained(&own).await;
+        drained(&own_service).await;
     }
 
     #[tokio::test(start_paused = true)]

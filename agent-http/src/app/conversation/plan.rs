@@ -26,7 +26,7 @@ use super::kept_turn::KeptTurn;
 use super::queued_begin::QueuedBegin;
 use crate::error::HttpError;
 
-/// Course of a run whose client leaves.
+/// Treatment of a run whose client disconnects.
 pub(super) struct RunCourse {
     pub(super) on_disconnect: OnDisconnect,
     pub(super) grace_ms: Option<u32>,

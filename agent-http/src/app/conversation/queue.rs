@@ -35,11 +35,11 @@ const MAX_CONFLICTS: usize = 100;
 
 /// Position of a run in the queue of its thread.
 enum QueuePosition {
-    /// It is the next run to begin.
+    /// The run is the next one to begin.
     Next,
     /// Another run is before it.
     Behind,
-    /// It is not queued any more, for this reason.
+    /// The run was removed from the queue for this reason.
     Removed(RunStop),
 }
 

@@ -17,7 +17,7 @@ const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Minimum time between two sweeps.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Deletes threads whose retention is over. Runs until the future is dropped.
+/// Deletes threads whose retention has ended. Runs until the future is dropped.
 pub(in super::super) async fn sweep_threads(app: &App) {
     let Some(store) = app.conversations.store() else { return };
     let shortest = app.conversations.times.thread_retention.shortest();
@@ -27,12 +27,14 @@ pub(in super::super) async fn sweep_threads(app: &App) {
         match sweep(app, &**store).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "threads without activity were deleted"),
-            Err(error) => tracing::warn!(%error, "threads without activity were not deleted"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to delete threads whose retention is over; trying again later");
+            }
         }
     }
 }
 
-/// Deletes the threads whose retention is over, and returns their number.
+/// Deletes the threads whose retention has ended, and returns their number.
 async fn sweep(app: &App, store: &dyn Conversations) -> Result<usize, ConversationError> {
     let (mut deleted, mut cursor) = (0, None);
     let now = app.conversations.now();
@@ -54,7 +56,7 @@ async fn sweep(app: &App, store: &dyn Conversations) -> Result<usize, Conversati
     }
 }
 
-/// Deletes an owner's threads with an agent whose retention is over, and returns their number.
+/// Deletes an owner's threads with an agent whose retention has ended, and returns their number.
 async fn sweep_owner(
     app: &App,
     store: &dyn Conversations,

@@ -12,7 +12,7 @@ impl StartingClient {
         Self(Some(presence))
     }
 
-    /// Waits until the client has left.
+    /// Waits until the client has disconnected.
     pub(super) async fn wait_until_left(&self) {
         let Some(mut presence) = self.0.clone() else { return std::future::pending().await };
         while presence.changed().await.is_ok() {}

@@ -117,7 +117,7 @@ impl ConversationService {
         Ok(())
     }
 
-    /// Cancels a run for another one in its thread, and waits until it is over.
+    /// Cancels a run for another one in its thread, and waits until it has ended.
     ///
     /// # Errors
     /// [`ConversationError::ThreadBusy`] if the run does not end in time.
@@ -166,7 +166,7 @@ impl ConversationService {
     }
 }
 
-/// Waits until a run is over or deleted.
+/// Waits until a run has ended or is deleted.
 async fn wait_until_ended(store: &dyn Conversations, key: &RunKey) -> Result<(), ConversationError> {
     while store.run(&key.owner, &key.id).await?.is_some_and(|run| !run.state.is_final()) {
         tokio::time::sleep(END_POLL_INTERVAL).await;

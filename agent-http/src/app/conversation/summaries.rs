@@ -13,7 +13,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 pub(in super::super) async fn delete_obsolete_summaries(app: &App, owner: &ThreadOwner) {
     let ThreadOwner { company, owner } = owner;
     if let Err(error) = app.compaction.summaries().delete_obsolete(company, owner).await {
-        tracing::warn!(%error, "the summaries of deleted threads were not deleted");
+        tracing::warn!(%error, "failed to delete summaries of deleted threads; trying again later");
     }
 }
 

@@ -63,7 +63,7 @@ impl ThreadRequest {
         Ok(Some(Self { fields, missing_message }))
     }
 
-    /// Returns the request for a preview, which starts nothing that could go on in the background.
+    /// Returns the request for a preview, which starts nothing that could continue in the background.
     pub(super) fn without_background(mut self) -> Self {
         self.fields.is_background = false;
         self.missing_message = Ok(());
@@ -125,7 +125,7 @@ impl KeptTurn {
         Ok(Some(Self { store, fields, trigger: None, settings, max_wait: None, client }))
     }
 
-    /// Returns true if the run goes on without the client, which is answered at once.
+    /// Returns true if the run continues without the client, which is answered at once.
     pub(in super::super) fn is_background(&self) -> bool {
         self.fields.is_background
     }

@@ -19,12 +19,12 @@ const TICKS_PER_SIGNAL: u32 = 2;
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 /// Pause after the store was unavailable.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Time between two searches for logs whose time is over.
+/// Time between two searches for logs that have expired.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
 impl ConversationService {
     /// Renews the lease of this process, stores the logs of its runs, interrupts the runs of ended processes, and deletes
-    /// logs whose time is over. Runs until the future is dropped.
+    /// logs that have expired. Runs until the future is dropped.
     pub(in super::super) async fn run_upkeep(&self) {
         let Some(store) = &self.store else { return };
         let store = &**store;
@@ -37,7 +37,7 @@ impl ConversationService {
         let mut live = self.live.subscribe();
         while live.wait_for(|count| *count > 0).await.is_ok() {
             if let Err(error) = store.renew_lease(&self.lease()).await {
-                tracing::warn!(%error, "the lease of this process's runs was not renewed");
+                tracing::warn!(%error, "failed to renew the lease of runs; once it expires, they are interrupted");
             }
             tokio::time::sleep(self.times.lease.mul_f32(0.3)).await;
         }
@@ -122,7 +122,7 @@ impl ConversationService {
     }
 
     /// Interrupts a run if its process has ended, and returns its state after that; `None` if it does not exist. A run that is live in
-    /// this process goes on, even if the lease could not be renewed in time.
+    /// this process continues, even if the lease could not be renewed in time.
     pub(super) async fn interrupt_abandoned(
         &self,
         store: &dyn Conversations,
@@ -153,13 +153,15 @@ impl ConversationService {
                         continue;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "failed to search for runs of ended processes"),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to read runs of ended processes; trying again later");
+                }
             }
             tokio::time::sleep(self.times.lease / 2).await;
         }
     }
 
-    /// Deletes the logs whose time is over.
+    /// Deletes the logs that have expired.
     async fn trim(&self, store: &dyn Conversations) {
         loop {
             tokio::time::sleep(TRIM_INTERVAL).await;

@@ -47,7 +47,7 @@ pub(super) async fn run_local(app: &Arc<App>, until: Instant) -> Result<CronRun,
                 Ok(Completion::AlreadyCompleted) => result.done_before += 1,
                 Err(error) if is_busy(error) => result.busy += 1,
                 Err(error) => {
-                    tracing::warn!(%error, job = %job.id, "a job failed");
+                    tracing::warn!(%error, job = %job.id, "a due job failed");
                     result.failed += 1;
                 }
             }
@@ -94,7 +94,7 @@ fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
         }
     };
     let jitter = uuid::Uuid::new_v4().as_u128() as u32;
-    Step::End { fence: job.fence, outcome, took: Duration::ZERO, status: Some(status), jitter }
+    Step::End { fence: job.fence, outcome, duration: Duration::ZERO, status: Some(status), jitter }
 }
 
 /// Counts the jobs that are due and were not tried, within the time of the call.

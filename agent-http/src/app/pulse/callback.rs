@@ -67,7 +67,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     let link = &app.pulse;
     let bytes = body.read_json_bytes(&head.headers).await?;
     let id = webhook::verify(&link.secrets, &head.headers, &bytes, link.clock.now()).map_err(|error| {
-        tracing::warn!(%error, "a callback's signature is invalid");
+        tracing::warn!(%error, "a callback's signature is invalid: compare PULSE_SECRET on both sides");
         AuthError::Unauthenticated
     })?;
     let mut delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
@@ -145,7 +145,7 @@ async fn claim_and_run(
         let recorded =
             assignment::record_run(&*app.records, assignment_key, occurrence, by_scheduler, link.now()).await;
         if let Err(error) = recorded {
-            tracing::warn!(%error, "the state of the job's occurrences cannot be stored");
+            tracing::warn!(%error, "failed to store the latest run of an assignment");
         }
     }
     Ok(Completion::Completed)
@@ -156,7 +156,7 @@ async fn keep_lease(link: &SchedulerLink) {
     loop {
         time::sleep(LEASE_EXTENSION_INTERVAL).await;
         if let Err(error) = link.journals.extend_lease().await {
-            tracing::warn!(%error, "the lease of this process cannot be extended");
+            tracing::warn!(%error, "failed to extend the lease of jobs; once it expires, others may run them");
         }
     }
 }
@@ -181,13 +181,13 @@ async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Res
         },
         // The tool's own commit has recorded the occurrence as done.
         Err(error) if run.is_complete() => {
-            tracing::warn!(%error, "a run failed after its effect");
+            tracing::warn!(%error, "a job's run failed after its effect was stored; it counts as done");
             Ok(())
         }
         Err(error) => {
             // If the failure cannot be recorded, this process or the next one takes the claim over.
             if let Err(store_error) = run.record_state(&OccurrenceState::Failed { at: link.now() }).await {
-                tracing::warn!(error = %store_error, "the failure of an occurrence cannot be stored");
+                tracing::warn!(error = %store_error, "failed to store the failure of an occurrence");
             }
             Err(error)
         }
@@ -231,7 +231,11 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
     };
     let resolved = schedule.resolve(app.pulse.now()).map_err(|error| error.to_string());
     if let Err(error) = resolved.and(payload.validate().map_err(|error| error.to_string())) {
-        tracing::warn!(error, tool = payload.tool_id, "a tool requested an invalid follow-up job");
+        tracing::warn!(
+            error,
+            tool = payload.tool_id,
+            "a tool's follow-up job is invalid and is not scheduled"
+        );
         return None;
     }
     // Equal for all attempts at the occurrence, so that it gets one follow-up only.
@@ -245,7 +249,7 @@ async fn schedule_follow_up(app: &App, run: &ActiveRun, request: JobRequest) -> 
     match app.pulse.client()?.schedule_job(&request).await {
         Ok(_) => {}
         Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_) | PulseError::NotFound)) => {
-            tracing::warn!(%error, "the scheduler rejected a follow-up job");
+            tracing::warn!(%error, "the scheduler rejected a follow-up job; it is not scheduled");
         }
         Err(error) => {
             run.record_state(&follow_up_state(app, &request, app.pulse.now())).await?;

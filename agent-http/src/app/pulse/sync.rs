@@ -26,7 +26,7 @@ pub(in crate::app) async fn sync_with_scheduler(app: &App, company_id: &CompanyI
         return;
     }
     if let Err(error) = synchronize(app, company_id, id).await {
-        tracing::warn!(%error, id, "an assignment is not synchronized with the scheduler");
+        tracing::warn!(%error, id, "failed to synchronize an assignment; maintenance tries again");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
 //! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens,
-//! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files whose time is over.
+//! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files that have expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(in super::super) async fn run_maintenance(app: Arc<App>) {
     let mut position = MaintenanceCursor::default();
     loop {
         if let Err(error) = run_pass(&app, &mut position).await {
-            tracing::warn!(%error, "maintenance of jobs failed");
+            tracing::warn!(%error, "a pass of the jobs' maintenance failed; the next pass continues");
         }
         tokio::time::sleep(MAINTENANCE_INTERVAL).await;
     }
@@ -70,7 +70,7 @@ struct MaintenanceCursor {
 
 async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
     if let Err(error) = hand_over_local_jobs(app).await {
-        tracing::warn!(%error, "local jobs could not be handed over to the scheduler");
+        tracing::warn!(%error, "failed to hand local jobs over to the scheduler; the next pass tries again");
     }
     let mut reachable = app.pulse.client().is_ok();
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
@@ -196,7 +196,9 @@ async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Res
                 }
             }
             // An assignment in a format of an older version is left to its owner.
-            (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "invalid assignment record"),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::warn!(%error, id, "an assignment's record is invalid: its owner must save it again");
+            }
         }
     }
     Ok(outdated)
@@ -207,7 +209,7 @@ async fn sync(app: &App, company: &CompanyId, id: &str) -> bool {
     match sync::synchronize(app, company, id).await {
         Ok(()) | Err(SyncError::Busy) => true,
         Err(error) => {
-            tracing::warn!(%error, id, "an assignment could not be synchronized with the scheduler");
+            tracing::warn!(%error, id, "failed to synchronize an assignment; the next pass tries again");
             !matches!(error, SyncError::Pulse(PulseError::Unavailable(_) | PulseError::Refused(_)))
         }
     }

@@ -60,7 +60,7 @@ impl Drop for CompanyPermit {
     }
 }
 
-/// Counts one less under a key, and forgets a key without any.
+/// Decrements the count of a key, and removes a key without any.
 pub(super) fn subtract_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
 use super::tail::Tail;
 
-/// Maximum number of runs of a process that go on without their own clients, of all companies and of one.
+/// Maximum number of runs of a process that continue without their own clients, of all companies and of one.
 const MAX_DETACHED_RUNS: usize = 4_096;
 const MAX_COMPANY_DETACHED_RUNS: usize = 1_024;
 /// Time for which a run counts as watched after the store has told of a reader in another process.
@@ -28,9 +28,9 @@ const WATCH_TIME: Duration = Duration::from_secs(1);
 /// Reason for which a run is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::app) enum RunStop {
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled(CancelReason),
-    /// Another process has ended it, since this one's lease had expired, or the thread was deleted.
+    /// Another process ended the run after this process's lease had expired, or the thread was deleted.
     Lost,
 }
 
@@ -123,7 +123,7 @@ impl LiveRun {
         self.update_lagging(&tail);
     }
 
-    /// Records that events could not be stored: the run goes on without waiting for the store.
+    /// Records that events could not be stored: the run continues without waiting for the store.
     pub(in crate::app) fn store_failed(&self) {
         let tail = self.tail();
         self.is_store_unavailable.store(true, Ordering::SeqCst);
@@ -226,7 +226,7 @@ impl LiveRun {
         self.stop_reason().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Returns true if the run is cancelled as soon as its own client leaves.
+    /// Returns true if the run is cancelled as soon as its own client disconnects.
     fn ends_without_client(&self, on_disconnect: OnDisconnect, grace: Duration) -> bool {
         let is_alone = self.attached_clients() == 0 && !self.is_watched();
         on_disconnect == OnDisconnect::Cancel && grace.is_zero() && is_alone
@@ -313,7 +313,7 @@ impl Default for LiveRuns {
 }
 
 impl LiveRuns {
-    /// Acquires a permit for a run of the company that goes on without its own client; `None` at the limit.
+    /// Acquires a permit for a run of the company that continues without its own client; `None` at the limit.
     pub(in crate::app) fn acquire_detached(&self, company: &CompanyId) -> Option<CompanyPermit> {
         self.detached.try_acquire(company)
     }
@@ -348,7 +348,7 @@ impl LiveRuns {
     }
 }
 
-/// Course of a run whose own client has left and that goes on.
+/// Treatment of a run whose own client has disconnected and that continues.
 pub(in crate::app) struct UnattendedRun {
     run: Arc<LiveRun>,
     /// Ready once the run has had no client for too long; absent for one that needs none.
@@ -357,7 +357,7 @@ pub(in crate::app) struct UnattendedRun {
 }
 
 impl UnattendedRun {
-    /// Decides about a run whose own client has left; `None` if it ends, also since too many runs go on.
+    /// Decides about a run whose own client has disconnected; `None` if it ends, for example because too many runs continue.
     pub(in crate::app) fn new(
         runs: &Arc<LiveRuns>,
         run: &Arc<LiveRun>,

@@ -38,7 +38,7 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if a limit of the token is reached, in which case the run is not counted; 503 if the store is unavailable.
-    pub async fn count_visitor_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
+    pub(crate) async fn count_visitor_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
         self.count_token_run(&visitor.token_id, &visitor.caps).await
     }
 
@@ -47,7 +47,7 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if a limit is reached; 503 if the store is unavailable.
-    pub async fn count_api_run(&self, client: &ApiClient) -> Result<(), HttpError> {
+    pub(crate) async fn count_api_run(&self, client: &ApiClient) -> Result<(), HttpError> {
         if let Some(caps) = &client.caps {
             self.count_token_run(&client.token_id, caps).await?;
         }
@@ -77,7 +77,7 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if the user's limit is reached, in which case the run is not counted.
-    pub async fn count_session_run(&self, user: &Principal) -> Result<(), HttpError> {
+    pub(crate) async fn count_session_run(&self, user: &Principal) -> Result<(), HttpError> {
         self.count_session(user, UserRate::Runs).await
     }
 
@@ -86,7 +86,7 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if the user's limit is reached, in which case the request is not counted.
-    pub async fn count_session_change(&self, user: &Principal) -> Result<(), HttpError> {
+    pub(crate) async fn count_session_change(&self, user: &Principal) -> Result<(), HttpError> {
         self.count_session(user, UserRate::Changes).await
     }
 
@@ -96,7 +96,7 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if the limit is reached, in which case the request is not counted.
-    pub async fn count_visitor_change(&self, visitor: &Visitor) -> Result<(), HttpError> {
+    pub(crate) async fn count_visitor_change(&self, visitor: &Visitor) -> Result<(), HttpError> {
         let token = Visitor { key_hash: None, ..visitor.clone() };
         self.count_session(&token.principal(), UserRate::Changes).await
     }

@@ -106,9 +106,9 @@ pub(in crate::app) enum TailRead {
     Events(Vec<Event>),
     /// The next events are in the store.
     Stored,
-    /// There are no further events yet.
+    /// No further event has been recorded yet.
     Pending,
-    /// There are no further events.
+    /// The log has ended.
     Over,
 }
 

@@ -62,7 +62,7 @@ impl UsageService {
                 Ok::<_, StoreError>(())
             };
             if let Err(error) = pass.await {
-                tracing::warn!(%error, "failed to settle the reservations of ended processes");
+                tracing::warn!(%error, "failed to settle reservations of ended processes; trying again later");
             }
             tokio::time::sleep(SETTLE_INTERVAL).await;
         }
@@ -78,7 +78,7 @@ impl UsageService {
                     Ok(MAX_TRIMMED_ENTRIES..) => {}
                     Ok(_) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "old entries of usage were not deleted");
+                        tracing::warn!(%error, "failed to delete old usage entries; trying again later");
                         break;
                     }
                 }

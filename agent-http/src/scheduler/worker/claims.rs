@@ -41,7 +41,7 @@ impl Worker {
         while !self.stopping.is_cancelled() {
             let poll = self.poll_store(&mut company_limit).await.unwrap_or_else(|error| {
                 self.metrics.record_store_error();
-                tracing::warn!(%error, "failed to claim jobs");
+                tracing::warn!(%error, "failed to claim due jobs; trying again after a pause");
                 PollOutcome::StoreFailed
             });
             let wait = match poll {

@@ -25,7 +25,7 @@ impl Worker {
             for keys in self.claimed_jobs.expiring_before(extend_before).chunks(MAX_LEASES_PER_CALL) {
                 if let Err(error) = self.extend(keys).await {
                     self.metrics.record_store_error();
-                    tracing::warn!(%error, leases = keys.len(), "failed to extend leases");
+                    tracing::warn!(%error, leases = keys.len(), "failed to extend leases; trying again later");
                     break;
                 }
             }

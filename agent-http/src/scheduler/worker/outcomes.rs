@@ -61,7 +61,7 @@ fn step(delivery: &DeliveryOutcome) -> Step {
     Step::End {
         fence: delivery.key.fence,
         outcome: delivery.outcome.clone(),
-        took: delivery.took,
+        duration: delivery.duration,
         status: delivery.status,
         // The lowest bits of a version 4 UUID are random.
         jitter: uuid::Uuid::new_v4().as_u128() as u32,

@@ -34,7 +34,7 @@ impl Worker {
         let before = self.now().checked_sub(retention).unwrap_or(Timestamp::MIN);
         self.jobs.purge(before, MAX_PURGED_PER_CALL).await.unwrap_or_else(|error| {
             self.metrics.record_store_error();
-            tracing::warn!(%error, "failed to delete expired jobs");
+            tracing::warn!(%error, "failed to delete expired jobs; trying again later");
             0
         })
     }

@@ -57,20 +57,20 @@ impl Worker {
             Ok(response) => self.callback.read_result(response, self.clock.now()).await,
             Err(result) => result,
         };
-        let took = self.clock.monotonic().saturating_duration_since(began);
-        self.record_delivery(&job, &delivered, took);
+        let duration = self.clock.monotonic().saturating_duration_since(began);
+        self.record_delivery(&job, &delivered, duration);
         let DeliveryResult { outcome, status } = delivered;
-        let ended = DeliveryOutcome { key: ClaimKey::of(&job), outcome, took, status };
+        let ended = DeliveryOutcome { key: ClaimKey::of(&job), outcome, duration, status };
         if outcomes.send(ended).await.is_ok() {
             slot.hand_over();
         }
     }
 
-    fn record_delivery(&self, job: &Job, delivered: &DeliveryResult, took: Duration) {
+    fn record_delivery(&self, job: &Job, delivered: &DeliveryResult, duration: Duration) {
         let outcome = crate::scheduler::meters::outcome_label(&delivered.outcome);
         self.metrics.record_outcome(outcome);
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let (occurrence, attempt, status) = (job.place.occurrence, job.attempt, delivered.status);
+        let took_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (occurrence, attempt, status) = (job.position.occurrence, job.attempt, delivered.status);
         match &delivered.outcome {
             AttemptOutcome::Succeeded | AttemptOutcome::Gone | AttemptOutcome::Deferred { .. } => {
                 tracing::debug!(job = %job.id, occurrence, attempt, status, took_ms, outcome, "delivered");

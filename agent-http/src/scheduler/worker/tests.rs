@@ -390,8 +390,8 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
         }
     }
     assert_eq!(bench.receiver.next().await["jobId"], soon.as_str());
-    let took = duration_until(bench.worker.now(), began);
-    assert!((1000..1050).contains(&took.as_millis()), "{took:?}");
+    let duration = duration_until(bench.worker.now(), began);
+    assert!((1000..1050).contains(&duration.as_millis()), "{duration:?}");
     bench.receiver.gate.send_replace(true);
     bench.end().await;
 }

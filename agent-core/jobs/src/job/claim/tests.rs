@@ -90,7 +90,7 @@ fn each_row_is_decided_on_by_its_state() {
         phase: Phase::Running { lease: at(10) },
         attempt: 1,
         max_attempts: 1,
-        begun: Some(crate::job::MisfireDecision::new(at(0), None, false)),
+        misfire_decision: Some(crate::job::MisfireDecision::new(at(0), None, false)),
         ..once("acme", 0)
     };
     let jobs = [once("acme", 0), missed("acme"), lost, once("acme", 2_000_000), once("beta", 5)];
@@ -115,16 +115,16 @@ fn a_claim_is_complete_at_its_limits() {
     ] {
         let mut planner = ClaimPlanner::new(request(limit, quota));
         assert_eq!(offer(&mut planner, &jobs), expected, "limit {limit}, quota {quota}");
-        assert_eq!(planner.wanted() == 0, is_complete);
+        assert_eq!(planner.remaining_rows() == 0, is_complete);
         assert_eq!(planner.next_round(false), !is_complete);
         assert!(!planner.next_round(true));
     }
     // Decisions without a delivery count as well, so that one call ends.
     let mut planner = ClaimPlanner::new(request(usize::MAX, usize::MAX));
-    assert_eq!(planner.wanted(), MAX_JOBS_PER_CLAIM);
+    assert_eq!(planner.remaining_rows(), MAX_JOBS_PER_CLAIM);
     let missed: Vec<Job> = (0..MAX_JOBS_PER_CLAIM).map(|_| missed("acme")).collect();
     assert!(offer(&mut planner, &missed).iter().all(|decision| *decision == "skip"));
-    assert_eq!((planner.wanted(), planner.next_round(false)), (0, false));
+    assert_eq!((planner.remaining_rows(), planner.next_round(false)), (0, false));
 }
 
 #[test]
@@ -133,7 +133,10 @@ fn a_regained_slot_causes_another_round() {
     let mut planner = ClaimPlanner::new(request(5, 1));
     // A store may admit several rows before it asks for decisions.
     assert!(planner.admit("acme") && !planner.admit("acme"));
-    assert_eq!((planner.wanted(), planner.exhausted_companies().collect::<Vec<_>>()), (4, vec!["acme"]));
+    assert_eq!(
+        (planner.remaining_rows(), planner.exhausted_companies().collect::<Vec<_>>()),
+        (4, vec!["acme"])
+    );
     let candidate = Candidate { wake: skipped.due, company: "acme", job: Some(skipped.clone()) };
     assert!(matches!(planner.decide(candidate), ClaimDecision::Skip(_)));
     assert!(planner.next_round(true), "a row was turned away while the slot was in use");

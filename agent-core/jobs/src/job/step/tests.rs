@@ -60,8 +60,8 @@ fn claim(now: i64) -> Step {
 }
 
 fn end(job: &Job, outcome: AttemptOutcome) -> Step {
-    let took = Duration::from_millis(1500);
-    Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 }
+    let duration = Duration::from_millis(1500);
+    Step::End { fence: job.fence, outcome, duration, status: Some(200), jitter: 0 }
 }
 
 fn failed() -> AttemptOutcome {
@@ -76,7 +76,7 @@ fn rejected() -> AttemptOutcome {
 /// letters.
 fn line(job: &Job) -> String {
     let seconds = |time: Timestamp| time.duration_since(at(0)).as_secs_f64();
-    let SchedulePosition { occurrence, scheduled_for } = job.place;
+    let SchedulePosition { occurrence, scheduled_for } = job.position;
     let mut line = format!("{} #{occurrence}@{}", job.state().as_str(), seconds(scheduled_for));
     if let Some(next_run_at) = job.next_run_at() {
         write!(line, " wakes {}", seconds(next_run_at)).expect("a string");
@@ -84,12 +84,12 @@ fn line(job: &Job) -> String {
     if job.attempt > 0 {
         write!(line, " attempt {}", job.attempt).expect("a string");
     }
-    match job.then {
-        Some(NextPosition::Moved { place }) => {
-            write!(line, " then moved to #{}@{}", place.occurrence, seconds(place.scheduled_for))
+    match job.next_position {
+        Some(NextPosition::Moved { position }) => {
+            write!(line, " then moved to #{}@{}", position.occurrence, seconds(position.scheduled_for))
         }
-        Some(NextPosition::Back { place }) => {
-            write!(line, " then back to #{}@{}", place.occurrence, seconds(place.scheduled_for))
+        Some(NextPosition::Back { position }) => {
+            write!(line, " then back to #{}@{}", position.occurrence, seconds(position.scheduled_for))
         }
         None => Ok(()),
     }
@@ -183,7 +183,7 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour() {
     let mut now = 10;
     while now < 10 + 3600 {
         let claimed = take(&job, claim(now), now);
-        assert_eq!((claimed.place.occurrence, claimed.attempt), (1, 1));
+        assert_eq!((claimed.position.occurrence, claimed.attempt), (1, 1));
         job = take(&claimed, end(&claimed, deferred(Some(Duration::from_secs(100)))), now);
         assert_eq!((job.state(), job.attempt, job.attempts.len()), (JobState::Retryable, 0, 0));
         assert_eq!(job.next_run_at(), Some(at(now + 60)), "the requested delay has a limit");
@@ -207,7 +207,7 @@ fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
     let mut now = 80;
     while now < 10 + 35 * day {
         let claimed = take(&job, claim(now), now);
-        assert_eq!((claimed.place, claimed.attempt), (failed_before.place, 2));
+        assert_eq!((claimed.position, claimed.attempt), (failed_before.position, 2));
         job = take(&claimed, end(&claimed, postponed(40 * day as u64)), now);
         assert_eq!((job.state(), job.attempt), (JobState::Retryable, 1));
         // One record stands for all of them, beside that of the attempt that failed.
@@ -226,7 +226,7 @@ fn a_spent_budget_costs_no_attempt_for_a_month_and_some_days() {
     assert_eq!((failed.attempt, failed.next_run_at()), (2, Some(at(now + 100))));
     let released =
         take(&claim_for_ten_seconds(&failed, now + 100), Step::Release { fence: failed.fence + 1 }, now);
-    assert_eq!((released.attempt, released.place), (2, failed.place));
+    assert_eq!((released.attempt, released.position), (2, failed.position));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour_after_each_postponement() {
     let claimed = take(&job, claim(late), late);
     assert_eq!(take(&claimed, end(&claimed, postponed(100)), late).state(), JobState::Discarded);
     let redriven = take(&discarded, Step::Redrive, now);
-    let decision = redriven.begun.expect("a redriven occurrence has a decision");
+    let decision = redriven.misfire_decision.expect("a redriven occurrence has a decision");
     assert_eq!((decision.at, decision.postponed, decision.deferrals_from), (at(now), false, None));
 }
 
@@ -451,7 +451,7 @@ fn a_redriven_job_runs_under_any_misfire_policy() {
     assert_eq!(discarded.state(), JobState::Discarded, "the schedule has no further occurrence");
     let late = seconds as i64 + 100_000;
     let again = claim_for_ten_seconds(&take(&discarded, Step::Redrive, late), late);
-    assert_eq!((again.place, again.attempt), (claimed.place, 1));
+    assert_eq!((again.position, again.attempt), (claimed.position, 1));
     assert_eq!(take(&again, end(&again, AttemptOutcome::Succeeded), late).state(), JobState::Completed);
 }
 
@@ -570,7 +570,7 @@ fn check_invariants(before: &Job, after: &Job) {
         "an open job has a next run or is paused: {after:?}"
     );
     assert_eq!(open, after.ended_at().is_none());
-    assert!(open || after.then.is_none(), "a final job has no next position: {after:?}");
+    assert!(open || after.next_position.is_none(), "a final job has no next position: {after:?}");
     assert!(after.fence >= before.fence, "fences do not decrease");
     assert!(after.attempt <= after.max_attempts);
     assert!(after.attempts.len() <= MAX_RECORDED_ATTEMPTS && after.dead_letters.len() <= MAX_DEAD_LETTERS);
@@ -597,8 +597,8 @@ proptest! {
                 TestAction::Extend { back, lease } => Step::Extend { fence: fence_before(back), lease: at(now + lease) },
                 TestAction::Release { back } => Step::Release { fence: fence_before(back) },
                 TestAction::End { back, outcome, jitter } => {
-                    let took = Duration::from_secs(1);
-                    Step::End { fence: fence_before(back), outcome, took, status: None, jitter }
+                    let duration = Duration::from_secs(1);
+                    Step::End { fence: fence_before(back), outcome, duration, status: None, jitter }
                 }
                 TestAction::Cancel => Step::Cancel,
                 TestAction::Pause => Step::Pause,
@@ -621,7 +621,7 @@ proptest! {
                 Step::Claim { until, .. } if after.is_delivering() => {
                     prop_assert_eq!(after.fence, job.fence + 1);
                     prop_assert!(after.due <= until, "no job is claimed before it is due");
-                    let SchedulePosition { occurrence, scheduled_for } = after.place;
+                    let SchedulePosition { occurrence, scheduled_for } = after.position;
                     let (first_scheduled_for, _) = *delivered.entry(occurrence).or_insert((scheduled_for, after.fence));
                     prop_assert_eq!(first_scheduled_for, scheduled_for, "an occurrence keeps its scheduled time");
                 }

@@ -162,8 +162,8 @@ async fn other_refusals_are_told_at_once_and_change_nothing() {
         let bench = Bench::signed_in().await;
         bench.clock.advance(HOUR);
         bench.issuer.script(IssuerCall::Refresh, fail(error));
-        let told = AgentError::from(bench.access().await.expect_err("refused"));
-        assert_eq!((told.kind(), told.retry_after()), (kind, retry_after));
+        let agent_error = AgentError::from(bench.access().await.expect_err("refused"));
+        assert_eq!((agent_error.kind(), agent_error.retry_after()), (kind, retry_after));
         assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 1);
         bench.expect_access().await;
     }
@@ -398,9 +398,9 @@ fn errors_are_told_without_secrets() {
         (store, AgentErrorKind::StoreUnavailable),
         (unset, AgentErrorKind::NotConfigured),
     ] {
-        let told = AgentError::from(error);
-        assert_eq!(told.kind(), kind);
-        assert!(!told.message().contains("10.0.0.7"), "{told}");
+        let agent_error = AgentError::from(error);
+        assert_eq!(agent_error.kind(), kind);
+        assert!(!agent_error.message().contains("10.0.0.7"), "{agent_error}");
     }
     let token = AccessToken {
         token: agent_core::secret::Secret::new("token-canary"),

@@ -34,15 +34,15 @@ async fn another_model_of_a_companys_provider_has_its_own_window_and_price() {
     let records = Arc::new(MemoryRecords::default());
     let providers = Arc::new(Providers::new(records.clone(), Arc::new(Sealer::ephemeral())));
     let model = |name: &str, window: u32, price: &str| json!({"model": name, "contextWindow": window, "prices": {"input": price, "output": price}});
-    let given =
+    let settings_of_model =
         json!({"type": "openai", "models": [model("large", 900_000, "9"), model("small", 9_000, "1")]});
-    let input = ProviderInput::read(given.as_object().expect("an object")).expect("a provider");
+    let input = ProviderInput::read(settings_of_model.as_object().expect("an object")).expect("a provider");
     providers.put(&"c".into(), "acme", &input, Precondition::Any).await.expect("saved");
     let content = json!({"provider": "acme", "model": "large"});
     let role = json!({"id": "a", "companyId": "c", "children": [{"name": "EmbeddedAI", "content": content}]});
     let role: RoleBlock = serde_json::from_value(role).expect("a role");
     let role = providers.complete_role(Arc::new(role)).await.expect("completed");
-    let Container::EmbeddedAi(own) = &role.children[0] else { panic!("a container") };
+    let Container::EmbeddedAi(container) = &role.children[0] else { panic!("a container") };
 
     for (name, window, price) in [("small", 9_000, "1"), ("large", 900_000, "9"), ("bare", 0, "")] {
         let settings = json!({"model": {"model": name}});
@@ -57,7 +57,7 @@ async fn another_model_of_a_companys_provider_has_its_own_window_and_price() {
             sha256: format!("hash of {name}"),
             messages: vec![Message::user("fact-1=x")].into(),
             earlier: None,
-            model: settings.summary_model(Some(own)).expect("a model"),
+            model: settings.summary_model(Some(container)).expect("a model"),
             instructions: String::new(),
             max_tokens: 200,
             context: ExecutionContext { company_id: "c".into(), ..ExecutionContext::default() },

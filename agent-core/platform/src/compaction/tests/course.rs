@@ -57,7 +57,7 @@ async fn a_conversation_of_500_turns_stays_cached_and_small_and_keeps_its_facts(
     let process = Process::new(records, FactModel::default());
     let mut messages = Vec::new();
     let (mut compactions, mut waits, mut cached, mut cacheable) = (0, 0, 0, 0);
-    let (mut sent_tokens, mut whole_tokens, mut whole, mut counted) = (0, 0, 0, 0);
+    let (mut sent_tokens, mut whole_tokens, mut uncompacted_total, mut counted) = (0, 0, 0, 0);
     let (mut last_text, mut last_body) = (Value::Null, Vec::new());
     for turn in 0..TURNS {
         add_question(&mut messages, turn);
@@ -77,9 +77,10 @@ async fn a_conversation_of_500_turns_stays_cached_and_small_and_keeps_its_facts(
         }
         (last_text, last_body) = (form, body);
         let account_tokens = account["tokensAfter"].as_u64().map(|tokens| tokens as usize);
-        whole += tokens(&messages[counted..]);
+        uncompacted_total += tokens(&messages[counted..]);
         counted = messages.len();
-        (sent_tokens, whole_tokens) = (sent_tokens + account_tokens.unwrap_or(whole), whole_tokens + whole);
+        (sent_tokens, whole_tokens) =
+            (sent_tokens + account_tokens.unwrap_or(uncompacted_total), whole_tokens + uncompacted_total);
         add_answer(&mut messages, turn);
     }
     let share = cached as f64 / cacheable as f64;

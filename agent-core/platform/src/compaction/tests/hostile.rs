@@ -10,8 +10,8 @@ use crate::conversation::{CreateThread, MemoryConversations, NewThread, ThreadKe
 use crate::workspace::collection::SUMMARIES;
 
 async fn stored(records: &MemoryRecords) -> u64 {
-    let own = crate::records::Collection::new("c", SUMMARIES).and_then(|all| all.within("ada"));
-    records.count(&own.expect("a collection")).await.expect("counted")
+    let user_summaries = crate::records::Collection::new("c", SUMMARIES).and_then(|all| all.within("ada"));
+    records.count(&user_summaries.expect("a collection")).await.expect("counted")
 }
 
 #[tokio::test]

@@ -60,12 +60,12 @@ async fn each_kind_of_backend_gets_its_history() {
     let messages = conversation(100);
     let runtime = json!([{"name": "AgentServer", "content": {"agentServerUrl": "http://runtime.example"}}]);
     let workflow = json!([{"name": "WorkflowConnector", "content": {"webhookUrl": "http://n8n.example"}}]);
-    let own = json!({"model": {"provider": "openai", "model": "m"}});
+    let embedded_content = json!({"model": {"provider": "openai", "model": "m"}});
     for (children, compaction, summary) in [
         (json!([{"name": "EmbeddedAI"}]), json!({}), json!("made")),
         (runtime.clone(), json!({}), json!("missing")),
-        (runtime, own.clone(), json!("made")),
-        (workflow, own, Value::Null),
+        (runtime, embedded_content.clone(), json!("made")),
+        (workflow, embedded_content, Value::Null),
     ] {
         let process = Process::new(Arc::new(MemoryRecords::default()), FactModel::default());
         let shown = applied(&process, role_with(children.clone(), compaction), &messages, Vec::new()).await;

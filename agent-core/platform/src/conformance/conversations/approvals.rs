@@ -199,7 +199,7 @@ pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversa
     assert!(results[1].contains("in time"), "{results:?}");
     assert_eq!(after.head.as_ref(), path.last().map(|node| &node.id));
     assert_eq!(ended.node_ids.len(), run.node_ids.len() + 2);
-    // The next message goes on below the results.
+    // The next message continues below the results.
     done("a begin", store.begin_run(begin(key("t"), "r2", after.head.as_ref(), "More", 3000)).await);
     done("an end", store.end_run(end(ada(), "r2", Vec::new(), 3001)).await);
     // An approved call is not dropped, and an open question not ended.
@@ -230,12 +230,12 @@ pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
     assert_eq!((first.runs.len(), first.runs[0].1.id.as_str()), (MAX_REAPED_RUNS, "r7"));
     let second = done("a page", store.due_runs(at(1000), first.next_cursor.as_deref()).await);
     assert_eq!((second.runs.len(), second.next_cursor), (2, None));
-    let mut found: Vec<String> =
+    let mut run_ids: Vec<String> =
         first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.to_string()).collect();
-    let mut wanted = ids;
-    wanted.sort();
-    found.sort();
-    assert_eq!(found, wanted, "each is in one page");
+    let mut expected = ids;
+    expected.sort();
+    run_ids.sort();
+    assert_eq!(run_ids, expected, "each is in one page");
 }
 
 pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
@@ -248,8 +248,8 @@ pub(super) async fn waiting_runs_are_read_in_pages(store: &dyn Conversations) {
     let second = done("a page", store.waiting_runs(&company, first.next_cursor.as_deref()).await);
     assert_eq!((first.runs.len(), second.runs.len()), (MAX_PAGE_THREADS, 2));
     assert_eq!(second.next_cursor, None);
-    let found: Vec<&str> = first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.as_str()).collect();
-    assert!(found.iter().eq(ids.iter().rev()), "the newest first, each in one page: {found:?}");
+    let run_ids: Vec<&str> = first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.as_str()).collect();
+    assert!(run_ids.iter().eq(ids.iter().rev()), "the newest first, each in one page: {run_ids:?}");
     let wrong = store.waiting_runs(&company, Some("x")).await;
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }

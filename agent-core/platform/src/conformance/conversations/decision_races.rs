@@ -145,14 +145,14 @@ pub(super) async fn a_clock_that_goes_back_opens_no_question_again(store: &dyn C
 
 pub(super) async fn a_message_and_the_last_decision_exclude_each_other(store: Arc<dyn Conversations>) {
     for round in 0..ROUNDS {
-        let (waiting, decided, said) = (format!("r{round}"), format!("d{round}"), format!("m{round}"));
+        let (waiting, decided, message_run) = (format!("r{round}"), format!("d{round}"), format!("m{round}"));
         let run = waiting_run_in(&*store, &format!("thread {round}"), &waiting).await;
         let version = thread(&*store, &thread_of(&run)).await.version;
         let decide =
             BeginRun { expected_version: Some(version), ..continuing(&run, &decided, &approve(), 10) };
         let message = BeginRun {
             expected_version: Some(version),
-            ..begin(thread_of(&run), &said, run.node_ids.last(), "Forget it", 10)
+            ..begin(thread_of(&run), &message_run, run.node_ids.last(), "Forget it", 10)
         };
         let (decide, message) = (store.begin_run(decide), store.begin_run(message));
         let (decide, message) = join_in_order(!round.is_multiple_of(2), decide, message).await;
@@ -165,9 +165,9 @@ pub(super) async fn a_message_and_the_last_decision_exclude_each_other(store: Ar
             ),
             "{refused:?}"
         );
-        let found = thread(&*store, &thread_of(&run)).await;
-        let begun = if decide.is_ok() { &decided } else { &said };
-        assert_eq!(found.active_run_id, Some(run_id(begun)), "{round}");
+        let stored_thread = thread(&*store, &thread_of(&run)).await;
+        let begun = if decide.is_ok() { &decided } else { &message_run };
+        assert_eq!(stored_thread.active_run_id, Some(run_id(begun)), "{round}");
         let is_continued = read_run(&*store, &waiting).await.continued_by.is_some();
         assert_eq!(is_continued, decide.is_ok(), "{round}");
     }

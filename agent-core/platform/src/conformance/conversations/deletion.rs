@@ -85,10 +85,10 @@ async fn each_commit_of_a_deletion_changes_the_version(store: &dyn Conversations
     let created = done("create", store.create(create(key("t"), &texts, 0)).await);
     let key = key("t");
     let look = async {
-        while let Some(found) = done("links", store.links(&key).await) {
+        while let Some(thread_links) = done("links", store.links(&key).await) {
             let after = done("thread", store.thread(&key).await);
             if after.is_some_and(|after| after.version == created.version) {
-                assert_eq!(found.links.len(), texts.len(), "nodes were deleted at the same version");
+                assert_eq!(thread_links.links.len(), texts.len(), "nodes were deleted at the same version");
             }
         }
     };
@@ -119,8 +119,8 @@ async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
     // Activity moves no thread to another page.
     let active = done("append", store.append(&key("0"), vec![user(None, "x")], at(9)).await);
     assert_eq!(active.thread.last_activity_at, at(9));
-    let rest = done("scan", store.scan_threads(first.next_cursor.as_deref()).await);
-    assert_eq!((rest.threads.len(), rest.next_cursor), (1, None));
+    let second_page = done("scan", store.scan_threads(first.next_cursor.as_deref()).await);
+    assert_eq!((second_page.threads.len(), second_page.next_cursor), (1, None));
     let wrong = store.scan_threads(Some("\u{0}x")).await;
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
 }

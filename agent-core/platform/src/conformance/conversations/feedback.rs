@@ -19,8 +19,8 @@ fn feedback(id: &str, ms: i64) -> Feedback {
     }
 }
 
-async fn rate(store: &dyn Conversations, key: &ThreadKey, node: &NodeId, given: Feedback) {
-    done("rate", store.set_feedback(key, node, Some(given)).await);
+async fn rate(store: &dyn Conversations, key: &ThreadKey, node: &NodeId, feedback_to_store: Feedback) {
+    done("rate", store.set_feedback(key, node, Some(feedback_to_store)).await);
 }
 
 async fn list(
@@ -40,8 +40,8 @@ async fn listed(store: &dyn Conversations, company: &str, agent: &str) -> Vec<St
 }
 
 async fn is_refused(store: &dyn Conversations, key: &ThreadKey, node: &NodeId) {
-    for given in [Some(feedback("x", 1)), None] {
-        let refused = store.set_feedback(key, node, given).await;
+    for invalid_rating in [Some(feedback("x", 1)), None] {
+        let refused = store.set_feedback(key, node, invalid_rating).await;
         let expected = ConversationError::NodeNotFound(node.to_string());
         assert_eq!(refused.expect_err("it is refused").to_string(), expected.to_string());
     }
@@ -118,10 +118,10 @@ pub(super) async fn feedback_goes_with_what_it_rates(store: &dyn Conversations) 
     // A visitor rates what it sees.
     let visitor = ThreadOwner::new("acme", "widget:t1:00ff").thread("t");
     turn(store, &visitor, "r1", None, 30).await;
-    let seen = path(store, &visitor).await;
-    let hidden = NewNode { origin: NodeOrigin::Client, ..user(Some(&seen[1].id), "hidden") };
+    let visitor_path = path(store, &visitor).await;
+    let hidden = NewNode { origin: NodeOrigin::Client, ..user(Some(&visitor_path[1].id), "hidden") };
     let hidden = done("append", store.append(&visitor, vec![hidden], at(31)).await).nodes[0].id.clone();
-    rate(store, &visitor, &seen[1].id, feedback("v", 32)).await;
+    rate(store, &visitor, &visitor_path[1].id, feedback("v", 32)).await;
     is_refused(store, &visitor, &hidden).await;
 }
 
@@ -132,8 +132,8 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
         turn(store, owner, "r1", None, 0).await;
         for (at, node) in path(store, owner).await.iter().enumerate() {
             let share = at == 1;
-            let given = Feedback { share, ..feedback(&format!("{name}{at}"), 5) };
-            rate(store, owner, &node.id, given).await;
+            let stored_feedback = Feedback { share, ..feedback(&format!("{name}{at}"), 5) };
+            rate(store, owner, &node.id, stored_feedback).await;
         }
     }
     let other = CreateThread { agent_id: "cook".into(), ..create(key("other"), &["x"], 0) };
@@ -142,11 +142,11 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
     rate(store, &key("other"), &node, feedback("c", 9)).await;
     assert_eq!(listed(store, "acme", "cook").await, ["c"]);
     assert_eq!(listed(store, "other", "gardener").await, ["e1", "e0"]);
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let (mut listed_feedback, mut cursor) = (Vec::new(), None);
     loop {
         let page = list(store, "acme", "gardener", cursor.as_deref(), 1).await;
         assert_eq!(page.feedback.len(), 1);
-        found.extend(page.feedback);
+        listed_feedback.extend(page.feedback);
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
@@ -155,11 +155,11 @@ pub(super) async fn an_agent_s_feedback_is_listed_in_pages(store: &dyn Conversat
         let node = path(store, &key("t")).await[0].id.clone();
         rate(store, &key("t"), &node, feedback("a0", 10)).await;
     }
-    let shown = |found: &crate::conversation::AgentFeedback| {
-        let words = found.message.as_ref().map(|message| message.content.clone());
-        (found.feedback.id.clone(), words)
+    let shown = |entry: &crate::conversation::AgentFeedback| {
+        let words = entry.message.as_ref().map(|message| message.content.clone());
+        (entry.feedback.id.clone(), words)
     };
-    let shown: Vec<_> = found.iter().map(shown).collect();
+    let shown: Vec<_> = listed_feedback.iter().map(shown).collect();
     let words = |id: &str, text: Option<&str>| (id.to_owned(), text.map(str::to_owned));
     assert_eq!(shown, [words("b1", Some("Hi")), words("b0", None), words("a1", Some("Hi"))]);
     for cursor in ["", "x", "5-zz", "zz-00"] {
@@ -187,14 +187,14 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
     let other = create(ThreadOwner::new("acme", "widget:t1:00").thread("cook"), &["x"], 7);
     done("create", store.create(CreateThread { agent_id: "cook".into(), ..other }).await);
     let (company, agent) = (CompanyId::from("acme"), AgentId::from("gardener"));
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let (mut locations, mut cursor) = (Vec::new(), None);
     loop {
         let page = store.visitor_threads(&company, &agent, cursor.as_deref(), 2).await;
         let page = done("list", page);
         assert!(page.threads.len() <= 2);
-        let place =
+        let location =
             |thread: &Thread| (thread.owner.as_ref().expect("its owner").to_string(), thread.id.clone());
-        found.extend(page.threads.iter().map(place));
+        locations.extend(page.threads.iter().map(location));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
@@ -206,7 +206,7 @@ pub(super) async fn visitors_threads_are_listed_by_agent(store: &dyn Conversatio
             expected.extend(ids.iter().map(|id| ((*visitor).to_owned(), (*id).into())));
         }
     }
-    assert_eq!(found, expected);
+    assert_eq!(locations, expected);
     for cursor in ["", "x", "5-00", "5-zz-00", "zz-00-00"] {
         let page = store.visitor_threads(&company, &agent, Some(cursor), 5).await;
         assert!(matches!(page, Err(ConversationError::Invalid(_))), "{cursor:?}: {page:?}");

@@ -72,14 +72,14 @@ pub(super) async fn pages_are_stable_while_others_write(store: &dyn Conversation
     done("create", store.create(create(key("new"), &["x"], 10)).await);
     done("begin", store.begin_run(begin(key("1"), "r", None, "x", 20)).await);
     done("delete", store.delete(&key("4")).await).expect("there was one");
-    let mut seen: Vec<String> = first.threads.iter().map(|thread| thread.id.to_string()).collect();
+    let mut thread_ids: Vec<String> = first.threads.iter().map(|thread| thread.id.to_string()).collect();
     let mut cursor = first.next_cursor;
     while let Some(next) = cursor {
         let page = done("threads", store.threads(&ada(), &filter, Some(&next), 2).await);
-        seen.extend(page.threads.iter().map(|thread| thread.id.to_string()));
+        thread_ids.extend(page.threads.iter().map(|thread| thread.id.to_string()));
         cursor = page.next_cursor;
     }
-    assert_eq!(seen, ["5", "4", "3", "2", "0"], "threads that did not move are listed once");
+    assert_eq!(thread_ids, ["5", "4", "3", "2", "0"], "threads that did not move are listed once");
 }
 
 pub(super) async fn runs_are_listed_newest_first(store: &dyn Conversations) {

@@ -51,15 +51,15 @@ fn events(page: &LogPage) -> Vec<Event> {
 }
 
 /// Begins the run in the thread of the same name and appends the events.
-async fn begin_with(store: &dyn Conversations, run: &str, said: &[Event]) -> BegunRun {
+async fn begin_with(store: &dyn Conversations, run: &str, events: &[Event]) -> BegunRun {
     let begun = done("begin", store.begin_run(begin(key(run), run, None, "Hello", 0)).await);
-    assert_eq!(done("append", append(store, "p1", run, chunk(0, said)).await), []);
+    assert_eq!(done("append", append(store, "p1", run, chunk(0, events)).await), []);
     begun
 }
 
 pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
-    let said = [started("r1"), text_start("m"), text("m", "one "), text("m", "zwei Größe 🙂")];
-    begin_with(store, "r1", &said).await;
+    let first_events = [started("r1"), text_start("m"), text("m", "one "), text("m", "zwei Größe 🙂")];
+    begin_with(store, "r1", &first_events).await;
     let more = [text("m", "three"), Event::TextMessageEnd { message_id: "m".into() }];
     assert_eq!(done("append", append(store, "p1", "r1", chunk(4, &more)).await), []);
     assert_eq!(
@@ -67,7 +67,7 @@ pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
         [],
         "a chunk is appended once"
     );
-    let all: Vec<Event> = said.iter().chain(&more).cloned().collect();
+    let all: Vec<Event> = first_events.iter().chain(&more).cloned().collect();
     let page = log(store, "r1", 0).await;
     assert_eq!(events(&page), all);
     assert_eq!((page.run.state, page.run.events.count), (RunState::Running, 6));
@@ -198,9 +198,13 @@ pub(super) async fn a_late_append_and_an_interruption_exclude_each_other(store: 
         assert_eq!(page.run.events.count, 3 + count);
         assert!(page.run.events.complete, "{run}: the log has no gap");
         assert!(matches!(logged.last(), Some(Event::RunError { .. })), "{run}: nothing follows the end");
-        let said: String = (0..count).map(|round| format!("{round} ")).collect();
+        let expected_text: String = (0..count).map(|round| format!("{round} ")).collect();
         let nodes = path(&*store, &key(run)).await;
-        assert_eq!(texts(&nodes).get(1).map_or("", String::as_str), said, "{run}: the answer has it all");
+        assert_eq!(
+            texts(&nodes).get(1).map_or("", String::as_str),
+            expected_text,
+            "{run}: the answer has it all"
+        );
     }
 }
 
@@ -228,8 +232,8 @@ pub(super) async fn threads_are_deleted_while_their_runs_are_logged(store: Arc<d
 }
 
 pub(super) async fn a_run_of_a_lost_process_keeps_what_it_has_said(store: &dyn Conversations) {
-    let said = [started("r1"), text_start("m"), text("m", "Half "), text("m", "an answer")];
-    let begun = begin_with(store, "r1", &said).await;
+    let logged_events = [started("r1"), text_start("m"), text("m", "Half "), text("m", "an answer")];
+    let begun = begin_with(store, "r1", &logged_events).await;
     done("begin", store.begin_run(begin(key("r2"), "r2", None, "Hello", 0)).await);
     assert_eq!(done("reap", store.reap(clock(10_000)).await), 2);
     let page = log(store, "r1", 0).await;
@@ -238,7 +242,7 @@ pub(super) async fn a_run_of_a_lost_process_keeps_what_it_has_said(store: &dyn C
     assert_eq!(logged.len() as u64, page.run.events.count);
     let last = logged.pop();
     assert!(matches!(&last, Some(Event::RunError { code, .. }) if code == RUN_INTERRUPTED), "{last:?}");
-    assert_eq!(logged, said);
+    assert_eq!(logged, logged_events);
     let nodes = path(store, &key("r1")).await;
     assert_eq!(texts(&nodes), ["Hello", "Half an answer"], "the partial answer");
     assert_eq!((nodes[1].status, nodes[1].id.as_str()), (NodeStatus::Incomplete, "m"));

@@ -283,11 +283,11 @@ async fn a_hundred_are_queued_at_once(store: Arc<dyn Conversations>) {
     let runs: Vec<Run> = join_all(requests).await.into_iter().flatten().collect();
     let count = |state| runs.iter().filter(|run| run.state == state).count();
     assert_eq!((count(RunState::Running), count(RunState::Queued)), (1, MAX_QUEUED_RUNS));
-    let found = thread(&*store, &key("t")).await;
-    assert_eq!(found.queued_run_ids.len(), MAX_QUEUED_RUNS);
+    let stored_thread = thread(&*store, &key("t")).await;
+    assert_eq!(stored_thread.queued_run_ids.len(), MAX_QUEUED_RUNS);
     let process = |id: &RunId| format!("p{}", id[1..].parse::<u32>().expect("a number") % 2);
-    let mut live = found.active_run_id.expect("one runs");
-    for next in found.queued_run_ids {
+    let mut live = stored_thread.active_run_id.expect("one runs");
+    for next in stored_thread.queued_run_ids {
         let ended = EndRun { process: process(&live), ..end(ada(), &live, Vec::new(), 200) };
         done("end", store.end_run(ended).await);
         let lease = RunLease { process: process(&next), until: at(60_000) };

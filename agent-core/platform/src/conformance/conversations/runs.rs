@@ -346,8 +346,8 @@ pub(super) async fn one_of_a_hundred_begins(store: Arc<dyn Conversations>) {
             "one of many runs of an idle thread begins, and the others are told that it is busy: {:?}",
             outcomes.iter().find(|outcome| outcome.is_err() && !busy(outcome))
         );
-        let found = thread(&*store, &key("t")).await;
-        assert_eq!(found.message_count, round as u32 + 1, "the others add nothing");
+        let stored_thread = thread(&*store, &key("t")).await;
+        assert_eq!(stored_thread.message_count, round as u32 + 1, "the others add nothing");
         done("end", store.end_run(end(ada(), &begun[0].run.id, Vec::new(), round)).await);
     }
     let same = |_| {

@@ -189,8 +189,11 @@ pub(super) async fn a_fork_copies_the_path(store: &dyn Conversations) {
     let (begun, _) = turn(store, &key("t"), "r1", None, 0).await;
     let first = begun.nodes[0].id.clone();
     done("append", store.append(&key("t"), vec![user(Some(&first), "branch")], at(2)).await);
-    let whole = done("fork", store.fork(fork("whole", None)).await);
-    assert_eq!((whole.title.as_str(), whole.message_count, whole.version), ("Hello", 2, 1));
+    let complete_fork = done("fork", store.fork(fork("whole", None)).await);
+    assert_eq!(
+        (complete_fork.title.as_str(), complete_fork.message_count, complete_fork.version),
+        ("Hello", 2, 1)
+    );
     assert_eq!(texts(&path(store, &key("whole")).await), ["Hello", "branch"]);
     let source = path(store, &key("t")).await;
     let copied = path(store, &key("whole")).await;
@@ -252,9 +255,9 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
     for places in [&[][..], &[0], &[1, 2, 7], &[0, 1, 2, 3, 4, 5, 6, 7], &[6, 8, u32::MAX]] {
         let expected: Vec<_> = places.iter().filter_map(|seq| links.get(*seq as usize)).collect();
         let contents = done("contents", store.contents(&key("t"), places).await);
-        let seen = contents.iter().map(|node| (node.seq, node.status, node.message.hash()));
+        let listed_nodes = contents.iter().map(|node| (node.seq, node.status, node.message.hash()));
         let expected = expected.into_iter().map(|link| (link.seq, link.status, link.hash));
-        assert_eq!(seen.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{places:?}");
+        assert_eq!(listed_nodes.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{places:?}");
         for node in contents {
             // The last node was appended after these were read.
             if let Some(of) = all.get(node.seq as usize) {

@@ -142,14 +142,14 @@ pub(super) async fn companies_take_turns(bench: &UploadBench) {
     for _ in 0..2 {
         work(&process).await;
     }
-    let found = get_document(&*bench.records, &last, "1").await.expect("read").expect("there");
-    assert!(found.value.is_ready(), "one of each company is done");
+    let stored_document = get_document(&*bench.records, &last, "1").await.expect("read").expect("there");
+    assert!(stored_document.value.is_ready(), "one of each company is done");
     for _ in 0..3 {
         work(&process).await;
     }
     for id in ["1", "2", "3", "4"] {
-        let found = get_document(&*bench.records, &first, id).await.expect("read").expect("there");
-        assert!(found.value.is_ready());
+        let stored_document = get_document(&*bench.records, &first, id).await.expect("read").expect("there");
+        assert!(stored_document.value.is_ready());
     }
     expect_no_task(&process).await;
 }
@@ -158,14 +158,15 @@ pub(super) async fn a_document_is_renamed_during_its_extraction(bench: &UploadBe
     bench.put("d", "BLOCK one").await;
     let extractor = extractor();
     let process = bench.process(&extractor);
-    let rest = begin(&process, &extractor).await;
+    let remaining_steps = begin(&process, &extractor).await;
     assert_eq!(bench.status("d").await, ContentStatus::Extracting);
-    let found = bench.get("d").await;
+    let stored_document = bench.get("d").await;
     let user = user();
-    let rename = rename_upload(&*bench.records, &found, (Some("Renamed"), Precondition::Any), &user);
+    let rename =
+        rename_upload(&*bench.records, &stored_document, (Some("Renamed"), Precondition::Any), &user);
     rename.await.expect("renamed");
     extractor.release();
-    assert!(rest.await.expect("the store works"));
+    assert!(remaining_steps.await.expect("the store works"));
     let document = bench.get("d").await.value;
     assert_eq!((document.title.as_str(), document.text.as_str()), ("Renamed", "BLOCK one"));
 }
@@ -174,10 +175,10 @@ pub(super) async fn a_deleted_document_gets_no_text(bench: &UploadBench) {
     bench.put("d", ["BLOCK ", &long_text()].concat()).await;
     let extractor = extractor();
     let process = bench.process(&extractor);
-    let rest = begin(&process, &extractor).await;
+    let remaining_steps = begin(&process, &extractor).await;
     delete_document(&*bench.records, &company(), "d", Precondition::Any).await.expect("deleted");
     extractor.release();
-    assert!(rest.await.expect("the store works"));
+    assert!(remaining_steps.await.expect("the store works"));
     assert_eq!(bench.counts("acme").await, [], "nothing comes back");
     expect_no_task(&process).await;
 }
@@ -186,10 +187,10 @@ pub(super) async fn a_replaced_upload_gives_no_text(bench: &UploadBench) {
     bench.put("d", ["BLOCK ", &long_text()].concat()).await;
     let extractor = extractor();
     let process = bench.process(&extractor);
-    let rest = begin(&process, &extractor).await;
+    let remaining_steps = begin(&process, &extractor).await;
     bench.put("d", "new").await;
     extractor.release();
-    assert!(rest.await.expect("the store works"));
+    assert!(remaining_steps.await.expect("the store works"));
     assert_eq!(
         (bench.status("d").await, bench.get("d").await.value.text),
         (ContentStatus::Pending, String::new())

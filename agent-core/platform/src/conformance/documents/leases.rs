@@ -10,11 +10,11 @@ pub(super) async fn one_process_extracts_at_a_time(bench: &UploadBench) {
     bench.put("d", "BLOCK one").await;
     let extractor = extractor();
     let [first, second] = [bench.process(&extractor), bench.process(&extractor)];
-    let rest = begin(&first, &extractor).await;
+    let remaining_steps = begin(&first, &extractor).await;
     expect_no_task(&second).await;
     expect_no_task(&first).await;
     extractor.release();
-    assert!(rest.await.expect("the store works"));
+    assert!(remaining_steps.await.expect("the store works"));
     expect_no_task(&second).await;
     assert_eq!((extractor.calls(), bench.get("d").await.value.text.as_str()), (1, "BLOCK one"));
 }
@@ -40,13 +40,13 @@ pub(super) async fn a_suspended_process_changes_nothing(bench: &UploadBench) {
     let [stuck, quick] = [extractor(), extractor()];
     let first = bench.process_with(&stuck, &ManualClock::new());
     let second = bench.process(&quick);
-    let rest = begin(&first, &stuck).await;
+    let remaining_steps = begin(&first, &stuck).await;
     bench.clock.advance(lease_end());
     quick.release();
     work(&second).await;
     let (before, counts) = (bench.get("d").await, bench.counts("acme").await);
     stuck.release();
-    assert!(rest.await.expect("the store works"));
+    assert!(remaining_steps.await.expect("the store works"));
     assert_eq!(bench.get("d").await, before, "a lost claim changes nothing");
     assert_eq!(bench.counts("acme").await, counts, "and leaves nothing");
     assert_eq!(bench.status("d").await, ContentStatus::Ready);
@@ -56,20 +56,20 @@ pub(super) async fn a_lease_is_extended(bench: &UploadBench) {
     bench.put("d", "BLOCK one").await;
     let extractor = extractor();
     let [first, second] = [bench.process(&extractor), bench.process(&extractor)];
-    let mut rest = begin(&first, &extractor).await;
+    let mut remaining_steps = begin(&first, &extractor).await;
     for _ in 0..20 {
         // The extension is complete when the process sleeps again.
         bench.clock.advance(limits().lease / 3);
         let sleeps = bench.clock.clone();
         let slept = std::pin::pin!(sleeps.wait_for_sleepers(1));
-        rest = match select(rest, slept).await {
+        remaining_steps = match select(remaining_steps, slept).await {
             Either::Left((ended, _)) => panic!("the extraction has ended: {ended:?}"),
-            Either::Right(((), rest)) => rest,
+            Either::Right(((), remaining_steps)) => remaining_steps,
         };
         expect_no_task(&second).await;
     }
     extractor.release();
-    assert!(rest.await.expect("the store works"));
+    assert!(remaining_steps.await.expect("the store works"));
     assert_eq!((extractor.calls(), bench.status("d").await), (1, ContentStatus::Ready));
 }
 
@@ -91,12 +91,12 @@ pub(super) async fn an_extraction_has_a_limit(bench: &UploadBench) {
     bench.put("d", "HANG").await;
     let extractor = extractor();
     let process = bench.process(&extractor);
-    let mut rest = begin(&process, &extractor).await;
+    let mut remaining_steps = begin(&process, &extractor).await;
     for _ in 0..1_000 {
         bench.clock.advance(limits().lease / 3);
         let sleeps = bench.clock.clone();
         let slept = std::pin::pin!(sleeps.wait_for_sleepers(1));
-        rest = match select(rest, slept).await {
+        remaining_steps = match select(remaining_steps, slept).await {
             Either::Left((ended, _)) => {
                 assert!(ended.expect("the store works"));
                 let content = bench.get("d").await.value.content.expect("an upload");
@@ -104,7 +104,7 @@ pub(super) async fn an_extraction_has_a_limit(bench: &UploadBench) {
                 assert_eq!(content.error.as_deref(), Some(reason));
                 return;
             }
-            Either::Right(((), rest)) => rest,
+            Either::Right(((), remaining_steps)) => remaining_steps,
         };
     }
     panic!("the extraction does not end");

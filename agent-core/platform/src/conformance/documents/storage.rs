@@ -29,8 +29,12 @@ pub(super) async fn an_original_comes_back_as_it_was(bench: &UploadBench) {
         let staged = bench.stage(upload(&id, original.clone())).await;
         assert_eq!(bench.find(&id).await, None, "a staged upload is not visible");
         let (document, version) = bench.attach(&staged, Precondition::Absent).await.expect("attached");
-        let found = bench.get(&id).await;
-        assert_eq!((found.version, &found.value), (version, &document), "what is returned is stored");
+        let stored_document = bench.get(&id).await;
+        assert_eq!(
+            (stored_document.version, &stored_document.value),
+            (version, &document),
+            "what is returned is stored"
+        );
         assert_eq!(document.owner_id, Some(user()), "a new document belongs to the user");
         let content = document.content.as_ref().expect("an upload");
         assert_eq!((content.status, content.bytes), (ContentStatus::Pending, bytes as u64));
@@ -138,20 +142,22 @@ pub(super) async fn text_that_is_written_replaces_an_upload(bench: &UploadBench)
 
 pub(super) async fn an_upload_can_be_renamed(bench: &UploadBench) {
     let (document, version) = bench.put("d", "one").await;
-    let found = bench.get("d").await;
+    let stored_document = bench.get("d").await;
     let user = "bob".into();
-    let rename = |precondition| rename_upload(&*bench.records, &found, (Some("New"), precondition), &user);
+    let rename =
+        |precondition| rename_upload(&*bench.records, &stored_document, (Some("New"), precondition), &user);
     let refused = rename(Precondition::Version(version + 1)).await.expect_err("another version");
     assert!(matches!(refused, StoreError::Conflict { .. }), "{refused}");
     let (renamed, _) = rename(Precondition::Version(version)).await.expect("renamed");
     assert_eq!(bench.get("d").await.value, renamed);
     assert_eq!((renamed.title.as_str(), renamed.content), ("New", document.content));
     assert_eq!((renamed.revision, renamed.updated_by), (document.revision + 1, Some("bob".into())));
-    let stale = rename_upload(&*bench.records, &found, (None, Precondition::Any), &user).await;
+    let stale = rename_upload(&*bench.records, &stored_document, (None, Precondition::Any), &user).await;
     assert!(matches!(stale, Err(StoreError::Conflict { .. })), "it has changed since it was read");
-    let found = bench.get("d").await;
-    let same = rename_upload(&*bench.records, &found, (Some("New"), Precondition::Any), &user).await;
-    assert_eq!(same.expect("unchanged").1, found.version);
+    let stored_document = bench.get("d").await;
+    let same =
+        rename_upload(&*bench.records, &stored_document, (Some("New"), Precondition::Any), &user).await;
+    assert_eq!(same.expect("unchanged").1, stored_document.version);
 }
 
 pub(super) async fn interrupted_uploads_are_swept(bench: &UploadBench) {

@@ -101,8 +101,8 @@ impl Pulse for DefectivePulse {
 
     async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
         let is_cancelled = async || {
-            let found = self.inner.get_job(scope, id).await;
-            found.is_ok_and(|job| job.state == agent_jobs::job::JobState::Cancelled)
+            let current_job = self.inner.get_job(scope, id).await;
+            current_job.is_ok_and(|job| job.state == agent_jobs::job::JobState::Cancelled)
         };
         if self.has(PulseDefect::CancelsOnlyOnce) && is_cancelled().await {
             return Err(PulseError::Conflict("it is cancelled".to_owned()));
@@ -117,11 +117,11 @@ impl Pulse for DefectivePulse {
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
         if self.has(PulseDefect::DoesNotMove) {
-            let found = self.inner.get_job(scope, id).await?;
-            if found.state.is_final() {
+            let current_job = self.inner.get_job(scope, id).await?;
+            if current_job.state.is_final() {
                 return Err(PulseError::Conflict("it is final".to_owned()));
             }
-            return Ok(ScheduledJob { job_id: found.job_id, execute_at: found.execute_at });
+            return Ok(ScheduledJob { job_id: current_job.job_id, execute_at: current_job.execute_at });
         }
         self.inner.reschedule_job(&self.scope(scope), id, schedule).await
     }

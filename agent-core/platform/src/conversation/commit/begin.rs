@@ -54,9 +54,9 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
     if let Some(active_run) = blocking.cloned() {
         return Err(ConversationError::ThreadBusy { active_run });
     }
-    let found = rows.thread.as_ref().map_or(0, |thread| thread.version);
-    if begin.expected_version.is_some_and(|expected| expected != found) {
-        return Err(ConversationError::VersionConflict { found });
+    let current_version = rows.thread.as_ref().map_or(0, |thread| thread.version);
+    if begin.expected_version.is_some_and(|expected| expected != current_version) {
+        return Err(ConversationError::VersionConflict { found: current_version });
     }
     let mut thread = thread_to_continue(begin, rows.thread, rows.thread_count, now)?;
     let continued = rows.continued.map(|run| continue_run(run, begin, now)).transpose()?;
@@ -97,11 +97,11 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
 /// Returns the thread of a run that begins: the stored one, or a new one.
 fn thread_to_continue(
     begin: &BeginRun,
-    found: Option<Thread>,
+    stored_thread: Option<Thread>,
     thread_count: u64,
     now: Timestamp,
 ) -> Result<Thread, ConversationError> {
-    match found {
+    match stored_thread {
         Some(thread) if thread.agent_id != begin.agent_id => {
             Err(ConversationError::AgentMismatch { agent: thread.agent_id })
         }

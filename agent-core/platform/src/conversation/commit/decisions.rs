@@ -71,7 +71,7 @@ pub struct ChangeRows {
     pub run: Run,
     /// The run that continues it.
     pub continuing: Option<StoredRun>,
-    /// Its thread.
+    /// Thread of the run.
     pub thread: Thread,
     /// Node of [`last_node`].
     pub known: KnownNodes,
@@ -140,7 +140,7 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
     Ok(ChangeCommit { thread, run, nodes, is_changed })
 }
 
-/// Ends a run whose questions nobody has answered in time. The thread's last activity stays.
+/// Ends a run whose decisions were not made in time. The thread's last activity stays.
 fn expire(
     mut thread: Thread,
     run: Run,

@@ -15,7 +15,7 @@ pub struct EndRows {
     pub run: StoredRun,
     /// The run that it continues.
     pub continued: Option<Run>,
-    /// Its thread.
+    /// Thread of the run.
     pub thread: Thread,
     /// Nodes of [`referenced_ids`](super::referenced_ids).
     pub known: KnownNodes,

@@ -26,7 +26,7 @@ pub fn erase_node<'m>(
     node.message = node.message.erased();
     node.link.status = NodeStatus::Deleted;
     node.feedback = None;
-    // The hash would tell a short text to whoever tries all of them.
+    // The hash would tell a short text to an attacker who tries all of them.
     node.link.hash = ContentHash::default();
     if thread.title_from == TitleFrom::Message {
         thread.title = title(others);

@@ -115,13 +115,13 @@ fn tokens_take_little_room() {
 
 #[test]
 fn damage_is_an_error_at_every_byte() {
-    let whole = packed(0, &every_event()).body;
-    for at in 0..whole.len() {
-        let cut = LogChunk { first: 0, last: 24, body: whole[..at].to_vec() };
+    let packed_log = packed(0, &every_event()).body;
+    for at in 0..packed_log.len() {
+        let cut = LogChunk { first: 0, last: 24, body: packed_log[..at].to_vec() };
         if let Ok(events) = cut.events() {
             assert_eq!(on_wire(&events), on_wire(&every_event()[..events.len()]), "cut at {at}");
         }
-        let mut flipped = whole.clone();
+        let mut flipped = packed_log.clone();
         flipped[at] ^= 0xff;
         // Any answer is right that is no panic.
         let _ = LogChunk { first: 0, last: 24, body: flipped }.events();

@@ -112,7 +112,7 @@ fn a_call_without_a_message_has_one_of_its_own_id() {
 #[test]
 fn a_run_may_be_cut_after_any_event() {
     let events = events();
-    let whole = fold(&events, None, RunEndKind::Completed);
+    let complete_run = fold(&events, None, RunEndKind::Completed);
     for cut in 0..events.len() {
         let folded = fold(&events[..cut], None, RunEndKind::Interrupted);
         assert_eq!(folded.ending.kind, RunEndKind::Interrupted);
@@ -124,7 +124,7 @@ fn a_run_may_be_cut_after_any_event() {
             assert_eq!(last.status, NodeStatus::Incomplete, "cut after {cut}: the last message says so");
         }
         assert!(before.iter().all(|node| node.status == NodeStatus::Complete), "cut after {cut}");
-        for (node, complete) in folded.nodes.iter().zip(&whole.nodes) {
+        for (node, complete) in folded.nodes.iter().zip(&complete_run.nodes) {
             assert_eq!((&node.id, &node.parent_id), (&complete.id, &complete.parent_id), "cut after {cut}");
             let (Some(part), Some(all)) = (node.message.as_message(), complete.message.as_message()) else {
                 continue;

@@ -9,7 +9,7 @@ use super::super::{NodeOrigin, RunTriggerKind};
 pub(super) struct Choice {
     /// Index of the node below which the first new message goes, or the answer if there is none.
     pub(super) below: Option<usize>,
-    /// New messages, each below the one before.
+    /// New messages, each the child of the previous one.
     pub(super) messages: Vec<Message>,
     /// Author of each new message.
     pub(super) origins: Vec<NodeOrigin>,

@@ -492,9 +492,9 @@ fn a_call_has_the_price_that_the_settings_of_its_server_set() {
     bench.server("first", [refused(503), refused(503)]);
     bench.server("second", [answered("Hello.")]);
     let price = |input: &str| serde_json::from_value(json!({"input": input, "output": "8"})).expect("prices");
-    let own =
+    let priced_settings =
         AgentServer { agent_server_api_key: Some(Secret::new("k")), prices: price("2"), ..server("second") };
-    let settings = AgentServer { prices: price("1"), fallbacks: vec![own], ..server("first") };
+    let settings = AgentServer { prices: price("1"), fallbacks: vec![priced_settings], ..server("first") };
     let prepared = bench.backend().prepare(&settings, Arc::new(turn(&settings))).expect("a request");
     let previews = preview_attempts(&prepared.payload, false);
     // The first has no key of its own: another pays for its calls.

@@ -127,11 +127,11 @@ fn an_answer_is_held_back_until_it_has_ended() {
         let answers = vec![ScriptedAnswer::new().text("par").hang(), ScriptedAnswer::from_text("Hi.")];
         let first = bench.model("first", 9_000, answers);
         let mut stream = bench.wait(start(&bench.run_for(&settings, is_delivered_whole))).expect("a stream");
-        let mut given = Vec::new();
+        let mut polled_events = Vec::new();
         while let Some(event) = stream.next().now_or_never() {
-            given.push(event.expect("it goes on"));
+            polled_events.push(event.expect("it goes on"));
         }
-        assert_eq!(given.len(), expected, "{given:?}");
+        assert_eq!(polled_events.len(), expected, "{polled_events:?}");
         // A client that leaves meanwhile ends the call, and no other is made.
         drop(stream);
         assert_eq!((first.open_streams(), first.unused_answers()), (0, 1));

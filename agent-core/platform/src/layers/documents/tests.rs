@@ -224,8 +224,8 @@ async fn nothing_is_searched_without_consent_switch_or_message() {
     assert!(!is_searched(&rag, &[" "], Caller::Session).await, "an empty message");
     let off = json!({"documentIds": ["b"], "ragDocumentIds": ["a"]});
     assert!(!is_searched(&off, &["printer"], Caller::Session).await, "not enabled");
-    let whole = json!({"enableAutoRag": true, "documentIds": ["a", "b"]});
-    assert!(!is_searched(&whole, &["printer"], Caller::Session).await, "both stand in the prompt");
+    let complete_role = json!({"enableAutoRag": true, "documentIds": ["a", "b"]});
+    assert!(!is_searched(&complete_role, &["printer"], Caller::Session).await, "both stand in the prompt");
     let ada = json!({"id": "ada", "companyId": "c1", "ragEnabled": false});
     let key = Key::new("c1", collection::USERS, "ada").expect("a key");
     records.put_as(&key, &ada, Precondition::Absent).await.expect("puts");

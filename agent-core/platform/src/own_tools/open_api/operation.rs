@@ -239,9 +239,9 @@ impl<'d> RequestBuilder<'d> {
 
     fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
         let is_required = body.get("required") == Some(&Value::Bool(true));
-        let found = body.get("content").and_then(Value::as_object).and_then(json_content);
-        let (content_type, media_type) = match found {
-            Some(found) if method != "get" => found,
+        let json_body = body.get("content").and_then(Value::as_object).and_then(json_content);
+        let (content_type, media_type) = match json_body {
+            Some(json_body) if method != "get" => json_body,
             // The operation can be called without it.
             _ if !is_required => return Ok(()),
             Some(_) => return Err("has a body, which GET does not allow".to_owned()),

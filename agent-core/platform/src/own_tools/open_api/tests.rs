@@ -192,10 +192,13 @@ fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
         let required = document_with_body("post", &[media_type], true);
         assert_eq!(reason(&required, "a"), "has a body that is not JSON", "{media_type}");
         let entry = compile(&required, &["a"]);
-        let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+        let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
         let (open_api_id, operation) = ("x".to_owned(), "a".to_owned());
         let reason = "has a body that is not JSON".to_owned();
-        assert_eq!(skipped_operations(&own), [SkippedOperationReport { open_api_id, operation, reason }]);
+        assert_eq!(
+            skipped_operations(&own_tools),
+            [SkippedOperationReport { open_api_id, operation, reason }]
+        );
     }
     let json = ["application/json"];
     let optional = tool(&document_with_body("get", &json, false), "a");
@@ -299,10 +302,10 @@ fn long_names_end_with_a_hash() {
     let root = json!({"openapi": "3.0.3", "paths": {
         "/a": {"get": {"operationId": keys[0]}}, "/b": {"get": {"operationId": keys[1]}}}});
     let entry = compile(&root, &[&keys[0], &keys[1]]);
-    let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
-    assert_eq!(super::super::faults(&own, |_| false), Vec::<SettingsFault>::new());
+    let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+    assert_eq!(super::super::faults(&own_tools, |_| false), Vec::<SettingsFault>::new());
     let names: Vec<String> = tools(&entry).into_iter().map(|tool| tool.spec.name.clone()).collect();
-    assert_eq!(names, own.names().collect::<Vec<_>>(), "the names by which the agent may call them");
+    assert_eq!(names, own_tools.names().collect::<Vec<_>>(), "the names by which the agent may call them");
     assert_ne!(names[0], names[1]);
     for name in names {
         assert_eq!(name.len(), super::super::MAX_NAME_BYTES);
@@ -357,8 +360,8 @@ fn compiled_tools_belong_to_their_entry() {
     let fault = |change: &dyn Fn(&mut Map<String, Value>)| {
         let mut entry = compiled.clone();
         change(&mut entry);
-        let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
-        let faults = super::super::faults(&own, |name| name == "builtin_tool");
+        let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+        let faults = super::super::faults(&own_tools, |name| name == "builtin_tool");
         faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
     };
     assert_eq!(fault(&|_| {}), Vec::<String>::new());

@@ -15,31 +15,31 @@ const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
 const FIRST_CONTENT_MS: RangeInclusive<u32> = 100..=600_000;
 
 /// Checks the repetition and the fallbacks of a container's model.
-pub(super) fn check_model_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+pub(super) fn check_model_fallbacks(findings: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
     let times = embedded.fallbacks.iter().map(|fallback| fallback.first_content_ms);
-    check_retry(found, at, embedded.retry.as_ref(), times);
+    check_retry(findings, at, embedded.retry.as_ref(), times);
     for (i, fallback) in embedded.fallbacks.iter().enumerate() {
-        check_model_provider(found, format!("{at}.fallbacks[{i}].provider"), &fallback.provider);
+        check_model_provider(findings, format!("{at}.fallbacks[{i}].provider"), &fallback.provider);
     }
-    check_number(found, at, embedded.fallbacks.len(), "models");
+    check_number(findings, at, embedded.fallbacks.len(), "models");
 }
 
 /// Checks the repetition and the fallbacks of an agent server. A fallback has an address of its own; tools, repetition and
 /// fallbacks are those of the first server.
-pub(super) fn check_server_fallbacks(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
+pub(super) fn check_server_fallbacks(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
     let times = server.fallbacks.iter().map(|fallback| fallback.first_content_ms);
-    check_retry(found, at, server.retry.as_ref(), times);
+    check_retry(findings, at, server.retry.as_ref(), times);
     if server.first_content_ms.is_some() {
         let message = "must be absent: it is a member of retry, and of fallbacks";
-        found.push(RoleFinding::new(format!("{at}.firstContentMs"), message));
+        findings.push(RoleFinding::new(format!("{at}.firstContentMs"), message));
     }
     for (i, fallback) in server.fallbacks.iter().enumerate() {
         let at = format!("{at}.fallbacks[{i}]");
         let provider = &fallback.agent_server_provider;
-        check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
+        check_provider(findings, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
         if is_blank(&fallback.agent_server_url) {
             let message = "must name a runtime: a fallback inherits none";
-            found.push(RoleFinding::new(format!("{at}.agentServerUrl"), message));
+            findings.push(RoleFinding::new(format!("{at}.agentServerUrl"), message));
         }
         for (name, is_set) in [
             ("agentServerTools", fallback.agent_server_tools.is_some()),
@@ -48,16 +48,16 @@ pub(super) fn check_server_fallbacks(found: &mut Vec<RoleFinding>, at: &str, ser
         ] {
             if is_set {
                 let message = "must be absent: a fallback has none of its own";
-                found.push(RoleFinding::new(format!("{at}.{name}"), message));
+                findings.push(RoleFinding::new(format!("{at}.{name}"), message));
             }
         }
     }
-    check_number(found, at, server.fallbacks.len(), "agent servers");
+    check_number(findings, at, server.fallbacks.len(), "agent servers");
 }
 
 /// Checks the limits on calls. `first_content_ms` are those of the fallbacks.
 fn check_retry(
-    found: &mut Vec<RoleFinding>,
+    findings: &mut Vec<RoleFinding>,
     at: &str,
     retry: Option<&RetrySettings>,
     first_content_ms: impl Iterator<Item = Option<NonZeroU32>>,
@@ -65,7 +65,7 @@ fn check_retry(
     let mut check = |name: &str, value: Option<u32>, bounds: RangeInclusive<u32>| {
         if value.is_some_and(|value| !bounds.contains(&value)) {
             let message = format!("must be from {} to {}", bounds.start(), bounds.end());
-            found.push(RoleFinding::new(format!("{at}.{name}"), message));
+            findings.push(RoleFinding::new(format!("{at}.{name}"), message));
         }
     };
     let retry = retry.cloned().unwrap_or_default();
@@ -77,13 +77,13 @@ fn check_retry(
     }
     for (i, class) in retry.also.iter().enumerate().filter(|(_, class)| *class != "content") {
         let message = format!("{class:?} is not a kind of failure: expected content");
-        found.push(RoleFinding::new(format!("{at}.retry.also[{i}]"), message));
+        findings.push(RoleFinding::new(format!("{at}.retry.also[{i}]"), message));
     }
 }
 
-fn check_number(found: &mut Vec<RoleFinding>, at: &str, number: usize, what: &str) {
+fn check_number(findings: &mut Vec<RoleFinding>, at: &str, number: usize, what: &str) {
     if number > MAX_FALLBACKS {
         let message = format!("has more than {MAX_FALLBACKS} {what}");
-        found.push(RoleFinding::new(format!("{at}.fallbacks"), message));
+        findings.push(RoleFinding::new(format!("{at}.fallbacks"), message));
     }
 }

@@ -9,7 +9,7 @@ use crate::roles::provider_id::company_provider_id;
 use crate::usage::CallPayer;
 
 /// Checks the prices of a container's model and of its fallbacks.
-pub(super) fn check_model_prices(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+pub(super) fn check_model_prices(findings: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
     let EmbeddedAi { provider, api_key, base_url, prices, .. } = embedded;
     let own = (at.to_owned(), provider, CallPayer::new(provider, api_key, base_url), prices);
     let fallbacks = embedded.fallbacks.iter().enumerate().map(|(i, other)| {
@@ -18,12 +18,12 @@ pub(super) fn check_model_prices(found: &mut Vec<RoleFinding>, at: &str, embedde
     });
     for (at, provider, payer, prices) in std::iter::once(own).chain(fallbacks) {
         let is_own = payer.names_own() && company_provider_id(provider.as_deref()).is_none();
-        check_prices(found, &at, prices, is_own, "apiKey or baseUrl");
+        check_prices(findings, &at, prices, is_own, "apiKey or baseUrl");
     }
 }
 
 /// Checks the prices of an agent server and of its fallbacks.
-pub(super) fn check_server_prices(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
+pub(super) fn check_server_prices(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
     let own = (at.to_owned(), server);
     let fallbacks = server.fallbacks.iter().enumerate();
     let fallbacks = fallbacks.map(|(i, other)| (format!("{at}.fallbacks[{i}]"), other));
@@ -31,24 +31,24 @@ pub(super) fn check_server_prices(found: &mut Vec<RoleFinding>, at: &str, server
         let AgentServer { agent_server_provider, agent_server_api_key, agent_server_local_url, .. } = server;
         let payer = CallPayer::new(agent_server_provider, agent_server_api_key, agent_server_local_url);
         let needed = "agentServerApiKey or agentServerLocalUrl";
-        check_prices(found, &at, &server.prices, payer.names_own(), needed);
+        check_prices(findings, &at, &server.prices, payer.names_own(), needed);
     }
 }
 
 /// Checks prices. Those of calls that the operator or the company pays are not for a role to set: a budget counts them.
 fn check_prices(
-    found: &mut Vec<RoleFinding>,
+    findings: &mut Vec<RoleFinding>,
     at: &str,
     prices: &Map<String, Value>,
     is_own: bool,
     needed: &str,
 ) {
     for fault in ModelPrice::of_role(prices).err().into_iter().flatten() {
-        found.push(RoleFinding::new(format!("{at}.prices.{}", fault.path), fault.message));
+        findings.push(RoleFinding::new(format!("{at}.prices.{}", fault.path), fault.message));
     }
     if !prices.is_empty() && !is_own {
         let message = format!("must be absent without a key or an address of the model's own: {needed}");
-        found.push(RoleFinding::new(format!("{at}.prices"), message));
+        findings.push(RoleFinding::new(format!("{at}.prices"), message));
     }
 }
 
@@ -65,21 +65,21 @@ mod tests {
     /// Path of the container.
     const AT: &str = "children[0].content";
 
-    fn paths_in_container(found: Vec<RoleFinding>) -> Vec<String> {
+    fn paths_in_container(findings: Vec<RoleFinding>) -> Vec<String> {
         let in_container = |path: &str| Some(path.strip_prefix(AT)?.strip_prefix('.')?.to_owned());
-        found.iter().map(|finding| in_container(&finding.path).expect("a path in the container")).collect()
+        findings.iter().map(|finding| in_container(&finding.path).expect("a path in the container")).collect()
     }
 
     fn of_model(content: Value) -> Vec<String> {
-        let mut found = Vec::new();
-        check_model_prices(&mut found, AT, &serde_json::from_value(content).expect("a container"));
-        paths_in_container(found)
+        let mut findings = Vec::new();
+        check_model_prices(&mut findings, AT, &serde_json::from_value(content).expect("a container"));
+        paths_in_container(findings)
     }
 
     fn of_server(content: Value) -> Vec<String> {
-        let mut found = Vec::new();
-        check_server_prices(&mut found, AT, &serde_json::from_value(content).expect("a container"));
-        paths_in_container(found)
+        let mut findings = Vec::new();
+        check_server_prices(&mut findings, AT, &serde_json::from_value(content).expect("a container"));
+        paths_in_container(findings)
     }
 
     #[test]

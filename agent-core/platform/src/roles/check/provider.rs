@@ -9,14 +9,14 @@ use super::finding::RoleFinding;
 pub(super) const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
 
 pub(super) fn check_provider(
-    found: &mut Vec<RoleFinding>,
+    findings: &mut Vec<RoleFinding>,
     path: String,
     provider: &Option<String>,
     known: &[&str],
 ) {
     let provider = provider.as_deref().map_or("", str::trim);
     if !provider.is_empty() && !known.contains(&provider) {
-        found
+        findings
             .push(RoleFinding::new(path, format!("is not a provider: expected one of {}", known.join(", "))));
     }
 }
@@ -28,21 +28,21 @@ fn model_providers() -> Vec<&'static str> {
 
 /// Checks the form of the provider of a model. The existence of a company's own is checked with the store at hand, by
 /// [`company_provider_faults`].
-pub(super) fn check_model_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>) {
+pub(super) fn check_model_provider(findings: &mut Vec<RoleFinding>, path: String, provider: &Option<String>) {
     if company_provider_id(provider.as_deref()).is_none() {
-        check_provider(found, path, provider, &model_providers());
+        check_provider(findings, path, provider, &model_providers());
     }
 }
 
 /// Checks the provider of the model that summarizes. It is one of the server's: the model has neither key nor address.
-pub(super) fn check_summary_provider(found: &mut Vec<RoleFinding>, provider: &Option<String>) {
-    check_provider(found, "content.compaction.model.provider".to_owned(), provider, &EMBEDDED_PROVIDERS);
+pub(super) fn check_summary_provider(findings: &mut Vec<RoleFinding>, provider: &Option<String>) {
+    check_provider(findings, "content.compaction.model.provider".to_owned(), provider, &EMBEDDED_PROVIDERS);
 }
 
 /// Returns the faults of the models in a role that name a provider of the company. It has an address and a key of its own,
 /// which a role cannot replace: its key must not be sent to an address of the role's owner.
 pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) -> bool) -> Vec<RoleFinding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (i, child) in role.children.iter().enumerate() {
         let Container::EmbeddedAi(settings) = child else { continue };
         let EmbeddedAi { provider, model, base_url, api_key, fallbacks, .. } = settings;
@@ -55,7 +55,7 @@ pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) ->
         for (at, provider, model, (base_url, api_key)) in std::iter::once(own).chain(fallbacks) {
             let Some(id) = company_provider_id(provider.as_deref()) else { continue };
             if !exists(id) {
-                check_provider(&mut found, format!("{at}.provider"), provider, &model_providers());
+                check_provider(&mut findings, format!("{at}.provider"), provider, &model_providers());
                 continue;
             }
             let has_key =
@@ -63,16 +63,16 @@ pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) ->
             for (name, is_set) in [("baseUrl", !is_blank(base_url)), ("apiKey", has_key)] {
                 if is_set {
                     let message = "must be absent: the provider of the company has its own";
-                    found.push(RoleFinding::new(format!("{at}.{name}"), message));
+                    findings.push(RoleFinding::new(format!("{at}.{name}"), message));
                 }
             }
             if is_blank(model) {
                 let message = "must name a model of the company's provider";
-                found.push(RoleFinding::new(format!("{at}.model"), message));
+                findings.push(RoleFinding::new(format!("{at}.model"), message));
             }
         }
     }
-    found
+    findings
 }
 
 pub(super) fn is_blank(url: &Option<String>) -> bool {

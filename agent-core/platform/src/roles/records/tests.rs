@@ -61,9 +61,10 @@ fn token(role: &RoleBlock) -> Option<&str> {
 
 /// Returns the JSON text of all stored records of the role.
 fn stored(records: &dyn Records) -> [Option<String>; 2] {
-    let found = ready(records.get_many(&RoleKeys::new(&"c".into(), &"a".into()).expect("keys").all()));
-    let mut found = found.into_iter().map(|record| record.map(|record| record.value.get().to_owned()));
-    std::array::from_fn(|_| found.next().flatten())
+    let role_records = ready(records.get_many(&RoleKeys::new(&"c".into(), &"a".into()).expect("keys").all()));
+    let mut role_records =
+        role_records.into_iter().map(|record| record.map(|record| record.value.get().to_owned()));
+    std::array::from_fn(|_| role_records.next().flatten())
 }
 
 fn sealer(secret: &str) -> Sealer {
@@ -163,8 +164,8 @@ fn without_a_key_only_what_is_not_secret_is_saved() {
     let mut shown = ready(keyless.masked_role(&"c".into(), &"a".into())).expect("there").value;
     shown.name = "Ann".to_owned();
     ready(keyless.put_role(shown, Precondition::Any));
-    let found = ready(roles.role(&"c".into(), &"a".into())).expect("there");
-    assert_eq!((found.name.as_str(), token(&found)), ("Ann", Some("sk-1")));
+    let saved_role = ready(roles.role(&"c".into(), &"a".into())).expect("there");
+    assert_eq!((saved_role.name.as_str(), token(&saved_role)), ("Ann", Some("sk-1")));
     ready(keyless.put_role(role(json!({"messengerToken": ""})), Precondition::Any));
     assert_eq!(token(&ready(roles.role(&"c".into(), &"a".into())).expect("there")), None);
 }

@@ -102,8 +102,8 @@ fn after_a_rotation_the_previous_key_can_be_forgotten() {
     let alone = roles(&records, NEW, None);
     for n in 0..count {
         let expected = role(n);
-        let found = ready(alone.role(&expected.company_id, &expected.id)).expect("there");
-        assert_eq!(found.content.messenger_token, expected.content.messenger_token);
+        let rotated_role = ready(alone.role(&expected.company_id, &expected.id)).expect("there");
+        assert_eq!(rotated_role.content.messenger_token, expected.content.messenger_token);
     }
     assert_eq!(
         ready(both.masked_role(&"company-1".into(), &"agent-001".into())).expect("there").version,

@@ -10,14 +10,14 @@ fn role(content: Value, children: Value) -> RoleBlock {
 /// Returns the secrets of a role by field path.
 fn secrets(role: &mut RoleBlock) -> Vec<(String, String)> {
     let there = secret_fields(role).into_iter();
-    there.filter_map(|place| Some((place.path, place.secret.as_ref()?.expose().to_owned()))).collect()
+    there.filter_map(|slot| Some((slot.path, slot.secret.as_ref()?.expose().to_owned()))).collect()
 }
 
 /// Asserts which secret remains of the one in `stored` after it is replaced by each of the given roles.
 fn check(field: &str, stored: &RoleBlock, cases: &[(RoleBlock, Option<&str>)]) {
-    for (given, expected) in cases {
-        let shown = serde_json::to_value(given).expect("JSON");
-        let mut merged = given.clone();
+    for (input, expected) in cases {
+        let shown = serde_json::to_value(input).expect("JSON");
+        let mut merged = input.clone();
         merge_secrets(&mut merged, Some(stored.clone()));
         let expected: Vec<_> =
             expected.iter().map(|secret| (field.to_owned(), (*secret).to_owned())).collect();
@@ -30,7 +30,7 @@ fn check(field: &str, stored: &RoleBlock, cases: &[(RoleBlock, Option<&str>)]) {
 
 #[test]
 fn a_new_role_has_the_secrets_that_it_is_given() {
-    for (given, expected) in [
+    for (input, expected) in [
         (json!({}), None),
         (json!({"messengerToken": ""}), None),
         (json!({"messengerToken": "***"}), None),
@@ -38,9 +38,9 @@ fn a_new_role_has_the_secrets_that_it_is_given() {
         (json!({"messengerToken": "****"}), Some("****")),
         (json!({"messengerToken": " "}), Some(" ")),
     ] {
-        let mut merged = role(given.clone(), json!([]));
+        let mut merged = role(input.clone(), json!([]));
         merge_secrets(&mut merged, None);
-        assert_eq!(merged.content.messenger_token.as_ref().map(Secret::expose), expected, "{given}");
+        assert_eq!(merged.content.messenger_token.as_ref().map(Secret::expose), expected, "{input}");
     }
 }
 
@@ -125,7 +125,7 @@ fn the_keys_of_an_agent_servers_fallbacks_are_for_their_places_and_addresses() {
     );
     let masked = json!({"agentServerUrl": "https://b.example/", "agentServerApiKey": "***"});
     let moved = json!({"agentServerUrl": "https://evil.example", "agentServerApiKey": "***"});
-    for (given, expected) in [
+    for (input, expected) in [
         (server(masked, second.clone()), &["fallbacks[0]", "fallbacks[1].fallbacks[0]"][..]),
         (server(moved, second.clone()), &["fallbacks[1].fallbacks[0]"]),
         (server(json!({}), first.clone()), &["fallbacks[1]"]),
@@ -135,11 +135,11 @@ fn the_keys_of_an_agent_servers_fallbacks_are_for_their_places_and_addresses() {
                 true => role(json!({}), json!([{"name": "AgentServer", "content": server}])),
                 false => role(server, json!([])),
             };
-            let mut merged = of(given.clone());
+            let mut merged = of(input.clone());
             merge_secrets(&mut merged, Some(of(server(first.clone(), second.clone()))));
             let kept: Vec<_> = secrets(&mut merged).into_iter().map(|(path, _)| path).collect();
             let expected: Vec<_> =
-                expected.iter().map(|place| format!("{at}.{place}.agentServerApiKey")).collect();
+                expected.iter().map(|key_path| format!("{at}.{key_path}.agentServerApiKey")).collect();
             assert_eq!(kept, expected);
             let shown = format!("{} {merged:?}", serde_json::to_value(&merged).expect("JSON"));
             assert!(!shown.contains("sk-"), "{shown}");

@@ -114,9 +114,12 @@ fn a_run_token_is_valid_at_all_processes_until_its_run_ends() {
     assert!(text.starts_with("agr_") && text.len() < 1024, "{text}");
     assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)), "{text}");
     assert!(!text.contains("ada") && !format!("{token:?}").contains(&text[26..]));
-    let found = now(issuer.find(&text)).expect("found");
-    assert_eq!(now(other.find(&text)).expect("found"), found);
-    assert_eq!((&found.grant, found.expires_at), (&mcp("a").grant, Some(test.clock.now() + HOUR)));
+    let found_token = now(issuer.find(&text)).expect("found");
+    assert_eq!(now(other.find(&text)).expect("found"), found_token);
+    assert_eq!(
+        (&found_token.grant, found_token.expires_at),
+        (&mcp("a").grant, Some(test.clock.now() + HOUR))
+    );
     assert_eq!(*test.records.commits.lock().expect("whole"), [0; 0], "no run costs a write");
 
     let ended = Arc::new(Mutex::new(Vec::new()));
@@ -127,7 +130,7 @@ fn a_run_token_is_valid_at_all_processes_until_its_run_ends() {
     assert_eq!(lookup(&other, &text), "valid", "before the background task has run");
     assert_eq!(test.spawner.poll(), 0);
     assert_eq!(lookup(&other, &text), "revoked");
-    assert_eq!(*ended.lock().expect("whole"), [found.id]);
+    assert_eq!(*ended.lock().expect("whole"), [found_token.id]);
     assert_eq!(lookup(&test.process(SECRET, None), &text), "revoked", "a process that has started since");
 }
 

@@ -62,8 +62,8 @@ fn fields(schema: &Value) -> String {
         format!("{name}{mark}{}", shape(property))
     };
     let properties = schema["properties"].as_object().expect("properties").iter().map(field);
-    let rest = (schema["additionalProperties"] == true).then(|| "…".to_owned());
-    let fields: Vec<_> = properties.chain(rest).collect();
+    let open_marker = (schema["additionalProperties"] == true).then(|| "…".to_owned());
+    let fields: Vec<_> = properties.chain(open_marker).collect();
     format!("{{{}}}", fields.join(", "))
 }
 
@@ -147,8 +147,8 @@ fn every_definition_can_be_read_by_every_client() {
 
 #[test]
 fn hints_are_what_the_protocol_means() {
-    let by_hint = |wanted: fn(&ToolSpec) -> bool| {
-        specs().iter().filter(|spec| wanted(spec)).map(|spec| spec.name.clone()).collect::<Vec<_>>()
+    let by_hint = |has_hint: fn(&ToolSpec) -> bool| {
+        specs().iter().filter(|spec| has_hint(spec)).map(|spec| spec.name.clone()).collect::<Vec<_>>()
     };
     let reading = by_hint(|spec| spec.annotations.expect("hints").read_only_hint);
     let expected = [

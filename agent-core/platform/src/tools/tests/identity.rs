@@ -199,14 +199,15 @@ fn plant() -> (ToolFixture, Vec<SeededRecord>) {
         scheduled::plant(&world.pulse, &id, (victim.company, victim.user, victim.agent));
     }
     for (caller, user, company) in PRINCIPALS {
-        let own = Collection::new(company, collection::NOTIFICATIONS).and_then(|all| all.within(user));
-        let own = own.expect("a collection");
-        let key = own.key("told").expect("a key");
-        let mark = mark(company, own.path(), "told");
-        let told = json!({"id": "told", "companyId": company, "userId": user, "agentId": "a", "title": mark,
+        let user_collection =
+            Collection::new(company, collection::NOTIFICATIONS).and_then(|all| all.within(user));
+        let user_collection = user_collection.expect("a collection");
+        let key = user_collection.key("told").expect("a key");
+        let mark = mark(company, user_collection.path(), "told");
+        let notification = json!({"id": "told", "companyId": company, "userId": user, "agentId": "a", "title": mark,
             "text": mark, "at": "2026-01-01T00:00:00.000Z"});
         // One user may have several kinds of credential.
-        if ready(world.records.put_as(&key, &told, Precondition::Absent)).is_ok() {
+        if ready(world.records.put_as(&key, &notification, Precondition::Absent)).is_ok() {
             planted.push(SeededRecord { key, scope: Visibility::Person(user) });
         }
         assert!(caller != Caller::Widget || user.starts_with("widget:"));
@@ -310,8 +311,8 @@ impl Cell<'_> {
         assert!(!shown.contains("bot-of:"), "{} and saw a token: {shown}", case());
         for payload in self.world.pulse.take_changed() {
             let of = (&payload.company_id, &payload.user_id, &payload.agent_id);
-            let own = (&self.context.company_id, &self.context.user_id, &self.context.agent_id);
-            assert_eq!(of, own, "{}", case());
+            let caller_ids = (&self.context.company_id, &self.context.user_id, &self.context.agent_id);
+            assert_eq!(of, caller_ids, "{}", case());
             assert_ne!(self.context.caller, Caller::Widget, "{}", case());
             self.written.insert(name.to_owned());
         }
@@ -388,14 +389,14 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
             _ => vec![String::new()],
         }
     };
-    let (mut cells, mut seen, mut written, mut spoke) =
+    let (mut cells, mut visible_marks, mut written, mut spoke) =
         (0, BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut all_marks, mut strangers) = (BTreeSet::new(), 0);
     for (caller, user, company) in PRINCIPALS {
         for agent in AGENTS {
             let (world, planted) = plant();
             all_marks.extend(planted.iter().map(SeededRecord::mark));
-            let own = lists.iter().find(|list| {
+            let caller_list = lists.iter().find(|list| {
                 planted.iter().any(|one| {
                     matches!(one.scope, Visibility::Person(owner) if owner == user)
                         && one.key.company() == company
@@ -406,14 +407,22 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                 user_id: user.into(),
                 company_id: company.into(),
                 agent_id: agent.into(),
-                todo_list_id: own.map(|list| (*list).to_owned()),
+                todo_list_id: caller_list.map(|list| (*list).to_owned()),
                 caller,
                 ..ExecutionContext::default()
             };
             let before = snapshot(&world.records);
-            let (seen, written, spoke) = (&mut seen, &mut written, &mut spoke);
-            let mut cell =
-                Cell { world: &world, planted: &planted, context, before, cells: 0, seen, written, spoke };
+            let (visible_marks, written, spoke) = (&mut visible_marks, &mut written, &mut spoke);
+            let mut cell = Cell {
+                world: &world,
+                planted: &planted,
+                context,
+                before,
+                cells: 0,
+                seen: visible_marks,
+                written,
+                spoke,
+            };
             // Tools that delete come last, since a deleted item could no longer be returned or changed.
             let others = world.schemas.keys().map(String::as_str).filter(|name| !DELETING.contains(name));
             for name in others.chain(DELETING) {
@@ -422,7 +431,8 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                     let arguments = base_arguments(name, &id);
                     let plain = cell.call(name, &arguments);
                     if !DELETING.contains(&name) && plain.is_err() {
-                        let as_unknown = unknown.clone().map_err(|told| told.replace("unknown-id", &id));
+                        let as_unknown =
+                            unknown.clone().map_err(|message| message.replace("unknown-id", &id));
                         assert_eq!(plain, as_unknown, "{:?} {name} {id}", cell.context);
                         strangers += 1;
                     }
@@ -436,25 +446,25 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                     }
                 }
                 // A conversation with another user's list is like one with an absent list.
-                let own = cell.context.todo_list_id.clone();
-                for list in lists.iter().filter(|list| own.as_deref() != Some(**list)) {
+                let caller_list = cell.context.todo_list_id.clone();
+                for list in lists.iter().filter(|list| caller_list.as_deref() != Some(**list)) {
                     let arguments = base_arguments(name, &format!("todo-{list}"));
                     cell.context.todo_list_id = Some("unknown-list".to_owned());
                     let unknown =
-                        cell.call(name, &arguments).map_err(|told| told.replace("unknown-list", list));
+                        cell.call(name, &arguments).map_err(|message| message.replace("unknown-list", list));
                     cell.context.todo_list_id = Some((*list).to_owned());
                     let foreign = cell.call(name, &arguments);
                     assert_eq!(foreign.is_ok(), unknown.is_ok(), "{:?} {name}", cell.context);
                     assert_eq!(foreign.err(), unknown.err(), "{:?} {name}", cell.context);
                     strangers += 1;
                 }
-                cell.context.todo_list_id = own;
+                cell.context.todo_list_id = caller_list;
             }
             cells += cell.cells;
         }
     }
     // Guards against a vacuous pass in which nothing is returned or written.
-    assert_eq!(seen, all_marks);
+    assert_eq!(visible_marks, all_marks);
     assert_eq!(
         spoke,
         [("c", "a"), ("c", "b"), ("d", "x"), ("d", "y")]

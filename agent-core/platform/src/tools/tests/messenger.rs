@@ -147,7 +147,7 @@ fn a_message_goes_out_under_the_names_of_the_api() {
 #[test]
 fn what_cannot_be_sent_is_not_sent() {
     let world = world(Some(TOKEN));
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (json!({}), "missing field `chatId`"),
         (json!({"chatId": 5}), "missing field `text`"),
         (json!({"chatId": 5, "text": ""}), "text must not be empty"),
@@ -169,7 +169,11 @@ fn what_cannot_be_sent_is_not_sent() {
             "disableNotification: invalid type: string \"yes\", expected a boolean",
         ),
     ] {
-        assert_eq!(send(&world, arguments.clone()), Err(format!("invalid arguments: {told}")), "{arguments}");
+        assert_eq!(
+            send(&world, arguments.clone()),
+            Err(format!("invalid arguments: {expected}")),
+            "{arguments}"
+        );
     }
     assert_eq!(world.messenger.take_calls(), []);
 }
@@ -179,7 +183,7 @@ fn a_bot_that_is_not_set_up_is_said_to_be_so() {
     let good = json!({"chatId": 5, "text": "hi"});
     let no_token = "no message can be sent: the agent has no messengerToken";
     let bad_token = "no message can be sent: the agent's messengerToken is not a bot's token";
-    for (token, told) in [
+    for (token, expected) in [
         (None, no_token),
         (Some(""), no_token),
         (Some(" "), bad_token),
@@ -187,14 +191,14 @@ fn a_bot_that_is_not_set_up_is_said_to_be_so() {
         (Some("token-canary\n"), bad_token),
     ] {
         let world = world(token);
-        assert_eq!(send(&world, good.clone()), Err(told.to_owned()), "{token:?}");
+        assert_eq!(send(&world, good.clone()), Err(expected.to_owned()), "{token:?}");
         assert_eq!(world.messenger.take_calls(), []);
     }
     let records = Arc::new(MemoryRecords::default());
     let tools = builtin_tools(records, Arc::new(RecordRoleStore::in_memory()), ToolServices::default());
-    let told =
+    let expected =
         ready(tools.call(&ada(), "sendMessengerMessage", good, &NoProgress)).expect_err("no messenger");
-    assert_eq!(told.to_string(), "no message can be sent: RUNTIME_URL is not configured");
+    assert_eq!(expected.to_string(), "no message can be sent: RUNTIME_URL is not configured");
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn what_went_wrong_is_told_in_our_words() {
     let patient = failed(AgentErrorKind::RateLimited, "x").with_retry_after(Duration::from_secs(9));
     let not_sent = "the message was not sent: ";
     let unknown = "the message may or may not have been sent: ";
-    for (error, told) in [
+    for (error, expected) in [
         (
             MessengerError::NotConfigured("MESSENGER_API_URL"),
             "no message can be sent: MESSENGER_API_URL is not configured".into(),
@@ -251,8 +255,8 @@ fn what_went_wrong_is_told_in_our_words() {
     ] {
         world.messenger.answers(Err(error));
         let result = send(&world, json!({"chatId": 5, "text": "hi"}));
-        assert_eq!(result.as_ref().err(), Some(&told));
-        assert!(!told.contains("canary"), "{told}");
+        assert_eq!(result.as_ref().err(), Some(&expected));
+        assert!(!expected.contains("canary"), "{expected}");
         assert_eq!(world.messenger.take_calls().len(), 1, "it is never sent again");
     }
 }

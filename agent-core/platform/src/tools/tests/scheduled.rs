@@ -70,13 +70,13 @@ fn invalid_schedules_and_tools_are_rejected() {
         (with("createTodo", &soon(json!({"delayMs": 1, "everyMs": 1000}))), "invalid arguments: "),
         (with("createTodo", &soon(json!({"delayMs": 1, "timezone": "Mars/Olympus"}))), "invalid arguments: "),
     ] {
-        let told = world.call(&ada(), "scheduleTool", wish.clone()).expect_err("refused");
-        assert!(told.starts_with(expected), "{wish}: {told}");
+        let error = world.call(&ada(), "scheduleTool", wish.clone()).expect_err("refused");
+        assert!(error.starts_with(expected), "{wish}: {error}");
     }
     let cut = ExecutionContext { granted_tools: Some(vec!["scheduleTool".to_owned()]), ..ada() };
-    let told = world.call(&cut, "scheduleTool", with("createTodo", &later)).expect_err("refused");
+    let error = world.call(&cut, "scheduleTool", with("createTodo", &later)).expect_err("refused");
     assert_eq!(
-        told, "there is no tool named \"createTodo\" that you can schedule",
+        error, "there is no tool named \"createTodo\" that you can schedule",
         "a credential reaches no further later"
     );
     assert!(payloads(&world.pulse).is_empty());
@@ -89,8 +89,8 @@ fn the_number_of_open_jobs_per_user_is_limited() {
     for _ in 0..MAX_OPEN_JOBS {
         world.call_ok(&ada(), "scheduleTool", wish());
     }
-    let told = world.call(&ada(), "scheduleTool", wish()).expect_err("full");
-    assert_eq!(told, "the user has reached the limit of 100 open jobs: cancel one first");
+    let error = world.call(&ada(), "scheduleTool", wish()).expect_err("full");
+    assert_eq!(error, "the user has reached the limit of 100 open jobs: cancel one first");
     let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
     assert_eq!(cancelled, json!({"cancelled": 100, "running": 0}));
     world.call_ok(&ada(), "scheduleTool", wish());
@@ -116,14 +116,14 @@ fn jobs_of_other_users_and_agents_are_reported_as_missing() {
     let world = world();
     for (id, owner) in [("1", ("c", "bob", "a")), ("2", ("c", "ada", "b")), ("3", ("d", "ada", "a"))] {
         plant(&world.pulse, id, owner);
-        let told = world.call(&ada(), "cancelScheduledTool", json!({"jobId": id})).expect_err("not hers");
-        assert_eq!(told, format!("there is no job {id:?}"));
+        let error = world.call(&ada(), "cancelScheduledTool", json!({"jobId": id})).expect_err("not hers");
+        assert_eq!(error, format!("there is no job {id:?}"));
     }
     let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
     assert_eq!(cancelled["cancelled"], 0);
     for wish in [json!({}), json!({"jobId": "1", "tool": "createTodo"})] {
-        let told = world.call(&ada(), "cancelScheduledTool", wish).expect_err("refused");
-        assert_eq!(told, "invalid arguments: exactly one of jobId and tool must be given");
+        let error = world.call(&ada(), "cancelScheduledTool", wish).expect_err("refused");
+        assert_eq!(error, "invalid arguments: exactly one of jobId and tool must be given");
     }
 }
 
@@ -135,7 +135,7 @@ fn without_a_scheduler_the_tools_are_unavailable() {
         ("scheduleTool", json!({"tool": "createTodo", "delayMs": 1})),
         ("cancelScheduledTool", json!({"jobId": "1"})),
     ] {
-        let told = ready(tools.call(&ada(), name, wish, &NoProgress)).expect_err("refused");
-        assert_eq!(told.to_string(), "Pulse not configured");
+        let error = ready(tools.call(&ada(), name, wish, &NoProgress)).expect_err("refused");
+        assert_eq!(error.to_string(), "Pulse not configured");
     }
 }

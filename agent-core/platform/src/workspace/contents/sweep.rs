@@ -30,7 +30,7 @@ pub(super) fn stored_key(company_id: &CompanyId, document_id: &str) -> Result<Ke
     Key::new(company_id, STORED_COLLECTION, document_id)
 }
 
-/// Deletes the pieces on one page of a company's pending ones whose time is over, and returns the cursor of the next
+/// Deletes the pieces on one page of a company's pending ones that have expired, and returns the cursor of the next
 /// page.
 ///
 /// # Errors

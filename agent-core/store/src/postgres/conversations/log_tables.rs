@@ -78,7 +78,7 @@ const PUT_SIGNAL: &str = "
     INSERT INTO signals (process, run, kind, until_ms) SELECT process, n, $4, $5 FROM live
     ON CONFLICT (process, run, kind) DO UPDATE SET until_ms = excluded.until_ms";
 
-/// Selects the signals to a process, and deletes those that ask for an act or whose time is over. Rows that others have
+/// Selects the signals to a process, and deletes those that ask for an act or that have expired. Rows that others have
 /// locked are left to the next call, so that it waits for nothing.
 const TAKE_SIGNALS: &str = "
     WITH taken AS (
@@ -197,7 +197,7 @@ impl ConversationTables {
         Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
     }
 
-    /// Returns the keys of at most `limit` runs whose logs' time is over.
+    /// Returns the keys of at most `limit` runs whose logs have expired.
     pub(super) async fn runs_to_trim(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
         let rows = self.select(SELECT_RUNS_TO_TRIM, &[&now.as_millisecond(), &limit]).await?;
         Ok(rows.iter().map(run_key).collect())

@@ -178,7 +178,7 @@ pub(super) async fn signal(
     Ok(found)
 }
 
-/// Deletes a run's log if its time is over. Returns true if it was.
+/// Deletes a run's log if it has expired. Returns true if it was.
 pub(super) async fn trim(
     tables: &ConversationTables,
     owner: &ThreadOwner,

@@ -66,17 +66,17 @@ pub(in crate::postgres) async fn claim(
     request: ClaimRequest,
 ) -> Result<ClaimedRows, OperationError> {
     let mut planner = ClaimPlanner::new(request);
-    if planner.wanted() == 0 {
+    if planner.remaining_rows() == 0 {
         return Ok(ClaimedRows::default());
     }
     let (mut update, mut unreadable) = (JobUpdates::default(), Vec::new());
     for round in 0..MAX_READS_PER_CLAIM {
-        let wanted = planner.wanted();
-        let due = lock_due(session, &planner, wanted, round == 0).await?;
+        let max_rows = planner.remaining_rows();
+        let due = lock_due(session, &planner, max_rows, round == 0).await?;
         for row in &due {
             unreadable.extend(decide(session, &mut planner, row, &mut update).await?);
         }
-        if !planner.next_round(due.len() < wanted) {
+        if !planner.next_round(due.len() < max_rows) {
             break;
         }
         // Writes the decisions first, so that the next read does not return the same jobs.
@@ -86,15 +86,15 @@ pub(in crate::postgres) async fn claim(
     Ok(ClaimedRows { jobs: planner.finish(), unreadable })
 }
 
-/// Locks at most `wanted` rows of the claim's range.
+/// Locks at most `max_rows` rows of the claim's range.
 async fn lock_due(
     session: &Session,
     planner: &ClaimPlanner,
-    wanted: usize,
+    max_rows: usize,
     first: bool,
 ) -> Result<Vec<Row>, OperationError> {
     let ClaimRange { due_until, leases_until } = planner.range();
-    let (until, now, limit) = (floor_millis(due_until), floor_millis(leases_until), row_limit(wanted));
+    let (until, now, limit) = (floor_millis(due_until), floor_millis(leases_until), row_limit(max_rows));
     let exhausted: Vec<&str> =
         planner.exhausted_companies().filter(|company| !contains_nul(company)).collect();
     let all: Values<'_> = &[&until, &now, &limit];
@@ -103,9 +103,9 @@ async fn lock_due(
     if !first {
         return Ok(session.query(query.0, query.1).await?);
     }
-    let mut found = session.begin(&[(SELECT_VERSION, &[]), query]).await?;
-    check_not_newer(found.first())?;
-    Ok(found.pop().unwrap_or_default())
+    let mut results = session.begin(&[(SELECT_VERSION, &[]), query]).await?;
+    check_not_newer(results.first())?;
+    Ok(results.pop().unwrap_or_default())
 }
 
 /// Asks for the decision on a locked row, and adds it to the update. Returns the id of a job that cannot be read.
@@ -122,7 +122,7 @@ async fn decide(
     let (job, unreadable) = match parse_row(row) {
         Ok(job) => (Some(job), None),
         Err(OperationError::Rejected(_)) => (None, Some(row.get::<_, &str>(0).into())),
-        Err(failed) => return Err(failed),
+        Err(error) => return Err(error),
     };
     match planner.decide(Candidate { wake: from_millis(row.get(3)), company, job }) {
         ClaimDecision::Claim(job) | ClaimDecision::Skip(job) => update.add(job)?,

@@ -117,12 +117,12 @@ pub(in crate::postgres) async fn apply_steps(
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
     let values: Values<'_> = &[&ids, &company, &user];
-    let begun = session.begin(&[(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)]).await?;
+    let results = session.begin(&[(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)]).await?;
     if !steps.iter().all(|(_, step)| job_row::ends_delivery(step)) {
-        check_not_newer(begun.first())?;
+        check_not_newer(results.first())?;
     }
     let mut jobs: HashMap<JobId, Option<LockedJob>> = HashMap::with_capacity(ids.len());
-    for row in begun.iter().skip(1).flatten() {
+    for row in results.iter().skip(1).flatten() {
         // An error of a row is one of its content, and concerns no other job.
         let job = parse_row(row).ok();
         let locked = job.map(|job| LockedJob { job, is_changed: false, is_rescheduled: false });

@@ -112,7 +112,7 @@ impl ConversationTables<'_> {
         Ok(DeletedLogs { bytes, more: found.len() == DELETE_BATCH_CHUNKS })
     }
 
-    /// Returns the keys of at most `limit` runs whose logs' time is over.
+    /// Returns the keys of at most `limit` runs whose logs have expired.
     pub(super) fn runs_to_trim(&self, now: Timestamp, limit: usize) -> Result<Vec<RunKey>, TableError> {
         let mut statement = self.0.prepare_cached(
             "SELECT company, owner, id FROM runs WHERE log_until_ms <= ?1 ORDER BY log_until_ms LIMIT ?2",
@@ -151,7 +151,7 @@ impl ConversationTables<'_> {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes the signals to a process that ask for an act, and those whose time is over.
+    /// Deletes the signals to a process that ask for an act, and those that have expired.
     pub(super) fn delete_taken_signals(&self, process: &str, now: Timestamp) -> Result<(), TableError> {
         let mut delete = self
             .0

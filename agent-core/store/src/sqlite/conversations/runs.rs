@@ -227,7 +227,7 @@ pub(super) fn signal(
     Ok(Some(with_stored_events(stored.run, tables.last_event(n)?)))
 }
 
-/// Deletes logs whose time is over until they have [`BATCH_LOG_BYTES`]. Returns how many of the given runs are done
+/// Deletes expired logs until their size reaches [`BATCH_LOG_BYTES`]. Returns how many of the given runs are done
 /// with, and the number of deleted logs.
 pub(super) fn trim_batch(
     tables: &ConversationTables<'_>,

@@ -35,9 +35,9 @@ impl JobTable<'_> {
         schema::check_not_newer(self.connection)?;
         let mut planner = ClaimPlanner::new(request);
         let mut unreadable = Vec::new();
-        while planner.wanted() > 0 {
+        while planner.remaining_rows() > 0 {
             let admitted = self.select_admitted(&mut planner)?;
-            let is_range_exhausted = planner.wanted() > 0;
+            let is_range_exhausted = planner.remaining_rows() > 0;
             let found = self.find_by_rowids(admitted.iter().map(|row| row.rowid))?;
             for (row, found) in admitted.iter().zip(found) {
                 unreadable.extend(self.decide(&mut planner, row, found)?);
@@ -61,7 +61,7 @@ impl JobTable<'_> {
                 named_params! {":now": now, ":until": until, ":wake_ms": wake_ms, ":company": company};
             let mut rows = statement.query(parameters)?;
             let mut passed = 0;
-            while planner.wanted() > 0
+            while planner.remaining_rows() > 0
                 && let Some(row) = rows.next()?
             {
                 let company = row.get_ref(2)?.as_bytes().map_err(rusqlite::Error::from)?;

@@ -156,19 +156,24 @@ fn programs_are_found_on_the_path_or_in_packages() {
         write_programs(&packages.join(version).join("bin"), &format!("{version}.2 (Debian)"));
     }
     fs::create_dir_all(packages.join("18/bin")).expect("created");
-    let own = folder.path().join("own");
-    write_programs(&own, "19beta1");
+    let program_folder = folder.path().join("own");
+    write_programs(&program_folder, "19beta1");
     for (path, preferred, version) in [
         (Path::new(""), None, "17"),
-        (&own, None, "19"),
-        (&own, Some("10"), "10"),
-        (&own, Some("16"), "19"),
+        (&program_folder, None, "19"),
+        (&program_folder, Some("10"), "10"),
+        (&program_folder, Some("16"), "19"),
         (&folder.path().join("other"), Some("18"), "17"),
     ] {
         assert_eq!(find(path, preferred).expect("found").version, version, "{path:?} {preferred:?}");
     }
-    write_programs(&own, "");
-    assert!(find(&own, None).expect_err("no version").to_string().ends_with("it does not print its version"));
+    write_programs(&program_folder, "");
+    assert!(
+        find(&program_folder, None)
+            .expect_err("no version")
+            .to_string()
+            .ends_with("it does not print its version")
+    );
 }
 
 #[test]

@@ -114,8 +114,8 @@ async fn asks_for_a_range_and_returns_where_the_body_starts() {
         let range = format!("content-range: bytes {at}-{}/{}\r\n", CONTENT.len() - 1, CONTENT.len());
         response("206 Partial Content", &range, &CONTENT[at..])
     };
-    let whole = || response("200 OK", "", CONTENT);
-    let (hub, heads) = serve(vec![whole(), partial(10), whole(), partial(7)]);
+    let complete_response = || response("200 OK", "", CONTENT);
+    let (hub, heads) = serve(vec![complete_response(), partial(10), complete_response(), partial(7)]);
     let (source, url) = (direct(), format!("http://{hub}/a/tiny.gguf?download=true"));
     assert_eq!(read(&source, &url, 0).await.unwrap(), (0, CONTENT.to_vec()));
     assert_eq!(read(&source, &url, 10).await.unwrap(), (10, CONTENT[10..].to_vec()));
@@ -136,8 +136,8 @@ async fn follows_redirects_up_to_the_limit() {
         response("307 Temporary Redirect", "location: /cache/tiny.gguf?v=2\r\n", b""),
         response("302 Found", &format!("location: http://{elsewhere}/signed\r\n"), b""),
     ]);
-    let found = read(&direct(), &format!("http://{hub}/a/tiny.gguf"), 0).await.unwrap();
-    assert_eq!(found, (0, CONTENT.to_vec()));
+    let read_bytes = read(&direct(), &format!("http://{hub}/a/tiny.gguf"), 0).await.unwrap();
+    assert_eq!(read_bytes, (0, CONTENT.to_vec()));
     assert_eq!(heads.lock().unwrap()[1][0], "GET /cache/tiny.gguf?v=2 HTTP/1.1");
 
     let again = response("301 Moved Permanently", "location: again\r\n", b"");
@@ -253,8 +253,8 @@ const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 async fn plain_requests_are_forwarded_by_plain_and_tls_proxies() {
     for over_tls in [false, true] {
         let proxy = ProxyDouble::start(over_tls, ESTABLISHED);
-        let found = read(&proxy.source(""), "http://hub.test/a/tiny.gguf", 0).await.unwrap();
-        assert_eq!(found, (0, CONTENT.to_vec()), "over TLS: {over_tls}");
+        let read_bytes = read(&proxy.source(""), "http://hub.test/a/tiny.gguf", 0).await.unwrap();
+        assert_eq!(read_bytes, (0, CONTENT.to_vec()), "over TLS: {over_tls}");
         let heads = proxy.heads.lock().unwrap();
         assert_eq!(heads[0][0], "GET http://hub.test/a/tiny.gguf HTTP/1.1");
         assert!(heads[0].contains(&"host: hub.test".to_owned()), "{heads:?}");
@@ -266,8 +266,8 @@ async fn plain_requests_are_forwarded_by_plain_and_tls_proxies() {
 async fn tls_requests_are_tunnelled_through_plain_and_tls_proxies() {
     for over_tls in [false, true] {
         let proxy = ProxyDouble::start(over_tls, ESTABLISHED);
-        let found = read(&proxy.source(""), "https://hub.test/a/tiny.gguf", 0).await.unwrap();
-        assert_eq!(found, (0, CONTENT.to_vec()), "over TLS: {over_tls}");
+        let read_bytes = read(&proxy.source(""), "https://hub.test/a/tiny.gguf", 0).await.unwrap();
+        assert_eq!(read_bytes, (0, CONTENT.to_vec()), "over TLS: {over_tls}");
         let heads = proxy.heads.lock().unwrap();
         assert_eq!(heads[0][0], "CONNECT hub.test:443 HTTP/1.1");
         assert!(heads[0].contains(&format!("proxy-authorization: {CREDENTIALS}")), "{heads:?}");
@@ -301,8 +301,9 @@ async fn an_untrusted_certificate_of_the_proxy_is_an_error() {
 async fn no_proxy_exempts_a_host() {
     let proxy = ProxyDouble::start(false, ESTABLISHED);
     let (hub, heads) = serve(vec![response("200 OK", "", CONTENT)]);
-    let found = read(&proxy.source("10.0.0.0/8, 127.0.0.1"), &format!("http://{hub}/a"), 0).await.unwrap();
-    assert_eq!(found, (0, CONTENT.to_vec()));
+    let read_bytes =
+        read(&proxy.source("10.0.0.0/8, 127.0.0.1"), &format!("http://{hub}/a"), 0).await.unwrap();
+    assert_eq!(read_bytes, (0, CONTENT.to_vec()));
     assert_eq!(heads.lock().unwrap()[0][0], "GET /a HTTP/1.1");
     assert!(proxy.heads.lock().unwrap().is_empty());
 }

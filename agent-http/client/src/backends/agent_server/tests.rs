@@ -20,10 +20,10 @@ use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_
 const NDJSON: &str = "application/x-ndjson";
 const PROBLEM: &str = "application/problem+json";
 
-fn backend(own: Option<(&Url, Option<&str>)>, allow: &str) -> AgentServerBackend {
+fn backend(operator_url: Option<(&Url, Option<&str>)>, allow: &str) -> AgentServerBackend {
     AgentServerBackend {
         outbound: outbound_client(allow),
-        own_runtime: own.map(|(url, secret)| (url.clone(), secret.map(Secret::new))),
+        own_runtime: operator_url.map(|(url, secret)| (url.clone(), secret.map(Secret::new))),
         public_url: Url::parse("https://app.example.com/base").expect("an address"),
         run_token_ttl: Duration::from_secs(60),
         limits: ModelLimits::default(),
@@ -249,30 +249,31 @@ async fn the_secret_is_sent_to_the_operators_runtime_only() {
         ("http://localhost:PORT", true, Some("/chat -"), None),
     ];
     for (address, has_secret, own_sees, other_sees) in cases {
-        let own = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
+        let operator_server = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
         let other = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
-        let port = own.url.port().expect("a port").to_string();
+        let port = operator_server.url.port().expect("a port").to_string();
         let fill = |text: &str| {
-            let text = text.replace("OWN", own.url.authority()).replace("OTHER", other.url.authority());
+            let text =
+                text.replace("OWN", operator_server.url.authority()).replace("OTHER", other.url.authority());
             text.replace("PORT", &port)
         };
-        let runtime = own.url.join("/").expect("a URL");
+        let runtime = operator_server.url.join("/").expect("a URL");
         let backend = backend(Some((&runtime, has_secret.then_some("s3cret"))), "127.0.0.1, localhost");
         let events = run(&backend, at(&fill(address))).await.expect("a run");
         assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{address}: {events:?}");
-        assert_eq!(seen(&own), own_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(seen(&operator_server), own_sees.map(fill).as_slice(), "{address}");
         assert_eq!(seen(&other), other_sees.map(fill).as_slice(), "{address}");
     }
 }
 
 #[tokio::test]
 async fn the_address_policy_does_not_apply_to_the_operators_runtime() {
-    let (own, other) = (
+    let (operator_server, other) = (
         LoopbackServer::respond_with(whole(), AfterResponse::Close).await,
         LoopbackServer::respond_with(whole(), AfterResponse::Close).await,
     );
-    let backend = backend(Some((&own.url, None)), "");
-    assert!(run(&backend, at(own.url.as_str())).await.is_ok());
+    let backend = backend(Some((&operator_server.url, None)), "");
+    assert!(run(&backend, at(operator_server.url.as_str())).await.is_ok());
     let blocked = run(&backend, at(other.url.as_str())).await.expect_err("not allowed");
     assert_eq!((blocked.kind(), other.requests().len()), (AgentErrorKind::Blocked, 0));
 }

@@ -333,8 +333,8 @@ async fn an_answer_in_one_piece_is_found_in_many_shapes() {
         assert_eq!(outcome(run(streamed).await), expected, "in chunks: {body}");
         let refused = format!("refused {expected}");
         let expected = if expected.starts_with('<') { expected } else { &refused };
-        let whole = one_piece("200 OK", JSON, body.as_bytes());
-        assert_eq!(outcome(run(whole).await), expected, "{body}");
+        let response = one_piece("200 OK", JSON, body.as_bytes());
+        assert_eq!(outcome(run(response).await), expected, "{body}");
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::value::to_raw_value;
 
 use super::wire::{BlockDelta, Event, EventKind, MessageUsage, WireBlock};
 use crate::models::answer_stream::DecodeAnswer;
-use crate::models::failure::{malformed_response, reported_error, truncated_answer, unknown_response};
+use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::names::wire_tool_name;
 use crate::models::vendor_error::VendorError;
 
@@ -313,7 +313,7 @@ fn parse<'a>(data: &'a [u8]) -> Result<Event<'a>, AgentError> {
 /// Classifies an error that the server reports within the answer.
 fn reported(event: &Event<'_>) -> AgentError {
     let error = event.error.map(VendorError::from_error).unwrap_or_default();
-    error.into_failure(reported_error())
+    error.into_error(reported_error())
 }
 
 /// Maps the reason for the end of an answer. One that is not known has no meaning for the run.

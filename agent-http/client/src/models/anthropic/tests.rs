@@ -309,8 +309,8 @@ async fn an_answer_that_is_cut_off_or_contradicts_itself_fails() {
         assert_eq!(shown.iter().filter(|event| event.starts_with("fails")).count(), 1);
     }
     // The last event is missing, and the answer is complete.
-    let whole = &answer([text_block(0, &["a"])], "end_turn");
-    check_stream(&whole[..whole.len() - 1], &[BEGIN, "text a", END, "finish Stop"]).await;
+    let complete_events = &answer([text_block(0, &["a"])], "end_turn");
+    check_stream(&complete_events[..complete_events.len() - 1], &[BEGIN, "text a", END, "finish Stop"]).await;
 }
 
 #[tokio::test]
@@ -399,7 +399,7 @@ async fn the_window_is_learnt_from_a_refusal() {
 
 #[tokio::test]
 async fn the_adapter_conforms() {
-    let whole = sse(&answer([text_block(0, &["Hello"])], "end_turn"));
+    let complete_answer = sse(&answer([text_block(0, &["Hello"])], "end_turn"));
     let begun = sse(&[started(), block(0, json!({"type": "text", "text": ""})), text(0, "Hel")]);
-    check_conformance(SSE, (whole, begun), model).await;
+    check_conformance(SSE, (complete_answer, begun), model).await;
 }

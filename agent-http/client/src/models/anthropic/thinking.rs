@@ -83,7 +83,7 @@ fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut Payload
 }
 
 /// Returns true if the latest turn's first calls were made without thinking: by another model, or before a restart. The
-/// API requires that such a turn goes on without it.
+/// API requires that such a turn continues without it.
 fn has_begun_without(request: &ModelRequest) -> bool {
     let prompt = request.prompt.messages().iter().map(|message| message.original());
     let messages: Vec<&Message> = prompt.chain(&request.appended_messages).collect();

@@ -6,7 +6,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use serde::Deserialize;
 use url::Url;
 
-use crate::models::failure::malformed_response;
+use crate::models::errors::malformed_response;
 use crate::outbound::{OutboundClient, UrlTrust, status_failure};
 
 /// Maximum size of the list, in bytes.

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::window;
 use super::wire::{Call, ChatLine, ResponseMessage};
 use crate::lines::LineSplitter;
-use crate::models::failure::{
+use crate::models::errors::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
 use crate::models::vendor_error::VendorError;
@@ -140,7 +140,7 @@ impl AnswerDecoder {
 
     fn take(&mut self, mut line: ChatLine<'_>) -> Result<(), AgentError> {
         if let Some(error) = line.error {
-            return Err(VendorError::from_error(error).into_failure(reported_error()));
+            return Err(VendorError::from_error(error).into_error(reported_error()));
         }
         if let Some(said) = line.message.take() {
             self.begun = true;

@@ -278,10 +278,11 @@ async fn a_prompt_that_was_cut_is_noticed() {
 
 #[tokio::test]
 async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
-    let whole = done(&json!({"message": {"content": "Hello"}, "prompt_eval_count": 3, "eval_count": 4}));
+    let complete_answer =
+        done(&json!({"message": {"content": "Hello"}, "prompt_eval_count": 3, "eval_count": 4}));
     let cases: Vec<(String, &[&str])> = vec![
-        (whole.clone(), &["text Hello", "usage m-1 3 4 - -", "finish Stop"]),
-        (whole.replace(',', ",\n  "), &["text Hello", "usage m-1 3 4 - -", "finish Stop"]),
+        (complete_answer.clone(), &["text Hello", "usage m-1 3 4 - -", "finish Stop"]),
+        (complete_answer.replace(',', ",\n  "), &["text Hello", "usage m-1 3 4 - -", "finish Stop"]),
         (text("Hel") + &text("lo") + &stop(), &["text Hel", "text lo", "finish Stop"]),
         ("{\"error\":\"overloaded\"}".into(), &["refused Failed"]),
         (text("Hel"), &["refused Truncated"]),
@@ -374,8 +375,8 @@ async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
 
 #[tokio::test]
 async fn the_adapter_conforms() {
-    let (whole, begun) = (text("Hello") + &stop(), text("Hel"));
-    check_conformance(NDJSON, (whole, begun), model).await;
+    let (complete_answer, begun) = (text("Hello") + &stop(), text("Hel"));
+    check_conformance(NDJSON, (complete_answer, begun), model).await;
 }
 
 fn prepared(request: &ModelRequest) -> Result<Payload, AgentError> {

@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 
 use super::wire::{Call, Choice, Chunk, Text, WireUsage};
 use crate::lines::SseDecoder;
-use crate::models::failure::{
+use crate::models::errors::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
 use crate::models::vendor_error::VendorError;
@@ -170,7 +170,7 @@ impl AnswerDecoder {
 
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
         if let Some(error) = chunk.error {
-            return Err(VendorError::from_error(error).into_failure(reported_error()));
+            return Err(VendorError::from_error(error).into_error(reported_error()));
         }
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());

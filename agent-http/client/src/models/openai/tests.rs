@@ -179,7 +179,7 @@ async fn calls_are_put_together_however_servers_cut_them() {
         data.extend([finish("tool_calls"), DONE.to_owned()]);
         sse(&data)
     };
-    let whole = |index, id| call(index, id, "x", "{}");
+    let complete_call = |index, id| call(index, id, "x", "{}");
     let two: &[&str] = &["call 0 a x", "args 0 {}", "call 1 b x", "args 1 {}", "finish ToolCalls"];
     let two_new: &[&str] = &["call 0 new x", "args 0 {}", "call 1 new x", "args 1 {}", "finish ToolCalls"];
     let cases: Vec<(String, &[&str])> = vec![
@@ -201,12 +201,12 @@ async fn calls_are_put_together_however_servers_cut_them() {
             &["call 0 a x", "args 0 {", "call 1 b y", "args 1 {", "args 0 }", "args 1 }", "finish ToolCalls"],
         ),
         // Indices that are not positions, are missing, or are all the same; identifiers that are missing or repeated.
-        (answer(&[&[whole("7", "a")], &[whole("3", "b")]]), two),
-        (answer(&[&[whole("-", "a"), whole("-", "b")]]), two),
-        (answer(&[&[whole("0", "a")], &[whole("0", "b")]]), two),
-        (answer(&[&[whole("0", "-")], &[whole("1", "-")]]), two_new),
-        (answer(&[&[whole("0", "")], &[whole("1", "")]]), two_new),
-        (answer(&[&[whole("-", "-")], &[whole("-", "-")]]), two_new),
+        (answer(&[&[complete_call("7", "a")], &[complete_call("3", "b")]]), two),
+        (answer(&[&[complete_call("-", "a"), complete_call("-", "b")]]), two),
+        (answer(&[&[complete_call("0", "a")], &[complete_call("0", "b")]]), two),
+        (answer(&[&[complete_call("0", "-")], &[complete_call("1", "-")]]), two_new),
+        (answer(&[&[complete_call("0", "")], &[complete_call("1", "")]]), two_new),
+        (answer(&[&[complete_call("-", "-")], &[complete_call("-", "-")]]), two_new),
         (
             answer(&[
                 &[call("-", "a", "x", "{")],
@@ -222,10 +222,19 @@ async fn calls_are_put_together_however_servers_cut_them() {
         ),
         // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
         (answer(&[&[call("0", "a", "x", "-")]]), &["call 0 a x", "finish ToolCalls"]),
-        (answer(&[&["{}".to_owned(), whole("0", "a")]]), &["call 0 a x", "args 0 {}", "finish ToolCalls"]),
-        (sse(&[calls(&whole("0", "a")), DONE.into()]), &["call 0 a x", "args 0 {}", "finish ToolCalls"]),
-        (sse(&[calls(&whole("0", "a")), finish("stop")]), &["call 0 a x", "args 0 {}", "finish Stop"]),
-        (sse(&[calls(&whole("0", "a"))]), &["call 0 a x", "args 0 {}", "fails Truncated"]),
+        (
+            answer(&[&["{}".to_owned(), complete_call("0", "a")]]),
+            &["call 0 a x", "args 0 {}", "finish ToolCalls"],
+        ),
+        (
+            sse(&[calls(&complete_call("0", "a")), DONE.into()]),
+            &["call 0 a x", "args 0 {}", "finish ToolCalls"],
+        ),
+        (
+            sse(&[calls(&complete_call("0", "a")), finish("stop")]),
+            &["call 0 a x", "args 0 {}", "finish Stop"],
+        ),
+        (sse(&[calls(&complete_call("0", "a"))]), &["call 0 a x", "args 0 {}", "fails Truncated"]),
     ];
     for (body, expected) in cases {
         check(SSE, &body, expected).await;
@@ -353,9 +362,9 @@ async fn a_status_that_is_no_success_refuses() {
 
 #[tokio::test]
 async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
-    let whole = sse(&[text("a"), DONE.into()]);
+    let complete_answer = sse(&[text("a"), DONE.into()]);
     let server = LoopbackServer::respond_with(
-        chunked_response("200 OK", SSE, whole.as_bytes(), 64, true),
+        chunked_response("200 OK", SSE, complete_answer.as_bytes(), 64, true),
         AfterResponse::Close,
     )
     .await;
@@ -378,8 +387,8 @@ async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
 
 #[tokio::test]
 async fn the_adapter_conforms() {
-    let (whole, begun) = (sse(&[text("Hello"), finish("stop"), DONE.into()]), sse(&[text("Hel")]));
-    check_conformance(SSE, (whole, begun), model).await;
+    let (complete_answer, begun) = (sse(&[text("Hello"), finish("stop"), DONE.into()]), sse(&[text("Hel")]));
+    check_conformance(SSE, (complete_answer, begun), model).await;
 }
 
 fn check_body(request: &ModelRequest, expected: Expect) {

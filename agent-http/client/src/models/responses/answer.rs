@@ -17,11 +17,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::protocol::{AnswerContext, LimitHandler};
-use super::refusal::{Account, Refusal};
+use super::server_error::{Account, ServerError};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
 
 use crate::models::answer_stream::DecodeAnswer;
-use crate::models::failure::{malformed_response, reported_error, truncated_answer, unknown_response};
+use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::vendor_error::plain_word;
 
 /// Limit on the tool calls of an answer.
@@ -178,8 +178,8 @@ impl AnswerReader {
 
     /// Classifies an error that the server reports within the answer.
     fn reported(&self, data: &[u8]) -> AgentError {
-        let refusal = Refusal::from_event(data).with_reset_time(self.reset_time.as_ref());
-        refusal.into_failure(self.account, SystemTime::now())
+        let error = ServerError::from_event(data).with_reset_time(self.reset_time.as_ref());
+        error.into_agent_error(self.account, SystemTime::now())
     }
 
     /// Passes the usage limits in an event to their handler. An event that cannot be read is ignored, since the answer

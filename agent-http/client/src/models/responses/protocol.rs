@@ -6,7 +6,7 @@ use agent_core::model::ModelInfo;
 use agent_core::payload::Payload;
 use agent_platform::coding::SubscriptionLimits;
 
-use super::refusal::Account;
+use super::server_error::Account;
 use crate::models::spec::ModelSpec;
 
 /// Function that receives the usage limits of a subscription, as an answer reports them.

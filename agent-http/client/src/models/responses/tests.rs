@@ -250,7 +250,7 @@ async fn calls_are_put_together_however_they_arrive() {
         json!({"type": "response.function_call_arguments.done", "item_id": format!("fc_{number}"),
         "arguments": "{\"n\":1}"})
     };
-    let whole: &[&str] = &["call 0 call_0 x", "args 0 {\"n\":1}", "finish ToolCalls"];
+    let expected_call: &[&str] = &["call 0 call_0 x", "args 0 {\"n\":1}", "finish ToolCalls"];
     let cut: &[&str] = &["call 0 call_0 x", "args 0 {\"n\"", "args 0 :1}", "finish ToolCalls"];
     let full = |number| call(number, "{\"n\":1}");
     let without = |item: Value, members: &[&str]| {
@@ -274,11 +274,11 @@ async fn calls_are_put_together_however_they_arrive() {
         (vec![added(0, call(0, "")), arguments(0, "{\"n\""), arguments(0, ":1}"), done(0, call(0, ""))], cut),
         // What the deltas lack: a part, all, and the announcement.
         (vec![added(0, call(0, "")), arguments(0, "{\"n\""), done(0, full(0))], cut),
-        (vec![added(0, call(0, "")), all(0), done(0, full(0))], whole),
-        (vec![added(0, full(0)), done(0, full(0))], whole),
-        (vec![done(0, full(0))], whole),
-        (vec![done(0, full(0)), done(0, full(0))], whole),
-        (vec![added(0, call(0, "")), all(0)], whole),
+        (vec![added(0, call(0, "")), all(0), done(0, full(0))], expected_call),
+        (vec![added(0, full(0)), done(0, full(0))], expected_call),
+        (vec![done(0, full(0))], expected_call),
+        (vec![done(0, full(0)), done(0, full(0))], expected_call),
+        (vec![added(0, call(0, "")), all(0)], expected_call),
         // A name that comes last, identifiers that change, and events without an identifier or an index.
         (vec![added(0, without(call(0, ""), &["name"])), arguments(0, "{\"n\""), done(0, full(0))], cut),
         (
@@ -298,7 +298,7 @@ async fn calls_are_put_together_however_they_arrive() {
                 json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{\"n\":1}"}),
                 done(0, without(full(0), &["id"])),
             ],
-            whole,
+            expected_call,
         ),
         (
             vec![
@@ -306,7 +306,7 @@ async fn calls_are_put_together_however_they_arrive() {
                 json!({"type": "response.function_call_arguments.delta", "delta": "{\"n\":1}"}),
                 json!({"type": "response.output_item.done", "item": without(full(0), &["id"])}),
             ],
-            whole,
+            expected_call,
         ),
         // Arguments that are an object, and no call identifier.
         (
@@ -314,7 +314,7 @@ async fn calls_are_put_together_however_they_arrive() {
                 0,
                 json!({"type": "function_call", "call_id": "call_0", "name": "x", "arguments": {"n": 1}}),
             )],
-            whole,
+            expected_call,
         ),
         (
             vec![done(0, without(full(0), &["call_id"]))],
@@ -388,8 +388,8 @@ async fn interleaved_calls_are_told_apart_up_to_the_limit() {
         if calls == 32 {
             assert_eq!(events.len(), 4 * calls + 1);
             for number in 0..calls {
-                let own = format!("args {number} ");
-                let arguments = events.iter().filter_map(|event| event.strip_prefix(&own));
+                let own_prefix = format!("args {number} ");
+                let arguments = events.iter().filter_map(|event| event.strip_prefix(&own_prefix));
                 assert_eq!(arguments.collect::<String>(), "{\"n\":1}");
             }
         }
@@ -635,6 +635,7 @@ async fn the_window_is_learnt_from_a_refusal_and_from_an_answer() {
 
 #[tokio::test]
 async fn the_adapter_conforms() {
-    let (whole, begun) = (sse(&[created(), text("Hello"), completed()]), sse(&[created(), text("Hel")]));
-    check_conformance(SSE, (whole, begun), model).await;
+    let (complete_answer, begun) =
+        (sse(&[created(), text("Hello"), completed()]), sse(&[created(), text("Hel")]));
+    check_conformance(SSE, (complete_answer, begun), model).await;
 }

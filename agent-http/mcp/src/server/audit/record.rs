@@ -44,7 +44,7 @@ pub enum AuditDecision {
     Denied,
     /// The question was withdrawn.
     Withdrawn,
-    /// The time for the decision is over.
+    /// The decision came too late.
     Expired,
 }
 

@@ -96,7 +96,7 @@ fn a_known_id_with_other_content_is_an_edit_and_the_newest_counts() {
     assert_eq!(merged.trigger, RunTriggerKind::Edit);
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2 edited"]));
     tree.run(merged, vec![Message::assistant("a2 edited").into()]);
-    // The history goes on from the edit, and the first version is still known.
+    // The history continues from the edit, and the first version is still known.
     let mut third = second("u2 edited");
     third.extend([Message::assistant("a2 edited"), user("3", "u3")]);
     let merged = tree.merge(input(third));

@@ -138,8 +138,8 @@ fn breakpoints(value: &Value, path: &str) -> Vec<String> {
         }
         _ => Vec::new(),
     };
-    let own = value.get("cache_control").map(|_| path.to_owned());
-    own.into_iter().chain(inner.into_iter().flat_map(|(path, item)| breakpoints(item, &path))).collect()
+    let own_path = value.get("cache_control").map(|_| path.to_owned());
+    own_path.into_iter().chain(inner.into_iter().flat_map(|(path, item)| breakpoints(item, &path))).collect()
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn breakpoints_end_what_later_requests_repeat() {
         ),
     ] {
         let request = ModelRequest { tools: tools.clone(), ..with_history(&system, history) };
-        let mut found = breakpoints(&body_of("m-1", &request), "");
-        found.sort();
-        assert_eq!(found, expected);
+        let mut breakpoint_paths = breakpoints(&body_of("m-1", &request), "");
+        breakpoint_paths.sort();
+        assert_eq!(breakpoint_paths, expected);
     }
     // Thinking takes none.
     let answer = Message { provider_items: vec![thinking("s", 1, 0)], ..Message::assistant("a") };
@@ -220,10 +220,10 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
     // The budget leaves room for the answer.
     let limited = ModelLimits { max_output_tokens: 3000, ..ModelLimits::default() };
     let spec = ModelSpec::new("claude-haiku-4-5").with_limits(limited);
-    let wanted = ModelRequest { thinking: Some(true), ..request() };
-    assert_eq!(body_with(&spec, &wanted)["thinking"], budget(1500));
+    let with_thinking = ModelRequest { thinking: Some(true), ..request() };
+    assert_eq!(body_with(&spec, &with_thinking)["thinking"], budget(1500));
     let small = ModelLimits { max_output_tokens: 2000, ..ModelLimits::default() };
-    assert_eq!(body_with(&spec.with_limits(small), &wanted)["thinking"], Value::Null);
+    assert_eq!(body_with(&spec.with_limits(small), &with_thinking)["thinking"], Value::Null);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
     let later = vec![calls(vec![thinking("s", 0, 0)]), result(), calls(vec![]), result()];
     assert!(is_asked(&of_run(later)));
     assert!(!is_asked(&of_run(vec![calls(vec![]), result()])));
-    // A run that goes on after an approval has the calls in its history.
+    // A run that continues after an approval has the calls in its history.
     let history = vec![Message::user("now"), calls(vec![]), result()];
     let resumed = ModelRequest { thinking: Some(true), ..with_history(&[], history) };
     assert!(!is_asked(&resumed));

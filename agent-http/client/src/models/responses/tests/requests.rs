@@ -148,15 +148,16 @@ fn the_operators_instructions_displace_the_system_prompt() {
     let with_system = with_history("Be brief.", vec![Message::user("hi")]);
     let developer = json!({"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]});
     let user = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]});
-    let own = || protocol("m-1").with_instructions(Some("Own.")).with_default_instructions("You are Ada.");
+    let with_instructions =
+        || protocol("m-1").with_instructions(Some("Own.")).with_default_instructions("You are Ada.");
     let default = || protocol("m-1").with_default_instructions("You are Ada.");
     for (protocol, request, instructions, input) in [
         (protocol("m-1"), &with_system, json!("Be brief."), json!([user])),
         (default(), &with_system, json!("Be brief."), json!([user])),
-        (own(), &with_system, json!("Own."), json!([developer, user])),
+        (with_instructions(), &with_system, json!("Own."), json!([developer, user])),
         (protocol("m-1"), &request(), Value::Null, json!([user])),
         (default(), &request(), json!("You are Ada."), json!([user])),
-        (own(), &request(), json!("Own."), json!([user])),
+        (with_instructions(), &request(), json!("Own."), json!([user])),
     ] {
         let body = body_of(&protocol, request);
         assert_eq!((&body["instructions"], &body["input"]), (&instructions, &input));
@@ -224,8 +225,9 @@ async fn aliases_of_tools_are_mapped_back_and_reasoning_is_hidden_if_switched_of
     let named = |name: &str| {
         done(0, json!({"type": "function_call", "call_id": "c", "name": name, "arguments": "{}"}))
     };
-    let told = json!({"type": "response.reasoning_text.delta", "delta": "Hm"});
-    let body = sse(&[told, named("t_2e7336dc8eba"), named("y"), named("t_000000000000"), completed()]);
+    let reasoning_delta = json!({"type": "response.reasoning_text.delta", "delta": "Hm"});
+    let body =
+        sse(&[reasoning_delta, named("t_2e7336dc8eba"), named("y"), named("t_000000000000"), completed()]);
     let answer = chunked_response("200 OK", SSE, body.as_bytes(), 64, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let tools = || Arc::new([tool("a.b", "", "{}"), tool("y", "", "{}")]);

@@ -1,7 +1,7 @@
 //! Classification of the errors that a Responses server reports. Pure.
 //!
-//! Codes decide before the content type, and this before the status: a page of HTML is of a proxy, whatever its status.
-//! Nothing of the server's text reaches an error or the log, except for codes and names of parameters.
+//! A known code decides first, then the content type (an HTML page comes from a proxy, whatever its status), then the
+//! status. No text of the server reaches an error or the log, except for codes and names of parameters.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::models::failure::reported_error;
+use crate::models::errors::reported_error;
 use crate::models::vendor_error::{VendorError, context_exceeded, plain_word};
 use crate::outbound::{media_type, status_failure};
 
@@ -28,17 +28,17 @@ pub(super) const RESET_HEADER: &str = "x-codex-primary-reset-at";
 const MAX_EVENT_HEADERS: usize = 64;
 
 /// Codes of an account that may not make the request.
-const ACCOUNT_WORDS: [&str; 4] =
+const ACCOUNT_CODES: [&str; 4] =
     ["insufficient_quota", "model_not_found", "usage_not_included", "deactivated_workspace"];
 /// Beginning of further codes of such an account.
 const PERMISSION_PREFIX: &str = "permission";
 /// Codes of a credential that is not valid.
-const CREDENTIAL_WORDS: [&str; 5] =
+const CREDENTIAL_CODES: [&str; 5] =
     ["unauthorized", "invalid_api_key", "token_expired", "token_invalidated", "token_revoked"];
 /// Codes of content that the vendor's policy forbids.
-const POLICY_WORDS: [&str; 3] = ["invalid_prompt", "cyber_policy", "bio_policy"];
+const POLICY_CODES: [&str; 3] = ["invalid_prompt", "cyber_policy", "bio_policy"];
 
-/// Payer of the calls, which selects the error of a refusal.
+/// Payer of the calls, which decides about the meaning of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
     /// An API key of the operator or the role.
@@ -54,13 +54,13 @@ pub(crate) fn turned_away() -> AgentError {
 }
 
 /// An error as the server reports it: in an unsuccessful response, or within an answer.
-pub(super) struct Refusal {
+pub(super) struct ServerError {
     status: Option<StatusCode>,
     headers: HeaderMap,
     body: Value,
 }
 
-impl Refusal {
+impl ServerError {
     /// Reads an unsuccessful response.
     pub(super) fn from_response(status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
         Self { status: Some(status), headers, body: serde_json::from_slice(body).unwrap_or_default() }
@@ -90,32 +90,34 @@ impl Refusal {
     }
 
     /// Classifies the error.
-    pub(super) fn into_failure(self, account: Account, now: SystemTime) -> AgentError {
+    pub(super) fn into_agent_error(self, account: Account, now: SystemTime) -> AgentError {
         let error = self.error();
         let vendor = VendorError::from_value(error);
-        let words = [plain_word(self.body.get("code")), plain_word(Some(error))];
-        let words: Vec<&str> = words.iter().flatten().map(String::as_str).chain(vendor.words()).collect();
-        let has = |known: &[&str]| words.iter().any(|word| known.contains(word));
-        let is = |status| self.status == Some(status);
+        let codes = [plain_word(self.body.get("code")), plain_word(Some(error))];
+        let codes: Vec<&str> = codes.iter().flatten().map(String::as_str).chain(vendor.words()).collect();
+        let has_code = |known: &[&str]| codes.iter().any(|code| known.contains(code));
+        let has_status = |status| self.status == Some(status);
         let is_subscription = account == Account::Subscription;
-        let failure = if has(&["usage_limit_reached"]) {
+        let agent_error = if has_code(&["usage_limit_reached"]) {
             self.usage_limit(error, account, now)
-        } else if has(&ACCOUNT_WORDS) || words.iter().any(|word| word.starts_with(PERMISSION_PREFIX)) {
+        } else if has_code(&ACCOUNT_CODES) || codes.iter().any(|code| code.starts_with(PERMISSION_PREFIX)) {
             not_permitted(account)
-        } else if let Some(failure) = self.overflow(&vendor) {
-            failure
-        } else if has(&POLICY_WORDS) {
+        } else if let Some(agent_error) = self.overflow(&vendor) {
+            agent_error
+        } else if has_code(&POLICY_CODES) {
             AgentError::new(AgentErrorKind::Failed, "the vendor's policy refused the request")
         } else if self.is_web_page() {
             turned_away()
-        } else if is_subscription && (has(&CREDENTIAL_WORDS) || is(StatusCode::UNAUTHORIZED)) {
+        } else if is_subscription && (has_code(&CREDENTIAL_CODES) || has_status(StatusCode::UNAUTHORIZED)) {
             sign_in_required("the sign-in to the subscription is missing or has ended")
-        } else if is_subscription && (is(StatusCode::FORBIDDEN) || is(StatusCode::PAYMENT_REQUIRED)) {
+        } else if is_subscription
+            && (has_status(StatusCode::FORBIDDEN) || has_status(StatusCode::PAYMENT_REQUIRED))
+        {
             not_permitted(account)
         } else {
-            self.other(has(&["rate_limit_exceeded"]))
+            self.classify_status(has_code(&["rate_limit_exceeded"]))
         };
-        failure.with_source(vendor.upstream_error(self.status.map(|status| status.as_u16())))
+        agent_error.with_source(vendor.upstream_error(self.status.map(|status| status.as_u16())))
     }
 
     /// Returns the value with the error's code: a member of the body, or the body itself.
@@ -128,7 +130,7 @@ impl Refusal {
     fn overflow(&self, vendor: &VendorError) -> Option<AgentError> {
         match self.status {
             Some(StatusCode::TOO_MANY_REQUESTS) => None,
-            // Perhaps of a proxy, which counts bytes, so that no window is learnt from it.
+            // May come from a proxy that limits bytes, so the context window is not learnt from it.
             Some(StatusCode::PAYLOAD_TOO_LARGE) if vendor.overflow().is_none() => {
                 let message = "the prompt does not fit the model";
                 Some(AgentError::new(AgentErrorKind::InvalidRequest, message))
@@ -140,10 +142,10 @@ impl Refusal {
     /// Returns true if a proxy in front of the vendor has sent the response. A page with the status of a server's own
     /// fault, or of a rate limit, means what its status says.
     fn is_web_page(&self) -> bool {
-        let refuses = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
+        let refusing_statuses = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
         self.headers.contains_key(CHALLENGE_HEADER)
             || (media_type(&self.headers) == "text/html"
-                && self.status.is_some_and(|status| refuses.contains(&status)))
+                && self.status.is_some_and(|status| refusing_statuses.contains(&status)))
     }
 
     /// Returns the error of a limit that ends hours or days later.
@@ -173,18 +175,18 @@ impl Refusal {
         limit["resetsAt"] = format!("{time:.3}").into();
         message.push_str(&format!(" until {time:.0}"));
         let after = resets_at.duration_since(now).unwrap_or_default();
-        let failure = AgentError::new(AgentErrorKind::RateLimited, message).with_retry_after(after);
-        failure.with_member("limit", limit)
+        let error = AgentError::new(AgentErrorKind::RateLimited, message).with_retry_after(after);
+        error.with_member("limit", limit)
     }
 
     /// Returns the error that the status alone describes.
-    fn other(&self, is_rate_limit: bool) -> AgentError {
-        let failure = match self.status {
+    fn classify_status(&self, is_rate_limit: bool) -> AgentError {
+        let error = match self.status {
             Some(status) => status_failure(status, &self.headers),
             None => reported_error(),
         };
-        if !is_rate_limit || failure.kind() == AgentErrorKind::RateLimited {
-            return failure;
+        if !is_rate_limit || error.kind() == AgentErrorKind::RateLimited {
+            return error;
         }
         status_failure(StatusCode::TOO_MANY_REQUESTS, &self.headers)
     }
@@ -221,11 +223,12 @@ mod tests {
             (name, HeaderValue::try_from(*value).expect("a value"))
         });
         let status = StatusCode::from_u16(status).expect("a status");
-        Refusal::from_response(status, headers.collect(), body.as_bytes()).into_failure(account, now())
+        ServerError::from_response(status, headers.collect(), body.as_bytes())
+            .into_agent_error(account, now())
     }
 
     fn reported(account: Account, event: &str) -> AgentError {
-        Refusal::from_event(event.as_bytes()).into_failure(account, now())
+        ServerError::from_event(event.as_bytes()).into_agent_error(account, now())
     }
 
     fn error(code: &str) -> String {
@@ -404,8 +407,8 @@ mod tests {
         assert_eq!(failure.retry_after(), Some(Duration::from_secs(7)));
         let headers: serde_json::Map<String, Value> =
             (0..1000).map(|i| (format!("x-{i}"), json!("y"))).collect();
-        let refusal =
-            Refusal::from_event(json!({"type": "error", "headers": headers}).to_string().as_bytes());
-        assert_eq!(refusal.headers.len(), MAX_EVENT_HEADERS);
+        let server_error =
+            ServerError::from_event(json!({"type": "error", "headers": headers}).to_string().as_bytes());
+        assert_eq!(server_error.headers.len(), MAX_EVENT_HEADERS);
     }
 }
