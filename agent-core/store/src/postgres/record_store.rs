@@ -66,7 +66,11 @@ impl PostgresRecords {
             None => None,
         };
         Ok(Self {
-            commits: CommitQueue::new(committer, permits.clone(), options.wait_timeout),
+            commits: CommitQueue::new(
+                committer,
+                permits.clone(),
+                (options.wait_timeout, options.lock_timeout),
+            ),
             queues: WriterQueues::default(),
             sessions,
             permits,
