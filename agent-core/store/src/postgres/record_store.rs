@@ -60,8 +60,9 @@ impl PostgresRecords {
         let poller = match &cache {
             Some(_) => {
                 let one = PostgresOptions { connections: 1, ..options.clone() };
-                let poller = Poller::new(tracker, SessionPool::connect(schema::APP.name, url, &one)?, origin);
-                Some(tokio::spawn(poller.run()).abort_handle())
+                // A process without requests notices by its polls that the server is away.
+                let polls = SessionPool::connect(schema::APP.name, url, &one)?.count_failures_with(&sessions);
+                Some(tokio::spawn(Poller::new(tracker, polls, origin).run()).abort_handle())
             }
             None => None,
         };
