@@ -45,7 +45,7 @@
 //! - after a write of this process has returned, every later read of it sees the write;
 //! - a write of another process is visible at most 100 ms after its commit; if the feed cannot be read that recently,
 //!   the cache is bypassed;
-//! - collections of the platform itself, such as tokens, are never cached.
+//! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
 //! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
 //! all of them.

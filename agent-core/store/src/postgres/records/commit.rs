@@ -16,6 +16,7 @@ use crate::activity::ActivityCounters;
 use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, SessionPool};
+use crate::read_cache::is_cacheable;
 use crate::slots::SlotTable;
 
 /// Maximum number of keys that are locked one by one. A transaction with more of them locks their companies.
@@ -441,11 +442,11 @@ impl<'b> Changes<'b> {
         KeyColumns::of(deleted.map(|(key, _)| *key))
     }
 
-    /// Returns a row of the change feed for each company. Records of the platform are never cached.
+    /// Returns a row of the change feed for each company with records that may be cached.
     fn feed_rows(&self) -> Vec<FeedRow<'b>> {
         let mut rows: HashMap<&str, FeedRow<'b>> = HashMap::new();
         for (key, _) in &self.0 {
-            if !key.company().is_empty() {
+            if is_cacheable(key.collection()) {
                 let row = rows.entry(key.company()).or_insert_with(|| FeedRow::new(key.company()));
                 row.push(key);
             }
@@ -484,7 +485,7 @@ impl<'k> FeedRow<'k> {
 
 #[cfg(test)]
 mod tests {
-    use agent_platform::records::Precondition;
+    use agent_platform::records::{Collection, Precondition};
 
     use super::*;
 
@@ -516,6 +517,26 @@ mod tests {
         assert_eq!(concerned(keys.held(&without(4), &rows, &free_rows)), [false, true, false]);
         assert_eq!(concerned(keys.held(&without(1), &rows, &free_rows)), [false, true, true], "a company");
         assert_eq!(concerned(keys.held(&all(), &rows, &[0].into())), [false, false, true], "a row");
+    }
+
+    #[test]
+    fn the_feed_names_the_records_that_may_be_cached() {
+        let collection =
+            |company: &str, path: &str| Collection::from_stored(company, path).expect("a collection");
+        let keys = [
+            collection("a", "things").key("1"),
+            collection("a", "runIds/002950/ada").key("r"),
+            collection("a", "runIdsOfOthers").key("2"),
+            collection("b", "runIds/002950/ada").key("r"),
+            Collection::of_platform("tokens").expect("a collection").key("t"),
+        ];
+        let state = RecordState { version: Some(1), value: None, is_changed: true };
+        let records = keys.map(|key| (key.expect("a key"), state.clone())).into();
+        let batch = Batch { records, ..Batch::default() };
+        let rows = Changes::of(&batch).feed_rows();
+        let mut named: Vec<_> = rows.iter().map(|row| (row.company, row.ids.clone().expect("ids"))).collect();
+        named.iter_mut().for_each(|(_, ids)| ids.sort_unstable());
+        assert_eq!(named, [("a", vec!["1", "2"])]);
     }
 
     #[test]
