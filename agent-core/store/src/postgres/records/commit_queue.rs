@@ -1,7 +1,7 @@
 //! Queue of commits: those of one company that wait share a transaction.
 //!
 //! A transaction waits for locks of other transactions for a short time, and then goes on without the commits that need
-//! them. These wait for their locks beside the company's other commits, one of them at a time.
+//! them. These share transactions that wait for their locks beside the company's others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ const MAX_TRANSACTIONS_ALONE: usize = 2;
 const MAX_TRANSACTIONS_BESIDE_OTHERS: usize = 1;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
-/// Maximum time for which a transaction of several commits waits for a lock. Other processes' transactions of the same records
-/// end sooner.
+/// Maximum time for which a transaction waits for a lock before it leaves out the commits that need it. Transactions of other
+/// processes that change the same records end sooner.
 const MAX_LOCK_WAIT: Duration = Duration::from_millis(200);
 /// The same while commits of the company wait for locks that are known to be held.
 const MAX_LOCK_WAIT_BESIDE_HELD: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ struct Shared {
     committer: Committer,
     permits: Arc<FairQueue>,
     wait_timeout: Duration,
-    /// Maximum time for which a commit that shares no transaction waits for a lock.
+    /// Maximum time for which a transaction of commits that were left out waits for a lock.
     lock_timeout: Duration,
     /// Runtime of the transactions. A commit is not cut short by the end of its caller.
     runtime: Handle,
@@ -62,7 +62,7 @@ struct CompanyQueue {
     queued: VecDeque<QueuedCommit>,
     /// Commits that were left out of a transaction, since they need locks that others hold.
     blocked: VecDeque<QueuedCommit>,
-    /// True while one of them waits for its locks.
+    /// True while some of them wait for their locks.
     is_waiting: bool,
 }
 
@@ -164,7 +164,7 @@ impl Shared {
         let count = companies.len();
         let Some(queue) = companies.get_mut(company) else { return Vec::new() };
         let has_room = queue.transactions <= max_transactions(count);
-        let batch = if has_room { queue.next_batch() } else { Vec::new() };
+        let batch = if has_room { next_batch(&mut queue.queued) } else { Vec::new() };
         if batch.is_empty() {
             queue.transactions -= 1;
             if queue.is_idle() {
@@ -197,19 +197,18 @@ impl Shared {
             Ok(permit) => permit,
             Err(fault) => return respond_with_fault(batch, &fault),
         };
-        let blocked = self.run_batch(company, batch).await;
+        let blocked = self.run_batch(batch, self.max_lock_wait(company)).await;
         drop(permit);
         if self.add_blocked(company, blocked) {
             self.start_blocked(company.to_owned());
         }
     }
 
-    /// Commits what needs no lock that is held for longer, and returns the rest.
-    async fn run_batch(&self, company: &str, batch: Vec<QueuedCommit>) -> Vec<QueuedCommit> {
+    /// Commits what needs no lock that is held for longer than `timeout`, and returns the rest.
+    async fn run_batch(&self, batch: Vec<QueuedCommit>, timeout: Duration) -> Vec<QueuedCommit> {
         let is_locked = |outcome: &Result<Vec<CommitOutcome>, PostgresError>| {
             outcome.as_ref().is_err_and(|fault| fault.kind() == PostgresErrorKind::Locked)
         };
-        let timeout = self.max_lock_wait(company);
         let mut outcome = self.commit(&batch, LockPolicy { timeout, skips_held: false }).await;
         if is_locked(&outcome) && batch.len() > 1 {
             outcome = self.commit(&batch, LockPolicy { timeout, skips_held: true }).await;
@@ -220,7 +219,9 @@ impl Shared {
         match outcome {
             Ok(outcomes) => return respond(batch, outcomes),
             // The fault may be of one of them only.
-            Err(fault) if batch.len() > 1 && fault.has_no_effect() => self.run_each(batch, &fault).await,
+            Err(fault) if batch.len() > 1 && fault.has_no_effect() => {
+                self.run_each(batch, &fault, self.lock_timeout, QUEUE_TIMEOUT).await;
+            }
             Err(fault) => respond_with_fault(batch, &fault),
         }
         Vec::new()
@@ -235,27 +236,28 @@ impl Shared {
         self.committer.commit(&commits, policy).await
     }
 
-    /// Runs the commits of a transaction that had no effect one by one. Those that would begin after [`QUEUE_TIMEOUT`] get
-    /// the fault of the transaction, since each of them may wait for a lock.
-    async fn run_each(&self, batch: Vec<QueuedCommit>, fault: &PostgresError) {
-        let deadline = Instant::now() + QUEUE_TIMEOUT;
+    /// Runs the commits of a transaction that had no effect one by one, each of which may wait for a lock for `timeout`. Those
+    /// that would begin after `limit` get the fault of the transaction.
+    async fn run_each(
+        &self,
+        batch: Vec<QueuedCommit>,
+        fault: &PostgresError,
+        timeout: Duration,
+        limit: Duration,
+    ) {
+        let policy = LockPolicy { timeout, skips_held: false };
+        let deadline = Instant::now() + limit;
         for queued in batch {
-            if Instant::now() < deadline {
-                self.run_alone(queued).await;
-            } else {
+            if Instant::now() >= deadline {
                 respond_with_fault([queued], fault);
+                continue;
             }
-        }
-    }
-
-    /// Runs one commit, which waits for its locks.
-    async fn run_alone(&self, queued: QueuedCommit) {
-        let policy = LockPolicy { timeout: self.lock_timeout, skips_held: false };
-        let batch = vec![queued];
-        match self.commit(&batch, policy).await {
-            // None is left out.
-            Ok(outcomes) => drop(respond(batch, outcomes)),
-            Err(fault) => respond_with_fault(batch, &fault),
+            let batch = vec![queued];
+            match self.commit(&batch, policy).await {
+                // It is not left out.
+                Ok(outcomes) => drop(respond(batch, outcomes)),
+                Err(fault) => respond_with_fault(batch, &fault),
+            }
         }
     }
 
@@ -274,29 +276,16 @@ impl Shared {
         !std::mem::replace(&mut queue.is_waiting, true)
     }
 
-    /// Takes the commit that waits for its locks next.
-    fn next_blocked(&self, company: &str) -> Option<QueuedCommit> {
+    /// Takes the commits that wait for their locks next. If there are none, the caller must end.
+    fn next_blocked(&self, company: &str) -> Vec<QueuedCommit> {
         let mut companies = self.lock();
-        let blocked = &mut companies.get_mut(company)?.blocked;
-        std::iter::from_fn(|| blocked.pop_front()).find(|queued| !queued.answer.is_closed())
-    }
-
-    /// Queues the commits that have waited for locks again, before the others. Returns true if the caller must start a
-    /// transaction.
-    fn requeue_blocked(&self, company: &str) -> bool {
-        let mut companies = self.lock();
-        let count = companies.len();
-        let Some(queue) = companies.get_mut(company) else { return false };
-        queue.is_waiting = false;
-        while let Some(queued) = queue.blocked.pop_back() {
-            queue.queued.push_front(queued);
-        }
-        let must_start = !queue.queued.is_empty() && queue.transactions < max_transactions(count);
-        queue.transactions += usize::from(must_start);
+        let Some(queue) = companies.get_mut(company) else { return Vec::new() };
+        let batch = next_batch(&mut queue.blocked);
+        queue.is_waiting = !batch.is_empty();
         if queue.is_idle() {
             companies.remove(company);
         }
-        must_start
+        batch
     }
 }
 
@@ -321,16 +310,23 @@ fn respond_with_fault(batch: impl IntoIterator<Item = QueuedCommit>, fault: &Pos
     }
 }
 
-/// Waits for the locks of a commit, then lets the company's others that wait for locks be tried again.
+/// Runs transactions that wait for locks, until no commit of the company needs them. What waits for too long fails.
 async fn run_blocked(shared: Arc<Shared>, company: String) {
-    if let Some(queued) = shared.next_blocked(&company) {
-        match shared.permits.acquire(&company, shared.wait_timeout).await {
-            Ok(_permit) => shared.run_alone(queued).await,
-            Err(fault) => respond_with_fault([queued], &fault),
+    loop {
+        let batch = shared.next_blocked(&company);
+        if batch.is_empty() {
+            return;
         }
-    }
-    if shared.requeue_blocked(&company) {
-        shared.start_transactions(company);
+        match shared.permits.acquire(&company, shared.wait_timeout).await {
+            Ok(_permit) => {
+                let blocked = shared.run_batch(batch, shared.lock_timeout).await;
+                // Locks that other processes hold for a moment were left out too.
+                let fault = PostgresError::from_kind(PostgresErrorKind::Locked);
+                let timeout = MAX_LOCK_WAIT.min(shared.lock_timeout);
+                shared.run_each(blocked, &fault, timeout, shared.lock_timeout).await;
+            }
+            Err(fault) => respond_with_fault(batch, &fault),
+        }
     }
 }
 
@@ -349,25 +345,26 @@ impl CompanyQueue {
     fn is_idle(&self) -> bool {
         self.transactions == 0 && self.queued.is_empty() && self.blocked.is_empty() && !self.is_waiting
     }
+}
 
-    fn next_batch(&mut self) -> Vec<QueuedCommit> {
-        let (mut batch, mut writes, mut bytes) = (Vec::new(), 0, 0);
-        while let Some(next) = self.queued.front() {
-            if next.answer.is_closed() {
-                self.queued.pop_front();
-                continue;
-            }
-            writes += next.writes.len();
-            bytes += next.writes.iter().map(value_bytes).sum::<usize>();
-            let is_full =
-                batch.len() >= MAX_BATCH_COMMITS || writes > MAX_BATCH_WRITES || bytes > MAX_BATCH_BYTES;
-            if is_full && !batch.is_empty() {
-                break;
-            }
-            batch.extend(self.queued.pop_front());
+/// Takes commits for a transaction from the front of a queue.
+fn next_batch(queue: &mut VecDeque<QueuedCommit>) -> Vec<QueuedCommit> {
+    let (mut batch, mut writes, mut bytes) = (Vec::new(), 0, 0);
+    while let Some(next) = queue.front() {
+        if next.answer.is_closed() {
+            queue.pop_front();
+            continue;
         }
-        batch
+        writes += next.writes.len();
+        bytes += next.writes.iter().map(value_bytes).sum::<usize>();
+        let is_full =
+            batch.len() >= MAX_BATCH_COMMITS || writes > MAX_BATCH_WRITES || bytes > MAX_BATCH_BYTES;
+        if is_full && !batch.is_empty() {
+            break;
+        }
+        batch.extend(queue.pop_front());
     }
+    batch
 }
 
 fn value_bytes(write: &Write) -> usize {
@@ -448,14 +445,14 @@ mod tests {
         let queue = queue(&server);
         let (batch, receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
         let fault = PostgresError::from_kind(PostgresErrorKind::Full);
-        queue.shared.run_each(batch, &fault).await;
+        queue.shared.run_each(batch, &fault, QUEUE_TIMEOUT, QUEUE_TIMEOUT).await;
         let kinds = receivers.into_iter().map(|mut receiver| kind(receiver.try_recv().expect("an answer")));
         let [full, unreachable] = [PostgresErrorKind::Full, PostgresErrorKind::Unreachable].map(Some);
         assert_eq!(kinds.collect::<Vec<_>>(), [unreachable, full, full]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn commits_that_wait_for_locks_are_tried_again_before_others_for_a_limited_time() {
+    async fn commits_that_wait_for_locks_share_transactions_for_a_limited_time() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let queue = queue(&server);
         let shared = &queue.shared;
@@ -463,23 +460,19 @@ mod tests {
         assert!(shared.add_blocked("acme", batch), "the first ones start the wait");
         assert_eq!(shared.max_lock_wait("acme"), MAX_LOCK_WAIT_BESIDE_HELD);
         let (later, mut later_receiver) = queued("d");
-        assert!(!shared.add_blocked("acme", vec![later]), "one waits at a time");
+        assert!(!shared.add_blocked("acme", vec![later]), "those that wait do so together");
         drop(receivers.remove(0));
-        let next = shared.next_blocked("acme").expect("one waits");
-        assert_eq!(next.writes[0].key().id(), "b", "the caller of the first one has gone");
-        let (free, _free_receiver) = queued("free");
-        shared.lock().get_mut("acme").expect("a queue").queued.push_back(free);
-        assert!(shared.requeue_blocked("acme"));
         let ids = |commits: &[QueuedCommit]| -> Vec<String> {
             commits.iter().map(|commit| commit.writes[0].key().id().to_owned()).collect()
         };
-        let batch = shared.next_batch("acme");
-        assert_eq!(ids(&batch), ["c", "d", "free"]);
+        let batch = shared.next_blocked("acme");
+        assert_eq!(ids(&batch), ["b", "c", "d"], "the caller of the first one has gone");
+        assert!(shared.next_blocked("acme").is_empty());
+        assert!(shared.lock().is_empty(), "idle companies are forgotten");
         assert_eq!(shared.max_lock_wait("acme"), MAX_LOCK_WAIT);
         tokio::time::advance(QUEUE_TIMEOUT).await;
         assert!(!shared.add_blocked("acme", batch), "none waits any longer");
         assert_eq!(kind(later_receiver.try_recv().expect("an answer")), Some(PostgresErrorKind::Locked));
-        assert!(shared.next_batch("acme").is_empty());
-        assert!(shared.lock().is_empty(), "idle companies are forgotten");
+        assert!(shared.lock().is_empty());
     }
 }
