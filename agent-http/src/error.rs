@@ -11,6 +11,7 @@
 mod code;
 mod openai;
 mod policy;
+mod turn;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -18,12 +19,8 @@ use std::fmt;
 use std::time::Duration;
 
 use agent_client::problem::PROBLEM_JSON;
-use agent_core::context::LayerError;
 use agent_core::error::AgentError;
-use agent_core::tool::{Caller, ToolError};
-use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
-use agent_platform::preview::SelectionReport;
 use agent_platform::records::StoreError;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -175,6 +172,12 @@ impl HttpError {
     #[must_use]
     pub fn not_configured(setting: &str) -> Self {
         Self::new(Code::NotConfigured, format!("{setting} is not configured"))
+    }
+
+    /// Creates a 503 `STORE_UNAVAILABLE`. The cause goes to the log only.
+    fn store_unavailable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let detail = "the store is unavailable; the server's log has the cause under the request id";
+        Self::new(Code::StoreUnavailable, detail).with_source(cause).with_retry_after(STORE_RETRY_AFTER)
     }
 
     /// Replaces the detail.
@@ -393,45 +396,6 @@ impl From<AgentError> for HttpError {
     }
 }
 
-impl HttpError {
-    /// Converts the error of a caller's turn, without details of the agent's configuration for visitors.
-    pub(crate) fn from_turn(error: TurnError, caller: Caller) -> Self {
-        match error {
-            TurnError::NoConnector(_) if caller == Caller::Widget => {
-                Self::new(Code::NoConnector, error.to_string())
-            }
-            error => error.into(),
-        }
-    }
-}
-
-impl From<TurnError> for HttpError {
-    fn from(error: TurnError) -> Self {
-        match error {
-            TurnError::AgentNotFound => Self::new(Code::NotFound, error.to_string()),
-            TurnError::WrongAgent => Self::forbidden(error.to_string()),
-            TurnError::InvalidField { field, problem } => Self::invalid(field, problem),
-            TurnError::NoConnector(selection) => {
-                let report = SelectionReport::from(&*selection);
-                let selection = serde_json::to_value(report).unwrap_or_default();
-                Self::new(Code::NoConnector, "no backend is configured for this agent")
-                    .with_member("selection", selection)
-            }
-            TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
-            TurnError::Store(error) => error.into(),
-            // No other error of a layer's store is the client's.
-            TurnError::Layer(LayerError::Store(error @ StoreError::Unavailable(_))) => error.into(),
-            TurnError::Tools(ToolError::Unavailable(_)) => {
-                Self::new(Code::StoreUnavailable, error.to_string())
-                    .with_source(error)
-                    .with_retry_after(STORE_RETRY_AFTER)
-            }
-            TurnError::Backend(failure) => failure.into(),
-            error => Self::internal(error),
-        }
-    }
-}
-
 /// Returns the reason why the store is unavailable, in the store's own words, for responses to operators; `None` for
 /// other errors. The errors of our stores contain neither values nor keys.
 pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
@@ -452,12 +416,7 @@ impl From<StoreError> for HttpError {
             StoreError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
             StoreError::TooLarge { .. } => Self::new(Code::PayloadTooLarge, error.to_string()),
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
-            StoreError::Unavailable(_) => {
-                let detail = "the store is unavailable; the server's log has the cause under the request id";
-                Self::new(Code::StoreUnavailable, detail)
-                    .with_source(error)
-                    .with_retry_after(STORE_RETRY_AFTER)
-            }
+            StoreError::Unavailable(_) => Self::store_unavailable(error),
             error => Self::internal(error),
         }
     }
@@ -499,6 +458,8 @@ impl fmt::Display for ErrorChain<'_> {
 
 #[cfg(test)]
 mod tests {
+    use agent_core::context::LayerError;
+    use agent_core::turn::TurnError;
     use agent_platform::coding::CodingTokenError;
     use http_body_util::BodyExt;
     use serde_json::json;
@@ -659,13 +620,14 @@ mod tests {
             assert!(!body.to_string().contains("10.0.0.7"));
         }
         let unavailable = || StoreError::unavailable("db at 10.0.0.7");
-        let of_turn: [TurnError; 3] = [
-            LayerError::from(unavailable()).into(),
-            TurnError::Tools(unavailable().into()),
+        let errors = [
+            HttpError::from(TurnError::from(LayerError::from(unavailable()))),
+            TurnError::Tools(unavailable().into()).into(),
             AgentError::from(CodingTokenError::from(unavailable())).into(),
+            HttpError::from_tool_list(unavailable().into()),
         ];
-        for error in of_turn {
-            let (headers, body) = problem(error.into()).await;
+        for error in errors {
+            let (headers, body) = problem(error).await;
             assert_eq!(
                 (&body["status"], &body["code"]),
                 (&json!(503), &json!("STORE_UNAVAILABLE")),

@@ -159,6 +159,7 @@ mod tests {
 
     use super::*;
     use crate::endpoint::CredentialClass;
+    use crate::error::Code;
 
     /// Returns the server URL, method and path of every described operation.
     fn described(document: &Value) -> BTreeSet<(String, String, String)> {
@@ -207,6 +208,10 @@ mod tests {
             assert_eq!(security.is_empty(), endpoint.class == CredentialClass::Public, "{name}");
             for scheme in security.iter().flat_map(|schemes| schemes.as_object().expect("an object").keys()) {
                 assert!(security_schemes().get(scheme).is_some(), "{name}: {scheme}");
+            }
+            if endpoint.class != CredentialClass::Public {
+                let unavailable = Code::StoreUnavailable.status();
+                assert!(responses.contains_key(unavailable.as_str()), "{name}: its credential may be stored");
             }
             let path = endpoint.path.replace("{*", "{");
             assert!(routed.insert((url.clone(), endpoint.method.to_string(), path)), "{name} is there twice");

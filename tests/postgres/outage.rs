@@ -52,6 +52,13 @@ async fn an_outage_is_a_typed_error_and_streams_under_way_go_on() {
         expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
     }
     assert_eq!(ready().await, 503);
+    for path in ["/api/agents/a1/tools", "/api/agents/a1/capabilities"] {
+        // What is cached is shown for up to 100 ms.
+        let get = async || send(&app, "GET", path, None).await;
+        let refused = poll_until(get, |response| response.status() != 200).await;
+        assert!(refused.headers().contains_key("retry-after"), "{path}: {:?}", refused.headers());
+        expect_problem(refused, 503, "STORE_UNAVAILABLE").await;
+    }
     gate.send_replace(true);
     let events = parse_run(&under_way.text().await.expect("a whole body"));
     assert_eq!(text_of(&events), "first second");

@@ -282,8 +282,8 @@ impl FeedbackRow {
     }
 }
 
-/// A row of the table of contexts, as PostgreSQL and copies of databases need it.
-#[cfg(feature = "postgres")]
+/// A row of the table of contexts, as copies of databases need it.
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContextRow {
     pub(crate) thread: i64,

@@ -34,7 +34,8 @@
 //! A commit takes advisory locks on its keys, in the order of their hashes, reads the rows, decides in this process,
 //! and writes: two network round trips. Locks of keys rather than rows also cover records that do not exist, so that a
 //! check of an absent record holds until the commit. Commits of one company that arrive while others are in progress
-//! share a transaction, so that a counter that many runs increment costs one flush for many of them. Versions come from
+//! share a transaction, so that a counter that many runs increment costs one flush for many of them. A commit whose key or
+//! row another transaction holds is left out of it after a short time, and waits beside the others. Versions come from
 //! a sequence, and are taken under the lock.
 //!
 //! Reads are cached in the process. Every commit writes the keys that it changed into the table `change`, together with
@@ -44,7 +45,7 @@
 //! - after a write of this process has returned, every later read of it sees the write;
 //! - a write of another process is visible at most 100 ms after its commit; if the feed cannot be read that recently,
 //!   the cache is bypassed;
-//! - collections of the platform itself, such as tokens, are never cached.
+//! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
 //! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
 //! all of them.

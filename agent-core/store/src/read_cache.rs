@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use agent_platform::records::{Collection, Key, ListQuery, Order, Page, Record, StoreError};
+use agent_platform::run_registry::RUN_ID_COLLECTION;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -131,9 +132,10 @@ impl<F: Freshness> ReadCache<F> {
 }
 
 /// Returns true if a collection may be cached. Collections of the platform itself are always read from the
-/// database, so that a revoked token is not served from the cache.
-fn is_cacheable(collection: &Collection) -> bool {
-    !collection.company().is_empty()
+/// database, so that a revoked token is not served from the cache. Used run ids are written with each run, and only read
+/// to delete them, so that processes need not tell each other of them.
+pub(crate) fn is_cacheable(collection: &Collection) -> bool {
+    !collection.company().is_empty() && collection.path().split('/').next() != Some(RUN_ID_COLLECTION)
 }
 
 fn cache<K: Eq + Hash, V: Clone>(max_bytes: u64) -> Cache<K, V, ByteWeighter>

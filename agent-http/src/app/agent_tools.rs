@@ -99,7 +99,7 @@ impl OwnedAgent {
 
     /// Lists the tools that the agent has in a run of a user, and those that its role defines.
     async fn list(&self) -> Result<Vec<ListedTool>, HttpError> {
-        let specs = self.allowed_tools().list(&self.context()).await.map_err(HttpError::internal)?;
+        let specs = self.allowed_tools().list(&self.context()).await.map_err(HttpError::from_tool_list)?;
         let mut reports = self.registry().report(&self.role).await?;
         let is_own = |spec: &Arc<ToolSpec>| reports.iter().any(|report| report.name == spec.name);
         let built_in: Vec<_> = specs.iter().filter(|spec| !is_own(spec)).map(built_in).collect();

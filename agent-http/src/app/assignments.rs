@@ -200,7 +200,7 @@ impl Assignments {
             caller: Caller::Proactive,
             ..ExecutionContext::default()
         };
-        let tools = self.app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
+        let tools = self.app.pulse.tools.list(&context).await.map_err(HttpError::from_tool_list)?;
         let exists = tools.iter().any(|spec| spec.name == tool);
         if exists && allowed_tools_in_run(&self.role, Caller::Proactive).contains(tool) {
             return Ok(());

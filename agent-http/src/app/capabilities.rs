@@ -40,7 +40,7 @@ async fn list_tools(
     };
     let allowed = allowed_tools_in_run(role, principal.caller);
     let tools = AllowedTools::new(app.approved_calls.tools.clone(), allowed);
-    let tools = tools.list(&context).await.map_err(HttpError::internal)?;
+    let tools = tools.list(&context).await.map_err(HttpError::from_tool_list)?;
     Ok(tools.to_vec())
 }
 

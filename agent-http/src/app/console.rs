@@ -253,7 +253,7 @@ pub(super) fn describe_post_link(schemas: &mut Schemas) -> Operation {
         .describe("For a product's backend, which redirects its user to the link.")
         .body(schemas.schema_for::<LinkInput>())
         .json_response(201, "The link.", link)
-        .problems(&[Code::NotFound, Code::StoreUnavailable])
+        .problems(&[Code::NotFound])
 }
 
 pub(super) fn describe_post_session(schemas: &mut Schemas) -> Operation {

@@ -52,7 +52,6 @@ pub(super) fn post_completion(_: &mut Schemas) -> Operation {
         Code::RateLimited,
         Code::ProviderNotImplemented,
         Code::BackendFailed,
-        Code::StoreUnavailable,
         Code::BackendTimeout,
     ])
 }

@@ -161,7 +161,8 @@ impl Operation {
         self
     }
 
-    /// Returns the operation object of an endpoint with this path and credential class.
+    /// Returns the operation object of an endpoint with this path and credential class. Each credential may have to be
+    /// looked up in the store, so no operation that needs one has to list [`Code::StoreUnavailable`].
     pub(super) fn into_object(self, path: &str, class: CredentialClass) -> Value {
         let mut operation = match class {
             CredentialClass::Public => self,
@@ -170,6 +171,7 @@ impl Operation {
                 Code::Unauthenticated,
                 Code::Forbidden,
                 Code::NotConfigured,
+                Code::StoreUnavailable,
             ]),
         };
         let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));

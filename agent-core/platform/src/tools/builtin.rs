@@ -81,12 +81,16 @@ impl Stores {
 
     /// Returns the role of the context's agent.
     pub(super) async fn role(&self, context: &ExecutionContext) -> Result<Arc<RoleBlock>, ToolError> {
-        let role = match self.roles.role(&context.company_id, &context.agent_id).await {
-            // An invalid identifier names no agent.
-            Err(StoreError::Invalid(_)) => None,
-            role => role?,
-        };
+        let role = self.find_role(context).await?;
         role.ok_or_else(|| ToolError::Unavailable("this agent has no role".to_owned()))
+    }
+
+    async fn find_role(&self, context: &ExecutionContext) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        match self.roles.role(&context.company_id, &context.agent_id).await {
+            // An invalid identifier names no agent.
+            Err(StoreError::Invalid(_)) => Ok(None),
+            role => role,
+        }
     }
 
     /// Returns true if the role opens the tool to widget visitors. Tool registries check this too; it is repeated
@@ -96,8 +100,8 @@ impl Stores {
         context: &ExecutionContext,
         name: &str,
     ) -> Result<bool, ToolError> {
-        let role = self.role(context).await;
-        Ok(role.is_ok_and(|role| allowed_tools(&role, Caller::Widget, None).contains(name)))
+        let role = self.find_role(context).await?;
+        Ok(role.is_some_and(|role| allowed_tools(&role, Caller::Widget, None).contains(name)))
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::memory::MemoryRecords;
+use crate::records::{Key, Precondition, RecordsExt as _};
 use crate::roles::RecordRoleStore;
 use crate::seal::Sealer;
 use crate::testing::MemoryPulse;
@@ -395,6 +396,10 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
     for name in world.schemas.keys() {
         assert_eq!(world.call(&nobodys, name, json!({})), Err(format!("there is no tool named {name:?}")));
     }
+    let agent = Key::new("c", crate::roles::ROLES, "a").expect("a key");
+    ready(world.records.put_as(&agent, &json!(5), Precondition::Any)).expect("stored");
+    let unreadable = world.call(&visitor(), "listDocs", json!({}));
+    assert_eq!(unreadable, Err("the tool failed".to_owned()), "a fault of the store hides no tool");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::fault::{OperationError, PostgresErrorKind};
 use super::session::{Session, contains_nul};
 use crate::conversation_row::{FIRST_DUE, RowError};
 
-pub(super) mod context_tables;
+mod context_tables;
 pub(super) mod feedback_tables;
 pub(super) mod log_tables;
 mod run_tables;

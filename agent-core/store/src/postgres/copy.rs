@@ -2,10 +2,10 @@
 
 use tokio_postgres::Row;
 
-use super::conversations::context_tables::{CONTEXT_COLUMNS, context_row, insert_contexts};
-use super::conversations::feedback_tables::{FEEDBACK_COLUMNS, feedback_row, insert_feedback};
+use super::conversations::feedback_tables::insert_feedback;
 use super::conversations::log_tables::{insert_logs, log_row};
 use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
+use super::param::Param;
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, Values};
 use super::usage::{insert_call_rows, insert_day_rows, select_call_rows, select_day_rows};
@@ -64,6 +64,17 @@ const SELECT_LOGS: &str = "
             ORDER BY run, first LIMIT $3
         ) AS page
     ) AS page WHERE bytes_before < $4 ORDER BY run, first";
+
+/// Columns of feedback, in the order of [`feedback_row`].
+const FEEDBACK_COLUMNS: &str = "thread, seq, company, agent, at_ms, id, shared, body";
+
+/// Columns of a context, in the order of [`context_row`].
+const CONTEXT_COLUMNS: &str = "thread, seq, turn, body";
+
+/// Inserts rows from arrays of [`CONTEXT_COLUMNS`].
+const INSERT_CONTEXTS: &str = "
+    INSERT INTO turn_contexts (thread, seq, turn, body)
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[])";
 
 /// Lets the numbers of new threads and runs follow those that were copied.
 const CONTINUE_NUMBERS: &str = "
@@ -399,4 +410,32 @@ fn page_size() -> i64 {
 async fn last_version(session: &Session) -> Result<i64, CopyError> {
     let rows = session.query("SELECT last_value FROM record_version", &[]).await;
     Ok(rows.map_err(CopyError::failed)?.first().map_or(0, |row| row.get(0)))
+}
+
+/// Reads a row of [`FEEDBACK_COLUMNS`].
+fn feedback_row(row: &Row) -> FeedbackRow {
+    FeedbackRow {
+        thread: row.get(0),
+        seq: row.get(1),
+        company: row.get(2),
+        agent: row.get(3),
+        at_ms: row.get(4),
+        id: row.get(5),
+        shared: row.get(6),
+        body: row.get(7),
+    }
+}
+
+/// Inserts contexts by one statement.
+async fn insert_contexts(session: &Session, rows: &[ContextRow]) -> Result<(), PostgresError> {
+    let text = |column: fn(&ContextRow) -> &str| -> Vec<&str> { rows.iter().map(column).collect() };
+    let number = |column: fn(&ContextRow) -> i64| -> Vec<i64> { rows.iter().map(column).collect() };
+    let values: [&(dyn Param + Sync); 4] =
+        [&number(|row| row.thread), &number(|row| row.seq), &text(|row| &row.turn), &text(|row| &row.body)];
+    session.query(INSERT_CONTEXTS, &values).await.map(drop)
+}
+
+/// Reads a row of [`CONTEXT_COLUMNS`].
+fn context_row(row: &Row) -> ContextRow {
+    ContextRow { thread: row.get(0), seq: row.get(1), turn: row.get(2), body: row.get(3) }
 }

@@ -60,13 +60,18 @@ impl PostgresRecords {
         let poller = match &cache {
             Some(_) => {
                 let one = PostgresOptions { connections: 1, ..options.clone() };
-                let poller = Poller::new(tracker, SessionPool::connect(schema::APP.name, url, &one)?, origin);
-                Some(tokio::spawn(poller.run()).abort_handle())
+                // A process without requests notices by its polls that the server is away.
+                let polls = SessionPool::connect(schema::APP.name, url, &one)?.count_failures_with(&sessions);
+                Some(tokio::spawn(Poller::new(tracker, polls, origin).run()).abort_handle())
             }
             None => None,
         };
         Ok(Self {
-            commits: CommitQueue::new(committer, permits.clone(), options.wait_timeout),
+            commits: CommitQueue::new(
+                committer,
+                permits.clone(),
+                (options.wait_timeout, options.lock_timeout),
+            ),
             queues: WriterQueues::default(),
             sessions,
             permits,

@@ -131,6 +131,12 @@ impl SessionPool {
         Ok(Self { pool, mode, begin: begin.into(), failures: Arc::default(), response_timeout })
     }
 
+    /// Counts failures with those of another pool of the same server, whose [`check_writable`](Self::check_writable) then
+    /// tries the server after a failure of either.
+    pub(super) fn count_failures_with(self, other: &Self) -> Self {
+        Self { failures: other.failures.clone(), ..self }
+    }
+
     /// Returns an error if a pooler is seen to share the server's connections, and the URL does not say so: settings
     /// and prepared statements of one connection would reach others. Connections of a busy pooler may not show it.
     pub(super) async fn check_not_shared(&self, session: &Session) -> Result<(), PostgresOpenError> {

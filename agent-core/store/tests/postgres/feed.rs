@@ -6,7 +6,7 @@ use futures_util::future::{join, join_all};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
-use super::{Cluster, database, impatient, other};
+use super::{Cluster, database, impatient, other, wait_until};
 
 /// Time within which a change is certainly seen, however busy the machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -182,9 +182,13 @@ async fn a_restarted_server_loses_no_change(
     let failed = one.commit(vec![put(&watched, "9", Precondition::Any)]).await.expect_err("no server");
     assert!(matches!(failed, StoreError::Unavailable(_)), "{failed:?}");
     one.check_writable().await.expect_err("the store cannot be written");
+    let is_noticed = async || two.check_writable().await.is_err();
+    wait_until("a process without requests notices by its polls", is_noticed).await;
     cluster.restart();
     set(one, &watched, "10").await;
-    one.check_writable().await.expect("the store can be written");
+    for store in [one, two] {
+        store.check_writable().await.expect("the store can be written");
+    }
     wait_for(two, &watched, "10").await;
     wait_until_cached(two, &watched).await;
 }

@@ -1,7 +1,7 @@
 //! Tests of the PostgreSQL job store: the conformance suite, and implementation details.
 //!
 //! Each test starts its own server, which takes about a second, so there are few and long tests.
-#![cfg(all(unix, feature = "postgres"))]
+#![cfg(all(unix, feature = "postgres", feature = "sqlite"))]
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../../../../tests/support/cluster.rs"]

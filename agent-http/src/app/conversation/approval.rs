@@ -78,7 +78,7 @@ impl App {
             caller: principal.caller,
             ..ExecutionContext::default()
         };
-        let specs = self.approved_calls.tools.list(&context).await.map_err(HttpError::internal)?;
+        let specs = self.approved_calls.tools.list(&context).await.map_err(HttpError::from_tool_list)?;
         let Some(spec) = specs.iter().find(|spec| spec.name == approval.tool) else { return Ok(()) };
         let schema = serde_json::from_str(spec.input_schema.get()).map_err(HttpError::internal)?;
         check_arguments(&schema, arguments)

@@ -3,17 +3,19 @@
 
 use std::sync::Arc;
 
+use agent_core::context::LayerError;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, Id, RunIds, SourceEvent};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::tool::{ExecutionContext, NoProgress, ToolOutput};
+use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput};
 use agent_core::tool_loop::call_tool;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, Conversations, Run, RunChange, RunKey, ThreadOwner,
 };
 use agent_platform::history::repair;
+use agent_platform::records::StoreError;
 use agent_platform::run_observer::RunObserver;
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use futures_util::future::{join_all, ready};
@@ -152,7 +154,9 @@ impl ContinuedTurn {
 fn start_error(error: TurnError) -> AgentError {
     let kind = match error {
         TurnError::Backend(error) => return error,
-        TurnError::Store(_) => AgentErrorKind::StoreUnavailable,
+        TurnError::Store(_)
+        | TurnError::Layer(LayerError::Store(StoreError::Unavailable(_)))
+        | TurnError::Tools(ToolError::Unavailable(_)) => AgentErrorKind::StoreUnavailable,
         TurnError::NoConnector(_) | TurnError::NoBackend(_) => AgentErrorKind::NotConfigured,
         TurnError::AgentNotFound | TurnError::WrongAgent | TurnError::InvalidField { .. } => {
             AgentErrorKind::InvalidRequest
@@ -166,4 +170,25 @@ fn start_error(error: TurnError) -> AgentError {
         _ => error.to_string(),
     };
     AgentError::new(kind, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unavailable_store_is_named_wherever_the_turn_needed_it() {
+        let unavailable = || StoreError::unavailable("db at 10.0.0.7");
+        for error in [
+            TurnError::from(unavailable()),
+            LayerError::from(unavailable()).into(),
+            TurnError::Tools(unavailable().into()),
+        ] {
+            let error = start_error(error);
+            assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+            assert!(!error.message().contains("10.0.0.7"));
+        }
+        let internal = start_error(TurnError::Tools(ToolError::internal("a fault")));
+        assert_eq!(internal.kind(), AgentErrorKind::Internal);
+    }
 }

@@ -233,7 +233,9 @@ impl KeptTurn {
         match self.plan(app, principal, turn, BeginOrder::BeforeQueue, None).await {
             Ok(plan) => Ok(Some(plan.messages)),
             Err(BeginError::Store(error @ ConversationError::Store(_))) => Err(error.into()),
-            Err(_) => Ok(None),
+            Err(error) => Some(HttpError::from(error))
+                .filter(|error| error.code() == Code::StoreUnavailable)
+                .map_or(Ok(None), Err),
         }
     }
 }

@@ -3,21 +3,10 @@
 use agent_core::ids::RunId;
 use agent_platform::conversation::{MAX_CONTEXT_PAGE_BYTES, SentContext, ThreadKey, TurnContext};
 use agent_platform::records::StoreError;
-use tokio_postgres::Row;
 
 use super::tables::{ConversationTables, TableError};
-use crate::conversation_row::{ContextRow, context_body, parse_context};
-use crate::postgres::PostgresError;
-use crate::postgres::param::Param;
-use crate::postgres::session::{Session, contains_nul};
-
-/// Columns of a context, in the order of [`context_row`].
-pub(in crate::postgres) const CONTEXT_COLUMNS: &str = "thread, seq, turn, body";
-
-/// Inserts rows from arrays of [`CONTEXT_COLUMNS`].
-const INSERT_CONTEXTS: &str = "
-    INSERT INTO turn_contexts (thread, seq, turn, body)
-    SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[])";
+use crate::conversation_row::{context_body, parse_context};
+use crate::postgres::session::contains_nul;
 
 const PUT_CONTEXT: &str = "
     INSERT INTO turn_contexts (thread, seq, turn, body)
@@ -39,23 +28,6 @@ const COPY_CONTEXTS: &str = "
     SELECT $3, path.number - 1, contexts.turn, contexts.body
     FROM unnest($2::int8[]) WITH ORDINALITY AS path (seq, number)
     JOIN turn_contexts AS contexts ON contexts.thread = $1 AND contexts.seq = path.seq";
-
-/// Inserts contexts by one statement.
-pub(in crate::postgres) async fn insert_contexts(
-    session: &Session,
-    rows: &[ContextRow],
-) -> Result<(), PostgresError> {
-    let text = |column: fn(&ContextRow) -> &str| -> Vec<&str> { rows.iter().map(column).collect() };
-    let number = |column: fn(&ContextRow) -> i64| -> Vec<i64> { rows.iter().map(column).collect() };
-    let values: [&(dyn Param + Sync); 4] =
-        [&number(|row| row.thread), &number(|row| row.seq), &text(|row| &row.turn), &text(|row| &row.body)];
-    session.query(INSERT_CONTEXTS, &values).await.map(drop)
-}
-
-/// Reads a row of [`CONTEXT_COLUMNS`].
-pub(in crate::postgres) fn context_row(row: &Row) -> ContextRow {
-    ContextRow { thread: row.get(0), seq: row.get(1), turn: row.get(2), body: row.get(3) }
-}
 
 impl ConversationTables {
     /// Stores the context of a user message in a turn, unless it has one.

@@ -13,10 +13,7 @@ use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
 
-/// Columns of feedback, in the order of [`feedback_row`].
-pub(in crate::postgres) const FEEDBACK_COLUMNS: &str = "thread, seq, company, agent, at_ms, id, shared, body";
-
-/// Inserts rows from arrays of [`FEEDBACK_COLUMNS`], or replaces those of the same nodes.
+/// Inserts rows from arrays, or replaces those of the same nodes.
 const INSERT_FEEDBACK: &str = "
     INSERT INTO feedback (thread, seq, company, agent, at_ms, id, shared, body)
     SELECT * FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::bool[],
@@ -82,20 +79,6 @@ pub(in crate::postgres) async fn insert_feedback(
         &text(|row| &row.body),
     ];
     session.query(INSERT_FEEDBACK, &values).await.map(drop)
-}
-
-/// Reads a row of [`FEEDBACK_COLUMNS`].
-pub(in crate::postgres) fn feedback_row(row: &Row) -> FeedbackRow {
-    FeedbackRow {
-        thread: row.get(0),
-        seq: row.get(1),
-        company: row.get(2),
-        agent: row.get(3),
-        at_ms: row.get(4),
-        id: row.get(5),
-        shared: row.get(6),
-        body: row.get(7),
-    }
 }
 
 impl ConversationTables {

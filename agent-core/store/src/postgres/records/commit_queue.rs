@@ -1,4 +1,7 @@
 //! Queue of commits: those of one company that wait share a transaction.
+//!
+//! A transaction waits for locks of other transactions for a short time, and then goes on without the commits that need
+//! them. These share transactions that wait for their locks beside the company's others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::batch::WrittenVersions;
-use super::commit::Committer;
+use super::commit::{CommitOutcome, Committer, LockPolicy};
 use crate::postgres::fair_queue::FairQueue;
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
 
@@ -22,6 +25,11 @@ const MAX_TRANSACTIONS_ALONE: usize = 2;
 const MAX_TRANSACTIONS_BESIDE_OTHERS: usize = 1;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
+/// Maximum time for which a transaction waits for a lock before it leaves out the commits that need it. Transactions of other
+/// processes that change the same records end sooner.
+const MAX_LOCK_WAIT: Duration = Duration::from_millis(200);
+/// The same while commits of the company wait for locks that are known to be held.
+const MAX_LOCK_WAIT_BESIDE_HELD: Duration = Duration::from_millis(50);
 /// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
 /// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,6 +47,8 @@ struct Shared {
     committer: Committer,
     permits: Arc<FairQueue>,
     wait_timeout: Duration,
+    /// Maximum time for which a transaction of commits that were left out waits for a lock.
+    lock_timeout: Duration,
     /// Runtime of the transactions. A commit is not cut short by the end of its caller.
     runtime: Handle,
     companies: Mutex<HashMap<String, CompanyQueue>>,
@@ -50,10 +60,15 @@ struct Shared {
 struct CompanyQueue {
     transactions: usize,
     queued: VecDeque<QueuedCommit>,
+    /// Commits that were left out of a transaction, since they need locks that others hold.
+    blocked: VecDeque<QueuedCommit>,
+    /// True while some of them wait for their locks.
+    is_waiting: bool,
 }
 
 struct QueuedCommit {
     number: u64,
+    since: Instant,
     writes: Vec<Write>,
     answer: Answer,
 }
@@ -65,11 +80,18 @@ impl CommitQueue {
     pub(in crate::postgres) fn new(
         committer: Committer,
         permits: Arc<FairQueue>,
-        wait_timeout: Duration,
+        (wait_timeout, lock_timeout): (Duration, Duration),
     ) -> Self {
-        let (runtime, companies, next_number) = (Handle::current(), Mutex::default(), AtomicU64::default());
         Self {
-            shared: Arc::new(Shared { committer, permits, wait_timeout, runtime, companies, next_number }),
+            shared: Arc::new(Shared {
+                committer,
+                permits,
+                wait_timeout,
+                lock_timeout,
+                runtime: Handle::current(),
+                companies: Mutex::default(),
+                next_number: AtomicU64::default(),
+            }),
         }
     }
 
@@ -85,16 +107,16 @@ impl CommitQueue {
             let mut companies = self.shared.lock();
             let count = companies.len() + usize::from(!companies.contains_key(&company));
             let queue = companies.entry(company.clone()).or_default();
-            if queue.queued.len() >= MAX_QUEUED_PER_COMPANY {
+            if queue.queued.len() + queue.blocked.len() >= MAX_QUEUED_PER_COMPANY {
                 return Err(busy());
             }
-            queue.queued.push_back(QueuedCommit { number, writes, answer });
+            queue.queued.push_back(QueuedCommit { number, since: Instant::now(), writes, answer });
             let must_start = queue.transactions < max_transactions(count);
             queue.transactions += usize::from(must_start);
             must_start
         };
         if must_start {
-            self.shared.runtime.spawn(run_transactions(self.shared.clone(), company.clone()));
+            self.shared.start_transactions(company.clone());
         }
         let received = match timeout(QUEUE_TIMEOUT, &mut receiver).await {
             Ok(received) => received,
@@ -128,71 +150,183 @@ impl Shared {
         self.companies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn start_transactions(self: &Arc<Self>, company: String) {
+        self.runtime.spawn(run_transactions(self.clone(), company));
+    }
+
+    fn start_blocked(self: &Arc<Self>, company: String) {
+        self.runtime.spawn(run_blocked(self.clone(), company));
+    }
+
     /// Takes the commits of the company's next transaction. If there are none, the caller must start no further one.
     fn next_batch(&self, company: &str) -> Vec<QueuedCommit> {
         let mut companies = self.lock();
         let count = companies.len();
         let Some(queue) = companies.get_mut(company) else { return Vec::new() };
         let has_room = queue.transactions <= max_transactions(count);
-        let batch = if has_room { queue.next_batch() } else { Vec::new() };
+        let batch = if has_room { next_batch(&mut queue.queued) } else { Vec::new() };
         if batch.is_empty() {
             queue.transactions -= 1;
-            if queue.transactions == 0 {
+            if queue.is_idle() {
                 companies.remove(company);
             }
         }
         batch
     }
 
-    /// Removes a commit from its company's queue. Returns false if a transaction has taken it.
+    /// Returns the maximum time for which a transaction of the company's commits waits for a lock.
+    fn max_lock_wait(&self, company: &str) -> Duration {
+        let is_waiting = self.lock().get(company).is_some_and(|queue| queue.is_waiting);
+        let limit = if is_waiting { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        limit.min(self.lock_timeout)
+    }
+
+    /// Removes a commit from its company's queues. Returns false if a transaction has taken it.
     fn remove(&self, company: &str, number: u64) -> bool {
         let mut companies = self.lock();
         let Some(queue) = companies.get_mut(company) else { return false };
-        let position = queue.queued.iter().position(|queued| queued.number == number);
-        position.is_some_and(|position| queue.queued.remove(position).is_some())
+        [&mut queue.queued, &mut queue.blocked].into_iter().any(|commits| {
+            let position = commits.iter().position(|queued| queued.number == number);
+            position.is_some_and(|position| commits.remove(position).is_some())
+        })
     }
 
-    async fn run(&self, company: &str, batch: Vec<QueuedCommit>) {
+    /// Runs a transaction. The commits whose locks are held wait for them apart.
+    async fn run(self: &Arc<Self>, company: &str, batch: Vec<QueuedCommit>) {
         let permit = match self.permits.acquire(company, self.wait_timeout).await {
             Ok(permit) => permit,
-            Err(fault) => return respond_with_fault(batch.into_iter().map(|queued| queued.answer), &fault),
+            Err(fault) => return respond_with_fault(batch, &fault),
         };
-        let (commits, answers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|queued| (queued.writes, queued.answer)).unzip();
-        match self.committer.commit(&commits).await {
-            Ok(outcomes) => {
-                drop(permit);
-                for (answer, outcome) in answers.into_iter().zip(outcomes) {
-                    // Fails only if the caller was cancelled.
-                    let _ = answer.send(outcome);
-                }
-            }
-            // The fault may be of one of them only.
-            Err(fault) if commits.len() > 1 && fault.has_no_effect() => {
-                self.run_each(commits, answers, &fault).await;
-            }
-            Err(fault) => respond_with_fault(answers, &fault),
+        let blocked = self.run_batch(batch, self.max_lock_wait(company)).await;
+        drop(permit);
+        if self.add_blocked(company, blocked) {
+            self.start_blocked(company.to_owned());
         }
     }
 
-    /// Runs the commits of a transaction that had no effect one by one. Those that would begin after [`QUEUE_TIMEOUT`] get
-    /// the fault of the transaction, since each of them may wait for a lock as it did.
-    async fn run_each(&self, commits: Vec<Vec<Write>>, answers: Vec<Answer>, fault: &PostgresError) {
-        let deadline = Instant::now() + QUEUE_TIMEOUT;
-        for (writes, answer) in commits.into_iter().zip(answers) {
-            let outcome = match Instant::now() < deadline {
-                true => self.committer.commit(std::slice::from_ref(&writes)).await,
-                false => Err(fault.clone()),
-            };
-            let outcome = outcome.map_err(StoreError::unavailable);
-            let _ = answer.send(outcome.and_then(|mut outcomes| outcomes.remove(0)));
+    /// Commits what needs no lock that is held for longer than `timeout`, and returns the rest.
+    async fn run_batch(&self, batch: Vec<QueuedCommit>, timeout: Duration) -> Vec<QueuedCommit> {
+        let is_locked = |outcome: &Result<Vec<CommitOutcome>, PostgresError>| {
+            outcome.as_ref().is_err_and(|fault| fault.kind() == PostgresErrorKind::Locked)
+        };
+        let mut outcome = self.commit(&batch, LockPolicy { timeout, skips_held: false }).await;
+        if is_locked(&outcome) && batch.len() > 1 {
+            outcome = self.commit(&batch, LockPolicy { timeout, skips_held: true }).await;
         }
+        if is_locked(&outcome) {
+            return batch;
+        }
+        match outcome {
+            Ok(outcomes) => return respond(batch, outcomes),
+            // The fault may be of one of them only.
+            Err(fault) if batch.len() > 1 && fault.has_no_effect() => {
+                self.run_each(batch, &fault, self.lock_timeout, QUEUE_TIMEOUT).await;
+            }
+            Err(fault) => respond_with_fault(batch, &fault),
+        }
+        Vec::new()
+    }
+
+    async fn commit(
+        &self,
+        batch: &[QueuedCommit],
+        policy: LockPolicy,
+    ) -> Result<Vec<CommitOutcome>, PostgresError> {
+        let commits: Vec<&[Write]> = batch.iter().map(|queued| queued.writes.as_slice()).collect();
+        self.committer.commit(&commits, policy).await
+    }
+
+    /// Runs the commits of a transaction that had no effect one by one, each of which may wait for a lock for `timeout`. Those
+    /// that would begin after `limit` get the fault of the transaction.
+    async fn run_each(
+        &self,
+        batch: Vec<QueuedCommit>,
+        fault: &PostgresError,
+        timeout: Duration,
+        limit: Duration,
+    ) {
+        let policy = LockPolicy { timeout, skips_held: false };
+        let deadline = Instant::now() + limit;
+        for queued in batch {
+            if Instant::now() >= deadline {
+                respond_with_fault([queued], fault);
+                continue;
+            }
+            let batch = vec![queued];
+            match self.commit(&batch, policy).await {
+                // It is not left out.
+                Ok(outcomes) => drop(respond(batch, outcomes)),
+                Err(fault) => respond_with_fault(batch, &fault),
+            }
+        }
+    }
+
+    /// Adds commits that wait for locks. Returns true if the caller must start [`run_blocked`]. Those that have waited for
+    /// [`QUEUE_TIMEOUT`] fail, since their callers no longer remove them from the queue.
+    fn add_blocked(&self, company: &str, blocked: Vec<QueuedCommit>) -> bool {
+        let (expired, blocked): (Vec<_>, Vec<_>) =
+            blocked.into_iter().partition(|queued| queued.since.elapsed() >= QUEUE_TIMEOUT);
+        respond_with_fault(expired, &PostgresError::from_kind(PostgresErrorKind::Locked));
+        if blocked.is_empty() {
+            return false;
+        }
+        let mut companies = self.lock();
+        let queue = companies.entry(company.to_owned()).or_default();
+        queue.blocked.extend(blocked);
+        !std::mem::replace(&mut queue.is_waiting, true)
+    }
+
+    /// Takes the commits that wait for their locks next. If there are none, the caller must end.
+    fn next_blocked(&self, company: &str) -> Vec<QueuedCommit> {
+        let mut companies = self.lock();
+        let Some(queue) = companies.get_mut(company) else { return Vec::new() };
+        let batch = next_batch(&mut queue.blocked);
+        queue.is_waiting = !batch.is_empty();
+        if queue.is_idle() {
+            companies.remove(company);
+        }
+        batch
     }
 }
 
-fn respond_with_fault(answers: impl IntoIterator<Item = Answer>, fault: &PostgresError) {
-    for answer in answers {
-        let _ = answer.send(Err(StoreError::unavailable(fault.clone())));
+/// Answers the commits of a transaction, and returns those that it has left out.
+fn respond(batch: Vec<QueuedCommit>, outcomes: Vec<CommitOutcome>) -> Vec<QueuedCommit> {
+    let mut blocked = Vec::new();
+    for (queued, outcome) in batch.into_iter().zip(outcomes) {
+        match outcome {
+            CommitOutcome::Decided(outcome) => {
+                // Fails only if the caller was cancelled.
+                let _ = queued.answer.send(outcome);
+            }
+            CommitOutcome::Locked => blocked.push(queued),
+        }
+    }
+    blocked
+}
+
+fn respond_with_fault(batch: impl IntoIterator<Item = QueuedCommit>, fault: &PostgresError) {
+    for queued in batch {
+        let _ = queued.answer.send(Err(StoreError::unavailable(fault.clone())));
+    }
+}
+
+/// Runs transactions that wait for locks, until no commit of the company needs them. What waits for too long fails.
+async fn run_blocked(shared: Arc<Shared>, company: String) {
+    loop {
+        let batch = shared.next_blocked(&company);
+        if batch.is_empty() {
+            return;
+        }
+        match shared.permits.acquire(&company, shared.wait_timeout).await {
+            Ok(_permit) => {
+                let blocked = shared.run_batch(batch, shared.lock_timeout).await;
+                // Locks that other processes hold for a moment were left out too.
+                let fault = PostgresError::from_kind(PostgresErrorKind::Locked);
+                let timeout = MAX_LOCK_WAIT.min(shared.lock_timeout);
+                shared.run_each(blocked, &fault, timeout, shared.lock_timeout).await;
+            }
+            Err(fault) => respond_with_fault(batch, &fault),
+        }
     }
 }
 
@@ -208,24 +342,29 @@ async fn run_transactions(shared: Arc<Shared>, company: String) {
 }
 
 impl CompanyQueue {
-    fn next_batch(&mut self) -> Vec<QueuedCommit> {
-        let (mut batch, mut writes, mut bytes) = (Vec::new(), 0, 0);
-        while let Some(next) = self.queued.front() {
-            if next.answer.is_closed() {
-                self.queued.pop_front();
-                continue;
-            }
-            writes += next.writes.len();
-            bytes += next.writes.iter().map(value_bytes).sum::<usize>();
-            let is_full =
-                batch.len() >= MAX_BATCH_COMMITS || writes > MAX_BATCH_WRITES || bytes > MAX_BATCH_BYTES;
-            if is_full && !batch.is_empty() {
-                break;
-            }
-            batch.extend(self.queued.pop_front());
-        }
-        batch
+    fn is_idle(&self) -> bool {
+        self.transactions == 0 && self.queued.is_empty() && self.blocked.is_empty() && !self.is_waiting
     }
+}
+
+/// Takes commits for a transaction from the front of a queue.
+fn next_batch(queue: &mut VecDeque<QueuedCommit>) -> Vec<QueuedCommit> {
+    let (mut batch, mut writes, mut bytes) = (Vec::new(), 0, 0);
+    while let Some(next) = queue.front() {
+        if next.answer.is_closed() {
+            queue.pop_front();
+            continue;
+        }
+        writes += next.writes.len();
+        bytes += next.writes.iter().map(value_bytes).sum::<usize>();
+        let is_full =
+            batch.len() >= MAX_BATCH_COMMITS || writes > MAX_BATCH_WRITES || bytes > MAX_BATCH_BYTES;
+        if is_full && !batch.is_empty() {
+            break;
+        }
+        batch.extend(queue.pop_front());
+    }
+    batch
 }
 
 fn value_bytes(write: &Write) -> usize {
@@ -253,6 +392,11 @@ mod tests {
         vec![Write::Put { key, value: RawValue::NULL.to_owned().into(), precondition: Precondition::Any }]
     }
 
+    fn queued(id: &str) -> (QueuedCommit, oneshot::Receiver<Result<WrittenVersions, StoreError>>) {
+        let (answer, receiver) = oneshot::channel();
+        (QueuedCommit { number: 0, since: Instant::now(), writes: put(id), answer }, receiver)
+    }
+
     /// Creates a queue over a server that never answers.
     fn queue(server: &TcpListener) -> CommitQueue {
         let url = format!("postgres://u@{}/d", server.local_addr().expect("an address"));
@@ -264,7 +408,8 @@ mod tests {
             origin: String::new(),
             counts: Arc::default(),
         };
-        CommitQueue::new(committer, Arc::new(FairQueue::new(8)), options.wait_timeout)
+        let timeouts = (options.wait_timeout, options.lock_timeout);
+        CommitQueue::new(committer, Arc::new(FairQueue::new(8)), timeouts)
     }
 
     fn kind(outcome: Result<WrittenVersions, StoreError>) -> Option<PostgresErrorKind> {
@@ -298,11 +443,36 @@ mod tests {
     async fn commits_of_a_failed_transaction_are_tried_again_for_a_limited_time() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let queue = queue(&server);
-        let (answers, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
-        let locked = PostgresError::from_kind(PostgresErrorKind::Locked);
-        queue.shared.run_each(["a", "b", "c"].map(put).into(), answers, &locked).await;
+        let (batch, receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
+        let fault = PostgresError::from_kind(PostgresErrorKind::Full);
+        queue.shared.run_each(batch, &fault, QUEUE_TIMEOUT, QUEUE_TIMEOUT).await;
         let kinds = receivers.into_iter().map(|mut receiver| kind(receiver.try_recv().expect("an answer")));
-        let [locked, unreachable] = [PostgresErrorKind::Locked, PostgresErrorKind::Unreachable].map(Some);
-        assert_eq!(kinds.collect::<Vec<_>>(), [unreachable, locked, locked]);
+        let [full, unreachable] = [PostgresErrorKind::Full, PostgresErrorKind::Unreachable].map(Some);
+        assert_eq!(kinds.collect::<Vec<_>>(), [unreachable, full, full]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_that_wait_for_locks_share_transactions_for_a_limited_time() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let queue = queue(&server);
+        let shared = &queue.shared;
+        let (batch, mut receivers): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(queued).into_iter().unzip();
+        assert!(shared.add_blocked("acme", batch), "the first ones start the wait");
+        assert_eq!(shared.max_lock_wait("acme"), MAX_LOCK_WAIT_BESIDE_HELD);
+        let (later, mut later_receiver) = queued("d");
+        assert!(!shared.add_blocked("acme", vec![later]), "those that wait do so together");
+        drop(receivers.remove(0));
+        let ids = |commits: &[QueuedCommit]| -> Vec<String> {
+            commits.iter().map(|commit| commit.writes[0].key().id().to_owned()).collect()
+        };
+        let batch = shared.next_blocked("acme");
+        assert_eq!(ids(&batch), ["b", "c", "d"], "the caller of the first one has gone");
+        assert!(shared.next_blocked("acme").is_empty());
+        assert!(shared.lock().is_empty(), "idle companies are forgotten");
+        assert_eq!(shared.max_lock_wait("acme"), MAX_LOCK_WAIT);
+        tokio::time::advance(QUEUE_TIMEOUT).await;
+        assert!(!shared.add_blocked("acme", batch), "none waits any longer");
+        assert_eq!(kind(later_receiver.try_recv().expect("an answer")), Some(PostgresErrorKind::Locked));
+        assert!(shared.lock().is_empty());
     }
 }
