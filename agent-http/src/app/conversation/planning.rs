@@ -8,7 +8,7 @@ use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
     BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeContent,
-    NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey,
+    NodeLink, NodeOrigin, PathContexts, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey,
     ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
@@ -127,9 +127,9 @@ impl KeptTurn {
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
-        let mut stored = loaded.contents(&*self.store, key, &merged.path).await?;
-        restore_client_ids(&mut stored, loaded.links());
-        contexts.attach_to_nodes(&mut stored);
+        loaded.read(&*self.store, key, &merged.path).await?;
+        let links = loaded.links();
+        let stored = loaded.contents(&merged.path).filter_map(|node| sent_message(node, links, &contexts));
         Ok(merged.prompt(stored))
     }
 
@@ -216,14 +216,15 @@ impl KeptTurn {
     }
 }
 
-/// Gives the messages that the client has sent their ids at the client, if any, with which they were first sent to the
-/// backend: a message is the same in every prompt.
-fn restore_client_ids(path: &mut [NodeContent], links: &[NodeLink]) {
-    for node in path.iter_mut().filter(|node| node.origin != NodeOrigin::Run) {
-        if let NodeMessage::Message(message) = &mut node.message {
-            message.id = NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone());
-        }
-    }
+/// Returns a stored message as it was first sent to the backend: with its context, and one of the client's with its id at the
+/// client, if any. A message is the same in every prompt.
+fn sent_message(node: &NodeContent, links: &[NodeLink], contexts: &PathContexts) -> Option<Message> {
+    let message = node.prompt_message()?.clone();
+    let id = match node.origin {
+        NodeOrigin::Run => message.id,
+        _ => NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone()),
+    };
+    Some(Message { id, sent_context: contexts.at(node.seq), ..message })
 }
 
 /// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.
