@@ -297,6 +297,14 @@ impl ConversationState {
         self.log_bytes -= bytes;
     }
 
+    /// Deletes the inputs of a thread's runs.
+    pub(super) fn remove_inputs(&mut self, key: &ThreadKey) {
+        let Some(owner) = self.owners.get_mut(&key.thread_owner()) else { return };
+        let runs = owner.runs.values_mut().filter(|run| run.stored.run.thread_id == key.id);
+        let removed: usize = runs.filter_map(|run| run.inputs.take()).map(|inputs| inputs.len()).sum();
+        self.log_bytes -= removed;
+    }
+
     /// Deletes the log of a run, and what the run has kept of its messages.
     pub(super) fn erase_run(&mut self, owner: &ThreadOwner, id: &RunId) {
         self.remove_log(owner, id);

@@ -217,6 +217,8 @@ pub(super) async fn erase_node(
         Some((thread, node)) => {
             tables.put_thread(Some(n), key, &thread).await?;
             tables.update_node(n, &node).await?;
+            // Later runs have sent the message, too.
+            tables.delete_thread_inputs(n).await?;
             if let Some(run) = run
                 && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
             {

@@ -273,6 +273,8 @@ pub(super) fn erase_node(
         Some((thread, node)) => {
             tables.put_thread(Some(n), key, &thread)?;
             tables.update_node(n, &node)?;
+            // Later runs have sent the message, too.
+            tables.delete_thread_inputs(n)?;
             let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
             if let Some((number, _, stored)) = run {
                 delete_log(tables, number, commit::erase_run(stored.run))?;
