@@ -155,7 +155,8 @@ impl ConversationService {
                 }
                 Err(error) => tracing::warn!(%error, "failed to search for runs of ended processes"),
             }
-            tokio::time::sleep(self.times.lease / 2).await;
+            // With the lease itself, a run is over within 14 s after its process by default.
+            tokio::time::sleep(self.times.lease.mul_f32(0.4)).await;
         }
     }
 
