@@ -84,7 +84,8 @@ impl KeptTurn {
         })
     }
 
-    /// Places the request's messages in the tree. `open_run` is the run whose calls wait at the head.
+    /// Places the request's messages in the tree. `open_run` is the run whose calls wait. Decisions continue the branch of
+    /// their run, whichever is shown.
     pub(super) fn place(
         &self,
         turn: &TurnRequest,
@@ -97,8 +98,8 @@ impl KeptTurn {
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
-        let merged = match waiting.zip(head.as_ref()) {
-            Some((run, head)) => continue_head(links, head, new_messages(run, &messages))?,
+        let merged = match waiting.and_then(|run| Some((run, run.node_ids.last()?))) {
+            Some((run, last)) => continue_head(links, last, new_messages(run, &messages))?,
             None => merge(MergeInput {
                 links,
                 head,
@@ -173,14 +174,15 @@ impl KeptTurn {
         results.chain(sent).cloned().collect()
     }
 
-    /// Returns the run whose calls wait for results at the thread's head.
+    /// Returns the run whose calls wait for decisions, or for the client's results at the thread's head.
     async fn open_run(&self, key: &ThreadKey, thread: Option<&Thread>) -> Result<Option<Run>, BeginError> {
         let Some((thread, id)) = thread.and_then(|thread| Some((thread, thread.open_run_id.as_ref()?)))
         else {
             return Ok(None);
         };
         let run = self.store.run(&key.thread_owner(), id).await?;
-        Ok(run.filter(|run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head))))
+        let is_shown = |run: &Run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head));
+        Ok(run.filter(|run| run.state == RunState::Waiting || is_shown(run)))
     }
 
     /// Loads the thread, after the runs before this one were interrupted whose processes have ended. The caller gives it back
