@@ -44,6 +44,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::one_of_a_hundred_begins(make().await).await;
     queue::runs_are_queued(&make).await;
     logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
+    logs::the_log_of_a_live_run_outlives_an_erased_message(&*make().await).await;
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
     logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
     logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;

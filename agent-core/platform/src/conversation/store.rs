@@ -125,8 +125,8 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::Invalid`] for a cursor that no page has given.
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError>;
 
-    /// Erases the content of a node, its contexts, the log of its run, and the inputs of all runs of its thread, since later ones
-    /// have sent it; it stays as `deleted`. Again, it changes nothing.
+    /// Erases the content of a node, its contexts, the log of its run if that has ended, and the inputs of all runs of its
+    /// thread, since later ones have sent it; it stays as `deleted`. Again, it changes nothing.
     ///
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].

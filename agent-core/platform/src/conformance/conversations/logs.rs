@@ -130,6 +130,13 @@ pub(super) async fn the_inputs_of_a_run_are_kept_with_its_log(store: &dyn Conver
     assert_eq!(inputs("r3").await, None);
 }
 
+pub(super) async fn the_log_of_a_live_run_outlives_an_erased_message(store: &dyn Conversations) {
+    let begun = begin_with(store, "r1", &[started("r1")]).await;
+    done("erase", store.erase_node(&key("r1"), &begun.nodes[0].id).await);
+    assert_eq!(done("append", append(store, "p1", "r1", chunk(1, &[text_start("m")])).await), []);
+    assert_eq!(events(&log(store, "r1", 0).await).len(), 2, "no event is missing");
+}
+
 /// Reads a log of 2.5 MB.
 async fn pages_are_bounded(store: &dyn Conversations) {
     begin_with(store, "long", &[started("long"), text_start("m")]).await;

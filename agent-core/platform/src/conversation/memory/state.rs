@@ -305,8 +305,11 @@ impl ConversationState {
         self.log_bytes -= removed;
     }
 
-    /// Deletes the log of a run, and what the run has kept of its messages.
+    /// Deletes the log of a run that has ended, and what the run has kept of its messages.
     pub(super) fn erase_run(&mut self, owner: &ThreadOwner, id: &RunId) {
+        if self.find_run(owner, id).is_some_and(MemoryRun::is_live) {
+            return;
+        }
         self.remove_log(owner, id);
         if let Some(found) = self.find_run_mut(owner, id) {
             found.stored.run = commit::erase_run(found.stored.run.clone());
