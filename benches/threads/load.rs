@@ -7,8 +7,8 @@ use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_platform::conversation::{
     BeginOrder, BeginRun, Conversations, EndRun, Envelope, LogEnd, MergeInput, Merged, NewNode, NewThread,
-    NodeOrigin, OnDisconnect, RunContext, RunEnding, RunLease, RunRecord, RunTrigger, ThreadCache, ThreadKey,
-    merge,
+    NodeContent, NodeOrigin, OnDisconnect, RunContext, RunEnding, RunLease, RunRecord, RunTrigger,
+    ThreadCache, ThreadKey, merge,
 };
 use agent_store::sqlite::SqliteStore;
 use anyhow::{Context, Result, ensure};
@@ -127,9 +127,11 @@ async fn load_and_merge(
         envelope: Envelope::Message,
         ..MergeInput::default()
     })?;
-    let nodes = loaded.contents(store, key, &merged.path).await?;
+    loaded.read(store, key, &merged.path).await?;
+    let stored = loaded.contents(&merged.path).filter_map(NodeContent::prompt_message);
+    let prompt = merged.prompt(stored.cloned());
     cache.keep(key, loaded);
-    Ok((merged.prompt(nodes).len(), merged))
+    Ok((prompt.len(), merged))
 }
 
 /// Begins and ends a run with one message and its answer.

@@ -180,6 +180,27 @@ async fn a_message_sent_with_a_decision_leaves_a_consistent_thread() {
 }
 
 #[tokio::test]
+async fn a_thread_waits_for_decisions_whichever_branch_it_shows() {
+    let test = start(json!({})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
+    let approval = ask(&test.app, "t").await;
+    let root = json!({"messages": [{"role": "user", "content": "Elsewhere"}], "parentId": null});
+    assert_eq!(test.call("POST", "/api/threads/t/messages", Some(root)).await.0, 201);
+    let message = json!({"agentId": "a1", "threadId": "t", "message": "And?"});
+    expect_problem(test.app.chat(&message).await, 409, "INTERRUPTS_OPEN").await;
+    let path = format!("/api/approvals/{approval}");
+    assert_eq!(test.call("POST", &path, Some(json!({"decision": "approve"}))).await.0, 200);
+    let read = async || test.get("/api/threads/t").await;
+    let thread = poll_until(read, |thread| thread["status"] == "idle").await;
+    let texts: Vec<&Value> =
+        thread["nodes"].as_array().expect("nodes").iter().map(|node| &node["message"]["content"]).collect();
+    assert_eq!((texts.len(), texts[0], texts[3]), (4, &json!("t"), &json!("Done.")), "{thread}");
+    assert_eq!(test.titles().await.iter().filter(|title| *title == "Milk").count(), 1);
+    let runs = test.get("/api/runs?threadId=t&state=waiting").await;
+    assert_eq!(runs["runs"], json!([]), "no run waits on another branch");
+}
+
+#[tokio::test]
 async fn forged_answers_decide_nothing() {
     let test = start(json!({})).await;
     test.vendor.on_all_with(ask_for_todo);

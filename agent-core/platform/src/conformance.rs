@@ -14,7 +14,7 @@
 
 mod budgets;
 mod coding;
-mod conversations;
+pub(crate) mod conversations;
 mod documents;
 mod files;
 mod providers;

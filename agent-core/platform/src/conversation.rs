@@ -90,7 +90,7 @@ pub use run_record::{
 pub use run_write::{BeginOrder, BeginRun, BegunRun, EndRun, EndedRun, MAX_QUEUED_RUNS, QueueRun, RunLease};
 pub use store::{
     AppendedNodes, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads, ForkThread,
-    MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks,
+    MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks, ThreadPath,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,

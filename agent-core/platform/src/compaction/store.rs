@@ -209,6 +209,24 @@ impl Summaries {
         Ok(deleted)
     }
 
+    /// Deletes the summaries of a thread. To be called after the erasure of one of its messages. Returns the number.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn delete_of_thread(&self, key: &ThreadKey) -> Result<usize, StoreError> {
+        let own = collection(&key.company, &key.owner)?;
+        let mut deleted = 0;
+        for record in self.list(&own).await? {
+            let record_key = own.key(record.id.as_str())?;
+            // A record in an unknown format is kept.
+            let Ok(summary) = record.parse::<Summary>(&own) else { continue };
+            if summary.value.thread_id.as_ref() == Some(&key.id) {
+                deleted += usize::from(self.records.delete(&record_key, Precondition::Any).await?);
+            }
+        }
+        Ok(deleted)
+    }
+
     /// Deletes the obsolete summaries of all users, as [`delete_obsolete`](Self::delete_obsolete) does. Returns the number.
     ///
     /// # Errors

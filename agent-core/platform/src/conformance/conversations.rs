@@ -14,7 +14,7 @@ mod lists;
 mod logs;
 mod queue;
 mod runs;
-mod support;
+pub(crate) mod support;
 mod threads;
 
 /// Runs the conformance suite of [`Conversations`] against stores from `make`, which must return an empty one at every
@@ -30,6 +30,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     threads::any_text_is_kept_as_it_is(&*make().await).await;
     threads::a_fork_copies_the_path(&*make().await).await;
     threads::paths_and_trees_are_read_in_pages(&*make().await).await;
+    threads::a_thread_is_read_with_its_path(&*make().await).await;
     runs::a_run_begins_and_ends_in_one_commit_each(&*make().await).await;
     runs::the_record_of_a_run_is_kept_with_it(&*make().await).await;
     runs::an_answer_is_made_anew_beside_the_first(&*make().await).await;
@@ -43,6 +44,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::one_of_a_hundred_begins(make().await).await;
     queue::runs_are_queued(&make).await;
     logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
+    logs::the_log_of_a_live_run_outlives_an_erased_message(&*make().await).await;
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
     logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
     logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;

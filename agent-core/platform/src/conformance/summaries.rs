@@ -103,6 +103,10 @@ async fn summaries_end_with_their_threads(stores: &SummaryStores) {
     assert!(summaries.get(&gone, "t2").await.expect("read").is_some(), "the other thread exists");
     let deleted = summaries.delete_obsolete(&"c".into(), &"ada".into()).await.expect("looked");
     assert_eq!(deleted, 0);
+    for (thread, expected) in [("t1", 0), ("t2", 1), ("t2", 0)] {
+        let key = ThreadKey::new("c", "ada", thread);
+        assert_eq!(summaries.delete_of_thread(&key).await.expect("deleted"), expected, "{thread}");
+    }
 }
 
 async fn summaries_without_a_thread_end_after_their_last_use(stores: &SummaryStores) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agent_core::ids::RunId;
 use agent_core::message::{Message, Role};
 
-use super::{ContentHash, NodeContent, NodeId, NodeLink, NodeMessage, NodeRole, NodeStatus};
+use super::{ContentHash, NodeId, NodeLink, NodeRole, NodeStatus};
 
 /// Limit on a stored context, in bytes. A longer one is not stored.
 pub const MAX_CONTEXT_BYTES: usize = 32 << 10;
@@ -89,18 +89,11 @@ impl PathContexts {
         self
     }
 
-    /// Sets the contexts of the path's own nodes, root first.
-    pub fn attach_to_nodes(&self, path: &mut [NodeContent]) {
-        let mut rest = self.0.iter().peekable();
-        for node in path {
-            // Parents are stored before their children.
-            while rest.next_if(|context| context.seq < node.seq).is_some() {}
-            if let Some(context) = rest.next_if(|context| context.seq == node.seq)
-                && let NodeMessage::Message(message) = &mut node.message
-            {
-                message.sent_context = Some(Arc::clone(&context.text));
-            }
-        }
+    /// Returns the context of the path's own message at a place.
+    pub fn at(&self, seq: u32) -> Option<Arc<str>> {
+        // Parents are stored before their children.
+        let at = self.0.binary_search_by_key(&seq, |context| context.seq).ok()?;
+        Some(Arc::clone(&self.0[at].text))
     }
 
     /// Sets the contexts of messages that a client has sent. A user message is the next one of the path with the same
@@ -119,7 +112,6 @@ impl PathContexts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::NodeOrigin;
     use super::*;
 
     fn link(seq: u32, message: &Message, turn: &str) -> NodeLink {
@@ -199,33 +191,14 @@ mod tests {
 
     #[test]
     fn nodes_get_the_contexts_of_their_places() {
-        let (messages, links) = path();
-        let content = |(link, message): (&NodeLink, Message)| NodeContent {
-            seq: link.seq,
-            status: link.status,
-            origin: NodeOrigin::Client,
-            message: message.into(),
-        };
-        let mut path: Vec<NodeContent> = links.iter().zip(messages).map(content).collect();
+        let (_, links) = path();
         let contexts = PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
         let contexts = contexts.with_stored(vec![stored("n2", "r3", "second")]);
-        contexts.attach_to_nodes(&mut path);
-        let shown = |node: &NodeContent| {
-            node.message.as_message().expect("a message").sent_context.as_deref().map(str::to_owned)
-        };
-        let some = |text: &str| Some(text.to_owned());
-        let expected = [some(""), None, some("second"), None, some(""), some("")];
-        assert_eq!(path.iter().map(shown).collect::<Vec<_>>(), expected);
-        let wire = serde_json::to_string(&path[2].message).expect("JSON");
+        let found: Vec<_> = (0..7).map(|seq| contexts.at(seq)).collect();
+        let expected = [Some(""), None, Some("second"), None, Some(""), Some(""), None];
+        assert_eq!(found, expected.map(|text| text.map(Arc::<str>::from)));
+        let message = Message { sent_context: contexts.at(2), ..Message::user("two") };
+        let wire = serde_json::to_string(&message).expect("JSON");
         assert!(!wire.contains("second"), "clients do not see it: {wire}");
-        // Of a page of a path, the later nodes get theirs too.
-        let mut page = path.split_off(2);
-        page.iter_mut().for_each(|node| {
-            if let NodeMessage::Message(message) = &mut node.message {
-                message.sent_context = None;
-            }
-        });
-        contexts.attach_to_nodes(&mut page);
-        assert_eq!(page.iter().map(shown).collect::<Vec<_>>(), expected[2..]);
     }
 }

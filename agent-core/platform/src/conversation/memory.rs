@@ -189,6 +189,7 @@ impl Conversations for MemoryConversations {
             let (id, run) = (node.link.id.clone(), node.run_id.clone());
             found.nodes[at] = node;
             state.erase_contexts(key, &id);
+            state.remove_inputs(key);
             if let Some(run) = run {
                 state.erase_run(&key.thread_owner(), &run);
             }

@@ -16,10 +16,7 @@
 use agent_core::message::{Message, Role};
 
 use super::tree::Tree;
-use super::{
-    ConversationError, NewNode, NodeContent, NodeId, NodeLink, NodeOrigin, NodeRole, NodeStatus,
-    RunTriggerKind,
-};
+use super::{ConversationError, NewNode, NodeId, NodeLink, NodeOrigin, NodeRole, RunTriggerKind};
 
 mod choice;
 mod envelope;
@@ -77,12 +74,14 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Returns the prompt's messages. `stored` has the nodes of `path`; deleted nodes and reasoning are left out.
-    pub fn prompt(&self, stored: Vec<NodeContent>) -> Vec<Message> {
-        let stored = stored.into_iter().filter(|node| node.status != NodeStatus::Deleted);
-        let stored = stored.filter_map(|node| node.message.into_message());
-        let added = self.nodes.iter().filter_map(|node| node.message.as_message());
-        self.instructions.iter().cloned().chain(stored).chain(added.cloned()).collect()
+    /// Returns the prompt's messages. `stored` has those of `path`.
+    pub fn prompt(&self, stored: impl IntoIterator<Item = Message>) -> Vec<Message> {
+        let count = self.instructions.len() + self.path.len() + self.nodes.len();
+        let mut messages = Vec::with_capacity(count);
+        messages.extend_from_slice(&self.instructions);
+        messages.extend(stored);
+        messages.extend(self.nodes.iter().filter_map(|node| node.message.as_message().cloned()));
+        messages
     }
 }
 

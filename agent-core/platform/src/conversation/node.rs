@@ -161,14 +161,6 @@ impl NodeMessage {
         }
     }
 
-    /// Returns the message that a prompt may contain; `None` for reasoning.
-    pub fn into_message(self) -> Option<Message> {
-        match self {
-            Self::Reasoning(_) => None,
-            Self::Message(message) => Some(message),
-        }
-    }
-
     /// Returns the message under another id.
     pub fn with_id(mut self, id: &NodeId) -> Self {
         let id = Some(id.as_str().to_owned());
@@ -369,8 +361,16 @@ pub struct NodeLink {
 impl NodeLink {
     /// Finds the node at a place in a thread's links, which are in the order in which they were stored.
     pub fn find(links: &[Self], seq: u32) -> Option<&Self> {
-        let at = links.binary_search_by_key(&seq, |link| link.seq).ok()?;
-        links.get(at)
+        links.get(Self::index(links, seq)?)
+    }
+
+    /// Returns the index of the node at a place in links in the order in which they were stored.
+    pub(super) fn index(links: &[Self], seq: u32) -> Option<usize> {
+        // A thread with all its nodes has no gaps.
+        match links.get(seq as usize) {
+            Some(link) if link.seq == seq => Some(seq as usize),
+            _ => links.binary_search_by_key(&seq, |link| link.seq).ok(),
+        }
     }
 }
 
@@ -385,6 +385,13 @@ pub struct NodeContent {
     pub origin: NodeOrigin,
     /// The message, with the node's id.
     pub message: NodeMessage,
+}
+
+impl NodeContent {
+    /// Returns the message that a prompt has; `None` for a deleted node and for reasoning.
+    pub fn prompt_message(&self) -> Option<&Message> {
+        self.message.as_message().filter(|_| self.status != NodeStatus::Deleted)
+    }
 }
 
 /// A node as stores keep it.

@@ -35,6 +35,12 @@ pub trait Conversations: Send + Sync {
     /// Returns a thread with the identity of all its nodes, in the order in which they were stored.
     async fn links(&self, key: &ThreadKey) -> Result<Option<ThreadLinks>, ConversationError>;
 
+    /// Returns a thread as [`links`](Self::links) does, with the contents of the nodes from the root to the head, or of none
+    /// if the store reads them by a query of their own: by [`contents`](Self::contents).
+    async fn path(&self, key: &ThreadKey) -> Result<Option<ThreadPath>, ConversationError> {
+        Ok(self.links(key).await?.map(ThreadPath::from))
+    }
+
     /// Returns a thread with a page of its nodes.
     ///
     /// # Errors
@@ -119,7 +125,8 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::Invalid`] for a cursor that no page has given.
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError>;
 
-    /// Erases the content of a node and its contexts; it stays as `deleted`. Again, it changes nothing.
+    /// Erases the content of a node, its contexts, the log of its run if that has ended, and the inputs of all runs of its
+    /// thread, since later ones have sent it; it stays as `deleted`. Again, it changes nothing.
     ///
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
@@ -296,6 +303,24 @@ pub struct ThreadLinks {
     pub thread: Thread,
     /// All nodes, in the order in which they were stored.
     pub links: Vec<NodeLink>,
+}
+
+/// A thread with the identity of its nodes, and the contents of those from the root to the head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadPath {
+    /// The thread.
+    pub thread: Thread,
+    /// All nodes, in the order in which they were stored.
+    pub links: Vec<NodeLink>,
+    /// Contents of the path, root first; empty if they were not read.
+    pub contents: Vec<NodeContent>,
+}
+
+impl From<ThreadLinks> for ThreadPath {
+    fn from(found: ThreadLinks) -> Self {
+        let ThreadLinks { thread, links } = found;
+        Self { thread, links, contents: Vec::new() }
+    }
 }
 
 /// Query of a thread's nodes.

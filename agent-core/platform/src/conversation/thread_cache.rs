@@ -5,7 +5,6 @@
 //! so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and created
 //! again differs in the time of its creation, and in the id of its head.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::{ThreadId, UserId};
@@ -13,7 +12,7 @@ use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
 use super::{
     ConversationError, Conversations, MAX_PAGE_NODES, NodeContent, NodeLink, NodeMessage, Thread, ThreadKey,
-    ThreadLinks, ThreadOwner,
+    ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -40,8 +39,8 @@ struct CacheState {
 pub struct LoadedThread {
     thread: Option<Thread>,
     links: Vec<NodeLink>,
-    /// Contents by place.
-    contents: BTreeMap<u32, NodeContent>,
+    /// Contents in the order of their places.
+    contents: Vec<NodeContent>,
     /// Approximate size in bytes.
     bytes: usize,
     /// Number of removals from the cache when the thread was loaded.
@@ -75,7 +74,7 @@ impl ThreadCache {
             return Ok(cached);
         }
         let removals = self.lock().removals;
-        let found = store.links(key).await?;
+        let found = store.path(key).await?;
         Ok(found.map(|found| LoadedThread::new(found, removals)).unwrap_or_default())
     }
 
@@ -140,12 +139,13 @@ fn table_key(key: &ThreadKey) -> (UserId, ThreadId) {
 }
 
 impl LoadedThread {
-    fn new(found: ThreadLinks, removals: u64) -> Self {
-        let ThreadLinks { thread, links } = found;
+    fn new(found: ThreadPath, removals: u64) -> Self {
+        let ThreadPath { thread, links, contents } = found;
         // Parsed values take more memory than their text.
         let metadata = serde_json::to_vec(&thread.metadata).map_or(0, |json| 4 * json.len());
-        let bytes = ENTRY_BYTES + thread.title.len() + metadata + links.iter().map(link_bytes).sum::<usize>();
-        Self { thread: Some(thread), links, contents: BTreeMap::new(), bytes, removals }
+        let nodes: usize = links.iter().map(link_bytes).chain(contents.iter().map(content_bytes)).sum();
+        let bytes = ENTRY_BYTES + thread.title.len() + metadata + nodes;
+        Self { thread: Some(thread), links, contents, bytes, removals }
     }
 
     /// Returns the thread; `None` if it does not exist.
@@ -158,29 +158,49 @@ impl LoadedThread {
         &self.links
     }
 
-    /// Returns the contents of the nodes at these places, which ascend. Reads those that no turn has read before.
+    /// Reads the contents of the nodes at these places, which ascend, except for those that were read before.
     ///
     /// # Errors
     /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.
-    pub async fn contents(
+    pub async fn read(
         &mut self,
         store: &dyn Conversations,
         key: &ThreadKey,
         seqs: &[u32],
-    ) -> Result<Vec<NodeContent>, ConversationError> {
-        let missing: Vec<u32> = seqs.iter().copied().filter(|seq| !self.contents.contains_key(seq)).collect();
-        for page in missing.chunks(MAX_PAGE_NODES) {
+    ) -> Result<(), ConversationError> {
+        let mut added = Vec::new();
+        for page in self.missing(seqs).chunks(MAX_PAGE_NODES) {
             let found = store.contents(key, page).await?;
             // Nodes are never removed from a thread, so it was deleted meanwhile.
             if found.len() < page.len() {
                 return Err(ConversationError::VersionConflict { found: 0 });
             }
-            for content in found {
-                self.bytes += content_bytes(&content);
-                self.contents.insert(content.seq, content);
-            }
+            added.extend(found);
         }
-        Ok(seqs.iter().filter_map(|seq| self.contents.get(seq)).cloned().collect())
+        self.bytes += added.iter().map(content_bytes).sum::<usize>();
+        self.contents.append(&mut added);
+        // Those of another branch are between the others.
+        self.contents.sort_by_key(|content| content.seq);
+        Ok(())
+    }
+
+    /// Returns the contents of the nodes at these places, which ascend and were [read](Self::read).
+    pub fn contents(&self, seqs: &[u32]) -> impl Iterator<Item = &NodeContent> {
+        let mut wanted = seqs.iter().copied().peekable();
+        self.contents.iter().filter(move |content| {
+            while wanted.next_if(|seq| *seq < content.seq).is_some() {}
+            wanted.next_if_eq(&content.seq).is_some()
+        })
+    }
+
+    /// Returns those of the places, which ascend, whose contents were not read.
+    fn missing(&self, seqs: &[u32]) -> Vec<u32> {
+        let mut present = self.contents.iter().map(|content| content.seq).peekable();
+        let is_missing = |seq: &u32| {
+            while present.next_if(|place| place < seq).is_some() {}
+            present.next_if_eq(seq).is_none()
+        };
+        seqs.iter().copied().filter(is_missing).collect()
     }
 
     /// Applies a commit. Returns false if others have changed the thread since it was loaded.

@@ -21,7 +21,7 @@ impl<'l> Tree<'l> {
     pub fn new(links: &'l [NodeLink]) -> Self {
         let parent = |at: usize| {
             let seq = links[at].parent?;
-            links[..at].binary_search_by_key(&seq, |link| link.seq).ok()
+            NodeLink::index(&links[..at], seq)
         };
         let parents: Vec<Option<usize>> = (0..links.len()).map(parent).collect();
         let mut newest: Vec<usize> = (0..links.len()).collect();
@@ -131,6 +131,16 @@ pub(super) mod tests {
         assert_eq!(siblings, [(0, 2), (0, 2), (0, 1), (1, 2), (1, 2), (0, 1), (0, 1)]);
         assert_eq!(tree.find(&"4".into()), Some(4));
         assert_eq!(tree.find(&"7".into()), None);
+    }
+
+    #[test]
+    fn nodes_are_found_by_their_places_in_a_part_of_a_thread_too() {
+        let links = links(&[None, Some(0), Some(1), Some(2)]);
+        for from in 0..3 {
+            let found = |seq| NodeLink::find(&links[from..], seq).map(|link| link.seq as usize);
+            let expected = |seq: u32| Some(seq as usize).filter(|seq| (from..4).contains(seq));
+            assert_eq!([0, 1, 2, 3, 4].map(found), [0, 1, 2, 3, 4].map(expected), "from {from}");
+        }
     }
 
     #[test]

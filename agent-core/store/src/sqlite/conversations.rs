@@ -10,7 +10,7 @@ use agent_platform::conversation::{
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
     MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
     RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadPath, ThreadScan, TurnContext,
     VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
@@ -114,6 +114,11 @@ impl Conversations for SqliteStore {
         read.await
     }
 
+    async fn path(&self, key: &ThreadKey) -> Result<Option<ThreadPath>, ConversationError> {
+        let key = key.clone();
+        self.read_conversations(move |tables| tables.path(&key)).await
+    }
+
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError> {
         let (key, query) = (key.clone(), query.clone());
         let read = self.read_conversations(move |tables| {
@@ -127,8 +132,8 @@ impl Conversations for SqliteStore {
 
     async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError> {
         let (key, seqs) = (key.clone(), seqs.to_vec());
-        let read = self.read_conversations(move |tables| match tables.thread(&key)? {
-            Some((n, _)) => tables.contents(n, &seqs),
+        let read = self.read_conversations(move |tables| match tables.thread_number(&key)? {
+            Some(n) => tables.contents(n, &seqs),
             None => Ok(Vec::new()),
         });
         read.await
@@ -140,8 +145,8 @@ impl Conversations for SqliteStore {
         turns: &[RunId],
     ) -> Result<Vec<TurnContext>, ConversationError> {
         let (key, turns) = (key.clone(), turns.to_vec());
-        let read = self.read_conversations(move |tables| match tables.thread(&key)? {
-            Some((n, _)) => tables.contexts(n, &turns),
+        let read = self.read_conversations(move |tables| match tables.thread_number(&key)? {
+            Some(n) => tables.contexts(n, &turns),
             None => Ok(Vec::new()),
         });
         read.await

@@ -41,6 +41,17 @@ fn secrets_in_file(temp_store: &TempStore) -> Vec<usize> {
     found.into_iter().collect()
 }
 
+#[tokio::test]
+async fn a_thread_is_read_with_the_contents_of_its_path() {
+    let place = TempStore::new();
+    let store = place.store(SqliteOptions::default());
+    let key = owner().thread("t");
+    talk(&store, &key, 0).await;
+    let read = store.path(&key).await.expect("read").expect("a thread");
+    assert_eq!(read.contents.len(), 2);
+    assert_eq!(read.contents, store.contents(&key, &[0, 1]).await.expect("read"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_deleted_is_not_in_the_file() {
     let temp_store = TempStore::new();

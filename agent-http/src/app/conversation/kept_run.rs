@@ -749,6 +749,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_log_without_its_beginning_is_an_error_and_no_end() {
+        let (service, store) = service(&Shutdown::default());
+        let mut kept = begin(&service, &store, "r");
+        kept.wait_until_stored().await.expect("it begins");
+        let started = kept.run_started();
+        kept.record(&started);
+        let live = service.runs.get(&key()).expect("it is live");
+        assert!(live.tail().begin_store().is_some(), "a chunk, which is lost");
+        live.mark_stored();
+        kept.record(&finished());
+        kept.finish(finished()).await;
+        let other = service_over(&store, Arc::new(ManualClock::new()), &Shutdown::default());
+        let read = attach(&other, &store).next().await;
+        assert!(read.is_err(), "{read:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_grace_is_as_long_before_the_backend_has_answered() {
         for is_attached in [true, false] {
             let (service, store) = service(&Shutdown::default());

@@ -105,7 +105,9 @@ impl LogReader {
             if !events.is_empty() {
                 return Ok(Some(events));
             }
-            if is_over || !self.follows {
+            // What is missing may be there at the next read.
+            let has_gap = page.chunks.iter().any(|chunk| chunk.first > self.cursor.next);
+            if !has_gap && (is_over || !self.follows) {
                 return Ok(None);
             }
             self.wait_for_remote_run().await?;

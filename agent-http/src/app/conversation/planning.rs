@@ -8,7 +8,7 @@ use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
     BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeContent,
-    NodeLink, NodeMessage, NodeOrigin, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey,
+    NodeLink, NodeOrigin, PathContexts, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey,
     ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
@@ -84,7 +84,8 @@ impl KeptTurn {
         })
     }
 
-    /// Places the request's messages in the tree. `open_run` is the run whose calls wait at the head.
+    /// Places the request's messages in the tree. `open_run` is the run whose calls wait. Decisions continue the branch of
+    /// their run, whichever is shown.
     pub(super) fn place(
         &self,
         turn: &TurnRequest,
@@ -97,8 +98,8 @@ impl KeptTurn {
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
-        let merged = match waiting.zip(head.as_ref()) {
-            Some((run, head)) => continue_head(links, head, new_messages(run, &messages))?,
+        let merged = match waiting.and_then(|run| Some((run, run.node_ids.last()?))) {
+            Some((run, last)) => continue_head(links, last, new_messages(run, &messages))?,
             None => merge(MergeInput {
                 links,
                 head,
@@ -127,9 +128,9 @@ impl KeptTurn {
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
-        let mut stored = loaded.contents(&*self.store, key, &merged.path).await?;
-        restore_client_ids(&mut stored, loaded.links());
-        contexts.attach_to_nodes(&mut stored);
+        loaded.read(&*self.store, key, &merged.path).await?;
+        let links = loaded.links();
+        let stored = loaded.contents(&merged.path).filter_map(|node| sent_message(node, links, &contexts));
         Ok(merged.prompt(stored))
     }
 
@@ -173,14 +174,15 @@ impl KeptTurn {
         results.chain(sent).cloned().collect()
     }
 
-    /// Returns the run whose calls wait for results at the thread's head.
+    /// Returns the run whose calls wait for decisions, or for the client's results at the thread's head.
     async fn open_run(&self, key: &ThreadKey, thread: Option<&Thread>) -> Result<Option<Run>, BeginError> {
         let Some((thread, id)) = thread.and_then(|thread| Some((thread, thread.open_run_id.as_ref()?)))
         else {
             return Ok(None);
         };
         let run = self.store.run(&key.thread_owner(), id).await?;
-        Ok(run.filter(|run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head))))
+        let is_shown = |run: &Run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head));
+        Ok(run.filter(|run| run.state == RunState::Waiting || is_shown(run)))
     }
 
     /// Loads the thread, after the runs before this one were interrupted whose processes have ended. The caller gives it back
@@ -216,14 +218,15 @@ impl KeptTurn {
     }
 }
 
-/// Gives the messages that the client has sent their ids at the client, if any, with which they were first sent to the
-/// backend: a message is the same in every prompt.
-fn restore_client_ids(path: &mut [NodeContent], links: &[NodeLink]) {
-    for node in path.iter_mut().filter(|node| node.origin != NodeOrigin::Run) {
-        if let NodeMessage::Message(message) = &mut node.message {
-            message.id = NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone());
-        }
-    }
+/// Returns a stored message as it was first sent to the backend: with its context, and one of the client's with its id at the
+/// client, if any. A message is the same in every prompt.
+fn sent_message(node: &NodeContent, links: &[NodeLink], contexts: &PathContexts) -> Option<Message> {
+    let message = node.prompt_message()?.clone();
+    let id = match node.origin {
+        NodeOrigin::Run => message.id,
+        _ => NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone()),
+    };
+    Some(Message { id, sent_context: contexts.at(node.seq), ..message })
 }
 
 /// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.

@@ -157,7 +157,8 @@ impl ConversationService {
                     tracing::warn!(%error, "failed to read runs of ended processes; trying again later");
                 }
             }
-            tokio::time::sleep(self.times.lease / 2).await;
+            // With the lease itself, a run is over within 14 s after its process by default.
+            tokio::time::sleep(self.times.lease.mul_f32(0.4)).await;
         }
     }
 

@@ -113,15 +113,28 @@ pub(super) async fn the_inputs_of_a_run_are_kept_with_its_log(store: &dyn Conver
     let foreign = store.run_inputs(&ThreadOwner::new("acme", "bob"), &run_id("r1")).await;
     assert_eq!(done("inputs", foreign), None, "another owner's run does not exist");
     assert_eq!((inputs("never").await, inputs("r2").await), (None, None));
-    // They are deleted with the log, with the content of a message, and with the thread.
+    // They are deleted with the log, with the content of a message of the thread, and with the thread.
     assert_eq!(done("trim", store.trim_logs(at(5_000)).await), 1);
     assert_eq!(inputs("r1").await, None);
     end_with("r2", 9_000).await;
-    done("erase", store.erase_node(&key("r2"), &begun[1].nodes[0].id).await);
-    assert_eq!(inputs("r2").await, None);
     end_with("r3", 9_000).await;
+    let first = &begun[1].nodes[0].id;
+    done("begin", store.begin_run(begin(key("r2"), "later", Some(first), "x", 9)).await);
+    assert_eq!(done("append", append(store, "p1", "later", chunk(0, &[started("later")])).await), []);
+    end_with("later", 9_000).await;
+    done("erase", store.erase_node(&key("r2"), first).await);
+    assert_eq!((inputs("r2").await, inputs("later").await), (None, None), "both have sent the message");
+    assert_eq!(events(&log(store, "later", 0).await).len(), 2, "the events of the later run are kept");
+    assert!(inputs("r3").await.is_some(), "that of another thread");
     done("delete", store.delete(&key("r3")).await);
     assert_eq!(inputs("r3").await, None);
+}
+
+pub(super) async fn the_log_of_a_live_run_outlives_an_erased_message(store: &dyn Conversations) {
+    let begun = begin_with(store, "r1", &[started("r1")]).await;
+    done("erase", store.erase_node(&key("r1"), &begun.nodes[0].id).await);
+    assert_eq!(done("append", append(store, "p1", "r1", chunk(1, &[text_start("m")])).await), []);
+    assert_eq!(events(&log(store, "r1", 0).await).len(), 2, "no event is missing");
 }
 
 /// Reads a log of 2.5 MB.

@@ -15,7 +15,7 @@ pub(super) fn done<T>(what: &str, result: Result<T, ConversationError>) -> T {
 }
 
 /// Returns a fixed point in time plus `ms` milliseconds.
-pub(super) fn at(ms: i64) -> Timestamp {
+pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
 }
 
@@ -23,7 +23,7 @@ pub(super) fn ada() -> ThreadOwner {
     ThreadOwner::new("acme", "ada")
 }
 
-pub(super) fn key(id: &str) -> ThreadKey {
+pub(crate) fn key(id: &str) -> ThreadKey {
     ada().thread(id)
 }
 
@@ -39,7 +39,7 @@ pub(super) fn answer(id: &str, parent: &NodeId, text: &str) -> NewNode {
     }
 }
 
-pub(super) fn create(key: ThreadKey, texts: &[&str], ms: i64) -> CreateThread {
+pub(crate) fn create(key: ThreadKey, texts: &[&str], ms: i64) -> CreateThread {
     let messages = texts.iter().enumerate().map(|(at, text)| match at % 2 {
         0 => Message::user(*text),
         _ => Message::assistant(*text),
@@ -65,7 +65,7 @@ pub(super) fn clock(ms: i64) -> RunClock {
 }
 
 /// Returns the begin of a run with one new message below `parent`, at `at(ms)`.
-pub(super) fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64) -> BeginRun {
+pub(crate) fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64) -> BeginRun {
     let node = user(parent, text);
     BeginRun {
         key,
@@ -90,7 +90,7 @@ pub(super) fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &s
     }
 }
 
-pub(super) fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
+pub(crate) fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
     EndRun {
         owner,
         run_id: run.into(),

@@ -273,3 +273,18 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
     let refused = store.nodes(&key("t"), &NodeQuery { select, ..NodeQuery::default() }).await;
     assert!(matches!(refused, Err(ConversationError::NodeNotFound(_))), "{refused:?}");
 }
+
+pub(super) async fn a_thread_is_read_with_its_path(store: &dyn Conversations) {
+    assert!(done("path", store.path(&key("t")).await).is_none());
+    done("create", store.create(create(key("t"), &["0", "1", "2"], 0)).await);
+    let first = path(store, &key("t")).await[0].id.clone();
+    for branch in [Some(&first), None] {
+        done("append", store.append(&key("t"), vec![user(branch, "branch")], at(1)).await);
+        let read = done("path", store.path(&key("t")).await).expect("a thread");
+        let links = done("links", store.links(&key("t")).await).expect("a thread");
+        assert_eq!((&read.thread, &read.links), (&links.thread, &links.links));
+        let places: &[u32] = if branch.is_some() { &[0, 3] } else { &[4] };
+        let expected = done("contents", store.contents(&key("t"), places).await);
+        assert!(read.contents.is_empty() || read.contents == expected, "{:?}", read.contents);
+    }
+}

@@ -297,8 +297,19 @@ impl ConversationState {
         self.log_bytes -= bytes;
     }
 
-    /// Deletes the log of a run, and what the run has kept of its messages.
+    /// Deletes the inputs of a thread's runs.
+    pub(super) fn remove_inputs(&mut self, key: &ThreadKey) {
+        let Some(owner) = self.owners.get_mut(&key.thread_owner()) else { return };
+        let runs = owner.runs.values_mut().filter(|run| run.stored.run.thread_id == key.id);
+        let removed: usize = runs.filter_map(|run| run.inputs.take()).map(|inputs| inputs.len()).sum();
+        self.log_bytes -= removed;
+    }
+
+    /// Deletes the log of a run that has ended, and what the run has kept of its messages.
     pub(super) fn erase_run(&mut self, owner: &ThreadOwner, id: &RunId) {
+        if self.find_run(owner, id).is_some_and(MemoryRun::is_live) {
+            return;
+        }
         self.remove_log(owner, id);
         if let Some(found) = self.find_run_mut(owner, id) {
             found.stored.run = commit::erase_run(found.stored.run.clone());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{ContentHash, NodeMessage, NodeRole};
+use super::super::{ContentHash, NodeMessage, NodeRole, NodeStatus};
 use super::*;
 
 mod model;

@@ -4,24 +4,20 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::*;
+use crate::conformance::conversations::support;
 use crate::conversation::{
-    BeginRun, CreateThread, DeleteFilter, EndRun, Envelope, ForkThread, LogEnd, MemoryConversations,
-    MergeInput, Merged, NewNode, NewThread, NodeId, NodeOrigin, NodeStatus, OnDisconnect, RunEnding,
-    RunLease, RunRecord, RunTrigger, ThreadPatch, import_nodes, merge,
+    BeginRun, DeleteFilter, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode, NodeId,
+    NodeOrigin, NodeStatus, ThreadLinks, ThreadPatch, merge,
 };
 
 const NEXT: &str = "next";
 
 fn key() -> ThreadKey {
-    ThreadKey::new("acme", "ada", "t")
+    support::key("t")
 }
 
 fn now() -> Timestamp {
-    Timestamp::from_millisecond(1_767_225_600_000).expect("a time")
-}
-
-fn lease() -> RunLease {
-    RunLease { process: "p".to_owned(), until: now() }
+    support::at(0)
 }
 
 /// The prompt of a turn, and whether its thread was cached.
@@ -67,9 +63,10 @@ impl<'s> Process<'s> {
             ..MergeInput::default()
         };
         let merged = merge(input).expect("it merges");
-        let stored = loaded.contents(self.store, key, &merged.path).await.expect("contents");
+        loaded.read(self.store, key, &merged.path).await.expect("contents");
+        let stored = loaded.contents(&merged.path).filter_map(NodeContent::prompt_message);
+        let messages = merged.prompt(stored.cloned());
         self.cache.keep(key, loaded);
-        let messages = merged.prompt(stored);
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
     }
@@ -88,7 +85,8 @@ impl<'s> Process<'s> {
             origin: NodeOrigin::Run,
             ..NewNode::user(parent, Message::assistant(format!("answer of {run}")))
         };
-        let ended = self.store.end_run(end(key, run, vec![said])).await.expect("it ends");
+        let ended =
+            self.store.end_run(support::end(key.thread_owner(), run, vec![said], 0)).await.expect("it ends");
         self.cache.apply(key, &ended.thread, &ended.links);
         prompt
     }
@@ -109,56 +107,12 @@ impl<'s> Process<'s> {
 }
 
 fn begin(key: &ThreadKey, run: &str, merged: Merged) -> BeginRun {
-    BeginRun {
-        key: key.clone(),
-        agent_id: "gardener".into(),
-        run_id: run.into(),
-        continues: None,
-        decisions: Vec::new(),
-        trigger: RunTrigger::default(),
-        nodes: merged.nodes,
-        parent_id: merged.parent_id,
-        new_thread: NewThread::default(),
-        retention: None,
-        order: Default::default(),
-        expected_version: None,
-        on_disconnect: OnDisconnect::default(),
-        grace_ms: None,
-        context: Default::default(),
-        backend: None,
-        request_sha256: None,
-        lease: lease(),
-        now: now(),
-    }
-}
-
-fn end(key: &ThreadKey, run: &str, nodes: Vec<NewNode>) -> EndRun {
-    EndRun {
-        owner: key.thread_owner(),
-        run_id: run.into(),
-        process: lease().process,
-        nodes,
-        ending: RunEnding::default(),
-        log: LogEnd::default(),
-        context: None,
-        request_sha256: None,
-        backend: None,
-        record: RunRecord::default(),
-        now: now(),
-    }
+    let Merged { nodes, parent_id, .. } = merged;
+    BeginRun { nodes, parent_id, ..support::begin(key.clone(), run, None, NEXT, 0) }
 }
 
 async fn create(store: &MemoryConversations, key: &ThreadKey, texts: &[&str]) {
-    let nodes = import_nodes(None, texts.iter().map(|text| Message::user(*text)).collect());
-    let create = CreateThread {
-        key: key.clone(),
-        agent_id: "gardener".into(),
-        new: NewThread::default(),
-        retention: None,
-        nodes,
-        now: now(),
-    };
-    store.create(create).await.expect("it is created");
+    store.create(support::create(key.clone(), texts, 0)).await.expect("it is created");
 }
 
 /// Returns the nodes of a thread.
@@ -180,7 +134,8 @@ async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_al
     let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
     assert_eq!(loaded.links(), nodes(&store, &key()).await, "as the store has them");
     let seqs: Vec<u32> = (0..6).collect();
-    let contents = loaded.contents(&store, &key(), &seqs).await.expect("contents");
+    loaded.read(&store, &key(), &seqs).await.expect("contents");
+    let contents: Vec<NodeContent> = loaded.contents(&seqs).cloned().collect();
     assert_eq!(contents, store.contents(&key(), &seqs).await.expect("contents"));
 }
 
@@ -285,9 +240,9 @@ async fn nodes_of_another_version_than_the_row_are_not_kept() {
     let found = store.links(&key()).await.expect("links").expect("a thread");
     let process = Process::new(&store);
     let torn = ThreadLinks { thread: before, links: found.links.clone() };
-    process.cache.keep(&key(), LoadedThread::new(torn, 0));
+    process.cache.keep(&key(), LoadedThread::new(torn.into(), 0));
     assert!(!process.has(&key()));
-    process.cache.keep(&key(), LoadedThread::new(found, 0));
+    process.cache.keep(&key(), LoadedThread::new(found.into(), 0));
     assert!(process.has(&key()));
 }
 

@@ -184,6 +184,13 @@ impl ConversationTables {
         Ok(())
     }
 
+    /// Deletes the inputs of a thread's runs.
+    pub(super) async fn delete_thread_inputs(&self, thread: i64) -> Result<(), TableError> {
+        let sql = "DELETE FROM run_events WHERE first = $2 AND run IN (SELECT n FROM runs WHERE thread = $1)";
+        self.select(sql, &[&thread, &INPUTS_NUMBER]).await?;
+        Ok(())
+    }
+
     /// Deletes chunks of the logs of a thread's runs until they have `max_bytes`.
     pub(super) async fn delete_thread_logs(
         &self,

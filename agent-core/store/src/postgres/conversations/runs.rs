@@ -217,8 +217,12 @@ pub(super) async fn erase_node(
         Some((thread, node)) => {
             tables.put_thread(Some(n), key, &thread).await?;
             tables.update_node(n, &node).await?;
+            // Later runs have sent the message, too.
+            tables.delete_thread_inputs(n).await?;
             if let Some(run) = run
                 && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
+                // The log of a live run has nothing of its user's messages, and goes on.
+                && !stored.run.state.is_live()
             {
                 delete_log(tables, number, commit::erase_run(stored.run)).await?;
             }

@@ -85,6 +85,15 @@ impl ConversationTables<'_> {
         Ok(bytes)
     }
 
+    /// Deletes the inputs of a thread's runs.
+    pub(super) fn delete_thread_inputs(&self, thread: i64) -> Result<(), TableError> {
+        let mut delete = self.0.prepare_cached(
+            "DELETE FROM run_events WHERE first = ?2 AND run IN (SELECT n FROM runs WHERE thread = ?1)",
+        )?;
+        delete.execute(params![thread, INPUTS_NUMBER])?;
+        Ok(())
+    }
+
     /// Deletes chunks of the logs of a thread's runs until they have `max_bytes`.
     pub(super) fn delete_thread_logs(
         &self,

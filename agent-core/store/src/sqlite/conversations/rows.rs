@@ -6,7 +6,7 @@ use std::rc::Rc;
 use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
     ActiveThread, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
-    ThreadOwner,
+    ThreadOwner, ThreadPath,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -43,6 +43,14 @@ impl ConversationTables<'_> {
         Ok(Some((row.get(0)?, parse_thread(&key.id, text(row, 1)?)?)))
     }
 
+    /// Returns the number of a thread.
+    pub(super) fn thread_number(&self, key: &ThreadKey) -> Result<Option<i64>, TableError> {
+        let mut statement =
+            self.0.prepare_cached("SELECT n FROM threads WHERE company = ?1 AND owner = ?2 AND id = ?3")?;
+        let number = statement.query_row(params![&*key.company, &*key.owner, &*key.id], |row| row.get(0));
+        Ok(number.optional()?)
+    }
+
     pub(super) fn thread_count(&self, owner: &ThreadOwner) -> Result<u64, TableError> {
         let mut statement =
             self.0.prepare_cached("SELECT threads FROM thread_counts WHERE company = ?1 AND owner = ?2")?;
@@ -59,19 +67,38 @@ impl ConversationTables<'_> {
         let mut rows = statement.query([thread])?;
         let mut links = Vec::new();
         while let Some(row) = rows.next()? {
-            let columns = LinkColumns {
-                seq: row.get(0)?,
-                parent: row.get(1)?,
-                id: text(row, 2)?,
-                client_id: optional_text(row, 3)?,
-                turn: text(row, 4)?,
-                role: text(row, 5)?,
-                status: text(row, 6)?,
-                sha: text(row, 7)?,
-            };
-            links.push(columns.parse()?);
+            links.push(link_columns(row)?.parse()?);
         }
         Ok(links)
+    }
+
+    /// Returns a thread with the identity of its nodes, and the contents of those from the root to its head.
+    pub(super) fn path(&self, key: &ThreadKey) -> Result<Option<ThreadPath>, TableError> {
+        let Some((n, thread)) = self.thread(key)? else { return Ok(None) };
+        let mut statement = self.0.prepare_cached(&format!(
+            "SELECT {}, origin, body FROM nodes WHERE thread = ?1 ORDER BY seq DESC",
+            LinkColumns::NAMES
+        ))?;
+        let mut rows = statement.query([n])?;
+        let count = thread.message_count as usize;
+        let (mut links, mut contents) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let (mut head, mut parent): (_, Option<i64>) = (thread.head.as_ref(), None);
+        while let Some(row) = rows.next()? {
+            let columns = link_columns(row)?;
+            // Parents are stored before their children, so they come after them here.
+            let is_head = head.take_if(|head| head.as_str() == columns.id).is_some();
+            if is_head || parent == Some(columns.seq) {
+                parent = columns.parent;
+                let LinkColumns { seq, id, role, status, .. } = columns;
+                let (origin, body) = (text(row, 8)?, text(row, 9)?);
+                contents.push(ContentColumns { seq, id, role, status, origin, body }.parse()?);
+            }
+            links.push(columns.parse()?);
+        }
+        links.reverse();
+        contents.reverse();
+        contents.shrink_to_fit();
+        Ok(Some(ThreadPath { thread, links, contents }))
     }
 
     /// Returns the contents of the nodes at these places, which ascend.
@@ -356,6 +383,20 @@ pub(in crate::sqlite) fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
 fn node(row: &Row<'_>) -> Result<StoredNode, TableError> {
     let feedback: Option<String> = row.get(14)?;
     Ok(node_row(row)?.into_node(row.get(13)?, feedback.as_deref())?)
+}
+
+/// Reads the columns [`LinkColumns::NAMES`].
+fn link_columns<'r>(row: &'r Row<'_>) -> Result<LinkColumns<'r>, TableError> {
+    Ok(LinkColumns {
+        seq: row.get(0)?,
+        parent: row.get(1)?,
+        id: text(row, 2)?,
+        client_id: optional_text(row, 3)?,
+        turn: text(row, 4)?,
+        role: text(row, 5)?,
+        status: text(row, 6)?,
+        sha: text(row, 7)?,
+    })
 }
 
 fn optional_text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>, TableError> {

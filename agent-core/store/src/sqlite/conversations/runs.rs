@@ -273,8 +273,11 @@ pub(super) fn erase_node(
         Some((thread, node)) => {
             tables.put_thread(Some(n), key, &thread)?;
             tables.update_node(n, &node)?;
+            // Later runs have sent the message, too.
+            tables.delete_thread_inputs(n)?;
             let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
-            if let Some((number, _, stored)) = run {
+            // The log of a live run has nothing of its user's messages, and goes on.
+            if let Some((number, _, stored)) = run.filter(|(.., stored)| !stored.run.state.is_live()) {
                 delete_log(tables, number, commit::erase_run(stored.run))?;
             }
             Ok(thread)

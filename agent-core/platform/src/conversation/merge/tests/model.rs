@@ -3,7 +3,9 @@
 
 use super::*;
 
-const DIALOGUES: u64 = 2_000;
+/// Environment variable that overrides the number of dialogues of each kind of client.
+const DIALOGUES_ENV: &str = "MERGE_DIALOGUES";
+const DEFAULT_DIALOGUES: u64 = 2_000;
 
 /// Kind of a client, by what it sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,8 +258,9 @@ fn ui_envelope(act: Act, before: &[Shown]) -> Envelope {
 
 #[test]
 fn every_kind_of_client_sees_its_own_prompt_and_leaves_no_doubles() {
+    let dialogues = std::env::var(DIALOGUES_ENV).map_or(DEFAULT_DIALOGUES, |n| n.parse().expect("a number"));
     for client in Client::ALL {
-        for seed in 0..DIALOGUES {
+        for seed in 0..dialogues {
             let mut dialogue = Dialogue::new(client, seed);
             let steps = 2 + dialogue.random.below(11);
             (0..steps).for_each(|_| dialogue.step());
