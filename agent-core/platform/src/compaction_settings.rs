@@ -134,7 +134,7 @@ impl CompactionSettings {
                 token_limits: Default::default(),
                 // The prices are those of the agent's own model.
                 prices: if model.is_none() { own.prices.clone() } else { Default::default() },
-                ..agent_model.clone()
+                ..own.clone()
             },
             _ => EmbeddedAi {
                 provider: provider.clone(),
