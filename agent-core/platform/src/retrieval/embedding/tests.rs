@@ -9,7 +9,9 @@ use agent_core::testing::ManualClock;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, SearchOptions};
 use async_trait::async_trait;
+use futures_util::future::{Either, select};
 
+use super::slice::CALL_TIMEOUT;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{
@@ -716,6 +718,99 @@ async fn a_rejected_document_waits_for_a_change_or_a_command() {
     assert_eq!((failure.reason, failure.retry_at), (EmbeddingFailureReason::Rejected, None));
     retriever.embed_again(&"c".into(), "fleet");
     run_until_embedded(&retriever, &records, "fleet").await;
+}
+
+#[tokio::test]
+async fn chunks_beside_and_behind_those_that_fail_are_embedded() {
+    let errors = [
+        EmbedError::Rejected("too long".into()),
+        EmbedError::InvalidAnswer("no vectors".into()),
+        EmbedError::unavailable("it crashed"),
+    ];
+    for error in errors {
+        let records = Arc::new(MemoryRecords::default());
+        save(&records, "d", &text_with_sections(&["silent", "car", "bill", "holiday"])).await;
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::FailsFor("silent", error.clone()));
+        // Nothing advances the time, so that no pause ends.
+        let retriever = retriever_with_clock(&records, &embedder, &ManualClock::new());
+        retriever.announce(&"c".into(), "d");
+        let done = async {
+            wait_for_failures("c", &records, ("d", 1)).await;
+        };
+        while_running(&retriever, done).await;
+        embedder.inputs();
+        embedder.behave(Behaviour::Answers);
+        retriever.embed_again(&"c".into(), "d");
+        run_until_embedded(&retriever, &records, "d").await;
+        let failed = embedder.inputs();
+        let has = |word: &str| failed.iter().any(|input| input.contains(word));
+        assert!(has("silent") && !has("bill") && !has("holiday"), "{error}: {failed:?}");
+        // A batch is halved unless the embedder is unavailable.
+        assert_eq!(has("car"), matches!(error, EmbedError::Unavailable { .. }), "{failed:?}");
+    }
+}
+
+/// An embedder whose calls take five seconds, so that a slice ends with each chunk that is tried.
+struct SlowEmbedder {
+    embedder: Arc<MeaningEmbedder>,
+    clock: ManualClock,
+}
+
+#[async_trait]
+impl Embedder for SlowEmbedder {
+    fn id(&self) -> &EmbedderId {
+        self.embedder.id()
+    }
+
+    fn max_batch(&self) -> usize {
+        self.embedder.max_batch()
+    }
+
+    async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError> {
+        self.clock.advance(SECOND * 5);
+        self.embedder.embed(texts, role).await
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_goes_on_behind_failed_chunks_in_the_next_slice() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["silent", "car"])).await;
+    let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());
+    embedder.behave(Behaviour::FailsFor("silent", EmbedError::Rejected("too long".into())));
+    let retriever = retriever_with_clock(&records, &embedder, &clock);
+    let slow = SlowEmbedder { embedder, clock };
+    let slice = async || retriever.embed_slice(&slow, &"c".into(), "d").await;
+    let mut continued = 0;
+    let failed = loop {
+        match slice().await {
+            Ok(Progress::Continued) => continued += 1,
+            Ok(Progress::Unfinished) => {}
+            Ok(_) => panic!("a chunk has failed"),
+            Err(failed) => break failed,
+        }
+    };
+    assert!(continued > 0, "the failed chunk comes first");
+    assert!(matches!(failed.error.cause(), FailureCause::Permanent));
+    let (embedded, chunks) = embedded(&records, "d").await;
+    assert!(0 < embedded && embedded < chunks, "{embedded} of {chunks}");
+}
+
+#[tokio::test]
+async fn an_embedder_that_fails_for_every_text_ends_the_attempt() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["car"; 60])).await;
+    for (error, max_calls) in
+        [(EmbedError::Rejected("no".into()), 32), (EmbedError::unavailable("it is down"), 2)]
+    {
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::Fails(error));
+        let retriever = retriever_with_clock(&records, &embedder, &ManualClock::new());
+        let failed = retriever.embed_slice(&*embedder, &"c".into(), "d").await;
+        assert!(failed.is_err());
+        assert!(embedder.inputs().len() <= 2 * max_calls, "no more calls than that");
+    }
 }
 
 #[tokio::test]
