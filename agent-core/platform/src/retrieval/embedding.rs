@@ -32,8 +32,8 @@ use super::embedding_queue::{EmbeddingAttempt, FailureCause, Lane};
 use super::load::put_vectors;
 use crate::records::StoreError;
 use crate::workspace::{
-    self, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus, IndexedDocument,
-    StoredDocIndex,
+    self, DecodedDocIndex, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus,
+    IndexedDocument, StoredDocIndex, StoredSlices,
 };
 
 /// Validity of a company's lease: longer than a slice with a slow call.
@@ -286,8 +286,8 @@ impl DocumentRetriever {
     ) -> Result<Option<StoredDocIndex>, StoreError> {
         let ids = [id.to_owned()];
         for attempt in 0..3 {
-            let found = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
-            match (found.into_iter().next().flatten(), attempt) {
+            let found = self.read_indexes(company_id, &ids).await?.into_iter().next().flatten();
+            match (found.and_then(DecodedDocIndex::into_current), attempt) {
                 (Some(found), _) if found.version == version => return Ok(Some(found)),
                 (_, 0) => self.index(company_id, id).await?,
                 (_, 1) => self.store_index_again(company_id, (DocumentId::from(id), version)).await?,
@@ -334,26 +334,38 @@ impl DocumentRetriever {
         (stored, text): (StoredDocIndex, String),
         (chunks, embeddings): (Vec<usize>, Embeddings),
     ) -> Result<IndexReplacement, SliceError> {
-        let StoredDocIndex { index, version, record_version: replaced } = stored;
+        let StoredDocIndex { index, version, record_version: replaced, slices } = stored;
         let embedder_id = embedder.clone();
         let work = move || {
             let index = index.with_embeddings(&embedder_id, &text, &chunks, &embeddings)?;
-            Ok((index.encode(), index))
+            let slice = index.encode_slice(slices.index_checksum, &chunks);
+            // The last slice leaves an index in one piece.
+            let is_slice = !index.unembedded_chunks(&embedder_id).is_empty() && slices.has_room(slice.len());
+            let encoded = if is_slice { slice } else { index.encode() };
+            Ok((index, encoded, is_slice.then_some(slices)))
         };
         let done = run_blocking(&self.config.pool, work).await;
         let done = done.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
-        let (encoded, index) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
+        let (index, encoded, slices) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
             EmbedError::InvalidAnswer(error.to_string())
         })?;
         let status = IndexStatus::of(&index);
         let records = &*self.config.records;
         let document = IndexedDocument { id: id.to_owned(), version };
-        let replacement = (&status, &encoded[..]);
-        let stored =
-            workspace::replace_document_index(records, company_id, &document, replacement, replaced).await?;
+        let stored = match slices {
+            Some(slices) => {
+                let slice = (&status, &encoded[..], slices);
+                workspace::append_vector_slice(records, company_id, &document, slice, replaced).await?
+            }
+            None => {
+                let replacement = (&status, &encoded[..]);
+                workspace::replace_document_index(records, company_id, &document, replacement, replaced)
+                    .await?
+            }
+        };
         let IndexReplacement::Stored(record_version) = stored else { return Ok(stored) };
         let entry = self.cache.entry(company_id);
-        let replacement = StoredDocIndex { index, version, record_version };
+        let replacement = StoredDocIndex { index, version, record_version, slices: StoredSlices::default() };
         {
             let _guard = entry.loading.lock().await;
             let share = self.cache.company_share();

@@ -215,7 +215,7 @@ impl Vectors {
         self.inputs.push(0);
     }
 
-    fn push_row(&mut self, row: Option<VectorRow<'_>>) {
+    pub(super) fn push_row(&mut self, row: Option<VectorRow<'_>>) {
         let Some(row) = row else { return self.push_absent() };
         self.scales.push(row.scale);
         self.inputs.push(row.input);

@@ -9,6 +9,8 @@ use agent_core::testing::ManualClock;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, SearchOptions};
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use futures_util::future::{Either, select};
 
 use super::slice::CALL_TIMEOUT;
@@ -457,6 +459,29 @@ async fn a_stored_index_that_cannot_be_decoded_is_replaced() {
         }
     };
     while_running(&second, work).await;
+}
+
+#[tokio::test]
+async fn an_index_of_the_format_before_is_built_again_with_its_vectors() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let first = retriever(&records, &embedder);
+    first.announce(&"c".into(), "fleet");
+    run_until_embedded(&first, &records, "fleet").await;
+    embedder.inputs();
+    let key = workspace::index_key(&"c".into(), "fleet").expect("a key");
+    let stored = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
+    let mut old = stored.value.clone();
+    let mut bytes = STANDARD_NO_PAD.decode(old["data"].as_str().expect("a text")).expect("base64");
+    bytes[4] = 2;
+    old["data"] = STANDARD_NO_PAD.encode(bytes).into();
+    records.put_as(&key, &old, Precondition::Version(stored.version)).await.expect("written");
+    let second = retriever(&records, &embedder);
+    assert_eq!(found(&search(&second, &["fleet"], "car").await), ["fleet"]);
+    assert_eq!(embedder.inputs(), [""; 0], "the vectors are taken over");
+    let new = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
+    assert_eq!(new.value["data"], stored.value["data"]);
 }
 
 #[tokio::test]
