@@ -141,6 +141,13 @@ fn vectors_are_checked_before_they_are_stored() {
 }
 
 #[test]
+fn vectors_take_no_more_memory_than_they_need() {
+    let vectors = vec![Some(vec![1.0; 384]); 20];
+    let stored = Vectors::quantize("e", 384, &vectors).expect("vectors are stored");
+    assert_eq!(stored.memory_bytes(), 1 + 20 * (384 + size_of::<f32>() + size_of::<u64>()));
+}
+
+#[test]
 fn vectors_are_found_by_their_chunks() {
     let vector = |number: usize| (number % 3 != 1).then(|| vec![1.0, number as f32]);
     for vectors in [(0..9).map(vector).collect::<Vec<_>>(), (0..9).map(|at| vector(3 * at)).collect()] {

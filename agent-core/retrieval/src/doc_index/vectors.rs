@@ -78,6 +78,7 @@ impl Vectors {
     ) -> Result<Self, VectorsError> {
         let mut quantized = Self::empty(embedder, dimensions)?;
         quantized.scales.reserve_exact(vectors.len());
+        quantized.inputs.reserve_exact(vectors.len());
         quantized.components.reserve_exact(vectors.iter().flatten().count() * dimensions);
         for vector in vectors {
             match vector {
