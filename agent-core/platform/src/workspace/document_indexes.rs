@@ -75,7 +75,6 @@ pub(crate) struct StoredSlices {
     /// Checksum of the index without its slices.
     pub(crate) index_checksum: u64,
     further_pieces: usize,
-    slice_pieces: usize,
     /// The last piece of slices, which has room for more.
     last_piece: Vec<u8>,
 }
@@ -134,7 +133,6 @@ impl EncodedDocIndex {
         let slices = StoredSlices {
             index_checksum: DocIndex::checksum_of(&bytes)?,
             further_pieces: pieces.len() - 1,
-            slice_pieces,
             last_piece: if last_piece.len() < PIECE_BYTES { last_piece } else { Vec::new() },
         };
         let stored = StoredDocIndex { index, version, record_version, slices };
