@@ -158,6 +158,13 @@ impl Platform {
         self.sent_prompts.as_ref().filter(|_| is_remembered).map(|prompts| prompts.compare(request))
     }
 
+    /// Returns the limit on the prompts of a request's turn, in tokens; `None` if the role has no usable backend.
+    pub async fn max_prompt_tokens(&self, principal: &Principal, request: &TurnRequest) -> Option<usize> {
+        let role = load_role(self, principal, request).await.ok()?;
+        let choice = select_with_custom(&role, |name| self.custom_backends.contains_key(name)).choice?;
+        Some(self.backend(&choice).ok()?.capabilities_of(&choice).ok()?.budget.max_prompt_tokens)
+    }
+
     fn backend(&self, choice: &BackendChoice) -> Result<&Arc<dyn ErasedBackend>, TurnError> {
         let backend = match choice {
             BackendChoice::Custom(container) => self.custom_backends.get(&container.name),
@@ -369,11 +376,10 @@ async fn load_role(
     if principal.agent_id.as_ref().is_some_and(|bound| *bound != request.agent_id) {
         return Err(TurnError::WrongAgent);
     }
-    let role = match &request.role {
-        Some(role) => Some(role.clone()),
-        None => platform.roles.role(&principal.company_id, &request.agent_id).await?,
-    };
-    role.ok_or(TurnError::AgentNotFound)
+    if let Some(role) = &request.role {
+        return Ok(role.clone());
+    }
+    platform.roles.role(&principal.company_id, &request.agent_id).await?.ok_or(TurnError::AgentNotFound)
 }
 
 async fn execution_context(

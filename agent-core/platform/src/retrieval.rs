@@ -10,6 +10,7 @@
 mod blocking;
 mod boundary;
 mod cache;
+mod citation_marks;
 mod citations;
 mod document_retriever;
 mod embedding;

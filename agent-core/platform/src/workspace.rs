@@ -19,8 +19,10 @@ mod document_change;
 mod document_indexes;
 mod document_versions;
 mod documents;
+mod embedding_leases;
 mod epics;
 mod file;
+mod index_status;
 mod memories;
 mod metrics;
 mod moment;
@@ -47,14 +49,12 @@ pub use contents::{
 };
 pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
 pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
-pub use document_indexes::{
-    EmbeddingFailure, EmbeddingFailureReason, IndexStatus, document_index_status, drop_document_vectors,
-};
 pub(crate) use document_indexes::{
-    IndexReplacement, IndexedDocument, StoredDocIndex, claim_embedding, index_key, load_document_indexes,
-    record_embedding_failure, release_embedding, replace_document_index, store_document_index,
-    vector_drops_key,
+    DecodedDocIndex, EncodedDocIndex, IndexReplacement, IndexedDocument, StoredDocIndex, StoredSlices,
+    append_vector_slice, index_key, load_document_indexes, record_embedding_failure, replace_document_index,
+    store_document_index, vector_drops_key,
 };
+pub use document_indexes::{document_index_status, drop_document_vectors};
 pub use document_versions::{
     DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,
     save_document,
@@ -66,11 +66,13 @@ pub use documents::{
     list_document_summaries,
 };
 pub(crate) use documents::{get_document_summaries, require_document};
+pub(crate) use embedding_leases::{claim_embedding, release_embedding};
 pub use epics::{EpicSummary, get_epic, list_epic_summaries};
 pub use file::{
     ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, ReferenceError, WorkspaceFile,
     WorkspaceFileError,
 };
+pub use index_status::{EmbeddingFailure, EmbeddingFailureReason, IndexStatus};
 pub use memories::{
     MAX_MEMORIES_PER_FOLDER, MAX_MEMORY_TEXT_BYTES, Memory, MemoryFolder, MemorySelection, create_memory,
     delete_memories, forget_memory, list_memories, page_memories, search_memories,

@@ -7,6 +7,7 @@ mod build;
 mod codec;
 mod dot_product;
 mod embedding;
+mod slices;
 mod vectors;
 
 use std::sync::Arc;

@@ -66,11 +66,11 @@ pub struct Packed {
     pub fragments: Vec<Fragment>,
     /// The outcome for each hit of the ranking.
     pub verdicts: Vec<Verdict>,
-    /// Tokens of all fragments.
+    /// Tokens of all fragments, with their titles and headings.
     pub tokens: usize,
 }
 
-/// Chooses fragments of a ranking: at most `max_tokens` in all, as `count_tokens` counts them.
+/// Chooses fragments of a ranking: at most `max_tokens` in all with their titles and headings, as `count_tokens` counts them.
 ///
 /// `text_of` returns a range of a document's text, or `None` if the document does not have it any more.
 pub fn pack(
@@ -120,7 +120,8 @@ impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> P
         if neighbours.is_empty() && self.is_repeated(&fragment.text) {
             return Verdict::Duplicate;
         }
-        fragment.tokens = (self.count_tokens)(&fragment.text);
+        let quoted = [Some(fragment.text.as_str()), Some(&*fragment.title), fragment.heading.as_deref()];
+        fragment.tokens = quoted.into_iter().flatten().map(&self.count_tokens).sum();
         let replaced: usize = neighbours.iter().map(|&position| self.fragments[position].tokens).sum();
         let tokens = self.tokens - replaced + fragment.tokens;
         if tokens > self.max_tokens {

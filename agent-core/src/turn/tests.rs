@@ -611,3 +611,12 @@ async fn a_remote_runtime_gets_the_chosen_tool_alone() {
         assert_eq!(offered(&ToolChoice::None, remote), [""; 0]);
     }
 }
+
+#[tokio::test]
+async fn the_limit_on_prompts_is_that_of_the_selected_backend() {
+    let bench = bench(vec![agent()], []).await;
+    let prepared = prepare_turn(&bench.platform, &ada(), asks("a")).await.expect("a turn");
+    let expected = prepared.capabilities.budget.max_prompt_tokens;
+    assert_eq!(bench.platform.max_prompt_tokens(&ada(), &asks("a")).await, Some(expected));
+    assert_eq!(bench.platform.max_prompt_tokens(&ada(), &asks("b")).await, None, "there is no such agent");
+}

@@ -27,8 +27,8 @@ const MAX_HITS: usize = 100;
 const MAX_QUERY_BYTES: usize = 64 * 1024;
 /// Maximum number of earlier messages. The latest one of the user is used.
 const MAX_MESSAGES: usize = 1_000;
-/// Token budget of the prompt, the same as that of a remote runtime.
-const MAX_PROMPT_TOKENS: usize = 112_000;
+/// Token budget of the prompt of an agent without a usable backend, the same as that of a remote runtime.
+const DEFAULT_PROMPT_TOKENS: usize = 112_000;
 
 #[derive(Deserialize, JsonSchema)]
 struct RetrieveRequest {
@@ -82,6 +82,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let retrieval: RetrieveRequest = body.read_json(&head.headers).await?;
     retrieval.check()?;
     let limit = retrieval.limit.unwrap_or(DEFAULT_HITS);
+    let request = TurnRequest::new(role.id.clone(), retrieval.into_messages());
+    let max_prompt_tokens = app.platform.max_prompt_tokens(&principal, &request).await;
     let context = ExecutionContext {
         user_id: principal.user_id,
         company_id: principal.company_id,
@@ -89,13 +91,12 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         caller: principal.caller,
         ..ExecutionContext::default()
     };
-    let request = TurnRequest::new(role.id.clone(), retrieval.into_messages());
     let turn = TurnInput {
         role: Arc::new(role),
         context,
         request: Arc::new(request),
         now: SystemTime::now(),
-        max_prompt_tokens: MAX_PROMPT_TOKENS,
+        max_prompt_tokens: max_prompt_tokens.unwrap_or(DEFAULT_PROMPT_TOKENS),
     };
     let report = app.documents.retrieve(&turn, limit).await.map_err(TurnError::from)?;
     let body = match report {

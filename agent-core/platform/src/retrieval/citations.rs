@@ -1,52 +1,12 @@
 //! Citations in an answer: marks such as `[1]` that name quoted fragments.
 
-use std::ops::Range;
-
 use agent_core::event::{Event, EventObserver, Id};
 use serde_json::{Value, json};
 
+use super::citation_marks::{Mark, MarkScanner};
+
 /// Maximum number of citations in the event of a run.
 const MAX_CITATIONS: usize = 1_000;
-/// Maximum number of digits of a mark.
-const MAX_DIGITS: usize = 3;
-
-/// Finds the marks in the texts of an answer, which come in pieces.
-#[derive(Debug, Default)]
-struct MarkScanner {
-    /// Number of characters before the next piece.
-    position: usize,
-    /// Position of the bracket, and the digits after it.
-    open: Option<(usize, String)>,
-}
-
-/// A mark: the number in it, and its position in characters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mark {
-    number: usize,
-    at: Range<usize>,
-}
-
-impl MarkScanner {
-    /// Reads the next piece of a text.
-    fn scan(&mut self, text: &str, mut found: impl FnMut(Mark)) {
-        for character in text.chars() {
-            let position = self.position;
-            self.position += 1;
-            match (character, &mut self.open) {
-                ('[', open) => *open = Some((position, String::new())),
-                ('0'..='9', Some((_, digits))) if digits.len() < MAX_DIGITS => digits.push(character),
-                (']', Some((start, digits))) => {
-                    if let Ok(number) = digits.parse() {
-                        found(Mark { number, at: *start..position + 1 });
-                    }
-                    self.open = None;
-                }
-                (_, open @ Some(_)) => *open = None,
-                _ => {}
-            }
-        }
-    }
-}
 
 /// Announces the quoted fragments at the beginning of a run, and those that the answer cites at its end.
 pub(super) struct CitationObserver {
@@ -78,23 +38,38 @@ impl CitationObserver {
 
     fn read(&mut self, message_id: &Id, delta: &str) {
         if self.message.as_ref() != Some(message_id) {
+            self.finish_message();
             self.message = Some(message_id.clone());
-            self.scanner = MarkScanner::default();
         }
-        let Self { scanner, citations, unknown, omitted, fragments, .. } = self;
-        scanner.scan(delta, |mark| match mark.number {
-            number if !(1..=*fragments).contains(&number) => *unknown += 1,
-            _ if citations.len() == MAX_CITATIONS => *omitted += 1,
-            number => citations.push(json!({
-                "fragment": number.to_string(),
-                "messageId": message_id,
-                "at": [mark.at.start, mark.at.end],
-            })),
-        });
+        let mut found = Vec::new();
+        self.scanner.scan(delta, &mut found);
+        self.cite(found);
+    }
+
+    /// Ends the message that was read, which may have marks that were held back.
+    fn finish_message(&mut self) {
+        let mut found = Vec::new();
+        std::mem::take(&mut self.scanner).finish(&mut found);
+        self.cite(found);
+    }
+
+    fn cite(&mut self, marks: Vec<Mark>) {
+        for mark in marks {
+            match mark.number {
+                number if !(1..=self.fragments).contains(&number) => self.unknown += 1,
+                _ if self.citations.len() == MAX_CITATIONS => self.omitted += 1,
+                number => self.citations.push(json!({
+                    "fragment": number.to_string(),
+                    "messageId": self.message,
+                    "at": [mark.at.start, mark.at.end],
+                })),
+            }
+        }
     }
 
     /// Returns the value of the event `agent.citations`; `None` if the answer has no marks.
     fn report(&mut self) -> Option<Value> {
+        self.finish_message();
         if self.citations.is_empty() && self.unknown == 0 {
             return None;
         }
@@ -126,31 +101,6 @@ impl EventObserver for CitationObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn marks(pieces: &[&str]) -> Vec<(usize, Range<usize>)> {
-        let (mut scanner, mut found) = (MarkScanner::default(), Vec::new());
-        for piece in pieces {
-            scanner.scan(piece, |mark| found.push((mark.number, mark.at)));
-        }
-        found
-    }
-
-    #[test]
-    fn marks_are_found_whatever_the_pieces() {
-        for (pieces, expected) in [
-            (&["Ten years [1]."][..], vec![(1, 10..13)]),
-            (&["ü [", "1", "2", "] and [3]"], vec![(12, 2..6), (3, 11..14)]),
-            (&["[[1]]", "[]", "[x1]", "[1", " ]", "[1234]"], vec![(1, 1..4)]),
-            (&["[1][2]"], vec![(1, 0..3), (2, 3..6)]),
-            (&["[0]"], vec![(0, 0..3)]),
-        ] {
-            assert_eq!(marks(pieces), expected, "{pieces:?}");
-            let complete_text = pieces.concat();
-            let characters: Vec<String> = complete_text.chars().map(String::from).collect();
-            let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
-            assert_eq!(marks(&characters), expected, "{pieces:?}");
-        }
-    }
 
     #[test]
     fn citations_name_fragments_that_were_sent() {

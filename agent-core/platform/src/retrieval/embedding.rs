@@ -7,37 +7,35 @@
 //! an admin drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps
 //! several processes from embedding the same chunks.
 //!
-//! An attempt that failed is repeated after a pause: see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The last
+//! Chunks that fail do not stop those behind them: an attempt goes through the whole document, over several slices if it is long.
+//! One that failed is repeated after a pause: see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The last
 //! failure stands in the account of the document's index, for its readers. It decides nothing: a process that begins tries
 //! every document.
+
+mod slice;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
-use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
-use futures_util::future::{Either, join, select};
+use agent_retrieval::embed::{EmbedError, Embedder, EmbedderId, Embeddings};
+use futures_util::future::join;
 use jiff::Timestamp;
 
+use self::slice::Slice;
 use super::blocking::run_blocking;
 use super::cache::DocumentState;
 use super::document_retriever::DocumentRetriever;
-use super::embedding_queue::{FailureCause, Lane};
+use super::embedding_queue::{EmbeddingAttempt, FailureCause, Lane};
 use super::load::put_vectors;
 use crate::records::StoreError;
 use crate::workspace::{
-    self, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus, IndexedDocument,
-    StoredDocIndex,
+    self, DecodedDocIndex, EmbeddingFailure, EmbeddingFailureReason, IndexReplacement, IndexStatus,
+    IndexedDocument, StoredDocIndex, StoredSlices,
 };
 
-/// Maximum duration of a slice before its last call of the embedder, and maximum number of its chunks.
-const MAX_SLICE_DURATION: Duration = Duration::from_secs(5);
-const MAX_SLICE_CHUNKS: usize = 1_024;
-/// Maximum duration of one call of the embedder.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Validity of a company's lease: longer than a slice with a slow call.
 const LEASE: Duration = Duration::from_secs(90);
 /// Pause before the next attempt to take the lease that another process has.
@@ -49,8 +47,10 @@ enum Progress {
     Done,
     /// The embedder was not called: all chunks have vectors already, or the document is gone or has no index.
     Skipped,
-    /// Some chunks have no vector yet.
+    /// Some chunks have no vector yet, and others have got one.
     Unfinished,
+    /// Only chunks that have failed were tried so far; those behind them are next.
+    Continued,
     /// Another process embeds the company's documents.
     Leased,
 }
@@ -112,15 +112,6 @@ impl From<StoreError> for FailedSlice {
     }
 }
 
-/// Vectors of some chunks of a document.
-#[derive(Default)]
-struct Slice {
-    chunks: Vec<usize>,
-    embeddings: Embeddings,
-    /// The failure that ended the slice early.
-    failure: Option<EmbedError>,
-}
-
 impl DocumentRetriever {
     /// Indexes the documents that were written, until the future is dropped.
     pub(super) async fn index_written(&self) {
@@ -153,6 +144,7 @@ impl DocumentRetriever {
                     // Lets other tasks run if the embedder answers at once.
                     clock.sleep(Duration::ZERO).await;
                 }
+                Ok(Progress::Continued) => self.unembedded.resume(&company_id, &id),
                 Ok(Progress::Leased) => {
                     self.unembedded.defer(&company_id, &id, clock.monotonic() + LEASE_RETRY_INTERVAL);
                 }
@@ -196,17 +188,20 @@ impl DocumentRetriever {
         company_id: &CompanyId,
         id: &str,
     ) -> Result<Progress, FailedSlice> {
+        let attempt = self.unembedded.take_attempt(company_id, id);
         let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Skipped) };
-        let progress = self.embed_slice_of(embedder, company_id, (id, version)).await;
+        let attempt = attempt.filter(|attempt| attempt.version == version).unwrap_or_default();
+        let progress = self.embed_slice_of(embedder, company_id, (id, version), attempt).await;
         progress.map_err(|failed| FailedSlice { version, ..failed })
     }
 
-    /// Embeds some chunks of a document at a version and stores their vectors.
+    /// Embeds some chunks of a document at a version, behind those that the attempt has tried, and stores their vectors.
     async fn embed_slice_of(
         &self,
         embedder: &dyn Embedder,
         company_id: &CompanyId,
         (id, version): (&str, u64),
+        attempt: EmbeddingAttempt,
     ) -> Result<Progress, FailedSlice> {
         let document_id = DocumentId::from(id);
         let Some(stored) = self.stored_index(company_id, id, version).await? else {
@@ -219,6 +214,7 @@ impl DocumentRetriever {
             self.load_vectors(company_id, &entry, &[(document_id, version)]).await?;
             return Ok(Progress::Skipped);
         }
+        let missing = &missing[missing.partition_point(|&chunk| chunk < attempt.next_chunk)..];
         let read = self.texts.read_document(company_id, &document_id, version).await?;
         let read = read.filter(|read| read.version == version).map(|read| read.value);
         let text = match read {
@@ -230,33 +226,54 @@ impl DocumentRetriever {
         let records = &*self.config.records;
         let claim = workspace::claim_embedding(records, company_id, &self.owner, now, LEASE).await?;
         let Some(claim) = claim else { return Ok(Progress::Leased) };
-        let slice = self.embed_chunks(embedder, &stored.index, &text, &missing).await;
-        let is_complete = slice.chunks.len() == missing.len();
-        let Slice { chunks, embeddings, failure } = slice;
+        let slice = Slice::continued(attempt.failure, attempt.failures_in_a_row);
+        let caller = (embedder, &*self.config.clock);
+        let mut slice = slice.embed(caller, (&stored.index, &text), missing).await;
         let mut record_version = stored.record_version;
-        let replacement = match chunks.is_empty() {
-            true => Ok(None),
-            false => self
-                .store_slice(company_id, embedder.id(), id, (stored, text), (chunks, embeddings))
-                .await
-                .map(Some),
+        let vectors = (std::mem::take(&mut slice.chunks), std::mem::take(&mut slice.embeddings));
+        let has_vectors = !vectors.0.is_empty();
+        let replacement = match has_vectors {
+            true => self.store_slice(company_id, embedder.id(), id, (stored, text), vectors).await,
+            false => Ok(IndexReplacement::Stored(record_version)),
         };
         workspace::release_embedding(records, claim).await?;
-        let error = match replacement {
-            Err(error) => Some(error),
-            Ok(Some(IndexReplacement::TooLarge)) => Some(SliceError::TooLarge),
-            Ok(Some(IndexReplacement::Changed)) if failure.is_none() => return Ok(Progress::Unfinished),
-            Ok(Some(IndexReplacement::Stored(stored_version))) => {
-                record_version = stored_version;
-                failure.map(SliceError::from)
+        match replacement {
+            Err(error) => return Err(FailedSlice { error, version, record_version }),
+            Ok(IndexReplacement::TooLarge) => {
+                return Err(FailedSlice { error: SliceError::TooLarge, version, record_version });
             }
-            Ok(_) => failure.map(SliceError::from),
-        };
-        match error {
-            Some(error) => Err(FailedSlice { error, version, record_version }),
-            None if is_complete => Ok(Progress::Done),
-            None => Ok(Progress::Unfinished),
+            // The next attempt begins with the first chunk without a vector, as the index is now.
+            Ok(IndexReplacement::Changed) if !slice.is_stopped => return Ok(Progress::Unfinished),
+            Ok(IndexReplacement::Changed) => {}
+            Ok(IndexReplacement::Stored(stored_version)) => record_version = stored_version,
         }
+        self.progress_of(company_id, (id, version, record_version), (slice, missing, has_vectors))
+    }
+
+    /// Returns the state of a document after a slice, and keeps the attempt if it goes on behind chunks that have failed.
+    fn progress_of(
+        &self,
+        company_id: &CompanyId,
+        (id, version, record_version): (&str, u64, u64),
+        (slice, missing, has_vectors): (Slice, &[usize], bool),
+    ) -> Result<Progress, FailedSlice> {
+        let Slice { tried, failure, failures_in_a_row, is_stopped, .. } = slice;
+        let next_chunk = missing.get(tried).copied().filter(|_| !is_stopped);
+        let error = match (failure, next_chunk) {
+            (None, None) => return Ok(Progress::Done),
+            (None, Some(_)) => return Ok(Progress::Unfinished),
+            (Some(failure), None) => failure,
+            (Some(failure), Some(next_chunk)) => {
+                let failure_of_attempt = Some(failure.clone());
+                let attempt =
+                    EmbeddingAttempt { version, next_chunk, failure: failure_of_attempt, failures_in_a_row };
+                if self.unembedded.keep_attempt(company_id, id, attempt) {
+                    return Ok(if has_vectors { Progress::Unfinished } else { Progress::Continued });
+                }
+                failure
+            }
+        };
+        Err(FailedSlice { error: error.into(), version, record_version })
     }
 
     /// Returns the stored index of a document at a version, after indexing it if there is none; `None` if it cannot be
@@ -269,8 +286,8 @@ impl DocumentRetriever {
     ) -> Result<Option<StoredDocIndex>, StoreError> {
         let ids = [id.to_owned()];
         for attempt in 0..3 {
-            let found = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
-            match (found.into_iter().next().flatten(), attempt) {
+            let found = self.read_indexes(company_id, &ids).await?.into_iter().next().flatten();
+            match (found.and_then(DecodedDocIndex::into_current), attempt) {
                 (Some(found), _) if found.version == version => return Ok(Some(found)),
                 (_, 0) => self.index(company_id, id).await?,
                 (_, 1) => self.store_index_again(company_id, (DocumentId::from(id), version)).await?,
@@ -307,42 +324,6 @@ impl DocumentRetriever {
         Ok(present.first().map(|(_, version)| *version))
     }
 
-    /// Calls the embedder until the slice is over, or until it fails.
-    async fn embed_chunks(
-        &self,
-        embedder: &dyn Embedder,
-        index: &DocIndex,
-        text: &str,
-        missing: &[usize],
-    ) -> Slice {
-        let began = self.config.clock.monotonic();
-        let mut slice = Slice::default();
-        for batch in missing.chunks(embedder.max_batch().max(1)) {
-            let inputs: Vec<String> =
-                batch.iter().filter_map(|&chunk| index.embedding_input(text, chunk)).collect();
-            let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-            let call = embedder.embed(&inputs, EmbedRole::Document);
-            let answered = match select(call, self.config.clock.sleep(CALL_TIMEOUT)).await {
-                Either::Left((answered, _)) => answered,
-                Either::Right(_) => Err(EmbedError::unavailable("the embedder took more than a minute")),
-            };
-            let appended = answered.and_then(|embeddings| match embeddings.len() == batch.len() {
-                true => slice.embeddings.append(embeddings),
-                false => Err(EmbedError::InvalidAnswer("vectors are missing".to_owned())),
-            });
-            if let Err(error) = appended {
-                slice.failure = Some(error);
-                break;
-            }
-            slice.chunks.extend(batch);
-            let elapsed = self.config.clock.monotonic().saturating_duration_since(began);
-            if elapsed >= MAX_SLICE_DURATION || slice.chunks.len() >= MAX_SLICE_CHUNKS {
-                break;
-            }
-        }
-        slice
-    }
-
     /// Adds vectors to a document's stored index, stores it, if the document and the index are as they were, and puts them
     /// into the index in memory.
     async fn store_slice(
@@ -353,26 +334,38 @@ impl DocumentRetriever {
         (stored, text): (StoredDocIndex, String),
         (chunks, embeddings): (Vec<usize>, Embeddings),
     ) -> Result<IndexReplacement, SliceError> {
-        let StoredDocIndex { index, version, record_version: replaced } = stored;
+        let StoredDocIndex { index, version, record_version: replaced, slices } = stored;
         let embedder_id = embedder.clone();
         let work = move || {
             let index = index.with_embeddings(&embedder_id, &text, &chunks, &embeddings)?;
-            Ok((index.encode(), index))
+            let slice = index.encode_slice(slices.index_checksum, &chunks);
+            // The last slice leaves an index in one piece.
+            let is_slice = !index.unembedded_chunks(&embedder_id).is_empty() && slices.has_room(slice.len());
+            let encoded = if is_slice { slice } else { index.encode() };
+            Ok((index, encoded, is_slice.then_some(slices)))
         };
         let done = run_blocking(&self.config.pool, work).await;
         let done = done.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
-        let (encoded, index) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
+        let (index, encoded, slices) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
             EmbedError::InvalidAnswer(error.to_string())
         })?;
         let status = IndexStatus::of(&index);
         let records = &*self.config.records;
         let document = IndexedDocument { id: id.to_owned(), version };
-        let replacement = (&status, &encoded[..]);
-        let stored =
-            workspace::replace_document_index(records, company_id, &document, replacement, replaced).await?;
+        let stored = match slices {
+            Some(slices) => {
+                let slice = (&status, &encoded[..], slices);
+                workspace::append_vector_slice(records, company_id, &document, slice, replaced).await?
+            }
+            None => {
+                let replacement = (&status, &encoded[..]);
+                workspace::replace_document_index(records, company_id, &document, replacement, replaced)
+                    .await?
+            }
+        };
         let IndexReplacement::Stored(record_version) = stored else { return Ok(stored) };
         let entry = self.cache.entry(company_id);
-        let replacement = StoredDocIndex { index, version, record_version };
+        let replacement = StoredDocIndex { index, version, record_version, slices: StoredSlices::default() };
         {
             let _guard = entry.loading.lock().await;
             let share = self.cache.company_share();

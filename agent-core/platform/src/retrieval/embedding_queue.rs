@@ -6,17 +6,32 @@
 
 mod failures;
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
+use agent_retrieval::embed::EmbedError;
 use futures_util::future::select;
 
 use self::failures::EmbeddingFailures;
 pub(super) use self::failures::{FailedAttempt, FailureCause, Lane};
-use super::queue::{DocumentQueue, WakeSignal};
+use super::queue::{DocumentQueue, MAX_DOCUMENTS, WakeSignal};
+
+/// An attempt to embed a document that goes on behind chunks that have failed.
+#[derive(Debug, Default)]
+pub(super) struct EmbeddingAttempt {
+    /// Version of the document's record.
+    pub(super) version: u64,
+    /// First chunk that was not tried yet.
+    pub(super) next_chunk: usize,
+    /// Failure of the chunks before.
+    pub(super) failure: Option<EmbedError>,
+    /// Number of failed calls since the last one that succeeded.
+    pub(super) failures_in_a_row: u32,
+}
 
 /// Documents to embed in the background, and those whose embedding has failed.
 #[derive(Default)]
@@ -26,6 +41,8 @@ pub(super) struct EmbeddingQueue {
     /// Failed documents that are due again.
     retried: DocumentQueue,
     failures: Mutex<EmbeddingFailures>,
+    /// Attempts that go on with the next slices of their documents.
+    attempts: Mutex<HashMap<(CompanyId, String), EmbeddingAttempt>>,
     signals: [WakeSignal; 2],
 }
 
@@ -77,6 +94,26 @@ impl EmbeddingQueue {
             self.ready.push(company_id, id);
         }
         self.notify();
+    }
+
+    /// Lets a document wait for the next slice of its attempt, which has neither succeeded nor failed so far.
+    pub(super) fn resume(&self, company_id: &CompanyId, id: &str) {
+        self.push_ready(company_id, id);
+    }
+
+    /// Keeps an attempt for the next slice of its document. Returns false if there are too many.
+    pub(super) fn keep_attempt(&self, company_id: &CompanyId, id: &str, attempt: EmbeddingAttempt) -> bool {
+        let mut attempts = self.lock_attempts();
+        let has_room = attempts.len() < MAX_DOCUMENTS;
+        if has_room {
+            attempts.insert((company_id.clone(), id.to_owned()), attempt);
+        }
+        has_room
+    }
+
+    /// Removes and returns the attempt at a document.
+    pub(super) fn take_attempt(&self, company_id: &CompanyId, id: &str) -> Option<EmbeddingAttempt> {
+        self.lock_attempts().remove(&(company_id.clone(), id.to_owned()))
     }
 
     /// Records a failed attempt at a version of a document, and lets the document wait for the next one.
@@ -137,6 +174,11 @@ impl EmbeddingQueue {
 
     fn notify(&self) {
         self.signals.iter().for_each(WakeSignal::notify);
+    }
+
+    /// Locks the attempts. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock_attempts(&self) -> MutexGuard<'_, HashMap<(CompanyId, String), EmbeddingAttempt>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the failures. No code panics while holding the lock, so the data behind a poisoned one is intact.

@@ -16,12 +16,16 @@ use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::FailureCause;
 use super::search_result::SkipReason;
 use crate::records::StoreError;
-use crate::workspace::{self, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex};
+use crate::workspace::{
+    self, DecodedDocIndex, EncodedDocIndex, IndexReplacement, IndexStatus, IndexedDocument, StoredDocIndex,
+};
 
 /// Size of the texts that are analyzed in one piece of work, in bytes.
 const BATCH_BYTES: usize = 2 << 20;
 /// Size from which on a text is analyzed alone, after all others, in bytes.
 const LONG_TEXT_BYTES: usize = 512 << 10;
+/// Size up to which stored indexes are decoded at once instead of in the pool, in bytes.
+const MAX_INLINE_BYTES: usize = 64 << 10;
 /// Number of documents whose stored indexes are read at a time.
 const BATCH_DOCUMENTS: usize = 32;
 
@@ -63,7 +67,7 @@ impl WantedDocuments {
 /// An index, or the document to make it from.
 enum IndexSource {
     Stored(Box<StoredDocIndex>),
-    /// The text, and the vectors of an earlier version.
+    /// The text, and the vectors of an earlier version of the document or of the format.
     Text(Box<Extracted>, Option<EarlierVectors>),
 }
 
@@ -72,6 +76,16 @@ struct EarlierVectors {
     vectors: Arc<Vectors>,
     /// Version of the index's record.
     record_version: u64,
+}
+
+impl EarlierVectors {
+    fn of(decoded: DecodedDocIndex) -> Option<Self> {
+        let (vectors, record_version) = match decoded {
+            DecodedDocIndex::Current(stored) => (stored.index.shared_vectors()?, stored.record_version),
+            DecodedDocIndex::Vectors(vectors, record_version) => (vectors, record_version),
+        };
+        Some(Self { vectors, record_version })
+    }
 }
 
 /// A document that is put into the index.
@@ -138,19 +152,17 @@ impl DocumentRetriever {
         max_text_bytes: usize,
     ) -> Result<LoadedBatch, StoreError> {
         let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
-        let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
+        let stored = self.read_indexes(company_id, &ids).await?;
         let (mut loaded, mut bytes, mut long) = (Vec::new(), 0, Vec::new());
         let mut store_error = None;
         for ((id, version), stored) in batch.iter().zip(stored) {
             let earlier = match stored {
-                Some(stored) if stored.version == *version => {
+                Some(DecodedDocIndex::Current(stored)) if stored.version == *version => {
                     let (id, version) = (id.clone(), *version);
-                    loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(stored)) });
+                    loaded.push(Loaded { id, version, source: IndexSource::Stored(stored) });
                     continue;
                 }
-                stored => stored.and_then(|StoredDocIndex { index, record_version, .. }| {
-                    Some(EarlierVectors { vectors: index.shared_vectors()?, record_version })
-                }),
+                stored => stored.and_then(EarlierVectors::of),
             };
             let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
             let version = found.version;
@@ -172,6 +184,22 @@ impl DocumentRetriever {
         Ok(LoadedBatch { long, store_error: store_error.or(put.err()) })
     }
 
+    /// Reads and decodes the stored indexes of documents, in their order. Large ones are decoded in the pool.
+    pub(super) async fn read_indexes(
+        &self,
+        company_id: &CompanyId,
+        ids: &[String],
+    ) -> Result<Vec<Option<DecodedDocIndex>>, StoreError> {
+        let encoded = workspace::load_document_indexes(&*self.config.records, company_id, ids).await?;
+        let bytes: usize = encoded.iter().flatten().map(EncodedDocIndex::stored_bytes).sum();
+        let decode = move || encoded.into_iter().map(|encoded| encoded?.decode()).collect();
+        if bytes <= MAX_INLINE_BYTES {
+            return Ok(decode());
+        }
+        let decoded = run_blocking(&self.config.pool, decode).await;
+        decoded.ok_or_else(|| StoreError::unavailable("the decoding of indexes was interrupted"))
+    }
+
     /// Puts the stored vectors of documents at these versions into the index in memory.
     pub(super) async fn load_vectors(
         &self,
@@ -182,10 +210,11 @@ impl DocumentRetriever {
         let Some(embedder) = self.embedder() else { return Ok(()) };
         for batch in documents.chunks(BATCH_DOCUMENTS) {
             let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
-            let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
+            let stored = self.read_indexes(company_id, &ids).await?;
             let _guard = entry.loading.lock().await;
             let mut state = entry.write();
             for ((id, version), stored) in batch.iter().zip(stored) {
+                let stored = stored.and_then(DecodedDocIndex::into_current);
                 if let Some(stored) = stored.filter(|stored| stored.version == *version) {
                     put_vectors(&mut state, id, &stored, (self.cache.company_share(), embedder));
                 }

@@ -1,23 +1,23 @@
 //! Stored indexes of documents: values that are derived from a document's text at one version.
 //!
-//! An index is a record beside the document, in base64, and longer ones are continued in further records. It is stored
+//! An index is a record beside the document, in base64, and longer ones are continued in further records. Vectors that a long
+//! one gets slice by slice follow it in records of their own until all are there. It is stored
 //! only while the document is at the version that it was made from, so that it is gone with the document and never
 //! newer. One that is older than its document is left out, and replaced when the document is searched.
 //!
 //! A process that has vectors in memory does not read them again. So the commit that drops stored vectors also writes a
 //! record of the company, whose version each search reads with those of the documents.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::doc_index::{DocIndex, Vectors};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::collection;
+use super::index_status::{EmbeddingFailure, IndexStatus};
 use crate::records::{
     Collection, Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
@@ -32,77 +32,24 @@ const READ_BATCH_SIZE: usize = 8;
 const DROP_ATTEMPTS: usize = 16;
 
 /// The record of an index, with its first piece.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredIndex {
     /// Version of the document's record that the index was made from.
     version: u64,
     /// Number of further pieces.
     further_pieces: usize,
+    /// Number of those at the end that have slices of vectors, which were stored after the index.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    slice_pieces: usize,
     /// Account of the index; absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<IndexStatus>,
     data: String,
 }
 
-/// Account of a document's index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct IndexStatus {
-    /// Number of chunks.
-    pub chunks: usize,
-    /// ISO 639-1 code of the language, or `und`.
-    pub language: String,
-    /// Identifier of the embedding model that made the vectors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedder: Option<String>,
-    /// Number of chunks with a vector.
-    pub embedded: usize,
-    /// Last failure to embed the chunks that have no vector; absent once some of them have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedding_failure: Option<EmbeddingFailure>,
-}
-
-/// Failure to embed chunks of a document.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EmbeddingFailure {
-    /// Cause of the failure.
-    pub reason: EmbeddingFailureReason,
-    /// Number of attempts in a row that have failed in the process that made the last one.
-    pub failures: u32,
-    /// Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
-    /// is embedded again on demand, or until the process starts anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub retry_at: Option<Timestamp>,
-}
-
-/// Cause of a failure to embed chunks of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum EmbeddingFailureReason {
-    /// The embedding model cannot be reached, is overloaded, or has not answered in time.
-    Unavailable,
-    /// The embedding model has answered other than one vector for each chunk, all of one length and finite.
-    InvalidAnswer,
-    /// The embedding model has rejected the chunks.
-    Rejected,
-    /// The index is too large with its vectors.
-    TooLarge,
-}
-
-impl IndexStatus {
-    pub(crate) fn of(index: &DocIndex) -> Self {
-        Self {
-            chunks: index.chunk_count(),
-            language: index.language().iso_code().to_owned(),
-            embedder: index.vectors().map(|vectors| vectors.embedder().to_owned()),
-            embedded: index.vectors().map_or(0, Vectors::present),
-            embedding_failure: None,
-        }
-    }
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// A document at a version of its record.
@@ -119,6 +66,78 @@ pub(crate) struct StoredDocIndex {
     pub(crate) version: u64,
     /// Version of the index's own record, which grows when the document gets vectors.
     pub(crate) record_version: u64,
+    pub(crate) slices: StoredSlices,
+}
+
+/// Place of the next slice of vectors in a stored index.
+#[derive(Default)]
+pub(crate) struct StoredSlices {
+    /// Checksum of the index without its slices.
+    pub(crate) index_checksum: u64,
+    further_pieces: usize,
+    /// The last piece of slices, which has room for more.
+    last_piece: Vec<u8>,
+}
+
+impl StoredSlices {
+    /// Returns true if the index is so large that it is not written again for each slice, and there is room for a slice of this
+    /// size.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let more = (self.last_piece.len() + bytes).div_ceil(PIECE_BYTES);
+        self.further_pieces > 0 && self.further_pieces + more <= MAX_PIECES
+    }
+}
+
+/// An index as it was read, to be decoded. That takes a while for a large one.
+pub(crate) struct EncodedDocIndex {
+    version: u64,
+    record_version: u64,
+    slice_pieces: usize,
+    pieces: Vec<String>,
+}
+
+/// A decoded index.
+pub(crate) enum DecodedDocIndex {
+    /// An index of the present format.
+    Current(Box<StoredDocIndex>),
+    /// Vectors of an index of the format before, whose record has this version.
+    Vectors(Arc<Vectors>, u64),
+}
+
+impl DecodedDocIndex {
+    /// Returns the index, if it is of the present format.
+    pub(crate) fn into_current(self) -> Option<StoredDocIndex> {
+        match self {
+            Self::Current(stored) => Some(*stored),
+            Self::Vectors(..) => None,
+        }
+    }
+}
+
+impl EncodedDocIndex {
+    /// Returns the size in bytes, as it was stored.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.pieces.iter().map(String::len).sum()
+    }
+
+    /// Decodes the index; `None` if it is damaged or of an old format.
+    pub(crate) fn decode(self) -> Option<DecodedDocIndex> {
+        let Self { version, record_version, slice_pieces, pieces } = self;
+        let (index_pieces, slices) = pieces.split_at(pieces.len().saturating_sub(slice_pieces));
+        let bytes = decode_pieces(index_pieces);
+        // A value that was replaced between the reads has a wrong checksum.
+        let Ok(index) = DocIndex::decode_with_slices(&bytes, &decode_pieces(slices)) else {
+            return Some(DecodedDocIndex::Vectors(DocIndex::decode_vectors(&bytes)?, record_version));
+        };
+        let last_piece = decode_pieces(&slices[slices.len().saturating_sub(1)..]);
+        let slices = StoredSlices {
+            index_checksum: DocIndex::checksum_of(&bytes)?,
+            further_pieces: pieces.len() - 1,
+            last_piece: if last_piece.len() < PIECE_BYTES { last_piece } else { Vec::new() },
+        };
+        let stored = StoredDocIndex { index, version, record_version, slices };
+        Some(DecodedDocIndex::Current(Box::new(stored)))
+    }
 }
 
 /// Result of a write in place of a stored index.
@@ -130,6 +149,15 @@ pub(crate) enum IndexReplacement {
     Changed,
     /// The index is too large.
     TooLarge,
+}
+
+/// Decodes the pieces of a value; a damaged one is left out, which its checksum shows.
+fn decode_pieces(pieces: &[String]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        bytes.extend(STANDARD_NO_PAD.decode(piece).unwrap_or_default());
+    }
+    bytes
 }
 
 /// Returns the key of the record of a document's index.
@@ -145,25 +173,22 @@ fn piece_key(company_id: &CompanyId, id: &str, number: usize) -> Result<Key, Sto
     pieces(company_id, id)?.key(format!("{number:03}"))
 }
 
-/// Returns the stored indexes of documents, in their order; `None` for one that is absent, of another format, or
-/// damaged. They may be older than the documents.
+/// Returns the stored indexes of documents, in their order; `None` for one that is absent. They may be older than the
+/// documents.
 pub(crate) async fn load_document_indexes(
     records: &dyn Records,
     company_id: &CompanyId,
     ids: &[String],
-) -> Result<Vec<Option<StoredDocIndex>>, StoreError> {
+) -> Result<Vec<Option<EncodedDocIndex>>, StoreError> {
     let mut indexes = Vec::with_capacity(ids.len());
     for batch in ids.chunks(READ_BATCH_SIZE) {
         let keys = batch.iter().map(|id| index_key(company_id, id)).collect::<Result<Vec<_>, _>>()?;
         let heads = records.get_many_as::<StoredIndex>(&keys).await?;
         for (id, head) in batch.iter().zip(heads) {
-            let Some(head) = head else {
-                indexes.push(None);
-                continue;
-            };
-            let (version, record_version) = (head.value.version, head.version);
-            let index = decode(records, company_id, id, &head.value).await?;
-            indexes.push(index.map(|index| StoredDocIndex { index, version, record_version }));
+            indexes.push(match head {
+                Some(head) => Some(read_index(records, company_id, id, head).await?),
+                None => None,
+            });
         }
     }
     Ok(indexes)
@@ -189,7 +214,8 @@ pub async fn drop_document_vectors(
     let ids = [id.to_owned()];
     for _ in 0..DROP_ATTEMPTS {
         let found = load_document_indexes(records, company_id, &ids).await?.pop().flatten();
-        let Some(StoredDocIndex { index, version, record_version }) = found else { return Ok(false) };
+        let found = found.and_then(EncodedDocIndex::decode).and_then(DecodedDocIndex::into_current);
+        let Some(StoredDocIndex { index, version, record_version, .. }) = found else { return Ok(false) };
         if index.vectors().is_none() {
             return Ok(false);
         }
@@ -223,70 +249,22 @@ pub async fn document_index_status(
     Ok(head.filter(|head| head.value.version == version).and_then(|head| head.value.status))
 }
 
-/// Lease on the embedding of a company's documents.
-#[derive(Serialize, Deserialize)]
-struct EmbeddingLease {
-    /// The process.
-    owner: String,
-    until: Timestamp,
-}
-
-/// A lease that this process has taken.
-pub(crate) struct EmbeddingClaim {
-    key: Key,
-    version: u64,
-}
-
-/// Takes the lease on the embedding of a company's documents; `None` if another process has it.
-pub(crate) async fn claim_embedding(
-    records: &dyn Records,
-    company_id: &CompanyId,
-    owner: &str,
-    now: Timestamp,
-    lease: Duration,
-) -> Result<Option<EmbeddingClaim>, StoreError> {
-    let key = Key::new(company_id, collection::EMBEDDING_LEASES, "company")?;
-    let found = records.get_as::<EmbeddingLease>(&key).await?;
-    if found.as_ref().is_some_and(|found| found.value.owner != owner && found.value.until > now) {
-        return Ok(None);
-    }
-    let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
-    let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
-    let value = to_json(&EmbeddingLease { owner: owner.to_owned(), until })?;
-    match records.put(&key, value, precondition).await {
-        Ok(version) => Ok(Some(EmbeddingClaim { key, version })),
-        Err(StoreError::Conflict { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Ends a lease, unless another process has taken it.
-pub(crate) async fn release_embedding(
-    records: &dyn Records,
-    claim: EmbeddingClaim,
-) -> Result<(), StoreError> {
-    match records.delete(&claim.key, Precondition::Version(claim.version)).await {
-        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-async fn decode(
+/// Reads the further pieces of an index.
+async fn read_index(
     records: &dyn Records,
     company_id: &CompanyId,
     id: &str,
-    head: &StoredIndex,
-) -> Result<Option<DocIndex>, StoreError> {
-    let mut bytes = STANDARD_NO_PAD.decode(&head.data).unwrap_or_default();
-    if head.further_pieces > 0 {
-        let numbers = 1..=head.further_pieces.min(MAX_PIECES);
-        let keys = numbers.map(|number| piece_key(company_id, id, number)).collect::<Result<Vec<_>, _>>()?;
-        for piece in records.get_many_as::<String>(&keys).await?.into_iter().flatten() {
-            bytes.extend(STANDARD_NO_PAD.decode(&piece.value).unwrap_or_default());
-        }
+    head: Record<StoredIndex>,
+) -> Result<EncodedDocIndex, StoreError> {
+    let StoredIndex { version, further_pieces, slice_pieces, data, .. } = head.value;
+    let mut pieces = vec![data];
+    let numbers = 1..=further_pieces.min(MAX_PIECES);
+    let keys = numbers.map(|number| piece_key(company_id, id, number)).collect::<Result<Vec<_>, _>>()?;
+    if !keys.is_empty() {
+        let further = records.get_many_as::<String>(&keys).await?;
+        pieces.extend(further.into_iter().flatten().map(|piece| piece.value));
     }
-    // A value that was replaced between the reads has a wrong checksum.
-    Ok(DocIndex::decode(&bytes).ok())
+    Ok(EncodedDocIndex { version, record_version: head.version, slice_pieces, pieces })
 }
 
 /// Stores the index of a document that is still at its version. An index without vectors does not replace one of the same
@@ -299,12 +277,16 @@ pub(crate) async fn store_document_index(
     (status, encoded): (&IndexStatus, &[u8]),
 ) -> Result<IndexReplacement, StoreError> {
     let found = records.get_as::<StoredIndex>(&index_key(company_id, &document.id)?).await?;
-    let is_same_version = |head: &&StoredIndex| head.version == document.version && head.status.is_some();
+    let is_same_version = |found: &&Record<StoredIndex>| {
+        found.value.version == document.version && found.value.status.is_some()
+    };
     if status.embedder.is_none()
-        && let Some(head) = found.as_ref().map(|found| &found.value).filter(is_same_version)
-        && decode(records, company_id, &document.id, head).await?.is_some()
+        && let Some(found) = found.as_ref().filter(is_same_version)
     {
-        return Ok(IndexReplacement::Changed);
+        let encoded = read_index(records, company_id, &document.id, found.clone()).await?;
+        if encoded.decode().and_then(DecodedDocIndex::into_current).is_some() {
+            return Ok(IndexReplacement::Changed);
+        }
     }
     commit_replacement(records, company_id, document, (status, encoded), found.as_ref()).await
 }
@@ -322,6 +304,39 @@ pub(crate) async fn replace_document_index(
         return Ok(IndexReplacement::Changed);
     };
     commit_replacement(records, company_id, document, (status, encoded), Some(&head)).await
+}
+
+/// Appends a slice of vectors to the stored index of a document, whose record has the version `replaced`, if the document and
+/// that record are still at their versions. The writes are as large as the slice, and two pieces of the index at most.
+pub(crate) async fn append_vector_slice(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document: &IndexedDocument,
+    (status, slice, slices): (&IndexStatus, &[u8], StoredSlices),
+    replaced: u64,
+) -> Result<IndexReplacement, StoreError> {
+    let IndexedDocument { id, .. } = document;
+    let Some(head) = get_index_head(records, company_id, id, replaced).await? else {
+        return Ok(IndexReplacement::Changed);
+    };
+    let mut head = head.value;
+    // The last piece is filled up before others follow.
+    let kept_pieces = head.further_pieces - usize::from(!slices.last_piece.is_empty());
+    let bytes = [&slices.last_piece[..], slice].concat();
+    let mut writes = Vec::new();
+    for (number, piece) in (kept_pieces + 1..).zip(bytes.chunks(PIECE_BYTES)) {
+        let (key, piece) = (piece_key(company_id, id, number)?, STANDARD_NO_PAD.encode(piece));
+        writes.push(Write::Put { key, value: to_json(&piece)?, precondition: Precondition::Any });
+    }
+    let further_pieces = kept_pieces + writes.len();
+    head.slice_pieces += further_pieces - head.further_pieces;
+    head.further_pieces = further_pieces;
+    head.status = Some(status.clone());
+    let precondition = Precondition::Version(replaced);
+    writes.insert(0, Write::Put { key: index_key(company_id, id)?, value: to_json(&head)?, precondition });
+    writes.push(document_check(company_id, document)?);
+    let stored = commit_index(records, writes).await?;
+    Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
 /// Records a failure in the account of the index whose record has the version `replaced`. Returns the record's new version;
@@ -386,7 +401,8 @@ fn index_writes(
         return Ok(None);
     }
     let status = Some(status.clone());
-    let head = StoredIndex { version: *version, further_pieces: further.len(), status, data: data.clone() };
+    let (further_pieces, data) = (further.len(), data.clone());
+    let head = StoredIndex { version: *version, further_pieces, slice_pieces: 0, status, data };
     let key = index_key(company_id, id)?;
     let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
     let mut writes = vec![Write::Put { key, value: to_json(&head)?, precondition }];
@@ -439,3 +455,6 @@ fn piece_deletions(
     };
     numbers.map(deletion).collect()
 }
+
+#[cfg(test)]
+mod tests;

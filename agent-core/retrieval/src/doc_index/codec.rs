@@ -18,13 +18,15 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
-use super::vectors::MAX_EMBEDDER_BYTES;
+use super::vectors::{MAX_EMBEDDER_BYTES, VectorRow};
 use super::{ChunkPlace, DocIndex, Labels, Vectors};
 use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
 
 /// The version that [`DocIndex::encode`] writes.
 pub const FORMAT_VERSION: u16 = 3;
+/// The oldest version with the same layout, whose vectors can be taken over. The terms of abbreviations were others in it.
+const FIRST_VERSION_WITH_VECTORS: u16 = 2;
 
 const MAGIC: &[u8; 4] = b"ADIX";
 const HEAD_BYTES: usize = MAGIC.len() + 2 + 8;
@@ -71,12 +73,28 @@ impl DocIndex {
 
     /// Decodes an index. Any bytes give an index or an error; allocations are bounded by the number of bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::NotAnIndex)?;
-        let (version, rest) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
-        let version = u16::from_le_bytes(*version);
-        if version != FORMAT_VERSION {
-            return Err(DecodeError::Version(version));
+        match version_and_rest(bytes)? {
+            (FORMAT_VERSION, rest) => Self::decode_rest(rest),
+            (version, _) => Err(DecodeError::Version(version)),
         }
+    }
+
+    /// Decodes the vectors of an index, also of one in the version of the format before, so that an index that is built again
+    /// takes them over. Returns `None` if there are none.
+    pub fn decode_vectors(bytes: &[u8]) -> Option<Arc<Vectors>> {
+        let (version, rest) = version_and_rest(bytes).ok()?;
+        let is_known = (FIRST_VERSION_WITH_VECTORS..=FORMAT_VERSION).contains(&version);
+        is_known.then(|| Self::decode_rest(rest).ok())??.vectors
+    }
+
+    /// Returns the checksum of an encoded index, which identifies it.
+    pub fn checksum_of(bytes: &[u8]) -> Option<u64> {
+        let (_, rest) = version_and_rest(bytes).ok()?;
+        rest.first_chunk().map(|sum| u64::from_le_bytes(*sum))
+    }
+
+    /// Decodes what follows the version.
+    fn decode_rest(rest: &[u8]) -> Result<Self, DecodeError> {
         let (sum, body) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
         if u64::from_le_bytes(*sum) != checksum(body) {
             return Err(DecodeError::Checksum);
@@ -96,6 +114,12 @@ impl DocIndex {
         let labels = Labels { title, headings: headings?.into() };
         Ok(Self { labels, language, places, lengths, postings, vectors })
     }
+}
+
+fn version_and_rest(bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::NotAnIndex)?;
+    let (version, rest) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
+    Ok((u16::from_le_bytes(*version), rest))
 }
 
 fn put_chunks(body: &mut Vec<u8>, index: &DocIndex) {
@@ -135,19 +159,23 @@ fn put_vectors(body: &mut Vec<u8>, vectors: Option<&Vectors>) {
     put_string(body, vectors.embedder());
     put_number(body, vectors.dimensions());
     for row in vectors.rows() {
-        match row {
-            Some(row) => {
-                body.push(1);
-                body.extend_from_slice(&row.input.to_le_bytes());
-                body.extend_from_slice(&row.scale.to_le_bytes());
-                body.extend(row.components.iter().map(|&component| component as u8));
-            }
-            None => body.push(0),
-        }
+        put_row(body, row);
     }
 }
 
-fn put_number(body: &mut Vec<u8>, mut number: usize) {
+/// Appends 0, or 1 with the vector of a chunk.
+pub(super) fn put_row(body: &mut Vec<u8>, row: Option<VectorRow<'_>>) {
+    let Some(row) = row else {
+        body.push(0);
+        return;
+    };
+    body.push(1);
+    body.extend_from_slice(&row.input.to_le_bytes());
+    body.extend_from_slice(&row.scale.to_le_bytes());
+    body.extend(row.components.iter().map(|&component| component as u8));
+}
+
+pub(super) fn put_number(body: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         body.push(number as u8 | 0x80);
         number >>= 7;
@@ -155,33 +183,48 @@ fn put_number(body: &mut Vec<u8>, mut number: usize) {
     body.push(number as u8);
 }
 
-fn put_string(body: &mut Vec<u8>, text: &str) {
+pub(super) fn put_string(body: &mut Vec<u8>, text: &str) {
     put_number(body, text.len());
     body.extend_from_slice(text.as_bytes());
 }
 
-fn checksum(body: &[u8]) -> u64 {
+pub(super) fn checksum(body: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(body);
     hasher.finish()
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
+/// A stored vector of a chunk.
+#[derive(Clone, Copy)]
+pub(super) struct StoredRow<'a> {
+    /// Hash of the input.
+    pub(super) input: u64,
+    pub(super) scale: f32,
+    pub(super) components: &'a [u8],
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Invalid("too short"))?;
         self.rest = rest;
         Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (array, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Invalid("too short"))?;
+        self.rest = rest;
+        Ok(*array)
     }
 
     fn byte(&mut self) -> Result<u8, DecodeError> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    fn number(&mut self) -> Result<u32, DecodeError> {
+    pub(super) fn number(&mut self) -> Result<u32, DecodeError> {
         let mut number = 0_u64;
         for shift in (0..35).step_by(7) {
             let byte = self.byte()?;
@@ -194,7 +237,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the number of items that have at least `item_bytes` each, so that a vector of them is bounded by the input.
-    fn count(&mut self, item_bytes: usize) -> Result<usize, DecodeError> {
+    pub(super) fn count(&mut self, item_bytes: usize) -> Result<usize, DecodeError> {
         let count = self.number()? as usize;
         if count > self.rest.len() / item_bytes {
             return Err(DecodeError::Invalid("more items than bytes"));
@@ -202,7 +245,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    fn string(&mut self, limit: usize) -> Result<&'a str, DecodeError> {
+    pub(super) fn string(&mut self, limit: usize) -> Result<&'a str, DecodeError> {
         let length = self.number()? as usize;
         if length > limit {
             return Err(DecodeError::Invalid("string too long"));
@@ -275,22 +318,29 @@ impl<'a> Reader<'a> {
         let mut vectors = Vectors::empty(embedder, dimensions)
             .map_err(|_| DecodeError::Invalid("dimensions of vectors"))?;
         for _ in 0..chunk_count {
-            match self.byte()? {
-                0 => vectors.push_absent(),
-                1 => {
-                    let too_short = DecodeError::Invalid("too short");
-                    let (input, rest) =
-                        self.take(8 + 4 + dimensions)?.split_first_chunk().ok_or(too_short.clone())?;
-                    let (scale, components) = rest.split_first_chunk().ok_or(too_short)?;
-                    let (input, scale) = (u64::from_le_bytes(*input), f32::from_le_bytes(*scale));
+            match self.row(dimensions)? {
+                None => vectors.push_absent(),
+                Some(StoredRow { input, scale, components }) => {
                     if !vectors.push_stored(input, scale, components) {
                         return Err(DecodeError::Invalid("scale of a vector"));
                     }
                 }
-                _ => return Err(DecodeError::Invalid("unknown kind of vector")),
             }
         }
         vectors.shrink();
         Ok(Some(vectors))
+    }
+
+    /// Reads 0, or 1 with the vector of a chunk.
+    pub(super) fn row(&mut self, dimensions: usize) -> Result<Option<StoredRow<'a>>, DecodeError> {
+        match self.byte()? {
+            0 => Ok(None),
+            1 => {
+                let input = self.array().map(u64::from_le_bytes)?;
+                let scale = self.array().map(f32::from_le_bytes)?;
+                Ok(Some(StoredRow { input, scale, components: self.take(dimensions)? }))
+            }
+            _ => Err(DecodeError::Invalid("unknown kind of vector")),
+        }
     }
 }

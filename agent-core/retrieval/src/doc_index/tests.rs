@@ -141,6 +141,13 @@ fn vectors_are_checked_before_they_are_stored() {
 }
 
 #[test]
+fn vectors_take_no_more_memory_than_they_need() {
+    let vectors = vec![Some(vec![1.0; 384]); 20];
+    let stored = Vectors::quantize("e", 384, &vectors).expect("vectors are stored");
+    assert_eq!(stored.memory_bytes(), 1 + 20 * (384 + size_of::<f32>() + size_of::<u64>()));
+}
+
+#[test]
 fn vectors_are_found_by_their_chunks() {
     let vector = |number: usize| (number % 3 != 1).then(|| vec![1.0, number as f32]);
     for vectors in [(0..9).map(vector).collect::<Vec<_>>(), (0..9).map(|at| vector(3 * at)).collect()] {
@@ -313,4 +320,38 @@ fn a_change_keeps_the_vectors_of_equal_chunks() {
     let later = DocIndex::build(&renamed, &StructuralChunker::new(45, 10)).expect("indexed");
     let later = later.with_vectors_of(&renamed.text, earlier);
     assert_eq!(later.vectors(), None, "the title is part of the input");
+}
+
+#[test]
+fn slices_are_added_to_the_index_that_they_belong_to() {
+    let id = crate::embed::EmbedderId::new("test:2");
+    let text = document().text;
+    let bytes = index().encode();
+    let sum = DocIndex::checksum_of(&bytes).expect("an index");
+    let first = index().with_embeddings(&id, &text, &[1], &embeddings(&[[0.0, 2.0]])).expect("a chunk");
+    let mut slices = first.encode_slice(sum, &[1]);
+    assert_eq!(DocIndex::decode_with_slices(&bytes, &slices), Ok(first.clone()), "of another embedder");
+    let second = first.with_embeddings(&id, &text, &[0], &embeddings(&[[1.0, 0.0]])).expect("a chunk");
+    slices.extend(second.encode_slice(sum, &[0]));
+    assert_eq!(DocIndex::decode_with_slices(&bytes, &slices), Ok(second.clone()));
+    assert_eq!(DocIndex::decode_with_slices(&bytes, &[]), Ok(index()));
+    let other = second.encode();
+    assert_eq!(DocIndex::decode_with_slices(&other, &slices), Err(DecodeError::Checksum), "of another index");
+    for position in 0..slices.len() {
+        let mut damaged = slices.clone();
+        damaged[position] ^= 1;
+        assert!(DocIndex::decode_with_slices(&bytes, &damaged).is_err(), "{position}");
+        assert_ne!(DocIndex::decode_with_slices(&bytes, &slices[..position]), Ok(second.clone()));
+    }
+}
+
+#[test]
+fn vectors_of_the_version_before_are_taken_over() {
+    let mut old = GOLDEN.to_vec();
+    let vectors = index().shared_vectors();
+    for (version, expected) in [(1, None), (2, vectors.clone()), (3, vectors), (4, None)] {
+        old[4] = version;
+        assert_eq!(DocIndex::decode_vectors(&old), expected, "{version}");
+    }
+    assert_eq!(DocIndex::decode_vectors(b"%PDF-1.7"), None);
 }

@@ -78,6 +78,7 @@ impl Vectors {
     ) -> Result<Self, VectorsError> {
         let mut quantized = Self::empty(embedder, dimensions)?;
         quantized.scales.reserve_exact(vectors.len());
+        quantized.inputs.reserve_exact(vectors.len());
         quantized.components.reserve_exact(vectors.iter().flatten().count() * dimensions);
         for vector in vectors {
             match vector {
@@ -215,7 +216,7 @@ impl Vectors {
         self.inputs.push(0);
     }
 
-    fn push_row(&mut self, row: Option<VectorRow<'_>>) {
+    pub(super) fn push_row(&mut self, row: Option<VectorRow<'_>>) {
         let Some(row) = row else { return self.push_absent() };
         self.scales.push(row.scale);
         self.inputs.push(row.input);

@@ -8,11 +8,11 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// The call was rejected: a wrong key, an unknown model, too many texts, or a text that is too long. A repetition fails
-    /// too.
+    /// The texts were rejected: there are too many, or one is too long or malformed. A repetition fails too, and a call with
+    /// other texts may succeed.
     #[error("the embedder rejected the request: {0}")]
     Rejected(String),
-    /// The embedder cannot be reached, is overloaded or did not answer in time.
+    /// The embedder cannot be reached, is overloaded, did not answer in time, or rejected the key or the model.
     #[error("the embedder is unavailable: {message}")]
     Unavailable {
         /// Description of the cause.

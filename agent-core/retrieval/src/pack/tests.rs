@@ -59,7 +59,7 @@ fn neighbours_become_one_fragment_with_the_rank_of_the_best() {
         ]
     );
     assert_eq!(packed.fragments[0].score, 5.0);
-    assert_eq!(packed.tokens, 5 + 3);
+    assert_eq!(packed.tokens, (5 + 1) + (3 + 1), "with the titles");
 }
 
 #[test]
@@ -67,10 +67,19 @@ fn the_budget_is_never_exceeded_and_smaller_hits_still_fit() {
     let mut long = hit("b", 0, 4.0);
     long.range = 0..55;
     let hits = vec![hit("a", 0, 5.0), long, hit("c", 4, 3.0)];
-    let packed = packed(&ranking(hits), 6);
+    let packed = packed(&ranking(hits), 8);
     assert_eq!(packed.verdicts, [Verdict::Kept, Verdict::Budget, Verdict::Kept]);
-    assert_eq!(packed.tokens, 6);
+    assert_eq!(packed.tokens, 8);
     assert_eq!(verdicts(vec![hit("a", 0, 5.0)], 0), [Verdict::Budget]);
+}
+
+#[test]
+fn titles_and_headings_count() {
+    let mut headed = hit("a", 0, 5.0);
+    headed.title = "Handbook of travel".into();
+    headed.heading = Some("Costs > Trains".into());
+    assert_eq!(packed(&ranking(vec![headed.clone()]), 9).tokens, 3 + 3 + 3);
+    assert_eq!(verdicts(vec![headed], 8), [Verdict::Budget]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn fragment(title: &str, text: &str) -> Fragment {
         matched: Vec::new(),
     };
     let ranking = Ranking { hits: vec![hit], documents: 1, ..Ranking::default() };
-    crate::pack::pack(&ranking, 1, |_, _| Some(text.to_owned()), |_| 1).fragments.remove(0)
+    crate::pack::pack(&ranking, 3, |_, _| Some(text.to_owned()), |_| 1).fragments.remove(0)
 }
 
 /// Returns the whole block as text.

@@ -185,8 +185,8 @@ async fn commits_beside_a_held_record_do_not_wait_for_it(cluster: &Cluster) {
         holder.batch_execute(&format!("BEGIN; {lock}")).await.expect("locked");
         let mut waiting = Vec::new();
         for part in 0..3 {
-            let (store, writes) = (store.clone(), put(&held, &part.to_string()));
-            waiting.push(tokio::spawn(async move { store.commit(writes).await }));
+            let (held_store, writes) = (store.clone(), put(&held, &part.to_string()));
+            waiting.push(tokio::spawn(async move { held_store.commit(writes).await }));
             let free = (0..8).map(|n| key("acme", &format!("{round}-{part}-{n}")));
             for outcome in join_all(free.map(|key| store.commit(put(&key, "1")))).await {
                 outcome.expect("it does not wait");

@@ -47,7 +47,7 @@ async fn a_thread_is_read_with_the_contents_of_its_path() {
     let store = place.store(SqliteOptions::default());
     let key = owner().thread("t");
     talk(&store, &key, 0).await;
-    let read = store.path(&key).await.expect("read").expect("a thread");
+    let read = Conversations::path(&store, &key).await.expect("read").expect("a thread");
     assert_eq!(read.contents.len(), 2);
     assert_eq!(read.contents, store.contents(&key, &[0, 1]).await.expect("read"));
 }

@@ -153,13 +153,13 @@ fn split<'a>(texts: &'a [Cow<'a, str>]) -> Result<Vec<&'a [Cow<'a, str>]>, Embed
 fn transport_error(failure: AgentError) -> EmbedError {
     let message = failure.message().to_owned();
     match failure.kind() {
-        AgentErrorKind::Blocked | AgentErrorKind::InvalidRequest => EmbedError::Rejected(message),
         AgentErrorKind::OutputTooLarge => EmbedError::InvalidAnswer(message),
         _ => EmbedError::Unavailable { message, retry_after: failure.retry_after() },
     }
 }
 
-/// Maps an unsuccessful response: the request was rejected, or the server is overloaded or faulty.
+/// Maps an unsuccessful response. Only the statuses of a request that is malformed or too large are about its texts; wrong
+/// credentials and an unknown path or model are failures of the account or the server, which a repair ends.
 async fn status_error(response: OutboundResponse) -> EmbedError {
     let status = response.status;
     let failure = status_failure(status, &response.headers);
@@ -168,15 +168,10 @@ async fn status_error(response: OutboundResponse) -> EmbedError {
         Some(_) => "a text is longer than the model reads".to_owned(),
         None => format!("{} ({})", failure.message(), error.describe()),
     };
-    let is_temporary = matches!(
-        status,
-        StatusCode::REQUEST_TIMEOUT
-            | StatusCode::CONFLICT
-            | StatusCode::TOO_EARLY
-            | StatusCode::TOO_MANY_REQUESTS
-    );
-    if status.is_server_error() || is_temporary {
-        return EmbedError::Unavailable { message, retry_after: failure.retry_after() };
+    match status {
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
+            EmbedError::Rejected(message)
+        }
+        _ => EmbedError::Unavailable { message, retry_after: failure.retry_after() },
     }
-    EmbedError::Rejected(message)
 }

@@ -293,13 +293,15 @@ async fn answers_that_are_no_vectors_are_invalid() {
 
 #[tokio::test]
 async fn statuses_become_typed_errors_without_texts_or_keys() {
-    // Status line, whether a repetition may help, part of the message.
+    // Status line, whether it is the server or the account that fails, part of the message.
     let cases = [
         ("400 Bad Request", false, "rejected the request (HTTP 400) (type t, code c)"),
-        ("401 Unauthorized", false, "rejected the credentials (HTTP 401)"),
-        ("403 Forbidden", false, "rejected the credentials (HTTP 403)"),
-        ("404 Not Found", false, "rejected the request (HTTP 404)"),
+        ("401 Unauthorized", true, "rejected the credentials (HTTP 401)"),
+        ("403 Forbidden", true, "rejected the credentials (HTTP 403)"),
+        ("404 Not Found", true, "rejected the request (HTTP 404)"),
+        ("402 Payment Required", true, "HTTP 402"),
         ("413 Content Too Large", false, "HTTP 413"),
+        ("422 Unprocessable Content", false, "HTTP 422"),
         ("408 Request Timeout", true, "HTTP 408"),
         ("429 Too Many Requests", true, "is rate limiting requests (HTTP 429)"),
         ("500 Internal Server Error", true, "failed (HTTP 500)"),

@@ -9,7 +9,11 @@ use agent_core::testing::ManualClock;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::{Query, SearchOptions};
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use futures_util::future::{Either, select};
 
+use super::slice::CALL_TIMEOUT;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{
@@ -458,6 +462,29 @@ async fn a_stored_index_that_cannot_be_decoded_is_replaced() {
 }
 
 #[tokio::test]
+async fn an_index_of_the_format_before_is_built_again_with_its_vectors() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let first = retriever(&records, &embedder);
+    first.announce(&"c".into(), "fleet");
+    run_until_embedded(&first, &records, "fleet").await;
+    embedder.inputs();
+    let key = workspace::index_key(&"c".into(), "fleet").expect("a key");
+    let stored = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
+    let mut old = stored.value.clone();
+    let mut bytes = STANDARD_NO_PAD.decode(old["data"].as_str().expect("a text")).expect("base64");
+    bytes[4] = 2;
+    old["data"] = STANDARD_NO_PAD.encode(bytes).into();
+    records.put_as(&key, &old, Precondition::Version(stored.version)).await.expect("written");
+    let second = retriever(&records, &embedder);
+    assert_eq!(found(&search(&second, &["fleet"], "car").await), ["fleet"]);
+    assert_eq!(embedder.inputs(), [""; 0], "the vectors are taken over");
+    let new = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
+    assert_eq!(new.value["data"], stored.value["data"]);
+}
+
+#[tokio::test]
 async fn a_search_goes_without_an_embedder_that_fails() {
     let records = Arc::new(MemoryRecords::default());
     save(&records, "fleet", "Each automobile is washed on Mondays.").await;
@@ -716,6 +743,99 @@ async fn a_rejected_document_waits_for_a_change_or_a_command() {
     assert_eq!((failure.reason, failure.retry_at), (EmbeddingFailureReason::Rejected, None));
     retriever.embed_again(&"c".into(), "fleet");
     run_until_embedded(&retriever, &records, "fleet").await;
+}
+
+#[tokio::test]
+async fn chunks_beside_and_behind_those_that_fail_are_embedded() {
+    let errors = [
+        EmbedError::Rejected("too long".into()),
+        EmbedError::InvalidAnswer("no vectors".into()),
+        EmbedError::unavailable("it crashed"),
+    ];
+    for error in errors {
+        let records = Arc::new(MemoryRecords::default());
+        save(&records, "d", &text_with_sections(&["silent", "car", "bill", "holiday"])).await;
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::FailsFor("silent", error.clone()));
+        // Nothing advances the time, so that no pause ends.
+        let retriever = retriever_with_clock(&records, &embedder, &ManualClock::new());
+        retriever.announce(&"c".into(), "d");
+        let done = async {
+            wait_for_failures("c", &records, ("d", 1)).await;
+        };
+        while_running(&retriever, done).await;
+        embedder.inputs();
+        embedder.behave(Behaviour::Answers);
+        retriever.embed_again(&"c".into(), "d");
+        run_until_embedded(&retriever, &records, "d").await;
+        let failed = embedder.inputs();
+        let has = |word: &str| failed.iter().any(|input| input.contains(word));
+        assert!(has("silent") && !has("bill") && !has("holiday"), "{error}: {failed:?}");
+        // A batch is halved unless the embedder is unavailable.
+        assert_eq!(has("car"), matches!(error, EmbedError::Unavailable { .. }), "{failed:?}");
+    }
+}
+
+/// An embedder whose calls take five seconds, so that a slice ends with each chunk that is tried.
+struct SlowEmbedder {
+    embedder: Arc<MeaningEmbedder>,
+    clock: ManualClock,
+}
+
+#[async_trait]
+impl Embedder for SlowEmbedder {
+    fn id(&self) -> &EmbedderId {
+        self.embedder.id()
+    }
+
+    fn max_batch(&self) -> usize {
+        self.embedder.max_batch()
+    }
+
+    async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError> {
+        self.clock.advance(SECOND * 5);
+        self.embedder.embed(texts, role).await
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_goes_on_behind_failed_chunks_in_the_next_slice() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["silent", "car"])).await;
+    let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());
+    embedder.behave(Behaviour::FailsFor("silent", EmbedError::Rejected("too long".into())));
+    let retriever = retriever_with_clock(&records, &embedder, &clock);
+    let slow = SlowEmbedder { embedder, clock };
+    let slice = async || retriever.embed_slice(&slow, &"c".into(), "d").await;
+    let mut continued = 0;
+    let failed = loop {
+        match slice().await {
+            Ok(Progress::Continued) => continued += 1,
+            Ok(Progress::Unfinished) => {}
+            Ok(_) => panic!("a chunk has failed"),
+            Err(failed) => break failed,
+        }
+    };
+    assert!(continued > 0, "the failed chunk comes first");
+    assert!(matches!(failed.error.cause(), FailureCause::Permanent));
+    let (embedded, chunks) = embedded(&records, "d").await;
+    assert!(0 < embedded && embedded < chunks, "{embedded} of {chunks}");
+}
+
+#[tokio::test]
+async fn an_embedder_that_fails_for_every_text_ends_the_attempt() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["car"; 60])).await;
+    for (error, max_calls) in
+        [(EmbedError::Rejected("no".into()), 32), (EmbedError::unavailable("it is down"), 2)]
+    {
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::Fails(error));
+        let retriever = retriever_with_clock(&records, &embedder, &ManualClock::new());
+        let failed = retriever.embed_slice(&*embedder, &"c".into(), "d").await;
+        assert!(failed.is_err());
+        assert!(embedder.inputs().len() <= 2 * max_calls, "no more calls than that");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,211 @@
+//! Marks such as `[1]` in a text that comes in pieces, outside of code.
+//!
+//! Code spans and fenced code blocks are those of CommonMark. Marks in a span whose end has not come yet are held back: they count
+//! if the paragraph or the text ends before the span.
+
+use std::ops::Range;
+
+/// Maximum number of digits of a mark.
+const MAX_DIGITS: usize = 3;
+/// Maximum number of marks that are held back.
+const MAX_HELD_MARKS: usize = 1_000;
+/// Minimum length of a fence, and maximum number of spaces before it.
+const MIN_FENCE: usize = 3;
+const MAX_FENCE_INDENT: usize = 3;
+
+/// A mark: the number in it, and its position in characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) number: usize,
+    pub(super) at: Range<usize>,
+}
+
+/// Finds the marks in the pieces of a text.
+#[derive(Debug)]
+pub(super) struct MarkScanner {
+    /// Number of characters before the next piece.
+    position: usize,
+    previous: char,
+    /// Position of the bracket, and the digits after it.
+    open: Option<(usize, String)>,
+    /// Number of spaces since the beginning of the line, while it has nothing else.
+    indent: Option<usize>,
+    run: Option<MarkerRun>,
+    code: Code,
+}
+
+/// Equal characters in a row that may begin or end code.
+#[derive(Debug, Clone, Copy)]
+struct MarkerRun {
+    marker: char,
+    length: usize,
+    /// True if nothing but a few spaces is before them on their line.
+    may_be_fence: bool,
+}
+
+/// The code around the current place.
+#[derive(Debug)]
+enum Code {
+    None,
+    Span { length: usize, held: Vec<Mark> },
+    Fence { marker: char, length: usize, is_first_line: bool },
+}
+
+impl Default for MarkScanner {
+    fn default() -> Self {
+        Self { position: 0, previous: '\n', open: None, indent: Some(0), run: None, code: Code::None }
+    }
+}
+
+impl MarkScanner {
+    /// Reads the next piece of a text.
+    pub(super) fn scan(&mut self, text: &str, found: &mut Vec<Mark>) {
+        for character in text.chars() {
+            let is_marker = matches!(character, '`' | '~');
+            match &mut self.run {
+                Some(run) if run.marker == character => run.length += 1,
+                _ => {
+                    self.end_run();
+                    let may_be_fence = self.indent.is_some_and(|indent| indent <= MAX_FENCE_INDENT);
+                    self.run = is_marker.then_some(MarkerRun { marker: character, length: 1, may_be_fence });
+                }
+            }
+            self.scan_mark(character, found);
+            self.scan_line(character, found);
+            self.previous = character;
+            self.position += 1;
+        }
+    }
+
+    /// Ends the text. The marks that were held back are none of code.
+    pub(super) fn finish(&mut self, found: &mut Vec<Mark>) {
+        self.end_run();
+        if let Code::Span { held, .. } = std::mem::replace(&mut self.code, Code::None) {
+            found.extend(held);
+        }
+    }
+
+    fn scan_mark(&mut self, character: char, found: &mut Vec<Mark>) {
+        match (character, &mut self.open) {
+            ('[', open) => {
+                // An index, as in `x[1]`.
+                let is_index = self.previous.is_ascii_alphanumeric() || self.previous == '_';
+                *open = (!is_index).then(|| (self.position, String::new()));
+            }
+            ('0'..='9', Some((_, digits))) if digits.len() < MAX_DIGITS => digits.push(character),
+            (']', Some((start, digits))) => {
+                let mark = digits.parse().map(|number| Mark { number, at: *start..self.position + 1 });
+                self.open = None;
+                match (&mut self.code, mark) {
+                    (Code::None, Ok(mark)) => found.push(mark),
+                    (Code::Span { held, .. }, Ok(mark)) if held.len() < MAX_HELD_MARKS => held.push(mark),
+                    _ => {}
+                }
+            }
+            (_, open) => *open = None,
+        }
+    }
+
+    fn scan_line(&mut self, character: char, found: &mut Vec<Mark>) {
+        match (character, self.indent) {
+            ('\n', indent) => {
+                // A blank line ends the paragraph.
+                if indent.is_some() && matches!(self.code, Code::Span { .. }) {
+                    self.finish(found);
+                }
+                if let Code::Fence { is_first_line, .. } = &mut self.code {
+                    *is_first_line = false;
+                }
+                self.indent = Some(0);
+            }
+            (' ', Some(spaces)) => self.indent = Some(spaces + 1),
+            ('\r' | '\t', Some(_)) => {}
+            _ => self.indent = None,
+        }
+    }
+
+    /// Begins or ends code with the characters that came in a row.
+    fn end_run(&mut self) {
+        let Some(MarkerRun { marker, length, may_be_fence }) = self.run.take() else { return };
+        let is_fence = may_be_fence && length >= MIN_FENCE;
+        let code = match &self.code {
+            Code::None if is_fence => Code::Fence { marker, length, is_first_line: true },
+            Code::None if marker == '`' => Code::Span { length, held: Vec::new() },
+            Code::Span { length: opening, .. } if marker == '`' && length == *opening => Code::None,
+            // Three characters and more are a code span, too, if others follow on their line.
+            Code::Fence { marker: '`', length: opening, is_first_line: true } if marker == '`' => {
+                match length == *opening {
+                    true => Code::None,
+                    false => Code::Span { length: *opening, held: Vec::new() },
+                }
+            }
+            Code::Fence { marker: fence, length: opening, is_first_line: false }
+                if is_fence && marker == *fence && length >= *opening =>
+            {
+                Code::None
+            }
+            _ => return,
+        };
+        self.code = code;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(pieces: &[&str]) -> Vec<(usize, Range<usize>)> {
+        let (mut scanner, mut found) = (MarkScanner::default(), Vec::new());
+        for piece in pieces {
+            scanner.scan(piece, &mut found);
+        }
+        scanner.finish(&mut found);
+        found.into_iter().map(|mark| (mark.number, mark.at)).collect()
+    }
+
+    /// Asserts the marks of a text, in these pieces and in single characters.
+    fn assert_marks(pieces: &[&str], expected: &[(usize, Range<usize>)]) {
+        assert_eq!(marks(pieces), expected, "{pieces:?}");
+        let characters: Vec<String> = pieces.concat().chars().map(String::from).collect();
+        let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
+        assert_eq!(marks(&characters), expected, "{pieces:?}");
+    }
+
+    #[test]
+    fn marks_are_found_whatever_the_pieces() {
+        assert_marks(&["Ten years [1]."], &[(1, 10..13)]);
+        assert_marks(&["ü [", "1", "2", "] and [3]"], &[(12, 2..6), (3, 11..14)]);
+        assert_marks(&["[[1]]", "[]", "[x1]", "[1", " ]", "[1234]"], &[(1, 1..4)]);
+        assert_marks(&["[1][2]"], &[(1, 0..3), (2, 3..6)]);
+        assert_marks(&["[0]"], &[(0, 0..3)]);
+        assert_marks(&["十年[1]。"], &[(1, 2..5)]);
+    }
+
+    #[test]
+    fn indexes_are_no_marks() {
+        assert_marks(&["Read x", "[1] and a_[2] and b1[3]."], &[]);
+        assert_marks(&["f(x)[1]"], &[(1, 4..7)]);
+    }
+
+    #[test]
+    fn marks_in_code_spans_are_none() {
+        assert_marks(&["`a [1]` [2]"], &[(2, 8..11)]);
+        assert_marks(&["``a ` [1]`", "` [2]"], &[(2, 12..15)]);
+        assert_marks(&["```a [1]``` [2]"], &[(2, 12..15)]);
+        assert_marks(&["a\n`b\n[1]`"], &[]);
+    }
+
+    #[test]
+    fn a_span_without_an_end_is_no_code() {
+        assert_marks(&["It's ` [1]"], &[(1, 7..10)]);
+        assert_marks(&["` [1]\n \n`[2]`"], &[(1, 2..5)]);
+        assert_marks(&["`` [1] `"], &[(1, 3..6)]);
+    }
+
+    #[test]
+    fn marks_in_fenced_blocks_are_none() {
+        assert_marks(&["```rust\n [1]\n\n [2]\n```\n[3]"], &[(3, 23..26)]);
+        assert_marks(&["  ~~~~\n[1]\n```\n[2]\n~~~\n[3]\n~~~~~\n[4]"], &[(4, 33..36)]);
+        assert_marks(&["a\n```\n[1]"], &[]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Accounts of documents' indexes, for the readers of the documents.
+
+use agent_retrieval::doc_index::{DocIndex, Vectors};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Account of a document's index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IndexStatus {
+    /// Number of chunks.
+    pub chunks: usize,
+    /// ISO 639-1 code of the language, or `und`.
+    pub language: String,
+    /// Identifier of the embedding model that made the vectors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder: Option<String>,
+    /// Number of chunks with a vector.
+    pub embedded: usize,
+    /// Last failure to embed the chunks that have no vector; absent once some of them have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_failure: Option<EmbeddingFailure>,
+}
+
+/// Failure to embed chunks of a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EmbeddingFailure {
+    /// Cause of the failure.
+    pub reason: EmbeddingFailureReason,
+    /// Number of attempts in a row that have failed in the process that made the last one.
+    pub failures: u32,
+    /// Earliest time of the next attempt, RFC 3339 in UTC; absent if the document is not tried again until it changes, until it
+    /// is embedded again on demand, or until the process starts anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub retry_at: Option<Timestamp>,
+}
+
+/// Cause of a failure to embed chunks of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum EmbeddingFailureReason {
+    /// The embedding model cannot be reached, is overloaded, or has not answered in time.
+    Unavailable,
+    /// The embedding model has answered other than one vector for each chunk, all of one length and finite.
+    InvalidAnswer,
+    /// The embedding model has rejected the chunks.
+    Rejected,
+    /// The index is too large with its vectors.
+    TooLarge,
+}
+
+impl IndexStatus {
+    pub(crate) fn of(index: &DocIndex) -> Self {
+        Self {
+            chunks: index.chunk_count(),
+            language: index.language().iso_code().to_owned(),
+            embedder: index.vectors().map(|vectors| vectors.embedder().to_owned()),
+            embedded: index.vectors().map_or(0, Vectors::present),
+            embedding_failure: None,
+        }
+    }
+}
