@@ -14,6 +14,7 @@ pub mod coding;
 pub mod compaction;
 pub mod compaction_settings;
 mod company_cache;
+pub mod company_permits;
 pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;
