@@ -29,6 +29,7 @@ pub mod journal;
 pub mod json;
 pub mod jwt;
 pub mod layers;
+pub mod local_models;
 pub mod local_pulse;
 pub mod media_type;
 pub mod memory;
