@@ -125,7 +125,6 @@ async fn permanent_failures_are_reported_as_permanent() {
         (json!({"toolId": "none"}), 400, "INVALID_REQUEST"),
         (json!({"arguments": {"title": 7}}), 400, "INVALID_REQUEST"),
         (json!({"kind": "agent"}), 400, "INVALID_REQUEST"),
-        (json!({"kind": "dance"}), 400, "INVALID_REQUEST"),
         (of_silent, 422, "NO_CONNECTOR"),
         // Another user's todo list gets the same response as a missing one.
         (json!({"userId": "u2"}), 400, "INVALID_REQUEST"),
@@ -139,5 +138,9 @@ async fn permanent_failures_are_reported_as_permanent() {
         let answer = deliver_callback(&app, &delivery(with(change), "j2", n as u64 + 1)).await;
         expect_problem(answer, status, code).await;
     }
+    // A newer version's kind is kept for a newer application.
+    let newer = deliver_callback(&app, &delivery(with(json!({"kind": "dance"})), "j3", 1)).await;
+    assert!(newer.headers().contains_key("retry-after"));
+    expect_problem(newer, 409, "CONFLICT").await;
     assert_eq!(todo_titles(&stores).await, Vec::<String>::new());
 }

@@ -39,6 +39,8 @@ pub struct LocalEmbedder {
 impl LocalEmbedder {
     /// Most texts of a call.
     pub const MAX_BATCH: usize = MAX_TEXTS_PER_CALL;
+    /// Maximum number of waiting calls of each priority; further ones fail.
+    pub const MAX_WAITING: usize = worker::MAX_WAITING;
 
     /// Opens a model that `agentd model pull` has stored in a folder. The lengths of the files are checked now, their sums when
     /// they are read. `threads` defaults to the number of available processors, at most four.

@@ -61,7 +61,7 @@ impl EmbeddedConfig {
             name: None,
             context: 2_048,
             max_output_tokens: 384,
-            max_waiting: 4,
+            max_waiting: 8,
             threads: None,
             sampling: Sampling::default(),
         }

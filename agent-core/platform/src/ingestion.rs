@@ -12,7 +12,6 @@ mod attempt;
 mod claim;
 mod finish;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use futures_util::future;
 use futures_util::lock::Mutex as AsyncMutex;
 use jiff::Timestamp;
 
+use crate::company_permits::CompanyPermits;
 use crate::records::{Inventory, StoreError};
 use crate::spawner::Spawner;
 
@@ -85,18 +85,12 @@ struct IngestionState {
     limits: IngestionLimits,
     /// Identity of this process in claims.
     owner: String,
-    running: Mutex<ClaimedTasks>,
+    /// Permits of the tasks that this process works on.
+    permits: Arc<CompanyPermits>,
+    /// Path of the collection of the company whose task was claimed last; the next claim begins after it.
+    last_claimed: Mutex<Option<String>>,
     wake: Mutex<mpsc::Sender<()>>,
     woken: AsyncMutex<mpsc::Receiver<()>>,
-}
-
-/// Numbers of the tasks that this process works on.
-#[derive(Default)]
-struct ClaimedTasks {
-    total: usize,
-    by_company: HashMap<CompanyId, usize>,
-    /// Path of the collection of the company whose task was claimed last; the next claim begins after it.
-    last: Option<String>,
 }
 
 impl Ingestion {
@@ -106,9 +100,10 @@ impl Ingestion {
         let (wake, woken) = mpsc::channel(0);
         Self(Arc::new(IngestionState {
             services,
+            permits: CompanyPermits::new(limits.concurrency, limits.per_company),
             limits,
             owner: agent_core::new_id(),
-            running: Mutex::default(),
+            last_claimed: Mutex::default(),
             wake: Mutex::new(wake),
             woken: AsyncMutex::new(woken),
         }))
@@ -155,9 +150,9 @@ impl Ingestion {
     /// # Errors
     /// Errors of the store before a task is claimed.
     pub async fn run_one(&self) -> Result<bool, StoreError> {
-        let Some((claim, slot)) = self.0.claim_next().await? else { return Ok(false) };
+        let Some((claim, permit)) = self.0.claim_next().await? else { return Ok(false) };
         self.0.work(claim).await;
-        drop(slot);
+        drop(permit);
         Ok(true)
     }
 }
@@ -172,43 +167,9 @@ impl IngestionState {
         let _ = self.wake.lock().unwrap_or_else(PoisonError::into_inner).try_send(());
     }
 
-    /// Reserves room for a task of a company.
-    fn slot(self: &Arc<Self>, company_id: &CompanyId) -> Option<Slot> {
-        let mut running = self.running();
-        if running.total >= self.limits.concurrency {
-            return None;
-        }
-        let of_company = running.by_company.entry(company_id.clone()).or_default();
-        if *of_company >= self.limits.per_company {
-            return None;
-        }
-        *of_company += 1;
-        running.total += 1;
-        Some(Slot { inner: self.clone(), company_id: company_id.clone() })
-    }
-
-    /// Locks the table. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn running(&self) -> MutexGuard<'_, ClaimedTasks> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Room for a task; freed on drop.
-struct Slot {
-    inner: Arc<IngestionState>,
-    company_id: CompanyId,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut running = self.inner.running();
-        running.total = running.total.saturating_sub(1);
-        if let Some(count) = running.by_company.get_mut(&self.company_id) {
-            *count -= 1;
-            if *count == 0 {
-                running.by_company.remove(&self.company_id);
-            }
-        }
+    /// Locks the path. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn last_claimed(&self) -> MutexGuard<'_, Option<String>> {
+        self.last_claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

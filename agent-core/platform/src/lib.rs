@@ -14,6 +14,7 @@ pub mod coding;
 pub mod compaction;
 pub mod compaction_settings;
 mod company_cache;
+pub mod company_permits;
 pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -28,6 +29,7 @@ pub mod journal;
 pub mod json;
 pub mod jwt;
 pub mod layers;
+pub mod local_models;
 pub mod local_pulse;
 pub mod media_type;
 pub mod memory;

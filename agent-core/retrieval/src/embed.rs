@@ -28,6 +28,12 @@ pub trait Embedder: Send + Sync + 'static {
     /// Returns the greatest number of texts of one call. A call with more is rejected.
     fn max_batch(&self) -> usize;
 
+    /// Returns the greatest number of calls with queries that wait at once. A call with more fails. By default, the embedder has
+    /// no limit of its own.
+    fn max_waiting_queries(&self) -> usize {
+        usize::MAX
+    }
+
     /// Returns a vector for each text, in the order of the texts; none for no text, without a call of the model. Longer
     /// texts than the model reads are cut or rejected, never dropped. Dropping the future cancels the call.
     async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError>;

@@ -78,7 +78,7 @@ use compaction::compaction;
 use fallback::{circuits, with_fallbacks, with_server_fallbacks};
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
-use models::{embedded_models, hosted, model_limits, ollama};
+use models::{LocalModel, embedded_models, hosted, model_limits, ollama};
 pub use replay::replay;
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
@@ -103,7 +103,7 @@ pub fn application(
     let (rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
     let usage = usage::recorder(config, &stores, base.health.metrics(), (&rates, background_spawner()));
     let (journals, jobs) = (journals(&stores), job_services(config, &outbound, &stores));
-    let retriever = retriever(config, &stores, &outbound)?;
+    let (retriever, local) = (retriever(config, &stores, &outbound)?, LocalModel::new(local));
     let for_tools = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
     let (tools, own_tools) = builtin_tools(&stores, for_tools, (&outbound, &journals), &usage);
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
@@ -111,7 +111,7 @@ pub fn application(
     let (coding, circuits) = (coding(config, &outbound, &stores), circuits(base.health.metrics()));
     let (documents, parts) = documents_layer(config, &stores, retriever.clone());
     let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
-    let compaction = compaction(config, &outbound, &stores, local.as_ref(), (&usage, &providers));
+    let compaction = compaction(config, &outbound, &stores, &local, (&usage, &providers));
     let services =
         BackendServices { local, usage, circuits, conversations, providers, compaction, own_tools };
     Ok(App {
@@ -287,7 +287,7 @@ fn subscriptions(
 
 /// Services of the backends of the platform.
 struct BackendServices {
-    local: Option<Arc<dyn Model>>,
+    local: LocalModel,
     usage: UsageRecorder,
     circuits: Arc<Circuits>,
     conversations: Arc<ConversationService>,
@@ -308,9 +308,9 @@ fn platform(
     let BackendServices { compaction, own_tools, .. } = services;
     let (observers, changes) = (conversations.observers(), own_tools.tool_changes());
     let limits = model_limits(&config.server);
-    let models = embedded_models(config, outbound, local.clone(), &limits);
+    let models = embedded_models(config, outbound, local.model.clone(), &limits);
     let operator = models.operator_addresses();
-    let models = with_fallbacks(config, models, usage, (providers, circuits));
+    let models = with_fallbacks(config, models, usage, (providers, circuits, &local.permits));
     let embedded = model_backend(config, models, (&tools, &journals), observers);
     let subscriptions = subscriptions(config, outbound, coding, &limits);
     let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use agent_core::request::Principal;
+use agent_platform::company_permits::CompanyPermit;
 use agent_platform::records::{Record, StoreError};
 use agent_platform::workspace::{
     ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, get_document, read_document_text,
@@ -27,7 +28,6 @@ use super::files::find_file;
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
-use super::services::CompanyPermit;
 use super::upload_checks::{check_upload_quota, line_parameter};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};

@@ -3,7 +3,6 @@
 mod anonymous;
 mod approved_calls;
 mod coding;
-mod company_permits;
 mod console;
 mod conversation;
 mod document_uploads;
@@ -19,7 +18,6 @@ mod usage;
 pub use anonymous::AnonymousBodies;
 pub use approved_calls::ApprovedCalls;
 pub use coding::{CodingLink, CodingLinkConfig};
-pub(super) use company_permits::CompanyPermit;
 pub use console::{ConsoleService, console_link};
 pub use conversation::{ConversationService, RunSettings};
 pub use document_uploads::DocumentUploads;

@@ -12,8 +12,8 @@ use super::call::EmbeddingPriority;
 use super::encoder::TextEncoder;
 use super::error::EmbeddingModelError;
 
-/// Most calls that wait.
-const MAX_WAITING: usize = 16;
+/// Maximum number of waiting calls of each priority.
+pub(super) const MAX_WAITING: usize = 16;
 
 type CallResult = Result<Vec<Vec<f32>>, EmbeddingModelError>;
 

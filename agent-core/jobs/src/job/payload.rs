@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::schedule::{ScheduleError, find_time_zone};
+
 /// Kind of work that a job does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
@@ -74,8 +76,8 @@ pub enum PayloadError {
     #[error("{0} is missing")]
     Missing(&'static str),
     /// The time zone is unknown.
-    #[error("timezone {0:?} is unknown")]
-    Zone(String),
+    #[error(transparent)]
+    Zone(ScheduleError),
     /// The serialized payload is too large; holds its size in bytes.
     #[error("the payload has {0} bytes of JSON; the limit is {MAX_PAYLOAD_BYTES}")]
     TooLarge(usize),
@@ -118,10 +120,8 @@ impl JobPayload {
             }
             _ => {}
         }
-        if let Some(zone) = &self.timezone
-            && jiff::tz::TimeZone::get(zone).is_err()
-        {
-            return Err(PayloadError::Zone(zone.clone()));
+        if let Some(zone) = &self.timezone {
+            find_time_zone(zone).map_err(PayloadError::Zone)?;
         }
         match serde_json::to_vec(self).map_or(usize::MAX, |json| json.len()) {
             bytes if bytes > MAX_PAYLOAD_BYTES => Err(PayloadError::TooLarge(bytes)),
@@ -132,4 +132,25 @@ impl JobPayload {
 
 fn is_id(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len()) && !id.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_time_zone_is_one_of_the_schedules() {
+        let validate = |zone: &str| {
+            let payload = json!({"kind": "tool", "userId": "u", "companyId": "c", "agentId": "a", "toolId": "t",
+                "timezone": zone});
+            serde_json::from_value::<JobPayload>(payload).expect("a payload").validate()
+        };
+        assert_eq!(validate("Europe/Berlin"), Ok(()));
+        for unknown in ["Mars/Base", "localtime", "Factory", &"x".repeat(60_000)] {
+            let text = validate(unknown).expect_err("no zone").to_string();
+            assert!(text.len() < 200, "{} bytes", text.len());
+        }
+    }
 }

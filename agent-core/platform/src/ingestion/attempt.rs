@@ -14,11 +14,11 @@ use crate::workspace::read_original;
 impl IngestionState {
     /// Starts work on the tasks that are due, as far as there is room.
     pub(super) async fn start_due(self: &Arc<Self>) -> Result<(), StoreError> {
-        while let Some((claim, slot)) = self.claim_next().await? {
+        while let Some((claim, permit)) = self.claim_next().await? {
             let inner = self.clone();
             self.services.spawner.spawn(Box::pin(async move {
                 inner.work(claim).await;
-                drop(slot);
+                drop(permit);
                 inner.wake();
             }));
         }

@@ -1,10 +1,9 @@
 //! Claims of tasks.
 
-use std::sync::Arc;
-
 use agent_core::ids::CompanyId;
 
-use super::{IngestionState, Slot};
+use super::IngestionState;
+use crate::company_permits::CompanyPermit;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write, to_json,
 };
@@ -44,11 +43,11 @@ impl Claim {
 
 impl IngestionState {
     /// Claims a task that is due, of the next company in turn, if there is room for it.
-    pub(super) async fn claim_next(self: &Arc<Self>) -> Result<Option<(Claim, Slot)>, StoreError> {
-        if self.running().total >= self.limits.concurrency {
+    pub(super) async fn claim_next(&self) -> Result<Option<(Claim, CompanyPermit)>, StoreError> {
+        if self.permits.is_exhausted() {
             return Ok(None);
         }
-        let last = self.running().last.clone();
+        let last = self.last_claimed().clone();
         let first = INGESTION_COLLECTION.to_owned();
         // After the company of the last claim, and then from the first company.
         for mut after in last.into_iter().chain([first]) {
@@ -60,7 +59,7 @@ impl IngestionState {
                 for collection in &collections {
                     let Some(company_id) = company_of(collection) else { break };
                     if let Some(claimed) = self.claim_of(collection, &company_id).await? {
-                        self.running().last = Some(collection.path().to_owned());
+                        *self.last_claimed() = Some(collection.path().to_owned());
                         return Ok(Some(claimed));
                     }
                 }
@@ -75,11 +74,11 @@ impl IngestionState {
 
     /// Claims a task of a company.
     async fn claim_of(
-        self: &Arc<Self>,
+        &self,
         tasks: &Collection,
         company_id: &CompanyId,
-    ) -> Result<Option<(Claim, Slot)>, StoreError> {
-        let Some(slot) = self.slot(company_id) else { return Ok(None) };
+    ) -> Result<Option<(Claim, CompanyPermit)>, StoreError> {
+        let Some(permit) = self.permits.try_acquire(company_id) else { return Ok(None) };
         let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
         for _ in 0..MAX_TASK_PAGES {
             let page = self.services.records.list(tasks, &list).await?;
@@ -93,7 +92,7 @@ impl IngestionState {
                     Err(error) => Err(error),
                 };
                 match claimed {
-                    Ok(Some(claim)) => return Ok(Some((claim, slot))),
+                    Ok(Some(claim)) => return Ok(Some((claim, permit))),
                     Ok(None) | Err(StoreError::Conflict { .. }) => {}
                     Err(error @ StoreError::Unavailable(_)) => return Err(error),
                     Err(error) => tracing::warn!(%error, document = id, "a task of the ingestion is skipped"),

@@ -12,6 +12,8 @@ use agent_retrieval::search::Query;
 use futures_util::future::{Either, select};
 use serde::Serialize;
 
+use crate::company_permits::CompanyPermits;
+
 /// Maximum time for which a search waits for its vector.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(800);
 /// Time after a failure in which the embedder is not called, so that a broken one does not delay every message.
@@ -50,7 +52,7 @@ pub enum EmbedderSkip {
     MeaninglessVectors,
     /// The model did not answer in time.
     Timeout,
-    /// The model cannot be reached.
+    /// The model cannot be reached, or as many calls wait for it as it takes, of all companies or of this one.
     Unavailable,
     /// The model rejected the query.
     Rejected,
@@ -65,6 +67,8 @@ pub(super) struct QueryEmbedder {
     pub(super) settings: RetrievalEmbedder,
     clock: Arc<dyn Clock>,
     pauses: Mutex<QueryPauses>,
+    /// Permits of the calls, of which a company gets a half.
+    permits: Arc<CompanyPermits>,
 }
 
 /// Times until which the embedder is not called. A question may be the cause of a failure, so that it pauses the searches of
@@ -100,7 +104,9 @@ impl QueryPauses {
 
 impl QueryEmbedder {
     pub(super) fn new(settings: RetrievalEmbedder, clock: Arc<dyn Clock>) -> Self {
-        Self { settings, clock, pauses: Mutex::default() }
+        let max_waiting = settings.embedder.max_waiting_queries();
+        let permits = CompanyPermits::new(max_waiting, max_waiting.div_ceil(2));
+        Self { settings, clock, pauses: Mutex::default(), permits }
     }
 
     pub(super) fn id(&self) -> &EmbedderId {
@@ -116,6 +122,10 @@ impl QueryEmbedder {
         if self.pauses().is_paused(company_id, self.clock.monotonic()) {
             return Err(EmbedderSkip::Paused);
         }
+        // The company's own calls take its share, so that this is no failure to pause for.
+        let Some(_permit) = self.permits.try_acquire(company_id) else {
+            return Err(EmbedderSkip::Unavailable);
+        };
         let texts: Vec<&str> = [Some(query.text), query.previous].into_iter().flatten().collect();
         let embedding = self.settings.embedder.embed(&texts, EmbedRole::Query);
         let answered = match select(embedding, self.clock.sleep(QUERY_TIMEOUT)).await {
@@ -164,7 +174,53 @@ impl fmt::Debug for RetrievalEmbedder {
 
 #[cfg(test)]
 mod tests {
+    use agent_core::clock::SystemClock;
+    use agent_retrieval::embed::Embeddings;
+    use async_trait::async_trait;
+    use futures_util::FutureExt;
+
     use super::*;
+
+    /// An embedder with room for four queries that never answers.
+    struct SilentEmbedder(EmbedderId);
+
+    #[async_trait]
+    impl Embedder for SilentEmbedder {
+        fn id(&self) -> &EmbedderId {
+            &self.0
+        }
+
+        fn max_batch(&self) -> usize {
+            2
+        }
+
+        fn max_waiting_queries(&self) -> usize {
+            4
+        }
+
+        async fn embed(&self, _: &[&str], _: EmbedRole) -> Result<Embeddings, EmbedError> {
+            std::future::pending().await
+        }
+    }
+
+    #[test]
+    fn a_company_has_half_of_the_calls_that_wait() {
+        let embedder = Arc::new(SilentEmbedder(EmbedderId::new("silent")));
+        let settings = RetrievalEmbedder { embedder, weight: 0.5, min_similarity: 0.5 };
+        let embedder = QueryEmbedder::new(settings, Arc::new(SystemClock));
+        let [first, second] = ["a", "b"].map(CompanyId::from);
+        let query = Query { text: "a question", previous: None };
+        let call = |company_id| Box::pin(embedder.embed(company_id, &query));
+        let mut waiting = [call(&first), call(&first), call(&second)];
+        assert!(waiting.iter_mut().all(|call| call.now_or_never().is_none()));
+        for _ in 0..2 {
+            let refused = call(&first).now_or_never();
+            assert_eq!(refused, Some(Err(EmbedderSkip::Unavailable)), "and the company is not paused");
+        }
+        assert!(call(&second).now_or_never().is_none());
+        drop(waiting);
+        assert!(call(&first).now_or_never().is_none());
+    }
 
     #[test]
     fn a_failure_pauses_its_company_and_the_failures_of_two_pause_all() {

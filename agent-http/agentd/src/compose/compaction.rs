@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use agent_client::clock::TokioClock;
 use agent_client::outbound::OutboundClient;
-use agent_core::model::Model;
 use agent_platform::compaction::{Compaction, Summaries};
 use agent_platform::fallback::FirstContentModels;
+use agent_platform::local_models::SharedLocalModels;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::providers::{ProviderModels, Providers};
 use agent_platform::usage::{MeteredModels, UsageOperation, UsageRecorder};
 
 use super::background::background_spawner;
-use super::models::{embedded_models, model_limits};
+use super::models::{LocalModel, embedded_models, model_limits};
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
@@ -21,14 +21,15 @@ pub(super) fn compaction(
     config: &AppConfig,
     outbound: &OutboundClient,
     stores: &Stores,
-    local: Option<&Arc<dyn Model>>,
+    local: &LocalModel,
     (usage, providers): (&UsageRecorder, &Arc<Providers>),
 ) -> Compaction {
     let clock = Arc::new(TokioClock);
-    let models = embedded_models(config, outbound, local.cloned(), &model_limits(&config.server));
+    let models = embedded_models(config, outbound, local.model.clone(), &model_limits(&config.server));
     let operator = models.operator_addresses();
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
+    let models = SharedLocalModels::new(models, local.permits.clone());
     let models = MeteredModels::new(models, usage.clone());
     let models = models.with_operator_addresses(operator).for_operation(UsageOperation::Compact);
     let conversations = config.conversations.then(|| stores.conversations.clone());

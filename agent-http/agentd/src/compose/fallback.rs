@@ -7,9 +7,11 @@ use agent_client::clock::TokioClock;
 use agent_client::models::EmbeddedModels;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::register_circuits;
+use agent_platform::company_permits::CompanyPermits;
 use agent_platform::fallback::{
     Circuits, FallbackModels, FallbackServers, FirstContentModels, FirstContentServers, SilenceLimitedModels,
 };
+use agent_platform::local_models::SharedLocalModels;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::parameter_notices::ParameterNotices;
 use agent_platform::providers::{ProviderModels, Providers};
@@ -18,9 +20,9 @@ use agent_platform::usage::{MeteredModels, MeteredServers, OperatorAddresses, Us
 
 use crate::config::AppConfig;
 
-/// Models of containers: cached by their settings, called with what their company's provider has, with a limit on the silence
-/// of answers that are delivered whole, and with notices of the parameters that they are not sent.
-type ProvidedModels = ParameterNotices<SilenceLimitedModels<ProviderModels<CachedModels>>>;
+/// Models of containers: cached by their settings, called with what their company's provider has, with the company's share of
+/// the calls of the model in the process, with a limit on the silence of answers that are delivered whole, and with notices of the parameters that they are not sent.
+type ProvidedModels = ParameterNotices<SilenceLimitedModels<SharedLocalModels<ProviderModels<CachedModels>>>>;
 
 /// Models of containers, cached by their settings.
 type CachedModels = ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>;
@@ -37,12 +39,13 @@ pub(super) fn with_fallbacks(
     config: &AppConfig,
     models: EmbeddedModels,
     usage: &UsageRecorder,
-    (providers, circuits): (&Arc<Providers>, &Arc<Circuits>),
+    (providers, circuits, local_permits): (&Arc<Providers>, &Arc<Circuits>, &Arc<CompanyPermits>),
 ) -> FallbackModels<ProvidedModels> {
     let (clock, operator) = (Arc::new(TokioClock), models.operator_addresses());
     let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
+    let models = SharedLocalModels::new(models, local_permits.clone());
     let models = SilenceLimitedModels::new(models, config.server.stream_idle, clock.clone());
     let models = MeteredModels::new(ParameterNotices::new(models), usage.clone());
     let models = models.with_operator_addresses(operator);

@@ -6,9 +6,27 @@ use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServ
 use agent_client::outbound::OutboundClient;
 use agent_client::secret::BoundSecret;
 use agent_core::model::Model;
+use agent_platform::company_permits::CompanyPermits;
 
 use crate::StartError;
 use crate::config::{AppConfig, HostedConfig, OllamaConfig, ServerConfig};
+
+/// Maximum number of calls of the model in the process, the running one included, and of those of a company. The model's own
+/// queue has room for all.
+const MAX_LOCAL_CALLS: usize = 9;
+const MAX_COMPANY_LOCAL_CALLS: usize = 5;
+
+/// The model in the process, if there is one, and the permits of its calls.
+pub(super) struct LocalModel {
+    pub(super) model: Option<Arc<dyn Model>>,
+    pub(super) permits: Arc<CompanyPermits>,
+}
+
+impl LocalModel {
+    pub(super) fn new(model: Option<Arc<dyn Model>>) -> Self {
+        Self { model, permits: CompanyPermits::new(MAX_LOCAL_CALLS, MAX_COMPANY_LOCAL_CALLS) }
+    }
+}
 
 /// Creates the source of the application's models without the model in the process.
 ///

@@ -33,6 +33,10 @@ impl Embedder for InProcessEmbedder {
         LocalEmbedder::MAX_BATCH
     }
 
+    fn max_waiting_queries(&self) -> usize {
+        LocalEmbedder::MAX_WAITING
+    }
+
     async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError> {
         let prefixed: Vec<_> = texts.iter().map(|text| self.prefixes.apply(text, role)).collect();
         let texts: Vec<&str> = prefixed.iter().map(AsRef::as_ref).collect();

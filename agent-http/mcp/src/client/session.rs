@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use super::errors;
 use super::exchange::Exchange;
 use super::http_client::HttpClient;
-use super::message::{MAX_LIST_PAGES, MAX_LISTED_TOOLS, forward_progress, implementation};
+use super::message::{ListedTools, MAX_LIST_PAGES, forward_progress, implementation};
 use crate::{meta, output};
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
@@ -85,17 +85,16 @@ impl SessionConnection {
 
     /// Lists the server's tools.
     pub(super) async fn list_tools(&self) -> Result<Vec<Tool>, ToolError> {
-        let (mut tools, mut cursor) = (Vec::new(), None);
+        let (mut tools, mut cursor) = (ListedTools::default(), None);
         for _ in 0..MAX_LIST_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let page = self.service.list_tools(Some(params)).await.map_err(errors::call_error)?;
-            tools.extend(page.tools);
-            if tools.len() > MAX_LISTED_TOOLS {
+            if !tools.add_page(page.tools) {
                 break;
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
-                return Ok(tools);
+                return Ok(tools.into_tools());
             }
         }
         Err(errors::unavailable(errors::TOO_MANY_TOOLS))

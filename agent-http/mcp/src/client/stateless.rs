@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use super::errors::{self, failed};
 use super::exchange::{self, Answer, Exchange};
-use super::message::{MAX_LIST_PAGES, MAX_LISTED_TOOLS, forward_progress, implementation, is_same_id};
+use super::message::{ListedTools, MAX_LIST_PAGES, forward_progress, implementation, is_same_id};
 use crate::{meta as call_meta, output};
 
 /// The revision of this client, and its text.
@@ -205,7 +205,7 @@ impl StatelessClient {
 
     /// Lists the server's tools.
     pub(super) async fn list_tools(&self) -> Result<Result<Vec<Tool>, ToolError>, ExchangeError> {
-        let (mut tools, mut cursor) = (Vec::new(), None::<String>);
+        let (mut tools, mut cursor) = (ListedTools::default(), None::<String>);
         let read_page = |result: &RawValue| serde_json::from_str::<ToolPage>(result.get()).ok();
         for _ in 0..MAX_LIST_PAGES {
             let id = self.new_id();
@@ -214,13 +214,12 @@ impl StatelessClient {
             let Some(page) = self.send(&request, None, |_| (), read_page).await? else {
                 return Ok(Err(errors::unavailable(errors::NOT_A_TOOL_LIST)));
             };
-            tools.extend(page.tools);
-            if tools.len() > MAX_LISTED_TOOLS {
+            if !tools.add_page(page.tools) {
                 break;
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
-                return Ok(Ok(tools));
+                return Ok(Ok(tools.into_tools()));
             }
         }
         Ok(Err(errors::unavailable(errors::TOO_MANY_TOOLS)))

@@ -9,7 +9,7 @@
 //! | 410 | the agent was deleted, or the assignment was deleted or disabled | the job is cancelled |
 //! | 401 | the credential is missing, invalid or expired | retry |
 //! | 402 | a budget is spent | retry after `Retry-After`, the end of the budget's window; not counted as an attempt. Without the header, retry |
-//! | 409 | the occurrence is being run, or too many callbacks are | retry after `Retry-After`; not counted as an attempt |
+//! | 409 | the occurrence is being run, or too many callbacks are, or only a newer version knows the job's kind | retry after `Retry-After`; not counted as an attempt |
 //! | 429 | a limit of runs is reached | retry after `Retry-After` |
 //! | 500, 502, 504 | a store, tool or backend failed or timed out | retry |
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::tool::{FollowUp, ToolOutput};
-use agent_jobs::job::{Delivery, JobPayload};
+use agent_jobs::job::{Delivery, JobKind, JobPayload};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::assignment;
 use agent_platform::journal::{ActiveRun, ClaimOutcome};
@@ -26,6 +26,7 @@ use agent_platform::pulse::{JobRequest, PulseError};
 use agent_platform::records::{StoreError, Write};
 use agent_platform::trace::{format_traceparent, job_trace};
 use http::{StatusCode, request};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time;
 use tracing::Instrument;
@@ -48,6 +49,8 @@ pub(in crate::app) const MAX_BODY_BYTES: usize = 128 * 1024;
 const LEASE_MARGIN: Duration = Duration::from_secs(30);
 /// Maximum `Retry-After` while an occurrence is being run, so that its end is noticed soon.
 const MAX_BUSY_RETRY_AFTER: Duration = Duration::from_secs(15);
+/// `Retry-After` for a job of a kind that this version does not know.
+const UNKNOWN_KIND_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Pause between two extensions of the lease of this process while an occurrence runs.
 const LEASE_EXTENSION_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum delay of a follow-up, the same as that of an interval schedule.
@@ -70,6 +73,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
         tracing::warn!(%error, "a callback's signature is invalid: compare PULSE_SECRET on both sides");
         AuthError::Unauthenticated
     })?;
+    check_kind(&bytes)?;
     let mut delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
     if id != delivery.occurrence_key() {
         return Err(HttpError::invalid("webhook-id", "differs from the occurrence's key"));
@@ -80,6 +84,24 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     let mut body = body;
     body["status"] = if completion == Completion::Completed { "done" } else { "doneBefore" }.into();
     answer::json(StatusCode::OK, &body)
+}
+
+/// Checks that this version knows the job's kind. A signed callback with another one comes from a newer version beside this
+/// one: its occurrence is handed back without using up an attempt, so that a newer application runs it.
+///
+/// # Errors
+/// `Conflict` with `Retry-After`, for an unknown kind. A body that is no delivery has no kind and is left to its parser.
+fn check_kind(bytes: &[u8]) -> Result<(), HttpError> {
+    #[derive(Deserialize)]
+    struct DeliveredKind {
+        kind: String,
+    }
+    let Ok(DeliveredKind { kind }) = serde_json::from_slice(bytes) else { return Ok(()) };
+    if serde_json::from_value::<JobKind>(kind.into()).is_ok() {
+        return Ok(());
+    }
+    let error = HttpError::conflict("only a newer version of the application knows the job's kind");
+    Err(error.with_retry_after(UNKNOWN_KIND_RETRY_AFTER))
 }
 
 /// Gives the request and the delivery the same trace: that of the run that has created the job, else that of the request.
@@ -290,4 +312,22 @@ pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
             Code::PulseNotConfigured,
             Code::BackendTimeout,
         ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_a_newer_kind_is_handed_back() {
+        for known in [r#"{"kind":"tool"}"#, r#"{"kind":"agent","jobId":"j"}"#, r#"{"kind":7}"#, "{}", "["] {
+            assert!(check_kind(known.as_bytes()).is_ok(), "{known}");
+        }
+        let error = check_kind(br#"{"kind":"workflow","jobId":"j"}"#).expect_err("unknown");
+        assert_eq!(
+            (error.code(), error.retry_after()),
+            (Code::Conflict, Some(UNKNOWN_KIND_RETRY_AFTER)),
+            "the scheduler counts no attempt"
+        );
+    }
 }

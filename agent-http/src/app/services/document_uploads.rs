@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
+use agent_platform::company_permits::{CompanyPermit, CompanyPermits};
 use agent_platform::ingestion::Ingestion;
 
-use super::company_permits::{CompanyPermit, CompanyPermits};
 use crate::error::HttpError;
 
 /// Maximum number of uploads whose bodies are read and stored at once. Each has its body in memory.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::CompanyId;
+use agent_platform::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
 use agent_platform::conversation::{CancelReason, OnDisconnect, RunFailure, RunKey};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select};
@@ -16,7 +17,6 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
-use super::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
 use super::tail::Tail;
 
 /// Maximum number of runs of a process that continue without their own clients, of all companies and of one.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agent_core::clock::Clock;
 use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
+use agent_platform::company_permits::CompanyPermits;
 use agent_platform::journal::Journals;
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{Pulse, PulseError};
@@ -14,7 +15,6 @@ use jiff::Timestamp;
 use url::Url;
 
 use super::super::due::CompanyRotation;
-use super::company_permits::CompanyPermits;
 use crate::auth::BearerAuth;
 use crate::error::{Code, HttpError};
 

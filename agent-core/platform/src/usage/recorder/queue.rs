@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use agent_core::ids::CompanyId;
 
+use crate::company_permits::subtract_one;
 use crate::usage::UsageEntry;
 use crate::usage::budget::Settlement;
 
@@ -86,7 +87,7 @@ impl EntryQueue {
             return None;
         }
         let evicted = self.entries.remove(position)?;
-        self.subtract_one(evicted.company_id());
+        subtract_one(&mut self.counts, evicted.company_id());
         Some(evicted)
     }
 
@@ -94,7 +95,7 @@ impl EntryQueue {
     pub(super) fn pop_front(&mut self) -> Option<QueuedEntry> {
         let first = self.entries.pop_front()?;
         self.taken = self.taken.saturating_sub(1);
-        self.subtract_one(first.company_id());
+        subtract_one(&mut self.counts, first.company_id());
         Some(first)
     }
 
@@ -102,15 +103,6 @@ impl EntryQueue {
     pub(super) fn remove_first(&mut self, count: usize) {
         for _ in 0..count {
             self.pop_front();
-        }
-    }
-
-    fn subtract_one(&mut self, company_id: &CompanyId) {
-        if let Some(count) = self.counts.get_mut(company_id) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(company_id);
-            }
         }
     }
 }

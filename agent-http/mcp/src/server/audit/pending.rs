@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use agent_core::ids::CompanyId;
+use agent_platform::company_permits::subtract_one;
 
 use super::{AgentKey, CallRecord, Limits};
 
@@ -60,7 +61,7 @@ impl PendingEntries {
     pub(super) fn take(&mut self, count: usize) -> Vec<(AgentKey, CallRecord)> {
         let entries: Vec<_> = self.queue.drain(..count.min(self.queue.len())).collect();
         for ((company, _), _) in &entries {
-            self.uncount(company);
+            subtract_one(&mut self.by_company, company);
         }
         entries
     }
@@ -69,20 +70,11 @@ impl PendingEntries {
         self.by_company.get(company).copied().unwrap_or_default()
     }
 
-    fn uncount(&mut self, company: &CompanyId) {
-        if let Some(count) = self.by_company.get_mut(company) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_company.remove(company);
-            }
-        }
-    }
-
     fn drop_oldest(&mut self, company: &CompanyId) {
         let oldest = self.queue.iter().position(|((other, _), _)| other == company);
         if let Some(oldest) = oldest {
             self.queue.remove(oldest);
-            self.uncount(company);
+            subtract_one(&mut self.by_company, company);
             self.dropped += 1;
         }
     }

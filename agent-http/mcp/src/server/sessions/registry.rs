@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
+use agent_platform::company_permits::subtract_one;
 use agent_platform::company_table::{CompanyTable, CompanyTableLimits};
 use http::{HeaderMap, HeaderValue};
 use rmcp::model::RequestId;
@@ -307,12 +308,7 @@ impl Registry {
     pub(super) fn remove(&mut self, id: &SessionId) {
         let Some(Session { owner, public_id, .. }) = self.open.remove(id) else { return };
         self.by_public_id.remove(&public_id);
-        if let Some(count) = self.companies.get_mut(&owner.company) {
-            *count -= 1;
-            if *count == 0 {
-                self.companies.remove(&owner.company);
-            }
-        }
+        subtract_one(&mut self.companies, &owner.company);
         if let Some(state) = self.owners.get_mut(&owner.id) {
             state.sessions.remove(id);
             if state.sessions.is_empty() {

@@ -1,4 +1,4 @@
-//! [`CompanyPermits`]: permits of which a company gets a share.
+//! Permits of which a company gets a share, and numbers of entries by company.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use agent_core::ids::CompanyId;
 
 /// A number of permits for all companies, of which one company holds a share at most.
 #[derive(Debug)]
-pub(in crate::app) struct CompanyPermits {
+pub struct CompanyPermits {
     max_total: usize,
     max_per_company: usize,
     held: Mutex<HeldPermits>,
@@ -23,12 +23,12 @@ struct HeldPermits {
 
 impl CompanyPermits {
     /// Creates `max_total` permits, of which a company gets `max_per_company`.
-    pub(in crate::app) fn new(max_total: usize, max_per_company: usize) -> Arc<Self> {
+    pub fn new(max_total: usize, max_per_company: usize) -> Arc<Self> {
         Arc::new(Self { max_total, max_per_company, held: Mutex::default() })
     }
 
     /// Acquires a permit; `None` if the company has its share, or all are held.
-    pub(in crate::app) fn try_acquire(self: &Arc<Self>, company_id: &CompanyId) -> Option<CompanyPermit> {
+    pub fn try_acquire(self: &Arc<Self>, company_id: &CompanyId) -> Option<CompanyPermit> {
         let mut held = self.lock();
         let of_company = held.by_company.get(company_id).copied().unwrap_or_default();
         if held.total >= self.max_total || of_company >= self.max_per_company {
@@ -39,6 +39,11 @@ impl CompanyPermits {
         Some(CompanyPermit { permits: self.clone(), company_id: company_id.clone() })
     }
 
+    /// Returns true if all permits are held.
+    pub fn is_exhausted(&self) -> bool {
+        self.lock().total >= self.max_total
+    }
+
     /// Locks the numbers. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn lock(&self) -> MutexGuard<'_, HeldPermits> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +52,7 @@ impl CompanyPermits {
 
 /// A permit, which is returned when it is dropped.
 #[derive(Debug)]
-pub(in crate::app) struct CompanyPermit {
+pub struct CompanyPermit {
     permits: Arc<CompanyPermits>,
     company_id: CompanyId,
 }
@@ -60,8 +65,8 @@ impl Drop for CompanyPermit {
     }
 }
 
-/// Decrements the count of a key, and removes a key without any.
-pub(super) fn subtract_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+/// Decrements the count of a key, and removes a key without any. Does nothing for a key that is not counted.
+pub fn subtract_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
@@ -84,8 +89,9 @@ mod tests {
             held.extend(std::iter::from_fn(|| acquire(company)));
         }
         assert_eq!(held.len(), 7);
-        assert!(acquire("four").is_none(), "all are held");
+        assert!(acquire("four").is_none() && permits.is_exhausted(), "all are held");
         held.truncate(2);
+        assert!(!permits.is_exhausted());
         assert!(acquire("one").is_some() && acquire("four").is_some());
         held.clear();
         let left = permits.lock();
