@@ -64,7 +64,7 @@ class AgentChat extends HTMLElement {
   #service;
   /** The first load of the thread, once the chat has been opened. @type {Promise<void> | undefined} */
   #loaded;
-  /** The conversation for applications that keep none. */
+  /** What was said on this page, which goes with each message until the application has it. */
   #history = [];
   /** The run in progress: `{id, abort, isStopped}`. */
   #run;
@@ -389,12 +389,13 @@ class AgentChat extends HTMLElement {
   #ask(fields, onRefused) {
     const { memory, hasThreads } = this.#service;
     const id = randomText();
-    let body = { runId: id, pageContext: this.#context() };
+    const body = { runId: id, pageContext: this.#context() };
     if (hasThreads) {
       memory.thread ??= randomText();
       memory.save();
-      body = { ...body, ...fields, threadId: memory.thread, onDisconnect: 'continue' };
-    } else body.messages = this.#history;
+      Object.assign(body, fields, { threadId: memory.thread, onDisconnect: 'continue' });
+    }
+    if (!hasThreads || !this.#service.isKept) Object.assign(body, { message: undefined, messages: this.#history });
     return this.#follow({ id, body, onRefused });
   }
 
@@ -446,6 +447,7 @@ class AgentChat extends HTMLElement {
     if (answer.error) return this.#refuse(answer.error, true);
     if (answer.text || answer.status !== 'waiting') this.#emit('message', { role: 'assistant', length: answer.text.length });
     if (answer.status === 'waiting') await this.#reload();
+    else if (run.isBegun) this.#loaded = service.checkThread();
   }
 
   /** Shows the conversation as it is, and why a decision was not taken. */
@@ -485,12 +487,12 @@ class AgentChat extends HTMLElement {
     const removeAnswer = () => {
       while (this.#ui.log.lastChild?.matches('.agent:not(.greeting)')) this.#ui.log.lastChild.remove();
     };
-    if (!this.#service.hasThreads) {
-      removeAnswer();
-      return void this.#ask({});
-    }
     try {
       const thread = await this.#service.loadThread();
+      if (!thread && !this.#run && this.#history.length > 0) {
+        removeAnswer();
+        return void (await this.#ask({}));
+      }
       this.#loaded = Promise.resolve();
       this.#drawThread(thread);
       const last = thread?.nodes?.findLast(({ message }) => message.role === 'user');
