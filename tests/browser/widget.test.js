@@ -533,6 +533,20 @@ test('a visitor who asks too often is told when to go on, and keeps the message'
   await context.close();
 });
 
+test('a visitor whose agent has spent its budget is told when to go on, in hours', async () => {
+  const { context, page, faults } = await open('text');
+  await showPanel(page);
+  await ask(page, 'One');
+  const headers = { 'Retry-After': '7201', 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After' };
+  await page.route('**/api/agent/chat', (route) => (route.request().method() === 'POST'
+    ? route.fulfill({ status: 402, headers, contentType: 'application/problem+json', body: '{"code":"BUDGET_EXCEEDED","detail":"spent"}' }) : route.fallback()));
+  await say(page, 'Two');
+  await page.locator('.notice').getByText('You can write again in 3 h.').waitFor();
+  assert.equal(await input(page).inputValue(), 'Two');
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 test('no text becomes anything but text', async () => {
   const { context, page, faults } = await open('echo', { data: { 'data-greeting': '<img src=x onerror=alert(1)>', 'data-title': '<b>x</b>', 'data-suggestions': '<i>y</i>' } });
   await showPanel(page);

@@ -1,6 +1,7 @@
 /** Small components that several views share. */
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { duration } from './format.js';
 import { MarkdownView } from './markdown.js';
 
 const ADVICE = {
@@ -9,6 +10,7 @@ const ADVICE = {
   THREAD_BUSY: 'Another run of this thread has not ended. Wait for it, or stop it.',
   THREAD_FULL: 'The thread is full. Start a new chat.',
   RATE_LIMITED: 'Too many requests. Wait a moment, then try again.',
+  BUDGET_EXCEEDED: 'A budget is spent. The limits of the Usage view say when it is free again.',
   BACKEND_UNREACHABLE: 'The model’s server cannot be reached. Check its address and that it runs.',
   BACKEND_FAILED: 'The model’s server answered with an error. The log has it under the request id.',
   BACKEND_TIMEOUT: 'The model’s server did not answer in time.',
@@ -29,6 +31,7 @@ export function ErrorNote({ error, children }) {
   return html`<div class="note note-error" role="alert">
     <p><code class="code-word">${error.code ?? 'ERROR'}</code> ${error.message}</p>
     ${advice && html`<p class="muted">${advice}</p>`}
+    ${error.retryAfter && html`<p class="muted small">possible again in ${duration(error.retryAfter * 1000)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
     ${children}
   </div>`;

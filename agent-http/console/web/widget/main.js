@@ -11,7 +11,7 @@ const TEXT = {
   answering: 'Answering', complete: 'Answer complete', stopped: 'Stopped', failed: 'The answer could not be finished.',
   lost: 'Connection lost. Reconnecting…', offline: 'No connection.', late: 'The question is no longer open.',
   asks: (question) => `Your decision is needed: ${question}`,
-  wait: (seconds) => `You can write again in ${seconds} s.`,
+  wait: (seconds) => `You can write again in ${seconds < 100 ? `${seconds} s` : seconds < 6000 ? `${Math.ceil(seconds / 60)} min` : `${Math.ceil(seconds / 3600)} h`}.`,
 };
 const ICON = {
   chat: 'M20 11.5c0 4.1-3.6 7.5-8 7.5-1.2 0-2.3-.2-3.3-.7L4.5 19.5l1.1-3.6C4.6 14.7 4 13.2 4 11.5 4 7.4 7.6 4 12 4s8 3.4 8 7.5Z',
@@ -513,7 +513,7 @@ class AgentChat extends HTMLElement {
       this.close();
       this.#ui.root.hidden = true;
       console.error(`agent-chat: ${message} (${status} ${code})`);
-    } else if (status === 429) this.#countDown(retryAfter ?? 10);
+    } else if (status === 429 || (status === 402 && retryAfter)) this.#countDown(retryAfter ?? 10);
     else if (code === 'THREAD_BUSY') {
       // Another page of the visitor has asked: its answer is shown here too.
       this.#reload();
