@@ -188,6 +188,7 @@ withAgent('changes that are not saved are not lost by a link', ROLE, async (page
   await dialog.getByText('Leave without saving?').waitFor();
   assert.ok(page.url().endsWith(`#/agents/${id}`), page.url());
   await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await page.waitForFunction(() => document.activeElement.matches('.nav-link'));
   assert.equal(await page.getByLabel('System prompt').inputValue(), 'Unsaved words.');
   await page.getByRole('tab', { name: 'Documents' }).click();
   await dialog.getByRole('button', { name: 'Discard' }).click();

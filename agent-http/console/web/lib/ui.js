@@ -45,7 +45,7 @@ export function Markdown({ text, isOpen = false }) {
     view.current ??= new MarkdownView(root.current);
     view.current.update(text, !isOpen);
   }, [text, isOpen]);
-  return html`<div class="markdown" ref=${root}></div>`;
+  return html`<div class="markdown" dir="auto" ref=${root}></div>`;
 }
 
 /** A button that copies a text. */
@@ -84,14 +84,14 @@ export function Confirm({ title, text, action, onConfirm, onClose, also, waits =
         return setState({ error });
       }
     }
-    return onClose();
+    return dialog.current?.close();
   };
   return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
     <h2 id="dialog-title">${title}</h2>
     <p>${text}</p>
     ${state.error && html`<${ErrorNote} error=${state.error} />`}
     <div class="row end">
-      <button type="button" class="button" onClick=${onClose} autofocus>Cancel</button>
+      <button type="button" class="button" onClick=${() => dialog.current.close()} autofocus>Cancel</button>
       ${also && html`<button type="button" class="button" disabled=${state.isBusy} onClick=${after(also.run)}>${also.action}</button>`}
       <button type="button" class="button danger" disabled=${state.isBusy} onClick=${after(onConfirm)}>${action}</button>
     </div>
