@@ -78,13 +78,12 @@ tabs.addEventListener('message', ({ data }) => leaveUser(data));
 
 /** Loads the page anew for another user than the one whose data it has, and returns true then. */
 function leaveUser(user) {
-  const isOther = shownUser !== undefined && shownUser !== user;
-  if (isOther) {
-    // The question about changes that are not saved goes with the views.
-    session.value = undefined;
-    setTimeout(() => location.reload());
-  }
-  return isOther;
+  if (shownUser === undefined || shownUser === user) return false;
+  // There is no question about changes that are not saved: they are of the other user.
+  hasUnsaved.value = false;
+  session.value = undefined;
+  location.reload();
+  return true;
 }
 
 async function loadSession() {

@@ -42,7 +42,7 @@ function read(text) {
 function useGuard(isChanged, saved) {
   useEffect(() => {
     if (!isChanged) return undefined;
-    const warn = (event) => event.preventDefault();
+    const warn = (event) => hasUnsaved.value && event.preventDefault();
     hasUnsaved.value = true;
     addEventListener('beforeunload', warn);
     return () => {
