@@ -72,7 +72,7 @@ export async function signIn(text) {
 
 /** User whose data the page has. */
 let shownUser;
-/** Tells the browser's other tabs, which have the same cookie, who has signed in. */
+/** Channel to the browser's other tabs, which have the same cookie: each tells the others its user. */
 const tabs = new BroadcastChannel('agent-console');
 tabs.addEventListener('message', ({ data }) => leaveUser(data));
 

@@ -64,7 +64,7 @@ class AgentChat extends HTMLElement {
   #service;
   /** The first load of the thread, once the chat has been opened. @type {Promise<void> | undefined} */
   #loaded;
-  /** What was said on this page, which goes with each message until the application has it. */
+  /** The conversation of this page, which goes with each message until the application has it. */
   #history = [];
   /** The run in progress: `{id, abort, isStopped}`. */
   #run;
