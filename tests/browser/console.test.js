@@ -62,6 +62,20 @@ test('a link that is opened in a tab of the console signs in there, and another 
   await context.close();
 });
 
+inPage('a tab shows and writes nothing more for its user when another one signs in beside it', async (page, { context }) => {
+  await visit(page, 'agents/text');
+  await page.getByLabel('System prompt').fill('Words of the first user.');
+  const sent = [];
+  page.on('request', (request) => { if (request.method() !== 'GET') sent.push(request.url()); });
+  const other = await context.newPage();
+  await other.goto(await link('u2'));
+  await other.locator('.account-name', { hasText: 'u2' }).waitFor();
+  await page.locator('.account-name', { hasText: 'u2' }).waitFor();
+  await page.getByLabel('System prompt').waitFor();
+  assert.ok(!(await page.getByLabel('System prompt').inputValue()).includes('first user'));
+  assert.deepEqual(sent, []);
+});
+
 test('a page of another origin cannot frame the console', async () => {
   const host = await startHost();
   const { page, context } = await openHost(browser, host.page(`<!doctype html><iframe src="${base}"></iframe>`));

@@ -3,8 +3,10 @@
 
 import { after, before, test } from 'node:test';
 
+import { mint, openHost, startHost } from './host.js';
 import { RATE, TEXTS, openPlayer, play } from './player.js';
 import { base, launch, link, openPage, signedIn, visit } from './support.js';
+import { script, wholePage } from './widget.js';
 import { addressOf, assetsFolder, fetchRaw, isWidget, loadedFiles, names } from './wire.js';
 
 const STARTS = 15;
@@ -132,6 +134,21 @@ test('long streams', async (t) => {
   });
   t.diagnostic(`scrolling through the rows of its events: frames p99 ${ms(at(frames, 0.99))}, ${taskWords(await page.evaluate(() => tasks))}`);
   await context.close();
+});
+
+test('a page with the widget', async (t) => {
+  const host = await startHost();
+  const observe = `<script>globalThis.tasks = []; new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration))).observe({ entryTypes: ['longtask'] });</script>`;
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const tasks = [];
+  for (let round = 0; round < STARTS; round += 1) {
+    const { context, page } = await openHost(browser, host.page(wholePage(script(token), observe)));
+    await page.locator('.launcher').waitFor();
+    tasks.push(...await page.evaluate(() => new Promise((resolve) => requestIdleCallback(() => resolve(globalThis.tasks)))));
+    await context.close();
+  }
+  host.close();
+  t.diagnostic(`a page until the widget's button is there: ${taskWords(tasks)} (${STARTS} pages)`);
 });
 
 test('ten runs in a tab', async (t) => {

@@ -221,6 +221,27 @@ test('a colleague reads a role and its documents, and changes nothing by the pag
   await context.close();
 });
 
+inPage('texts from right to left, very long words and emoji stay in their place', async (page) => {
+  await visit(page, 'chat/echo');
+  await ask(page, `مرحبا 👩‍👩‍👧‍👦🌱\n\n- قائمة\n\n> اقتباس\n\n\`\`\`js\nlet x;\n\`\`\`\n\n${'ط'.repeat(500)} ${'W'.repeat(500)}`);
+  const answer = page.locator('.message.answer .markdown');
+  assert.match(await answer.innerText(), /👩‍👩‍👧‍👦🌱/u);
+  const shown = await answer.evaluate((node) => ({
+    directions: ['p', 'ul', 'blockquote', 'pre'].map((name) => getComputedStyle(node.querySelector(name)).direction),
+    isWide: [...document.querySelectorAll('.conversation, .bubble, html')].some(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth),
+  }));
+  assert.deepEqual(shown, { directions: ['rtl', 'rtl', 'rtl', 'ltr'], isWide: false });
+});
+
+inPage('what is chosen differs from what is not in forced colours', async (page) => {
+  await page.locator('.tab').first().waitFor();
+  await page.emulateMedia({ forcedColors: 'active' });
+  const colours = await page.evaluate(() => ['.tab[aria-selected=true]', '.tab[aria-selected=false]', '.nav-link[aria-current]', '.nav-link:not([aria-current])']
+    .map((name) => getComputedStyle(document.querySelector(name)).backgroundColor));
+  assert.notEqual(colours[0], colours[1]);
+  assert.notEqual(colours[2], colours[3]);
+});
+
 inPage('links say where they lead', async (page) => {
   const drawn = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');

@@ -46,6 +46,9 @@ const LINES = [
   '- a\r', 'see [ref]', '[ref]: https://shop.example', '[ref]: https://other.example "t"', 'text [l](https://shop.example/) & &amp;',
 ];
 const LISTS = LINES.filter((line) => line === '' || /^ *(?:[-*+]|\d+[.)])/.test(line));
+/** Lists in lists, in each indentation, with what ends them and makes them loose. */
+const NESTED = ['', '', 'text', '- - a', '  - - b', '1. - c', '-', '  -', '-      code', '---', '    code', '   ```',
+  ...['- a', '- **b** c', '* d', '1. one', '2. two', '- [ ] task', 'more', '   wide'].flatMap((line) => [0, 1, 2, 3, 4, 6, 7, 9].map((indent) => ' '.repeat(indent) + line))];
 const TABLES = LINES.filter((line) => line === '' || line.includes('|'));
 
 /** Draws a text in pieces, and compares what is there after each of them with what is drawn of so much text at once. */
@@ -66,7 +69,7 @@ function compare(text, next, longest) {
 test('a text in random pieces is drawn as it is at once, after each piece and at the end', () => {
   const next = random(20);
   for (let count = 0; count < TEXTS; count += 1) {
-    const pool = [LINES, LINES, LISTS, TABLES][count % 4];
+    const pool = [LINES, LINES, LISTS, TABLES, NESTED][count % 5];
     const lines = Array.from({ length: 2 + Math.floor(next() * 16) }, () => pool[Math.floor(next() * pool.length)]);
     if (count % 7 === 0) lines.unshift(corpus[Math.floor(next() * corpus.length)]);
     compare(lines.join('\n'), next, count % 3 === 0 ? 3 : 12);
@@ -102,6 +105,9 @@ const LONG = {
   'a list': repeat((place) => `- **Item ${place}** and \`some\` words\n`, 700),
   'a numbered list of paragraphs': repeat((place) => `${place + 1}. **Item ${place}** and some words\n\n`, 700),
   'a list of lists': repeat((place) => `${place + 1}. Item\n   - one\n   - two\n\n`, 600),
+  'an item with a long list': `- Item\n${repeat((place) => `  - **one** ${place}\n`, 700)}`,
+  'items with long loose lists': repeat((place) => (place % 150 ? `   - one ${place}\n\n` : `${place + 1}. Item\n\n`), 600),
+  'a list of lists of lists': `- All\n${repeat((place) => `  - Item ${place}\n${'    1. one\n'.repeat(4)}`, 150)}`,
   'a table': `| a | b |\n|---|---|\n${repeat((place) => `| ${place} | **x** |\n`, 1200)}`,
   'a table that is too large': `| a | b |\n|---|---|\n${repeat((place) => `| ${place} | **x** |\n`, 3000)}`,
   'a list before a paragraph': `${repeat((place) => `- Item ${place}\n`, 700)}\n${'Some words. '.repeat(20)}`,

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
-import { ask, launch, link, pageTests, visit } from './support.js';
+import { ask, base, launch, link, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -140,6 +140,24 @@ inPage('the chosen tab of the debug layer stays while another view is shown', as
   await page.getByRole('tab', { name: 'Context' }).waitFor({ state: 'detached' });
   await visit(page, 'chat/text');
   await page.getByRole('tab', { name: 'Context', selected: true }).waitFor();
+});
+
+inPage('a page whose files are gone is loaded again if the server has others, and stays where the server is away', async (page, { faults }) => {
+  await page.evaluate(() => (globalThis.isOld = true));
+  const asked = page.waitForRequest((request) => request.url() === base && !request.isNavigationRequest());
+  await page.route('**/views/usage.js', (route) => route.abort());
+  await page.route(base, (route) => route.abort());
+  await visit(page, 'usage');
+  await asked;
+  await visit(page, 'agents');
+  await page.locator('.card').first().waitFor();
+  assert.ok(await page.evaluate(() => globalThis.isOld));
+  await page.route('**/views/audit.js', (route) => route.fulfill({ status: 404 }), { times: 1 });
+  await page.route(base, (route) => (route.request().isNavigationRequest() ? route.continue() : route.fulfill({ contentType: 'text/html', body: 'another page' })));
+  await visit(page, 'audit/text');
+  await page.waitForFunction(() => globalThis.isOld === undefined && document.querySelector('.layout'));
+  // The imports that failed.
+  assert.ok(faults.splice(0).every((fault) => fault.includes('module')), faults.join());
 });
 
 inPage('a role is saved once, however often the button is pressed meanwhile', async (page) => {

@@ -162,6 +162,25 @@ withAgent('a saved secret is kept, replaced and cleared', ROLE, async (page, { s
   assert.equal(content.apiKey, undefined);
 });
 
+withAgent('what is written during a save stays, and is not saved yet', ROLE, async (page, { id, stored }) => {
+  const prompt = page.getByLabel('System prompt');
+  await page.route(`**/api/agents/${id}`, async (route) => {
+    if (route.request().method() === 'PUT') await prompt.fill('Be kind. Be brief. Be calm.');
+    return route.continue();
+  }, { times: 1 });
+  const version = await page.locator('.view-bar > .muted').innerText();
+  await prompt.fill('Be kind. Be brief.');
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await page.waitForFunction((version) => document.querySelector('.view-bar > .muted').innerText !== version, version);
+  assert.equal(await prompt.inputValue(), 'Be kind. Be brief. Be calm.');
+  assert.ok(await prompt.evaluate((field) => field === document.activeElement));
+  assert.equal((await stored()).content.systemPrompt, 'Be kind. Be brief.');
+  await page.locator('.nav-link', { hasText: 'Threads' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+  await save(page);
+  assert.equal((await stored()).content.systemPrompt, 'Be kind. Be brief. Be calm.');
+});
+
 withAgent('changes that are not saved are not lost by a link', ROLE, async (page, { id }) => {
   await page.getByLabel('System prompt').fill('Unsaved words.');
   await page.locator('.nav-link', { hasText: 'Threads' }).click();
@@ -169,6 +188,7 @@ withAgent('changes that are not saved are not lost by a link', ROLE, async (page
   await dialog.getByText('Leave without saving?').waitFor();
   assert.ok(page.url().endsWith(`#/agents/${id}`), page.url());
   await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await page.waitForFunction(() => document.activeElement.matches('.nav-link'));
   assert.equal(await page.getByLabel('System prompt').inputValue(), 'Unsaved words.');
   await page.getByRole('tab', { name: 'Documents' }).click();
   await dialog.getByRole('button', { name: 'Discard' }).click();

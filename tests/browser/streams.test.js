@@ -91,7 +91,8 @@ test('answers that are no stream, or a strange one, are said in words', async ()
   const { context, page, faults } = await signedIn(browser);
   const cases = [
     [{ contentType: 'text/html', body: '<h1>A proxy</h1>' }, /INVALID_RESPONSE/],
-    [problem(429, 'RATE_LIMITED', { 'retry-after': '7' }), /RATE_LIMITED[^]*Wait a moment/],
+    [problem(429, 'RATE_LIMITED', { 'retry-after': '7' }), /RATE_LIMITED[^]*Wait a moment[^]*possible again in 7.00 s/],
+    [problem(402, 'BUDGET_EXCEEDED', { 'retry-after': '7260' }), /BUDGET_EXCEEDED[^]*A budget is spent[^]*possible again in 121 min 0 s/],
     [problem(503, 'STORE_UNAVAILABLE'), /STORE_UNAVAILABLE/],
     [{ status: 502, contentType: 'text/html', body: '<h1>502</h1>' }, /INVALID_RESPONSE[^]*502/],
     [{ ...STREAM, body: 'no event\n' }, /INVALID_RESPONSE/],

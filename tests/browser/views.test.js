@@ -521,11 +521,14 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
   await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents } }));
   await page.route('**/api/documents/d-*', (route) => {
     indexes += 1;
-    return route.fulfill({ json: { id: 'd', title: 'd', text: 't', indexed: { chunks: 2, language: 'en', embedded: 0 } } });
+    const embeddingFailure = route.request().url().endsWith('/d-3') ? { reason: 'invalidAnswer', failures: 4, retryAt: '2031-11-29T09:30:08Z' } : undefined;
+    return route.fulfill({ json: { id: 'd', title: 'd', text: 't', indexed: { chunks: 2, language: 'en', embedded: 0, embeddingFailure } } });
   });
   await page.route('**/api/agents/text', (route) => route.fulfill({ json: { id: 'text', name: 'Text', ownerId: 'u1', companyId: 'c1', content, children: [] }, headers: { ETag: '"1"' } }));
   await visit(page, 'agents/text/documents');
   await page.waitForFunction(() => document.querySelectorAll('.item').length === 100);
+  const failed = page.locator('.item', { hasText: 'the embedding model’s answer was not valid' });
+  assert.match(await failed.innerText(), /Document 3\b[^]*2 chunks indexed, 0 with vectors: .* valid, next attempt .*2031/);
   await page.getByRole('button', { name: 'Show all 300' }).click();
   assert.equal(await page.locator('.item').count(), 300);
   await page.getByLabel('Search the documents').fill('document 29');

@@ -3,7 +3,7 @@ import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
 import { corpus } from './corpus.js';
-import { mint, openHost, revoke, startHost, startProxy } from './host.js';
+import { manage, mint, openHost, revoke, startHost, startProxy } from './host.js';
 import { base, forbidden, launch, picture } from './support.js';
 import { answers, ask, checkWidget, input, isIdle, openWidget, say, script, showPanel, wholePage } from './widget.js';
 
@@ -36,7 +36,7 @@ test('it is small', async () => {
   };
   await load(new URL(/'(widget\/\w{12}\/widget\/main\.js)'/.exec(loader)[1], base).href);
   const all = [...sizes.values()].reduce((sum, size) => sum + size);
-  assert.ok(sizes.size === 9 && all <= 30_000 && sizes.get('widget.js') <= 1000, JSON.stringify([...sizes]));
+  assert.ok(sizes.size === 9 && all <= 30 * 1024 && sizes.get('widget.js') <= 1000, JSON.stringify([...sizes]));
 });
 
 test('a visitor chats by keyboard alone, and the page hears of it', async () => {
@@ -225,6 +225,34 @@ test('the browser keeps what the page allows', async () => {
     assert.deepEqual(bodies[0][0].pageContext, { url: url.origin + url.pathname, title: 'Green Corner' });
     await context.close();
   }
+});
+
+test('a conversation of which the agent keeps nothing goes with each message, also when it is begun anew', async () => {
+  const id = `unkept-widget-${Date.now()}`;
+  const { content, children } = await manage('GET', 'api/agents/text');
+  // The key is not needed, and not known for another agent.
+  delete children[0].content.apiKey;
+  await manage('PUT', `api/agents/${id}`, { name: 'Unkept', content: { ...content, conversations: { store: false } }, children });
+  const { context, page, faults } = await open(id);
+  const bodies = [];
+  page.on('request', (request) => { if (request.method() === 'POST') bodies.push(request.postDataJSON()); });
+  await showPanel(page);
+  for (const text of ['One', 'Two']) await ask(page, text);
+  // An element that is put back has its words, and what it has said goes on with them.
+  await page.evaluate(() => {
+    const chat = document.querySelector('agent-chat');
+    chat.remove();
+    document.body.append(chat);
+  });
+  await ask(page, 'Three');
+  assert.deepEqual(bodies.map(({ messages }) => messages.map(({ role }) => role[0]).join('')), ['u', 'uau', 'uauau']);
+  assert.deepEqual(bodies.map(({ threadId }) => threadId === undefined), [false, true, true]);
+  await page.getByRole('button', { name: 'New conversation' }).click();
+  await ask(page, 'Four');
+  assert.deepEqual(bodies[3].messages.map(({ content }) => content), ['Four']);
+  assert.deepEqual(faults, []);
+  await context.close();
+  await manage('DELETE', `api/agents/${id}`);
 });
 
 test('it works under a strict policy of the page, and asks nothing of it', async () => {
@@ -501,6 +529,20 @@ test('a visitor who asks too often is told when to go on, and keeps the message'
   assert.equal(await input(page).inputValue(), 'Two');
   assert.ok(await page.getByRole('button', { name: 'Send' }).isDisabled());
   assert.equal(await page.locator('.message.user').count(), 1);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('a visitor whose agent has spent its budget is told when to go on, in hours', async () => {
+  const { context, page, faults } = await open('text');
+  await showPanel(page);
+  await ask(page, 'One');
+  const headers = { 'Retry-After': '7201', 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After' };
+  await page.route('**/api/agent/chat', (route) => (route.request().method() === 'POST'
+    ? route.fulfill({ status: 402, headers, contentType: 'application/problem+json', body: '{"code":"BUDGET_EXCEEDED","detail":"spent"}' }) : route.fallback()));
+  await say(page, 'Two');
+  await page.locator('.notice').getByText('You can write again in 3 h.').waitFor();
+  assert.equal(await input(page).inputValue(), 'Two');
   assert.deepEqual(faults, []);
   await context.close();
 });

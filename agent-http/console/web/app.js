@@ -176,11 +176,12 @@ function onKeyDown(event) {
 }
 
 addEventListener('keydown', onKeyDown);
-// A page that was open during an upgrade asks for files that are gone: it is loaded again, once.
-addEventListener('unhandledrejection', ({ reason }) => {
-  if (!/dynamically imported module|module script/.test(String(reason)) || sessionStorage.getItem('agent-console.reloaded')) return;
-  sessionStorage.setItem('agent-console.reloaded', '1');
-  location.reload();
+// A page that was open during an upgrade asks for files that are gone. It is loaded again if the server's page names others.
+addEventListener('unhandledrejection', async ({ reason }) => {
+  if (!/dynamically imported module|module script/.test(String(reason))) return;
+  const page = await fetch(document.baseURI).then((response) => (response.ok ? response.text() : ''), () => '');
+  const [hash] = import.meta.url.split('/').slice(-2);
+  if (page && !page.includes(hash)) location.reload();
 });
 
 await enter();

@@ -14,6 +14,8 @@ const MAX_OPEN_PARAGRAPH = 6000;
 const MAX_CELLS = 5000;
 /** Parts at the end of a list or a table that may change: the last one, whose beginning may still become the end of the one before. */
 const OPEN_PARTS = 2;
+/** Maximum depth of nested lists of which only the last parts are read again. */
+const MAX_OPEN_DEPTH = 8;
 
 const LINK_SCHEMES = new Set(['http:', 'https:', 'mailto:']);
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', hellip: '…', mdash: '—', ndash: '–' };
@@ -160,18 +162,40 @@ function list(token, depth) {
   return node;
 }
 
-/** Items of a list or rows of a table that is a block of its own: their lengths, and functions that draw them. */
-function partsOf(token) {
-  if (token.type === 'list') return token.items.map((item) => ({ length: item.raw.length, draw: () => listItem(item, 1) }));
-  if (token.type !== 'table') return [];
-  const lines = token.raw.split('\n').slice(2);
-  return token.rows.map((row, place) => ({ length: lines[place].length + 1, draw: () => tableRow(row, 0) }));
+const countLines = (parts) => parts.reduce((count, { raw }) => count + raw.split('\n').length - 1, 0);
+
+/** Returns the place after a number of lines. */
+function skipLines(text, from, count) {
+  let place = from;
+  for (let line = 0; line < count; line += 1) place = text.indexOf('\n', place) + 1;
+  return place;
+}
+
+/** Items of a list or rows of a table, and functions that draw them. */
+function partsOf(token, depth) {
+  if (token.type === 'list') return token.items.map((item) => ({ raw: item.raw, tokens: item.tokens, draw: () => listItem(item, depth) }));
+  return token.type === 'table' ? token.rows.map((row) => ({ raw: '\n', draw: () => tableRow(row, 0) })) : [];
 }
 
 /** Text before the open parts with which they are read as they are in their block: the head of a table, or an item that parts paragraphs. */
-function prefixOf({ type, raw, loose }) {
+function prefixOf({ type, raw, loose }, indent = '') {
   if (type === 'table') return `${raw.split('\n', 2).join('\n')}\n`;
-  return loose ? `${/\S+/.exec(raw)[0]}    x\n\n` : '';
+  return loose ? `${indent}${/\S+/.exec(raw)[0]}    x\n\n` : '';
+}
+
+const isNotSpace = ({ type }) => type !== 'space';
+
+/** Returns the list at the end of the only item of each list around it; `looseness` has what those lists are. */
+function innermost(tokens, looseness) {
+  let found = tokens;
+  for (const isLoose of looseness) {
+    const [list, ...others] = found;
+    if (list?.type !== 'list' || list.items.length > 1 || (list.loose && !isLoose) || others.some(isNotSpace)) return undefined;
+    const [text, ...below] = list.items[0].tokens;
+    if (text.raw.trim() !== 'x') return undefined;
+    found = below;
+  }
+  return found.slice(1).some(isNotSpace) ? undefined : found[0];
 }
 
 function heading(token, depth) {
@@ -237,7 +261,7 @@ const OPEN_ENDED = new Set(['paragraph', 'list', 'blockquote', 'table']);
 
 /** Returns the number of tokens that stay as they are while their text grows: those before the last block. */
 function countFinal(tokens) {
-  let last = tokens.findLastIndex(({ type }) => type !== 'space');
+  let last = tokens.findLastIndex(isNotSpace);
   if (last < 1) return 0;
   const { raw, type } = tokens[last];
   const isBegun = raw.trimEnd().split('\n').length > (type === 'table' ? 2 : 1);
@@ -256,8 +280,8 @@ function isClosed(block, fence) {
 
 /**
  * A text that grows, drawn into an element. The blocks before the last one are final; of the last one, a long block of
- * code and a long paragraph are appended to, of a list and a table the last parts are read again, and anything else is
- * read again as a whole. When the text is complete, what is drawn is what the whole text is.
+ * code and a long paragraph are appended to, of a list, of the lists at its end and of a table the last parts are read
+ * again, and anything else is read again as a whole. When the text is complete, what is drawn is what the whole text is.
  */
 export class MarkdownView {
   #root;
@@ -266,11 +290,14 @@ export class MarkdownView {
   #final = 0;
   /** Nodes of the last block. @type {Node[]} */
   #tail = [];
-  /**
-   * How the last block grows. `node` is what is appended to: a text, which has `length` of the block, or the element of the
-   * parts that are read from `from` on behind `prefix`; `drawn` are their nodes, and `settled` is the number of those before.
-   */
+  /** The text that grows with the last block: its `node`, which has `length` of the block, and the `fence` that ends it. */
   #open;
+  /**
+   * The list or table that is the last block, and the lists at its end, each in the last item of the one before. `node` is the
+   * element of the parts that are read from `from` on behind `prefix`; `drawn` are their nodes, and `settled` is the number of
+   * those before.
+   */
+  #levels = [];
 
   /** @param {HTMLElement} root */
   constructor(root) {
@@ -295,7 +322,8 @@ export class MarkdownView {
     if (!text.startsWith(this.#text) || (isComplete && text.includes(']:'))) this.#reset();
     this.#text = text;
     const rest = text.slice(this.#final);
-    if (this.#open?.drawn ? this.#grow(rest) : !isComplete && this.#append(rest)) return;
+    for (; this.#levels.length > 0; this.#levels.pop()) if (this.#grow(rest, this.#levels.at(-1))) return;
+    if (!isComplete && this.#append(rest)) return;
     this.#open = undefined;
     const tokens = lex(rest);
     this.#tail.forEach((node) => node.remove());
@@ -313,6 +341,7 @@ export class MarkdownView {
     this.#final = 0;
     this.#tail = [];
     this.#open = undefined;
+    this.#levels = [];
   }
 
   /** Draws the last block, in a form that grows where it is long. */
@@ -332,15 +361,13 @@ export class MarkdownView {
     }
     const nodes = blocks(tokens);
     if (tokens.length === 1 && isLarge(token)) this.#open = { node: nodes[0].firstChild, length: tail.length };
-    const isLast = !this.#open && token && others.every(({ type }) => type === 'space');
-    const parts = isLast ? partsOf(token) : [];
-    if (parts.length > OPEN_PARTS) {
-      const { type, loose } = token;
+    const isLast = !this.#open && token && !others.some(isNotSpace);
+    const parts = isLast ? partsOf(token, 1) : [];
+    if (parts.length > 0) {
       const prefix = prefixOf(token);
-      const isTable = type === 'table';
+      const isTable = token.type === 'table';
       const node = isTable ? nodes[0].firstChild.lastChild : nodes[0];
-      this.#open = { node, type, loose, prefix, from: isTable ? prefix.length : 0, settled: 0, drawn: [...node.childNodes] };
-      this.#settle(parts);
+      this.#addLevel({ node, token, looseness: [], stubs: '', indent: '', prefix, from: isTable ? prefix.length : 0 }, parts, tail);
     }
     return nodes;
   }
@@ -358,27 +385,44 @@ export class MarkdownView {
     return true;
   }
 
+  #addLevel({ token: { type, ordered, loose }, ...level }, parts, rest) {
+    this.#levels.push({ ...level, type, ordered, loose, settled: 0, drawn: [...level.node.childNodes] });
+    this.#settle(this.#levels.at(-1), parts, rest);
+  }
+
   /** Draws the last parts of a list or a table again and returns true, if it goes on in the same form. */
-  #grow(rest) {
-    const { node, type, loose, prefix, from, settled, drawn } = this.#open;
+  #grow(rest, level) {
+    const { node, type, ordered, loose, looseness, prefix, from, settled, drawn } = level;
     const text = prefix + rest.slice(from);
     const tokens = lex(text);
-    const [token] = tokens;
-    const isSame = token.type === type && token.loose === loose && tokens.slice(1).every(({ type }) => type === 'space');
-    if (!isSame || !areWhole(tokens, text) || isLarge(token, settled)) return false;
-    const parts = partsOf(token).slice(loose ? 1 : 0);
+    const token = innermost(tokens, looseness);
+    if (token?.type !== type || token.ordered !== ordered || token.loose !== loose || !areWhole(tokens, text) || isLarge(token, settled)) return false;
+    const parts = partsOf(token, looseness.length + 1).slice(loose ? 1 : 0);
     drawn.forEach((node) => node.remove());
-    this.#open.drawn = parts.map(({ draw }) => draw());
-    node.append(...this.#open.drawn);
-    this.#settle(parts);
+    level.drawn = parts.map(({ draw }) => draw());
+    node.append(...level.drawn);
+    this.#settle(level, parts, rest);
     return true;
   }
 
-  /** Takes all of the drawn parts but the last ones for final. */
-  #settle(parts) {
+  /** Takes all of the drawn parts but the last ones for final, and goes on with the list at the end of the last one. */
+  #settle(level, parts, rest) {
     const settled = parts.slice(0, -OPEN_PARTS);
-    this.#open.from += settled.reduce((sum, { length }) => sum + length, 0);
-    this.#open.settled += settled.length;
-    this.#open.drawn.splice(0, settled.length);
+    level.from = skipLines(rest, level.from, countLines(settled));
+    level.settled += settled.length;
+    level.drawn.splice(0, settled.length);
+    const { raw, tokens = [] } = parts.at(-1) ?? {};
+    const place = tokens.findLastIndex(isNotSpace);
+    const token = tokens[place];
+    // An item with another text reads what is below it in the same way, if its text begins in the same column.
+    const marker = /^ {0,3}(?:[*+-]|\d{1,9}[.)]) {1,4}(?=\S)/.exec(raw)?.[0];
+    if (token?.type !== 'list' || !marker || level.looseness.length >= MAX_OPEN_DEPTH) return;
+    const looseness = [...level.looseness, level.loose];
+    const stubs = `${level.stubs}${level.indent}${marker}x\n`;
+    const indent = level.indent + ' '.repeat(marker.length);
+    const from = skipLines(rest, level.from, countLines(parts.slice(settled.length, -1)) + countLines(tokens.slice(0, place)));
+    const node = level.node.lastChild.lastChild;
+    const inner = partsOf(token, looseness.length + 1);
+    this.#addLevel({ node, token, looseness, stubs, indent, prefix: stubs + prefixOf(token, indent), from }, inner, rest);
   }
 }

@@ -72,13 +72,26 @@ export async function signIn(text) {
 
 /** User whose data the page has. */
 let shownUser;
+/** Channel to the browser's other tabs, which have the same cookie: each tells the others its user. */
+const tabs = new BroadcastChannel('agent-console');
+tabs.addEventListener('message', ({ data }) => leaveUser(data));
+
+/** Loads the page anew for another user than the one whose data it has, and returns true then. */
+function leaveUser(user) {
+  if (shownUser === undefined || shownUser === user) return false;
+  // There is no question about changes that are not saved: they are of the other user.
+  hasUnsaved.value = false;
+  session.value = undefined;
+  location.reload();
+  return true;
+}
 
 async function loadSession() {
   try {
     const found = await client.api('GET /api/console/session');
     const user = JSON.stringify([found.companyId, found.userId]);
-    // Another user gets a page whose memory has nothing of this one's.
-    if (shownUser !== undefined && shownUser !== user) return location.reload();
+    tabs.postMessage(user);
+    if (leaveUser(user)) return;
     shownUser = user;
     session.value = found;
     await loadAgents();

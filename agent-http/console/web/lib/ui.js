@@ -1,6 +1,7 @@
 /** Small components that several views share. */
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { duration } from './format.js';
 import { MarkdownView } from './markdown.js';
 
 const ADVICE = {
@@ -9,6 +10,7 @@ const ADVICE = {
   THREAD_BUSY: 'Another run of this thread has not ended. Wait for it, or stop it.',
   THREAD_FULL: 'The thread is full. Start a new chat.',
   RATE_LIMITED: 'Too many requests. Wait a moment, then try again.',
+  BUDGET_EXCEEDED: 'A budget is spent. The limits of the Usage view say when it is free again.',
   BACKEND_UNREACHABLE: 'The model’s server cannot be reached. Check its address and that it runs.',
   BACKEND_FAILED: 'The model’s server answered with an error. The log has it under the request id.',
   BACKEND_TIMEOUT: 'The model’s server did not answer in time.',
@@ -29,6 +31,7 @@ export function ErrorNote({ error, children }) {
   return html`<div class="note note-error" role="alert">
     <p><code class="code-word">${error.code ?? 'ERROR'}</code> ${error.message}</p>
     ${advice && html`<p class="muted">${advice}</p>`}
+    ${error.retryAfter && html`<p class="muted small">possible again in ${duration(error.retryAfter * 1000)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
     ${children}
   </div>`;
@@ -42,7 +45,7 @@ export function Markdown({ text, isOpen = false }) {
     view.current ??= new MarkdownView(root.current);
     view.current.update(text, !isOpen);
   }, [text, isOpen]);
-  return html`<div class="markdown" ref=${root}></div>`;
+  return html`<div class="markdown" dir="auto" ref=${root}></div>`;
 }
 
 /** A button that copies a text. */
@@ -81,14 +84,14 @@ export function Confirm({ title, text, action, onConfirm, onClose, also, waits =
         return setState({ error });
       }
     }
-    return onClose();
+    return dialog.current?.close();
   };
   return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
     <h2 id="dialog-title">${title}</h2>
     <p>${text}</p>
     ${state.error && html`<${ErrorNote} error=${state.error} />`}
     <div class="row end">
-      <button type="button" class="button" onClick=${onClose} autofocus>Cancel</button>
+      <button type="button" class="button" onClick=${() => dialog.current.close()} autofocus>Cancel</button>
       ${also && html`<button type="button" class="button" disabled=${state.isBusy} onClick=${after(also.run)}>${also.action}</button>`}
       <button type="button" class="button danger" disabled=${state.isBusy} onClick=${after(onConfirm)}>${action}</button>
     </div>

@@ -47,7 +47,7 @@ export function Agent({ id, tab = 'role', part }) {
     ${!isNew && html`<${Tabs} label="Agent" tabs=${tabs} selected=${tab} onSelect=${select} panel="agent-panel" />`}
     <div id="agent-panel" class="agent-panel" role=${isNew ? undefined : 'tabpanel'} aria-labelledby=${isNew ? undefined : `tab-${tab}`}>
       ${isNew && html`<${RoleEditor} key="new" />`}
-      ${agent && tab === 'role' && html`<${RoleEditor} key=${agent.etag} agent=${agent} isReadOnly=${!mayChange(agent.data)} onSaved=${found.reload} />`}
+      ${agent && tab === 'role' && html`<${RoleEditor} key=${id} agent=${agent} isReadOnly=${!mayChange(agent.data)} onSaved=${found.reload} />`}
       ${agent && tab === 'backend' && html`<${Backend} id=${id} />`}
       ${agent && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}
       ${agent && tab === 'visitors' && html`<${Visitors} key=${id} id=${id} part=${part} />`}

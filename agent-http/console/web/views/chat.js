@@ -143,7 +143,10 @@ function Editor({ node, onClose }) {
   const area = useRef(null);
   // A run that has begun meanwhile must end first: its text is not lost.
   const isRunning = Boolean(live.value) && !live.value.isOver;
-  useEffect(() => area.current.focus(), []);
+  useEffect(() => {
+    area.current.focus();
+    return () => document.getElementById('composer')?.focus();
+  }, []);
   const submit = () => {
     const edited = withText(content, value.trim());
     if (edited.length === 0 || isRunning) return;

@@ -1,7 +1,7 @@
 /** The documents of an agent: which it reads, the state of their index, and uploads. */
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
-import { number, size } from '../lib/format.js';
+import { dateTime, number, size } from '../lib/format.js';
 import { call, listAll, session } from '../lib/store.js';
 import { Code, Confirm, ErrorNote, Menu, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
@@ -73,12 +73,19 @@ function useIndexes(documents) {
   return found;
 }
 
+const EMBEDDING_FAILURES = {
+  unavailable: 'the embedding model did not answer', invalidAnswer: 'the embedding model’s answer was not valid',
+  rejected: 'the embedding model rejected the text', tooLarge: 'the index would be too large',
+};
+
 /** The state of an index in words. */
 function indexWords(indexed) {
   if (indexed === undefined) return '';
   if (indexed === null) return 'not indexed';
-  const chunks = indexed.chunks === 1 ? '1 chunk' : `${number(indexed.chunks)} chunks`;
-  return `${chunks} indexed${indexed.embedder ? `, ${number(indexed.embedded)} with vectors` : ''}`;
+  const { chunks, embedder, embedded, embeddingFailure: failure } = indexed;
+  const words = `${chunks === 1 ? '1 chunk' : `${number(chunks)} chunks`} indexed${embedder || failure ? `, ${number(embedded)} with vectors` : ''}`;
+  if (!failure) return words;
+  return `${words}: ${EMBEDDING_FAILURES[failure.reason] ?? failure.reason}${failure.retryAt ? `, next attempt ${dateTime(failure.retryAt)}` : ''}`;
 }
 
 function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onChange }) {
@@ -88,7 +95,7 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
   const [error, setError] = useState(undefined);
   const act = (route, query) => call(route, { params: { id }, query }).then(() => { setError(undefined); onChange(); }, setError);
   const words = [size(bytes), `version ${version}`, STATES[status], isShown ? '' : indexWords(index)].filter(Boolean);
-  const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index ? 'done' : 'idle';
+  const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index?.embeddingFailure ? 'paused' : index ? 'done' : 'idle';
   const items = [
     ...(status ? [
       { name: 'Download the original', href: new URL(`api/documents/${encodeURIComponent(id)}/content`, globalThis.document.baseURI).href, download: id },

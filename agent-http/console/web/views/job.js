@@ -6,7 +6,7 @@ import { ACTIONS, actOn, jobName } from '../lib/jobs.js';
 import { scheduleWords } from '../lib/schedule.js';
 import { agents, call, href } from '../lib/store.js';
 import { Code, Confirm, ErrorNote, useLoad } from '../lib/ui.js';
-import { Reschedule } from './reschedule.js';
+import { ScheduleFields, useSchedule } from './schedule-fields.js';
 
 export function JobDetail({ id }) {
   const found = useLoad(async () => (await call('GET /api/pulse/jobs/{id}', { params: { id } })).data, id);
@@ -80,4 +80,31 @@ function Actions({ job, onChange }) {
     ${error && html`<${ErrorNote} error=${error} />`}
     ${asks && html`<${Confirm} title=${asks.ask('this job')} text=${asks.text} action=${asks.isFinal ? 'Cancel the job' : asks.name} onConfirm=${() => run(asks)} onClose=${() => setAsks(undefined)} />`}
   </div>`;
+}
+
+/** A form that replaces the schedule. */
+function Reschedule({ job, onChange }) {
+  const state = useSchedule(job);
+  const [error, setError] = useState(undefined);
+  const [isSaving, setSaving] = useState(false);
+  const [isOpen, setOpen] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setSaving(true);
+    setError(undefined);
+    try {
+      await call('POST /api/pulse/jobs/{id}/reschedule', { params: { id: job.jobId }, body: state.schedule });
+      onChange();
+    } catch (error) {
+      setError(error);
+    }
+    setSaving(false);
+  };
+  return html`<details class="fold block" onToggle=${(event) => setOpen(event.target.open)}><summary>Reschedule</summary>
+    ${isOpen && html`<form class="fold-body" onSubmit=${submit}>
+      <${ScheduleFields} state=${state} />
+      ${error && html`<${ErrorNote} error=${error} />`}
+      <button class="button primary" disabled=${isSaving}>Replace the schedule</button>
+    </form>`}
+  </details>`;
 }

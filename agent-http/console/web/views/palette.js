@@ -57,7 +57,7 @@ export function Palette({ onClose }) {
     setText(event.target.value);
     setChosen(0);
   };
-  return html`<dialog class="dialog palette" ref=${dialog} onClose=${onClose} aria-label="Go to" onClick=${(event) => event.target === dialog.current && onClose()}>
+  return html`<dialog class="dialog palette" ref=${dialog} onClose=${onClose} aria-label="Go to" onClick=${(event) => event.target === dialog.current && dialog.current.close()}>
     <input role="combobox" aria-label="Go to" aria-expanded="true" aria-controls="palette-list" aria-activedescendant=${found.length > 0 ? `palette-${chosen}` : undefined} autofocus
       autocomplete="off" spellcheck="false" placeholder="Go to an agent, a thread or a view" value=${text} onInput=${onInput} onKeyDown=${onKeyDown} />
     <ul id="palette-list" class="plain" role="listbox" aria-label="Places">${found.map((place, order) => html`<li key=${`${place.to} ${place.kind}`} id=${`palette-${order}`} role="option" aria-selected=${order === chosen}

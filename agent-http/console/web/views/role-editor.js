@@ -1,6 +1,6 @@
 /** The editor of a role: a form and the JSON of the same object, saved under the version that was read. */
 
-import { html, signal, useEffect, useMemo, useRef, useState } from '../vendor/ui.js';
+import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/ui.js';
 import { fieldErrors, isWithin, setAt } from '../lib/role.js';
 import { call, go, hasUnsaved, loadAgents } from '../lib/store.js';
 import { Confirm, ErrorNote, lazy } from '../lib/ui.js';
@@ -39,17 +39,17 @@ function read(text) {
 }
 
 /** Asks before the page or the view is left with changes that are not saved. */
-function useGuard(isChanged) {
+function useGuard(isChanged, saved) {
   useEffect(() => {
     if (!isChanged) return undefined;
-    const warn = (event) => event.preventDefault();
+    const warn = (event) => hasUnsaved.value && event.preventDefault();
     hasUnsaved.value = true;
     addEventListener('beforeunload', warn);
     return () => {
       hasUnsaved.value = false;
       removeEventListener('beforeunload', warn);
     };
-  }, [isChanged]);
+  }, [isChanged, saved]);
 }
 
 /** @param {{agent?: {data: object, etag: string}, isReadOnly?: boolean, onSaved?: () => void}} props A new role without `agent`. */
@@ -62,10 +62,22 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const [asks, setAsks] = useState(false);
   const root = useRef(null);
   const isSaving = useRef(false);
+  // The text that was saved last, and the one that is written now.
+  const sent = useRef(savedText);
+  const latest = useRef();
+  latest.current = text;
+  const [version, setVersion] = useState(agent?.etag);
   const isChanged = text !== savedText;
   const { role, fault } = useMemo(() => read(text), [text]);
   const view = fault ? 'json' : isReadOnly && shownView.value === 'preview' ? 'form' : shownView.value;
-  useGuard(isChanged);
+  useGuard(isChanged, saved);
+  useLayoutEffect(() => {
+    // What was written during the save stays.
+    if (latest.current !== sent.current) return;
+    sent.current = savedText;
+    setText(savedText);
+    setVersion(agent?.etag);
+  }, [saved]);
   const fail = (error) => setState({ error, errors: fieldErrors(error.status === 400 ? error.message : '') });
   // What the server has said about a field is out of date when the field changes.
   const set = (path, value) => {
@@ -77,13 +89,14 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
     if (isSaving.current) return undefined;
     if (fault) return fail({ code: 'INVALID_REQUEST', message: fault });
     isSaving.current = true;
+    sent.current = text;
     const params = { id: agent ? agent.data.id : id.trim() };
     try {
       // A new agent must not replace one that has its identifier.
       const condition = agent ? { ifMatch: agent.etag } : { ifNoneMatch: '*' };
       const { data } = await call('PUT /api/agents/{id}', { params, body: role, ...condition });
       setState({ isSaved: true, warnings: data.warnings });
-      hasUnsaved.value = false;
+      if (latest.current === text) hasUnsaved.value = false;
       await loadAgents();
       if (agent) return onSaved();
       return go('agents', params.id);
@@ -117,7 +130,7 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
     </div>
     ${isReadOnly && html`<p class="note">This is the agent of <strong>${agent.data.ownerId}</strong>. You can read its role and chat with it.</p>`}
     ${fault && html`<p class="field-error">${fault} The form is there again when it is.</p>`}
-    ${view === 'form' && html`<fieldset disabled=${isReadOnly}><${RoleForm} form=${form} /></fieldset>`}
+    ${view === 'form' && html`<fieldset disabled=${isReadOnly}><${RoleForm} key=${version} form=${form} /></fieldset>`}
     ${view === 'json' && html`<div class="field"><label for="role-json">Role block</label>
       <textarea id="role-json" class="code-input tall" spellcheck="false" readonly=${isReadOnly} value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>`}
     ${view === 'preview' && html`<${RolePreview} id=${agent ? agent.data.id : id.trim()} role=${role} isNew=${!agent} />`}

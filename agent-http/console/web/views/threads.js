@@ -4,13 +4,27 @@ import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { dateTime, moment } from '../lib/format.js';
 import { agents, call, go, href, listAll } from '../lib/store.js';
-import { exportLinks } from '../lib/threads.js';
 import { Confirm, ErrorNote, Menu, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
 const PAGES = 5;
 /** Threads that are shown at first. */
 const SHOWN = 100;
+
+/** Returns the entries of a menu that export a thread. @param {string} id @param {string} [owner] A visitor, for the agent's owner. */
+export function exportLinks(id, owner) {
+  const address = (format) => {
+    const url = new URL(`api/threads/${encodeURIComponent(id)}/export`, document.baseURI);
+    if (format) url.searchParams.set('format', format);
+    if (owner) url.searchParams.set('owner', owner);
+    return url.href;
+  };
+  const name = `thread-${id.replace(/[^\w.-]/g, '_')}`;
+  return [
+    { name: 'Export as Markdown', href: address('markdown'), download: `${name}.md` },
+    { name: 'Export as JSON', href: address(), download: `${name}.json` },
+  ];
+}
 
 const name = (thread) => thread.title || 'Untitled';
 

@@ -4,7 +4,7 @@ import { html, useState } from '../vendor/ui.js';
 import { contentText, dateTime, moment, number, pretty } from '../lib/format.js';
 import { call, href, route } from '../lib/store.js';
 import { Code, Confirm, ErrorNote, Markdown, Menu, useLoad } from '../lib/ui.js';
-import { exportLinks } from '../lib/threads.js';
+import { exportLinks } from './threads.js';
 
 /** @param {{id: string, part?: string}} props `part` is `feedback`, or a thread's id. */
 export function Visitors({ id, part }) {

@@ -11,7 +11,7 @@ const TEXT = {
   answering: 'Answering', complete: 'Answer complete', stopped: 'Stopped', failed: 'The answer could not be finished.',
   lost: 'Connection lost. Reconnecting…', offline: 'No connection.', late: 'The question is no longer open.',
   asks: (question) => `Your decision is needed: ${question}`,
-  wait: (seconds) => `You can write again in ${seconds} s.`,
+  wait: (seconds) => `You can write again in ${seconds < 100 ? `${seconds} s` : seconds < 6000 ? `${Math.ceil(seconds / 60)} min` : `${Math.ceil(seconds / 3600)} h`}.`,
 };
 const ICON = {
   chat: 'M20 11.5c0 4.1-3.6 7.5-8 7.5-1.2 0-2.3-.2-3.3-.7L4.5 19.5l1.1-3.6C4.6 14.7 4 13.2 4 11.5 4 7.4 7.6 4 12 4s8 3.4 8 7.5Z',
@@ -64,7 +64,7 @@ class AgentChat extends HTMLElement {
   #service;
   /** The first load of the thread, once the chat has been opened. @type {Promise<void> | undefined} */
   #loaded;
-  /** The conversation for applications that keep none. */
+  /** The conversation of this page, which goes with each message until the application has it. */
   #history = [];
   /** The run in progress: `{id, abort, isStopped}`. */
   #run;
@@ -389,12 +389,13 @@ class AgentChat extends HTMLElement {
   #ask(fields, onRefused) {
     const { memory, hasThreads } = this.#service;
     const id = randomText();
-    let body = { runId: id, pageContext: this.#context() };
+    const body = { runId: id, pageContext: this.#context() };
     if (hasThreads) {
       memory.thread ??= randomText();
       memory.save();
-      body = { ...body, ...fields, threadId: memory.thread, onDisconnect: 'continue' };
-    } else body.messages = this.#history;
+      Object.assign(body, fields, { threadId: memory.thread, onDisconnect: 'continue' });
+    }
+    if (!hasThreads || !this.#service.isKept) Object.assign(body, { message: undefined, messages: this.#history });
     return this.#follow({ id, body, onRefused });
   }
 
@@ -446,6 +447,7 @@ class AgentChat extends HTMLElement {
     if (answer.error) return this.#refuse(answer.error, true);
     if (answer.text || answer.status !== 'waiting') this.#emit('message', { role: 'assistant', length: answer.text.length });
     if (answer.status === 'waiting') await this.#reload();
+    else if (run.isBegun) this.#loaded = service.checkThread();
   }
 
   /** Shows the conversation as it is, and why a decision was not taken. */
@@ -485,12 +487,12 @@ class AgentChat extends HTMLElement {
     const removeAnswer = () => {
       while (this.#ui.log.lastChild?.matches('.agent:not(.greeting)')) this.#ui.log.lastChild.remove();
     };
-    if (!this.#service.hasThreads) {
-      removeAnswer();
-      return void this.#ask({});
-    }
     try {
       const thread = await this.#service.loadThread();
+      if (!thread && !this.#run && this.#history.length > 0) {
+        removeAnswer();
+        return void (await this.#ask({}));
+      }
       this.#loaded = Promise.resolve();
       this.#drawThread(thread);
       const last = thread?.nodes?.findLast(({ message }) => message.role === 'user');
@@ -511,7 +513,7 @@ class AgentChat extends HTMLElement {
       this.close();
       this.#ui.root.hidden = true;
       console.error(`agent-chat: ${message} (${status} ${code})`);
-    } else if (status === 429) this.#countDown(retryAfter ?? 10);
+    } else if (status === 429 || (status === 402 && retryAfter)) this.#countDown(retryAfter ?? 10);
     else if (code === 'THREAD_BUSY') {
       // Another page of the visitor has asked: its answer is shown here too.
       this.#reload();

@@ -49,6 +49,8 @@ class Memory {
 export class Service {
   #base;
   #token;
+  /** The thread that the application has kept. */
+  #kept;
   /** False if the application keeps no conversations, or the page lets the browser keep nothing. */
   hasThreads;
 
@@ -104,6 +106,7 @@ export class Service {
         const { approvals } = await open.json();
         Object.assign(found, { Questions, questions: approvals.filter(({ threadId }) => threadId === thread) });
       }
+      this.#kept = thread;
       return thread && found;
     } catch (error) {
       if (error.status !== 404) throw error;
@@ -112,6 +115,22 @@ export class Service {
       if (thread) return this.loadThread();
       this.hasThreads = false;
       return undefined;
+    }
+  }
+
+  /** Returns true if the application has the history of the thread. */
+  get isKept() {
+    return this.#kept === this.memory.thread;
+  }
+
+  /** Checks after a run that its thread is kept: an agent's role may say that nothing is. */
+  async checkThread() {
+    if (!this.hasThreads || this.isKept) return;
+    try {
+      this.hasThreads = (await this.loadThread()) !== undefined;
+      this.memory.save();
+    } catch {
+      // The check is repeated after the next run.
     }
   }
 
