@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
 use agent_platform::usage::{
-    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageEntry, UsageFilter, UsageQuery,
-    UsageSums, sums_of,
+    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, RunScope, UsageCursor, UsageEntry, UsageFilter,
+    UsageQuery, UsageSums, sums_of,
 };
 use http::StatusCode;
 use jiff::civil::Date;
@@ -167,14 +167,15 @@ async fn restrict_to_caller(
 }
 
 /// Returns the entries of one run that the caller may see, among those of all runs with its id, which is unique among those of
-/// a user only: the caller's own, or else the first of another user.
+/// a user or a visitor only: the caller's own, or else the first of others.
 async fn visible_run(
     app: &App,
     principal: &Principal,
     mut entries: Vec<UsageEntry>,
 ) -> Result<Vec<UsageEntry>, HttpError> {
-    let user = if entries.iter().any(|entry| entry.scope.user_id == principal.user_id) {
-        Some(principal.user_id.clone())
+    let owner = |scope: &RunScope| (scope.user_id.clone(), scope.visitor.clone());
+    let of_run = if entries.iter().any(|entry| entry.scope.user_id == principal.user_id) {
+        Some((principal.user_id.clone(), None))
     } else {
         if !is_admin(app, principal).await? {
             let agents: BTreeSet<AgentId> =
@@ -187,9 +188,9 @@ async fn visible_run(
             }
             entries.retain(|entry| owned.contains(&entry.scope.agent_id));
         }
-        entries.first().map(|entry| entry.scope.user_id.clone())
+        entries.first().map(|entry| owner(&entry.scope))
     };
-    entries.retain(|entry| user.as_ref() == Some(&entry.scope.user_id));
+    entries.retain(|entry| of_run == Some(owner(&entry.scope)));
     Ok(entries)
 }
 

@@ -79,6 +79,7 @@ fn varied(n: usize) -> UsageEntry {
             agent_id: ["guide", "Ägent", "a,b"][n % 3].into(),
             user_id: ["ada", "widget:t1", "bob\u{7f}"][n / 2 % 3].into(),
             caller: callers[n / 5 % 4],
+            visitor: [None, Some("00"), Some("ff")][n / 4 % 3].map(str::to_owned),
             ..plain.scope
         },
         operation: if is_tools { UsageOperation::Tools } else { UsageOperation::Chat },
@@ -125,7 +126,10 @@ async fn an_entry_is_booked_once(store: &dyn UsageStore) {
         "the others are booked already"
     );
     let entries = done(store.run_usage(&"acme".into(), &"run".into()).await);
-    assert_eq!(entries, [one, two], "an entry is read as it was written");
+    assert_eq!(entries, [one, two.clone()], "an entry is read as it was written");
+    let ids = ["2", "\"2", "3"].map(str::to_owned);
+    assert_eq!(done(store.usage_entries(&"acme".into(), &ids).await), [two]);
+    assert_eq!(done(store.usage_entries(&"acme".into(), &[]).await), []);
     let sums = total(store, "acme").await;
     assert_eq!(sums, sums_of(&entries));
     assert_eq!((sums.runs, sums.calls, sums.tokens.cache_write_tokens), (1, 2, 6));
@@ -144,6 +148,8 @@ async fn companies_are_apart(store: &dyn UsageStore) {
     assert_eq!(done(store.run_usage(&"other".into(), &"run".into()).await), [theirs]);
     assert_eq!(done(store.run_usage(&"third".into(), &"run".into()).await), []);
     assert_eq!(done(store.run_usage(&"acme".into(), &"ru".into()).await), []);
+    let ids = ["1", "1.1", "\0", "'"].map(str::to_owned);
+    assert_eq!(done(store.usage_entries(&"third".into(), &ids).await), []);
     assert_eq!(
         (total(store, "acme").await.unpriced_calls, total(store, "other").await.unpriced_calls),
         (0, 1)
@@ -167,6 +173,14 @@ async fn runs_are_counted_once(store: &dyn UsageStore) {
     done(store.book(vec![of_another("6"), of_another("7")]).await);
     done(store.book(vec![of_another("8"), entry("9", "a")]).await);
     assert_eq!(total(store, "acme").await.runs, 3, "another user's run with the same id");
+    let of_visitor = |id: &str, visitor: &str| {
+        let plain = entry(id, "a");
+        let visitor = (!visitor.is_empty()).then(|| visitor.to_owned());
+        UsageEntry { scope: RunScope { user_id: "widget:t".into(), visitor, ..plain.scope }, ..plain }
+    };
+    done(store.book(vec![of_visitor("10", "00"), of_visitor("11", "ff"), of_visitor("12", "00")]).await);
+    done(store.book(vec![of_visitor("13", "ff"), of_visitor("14", ""), of_visitor("15", "")]).await);
+    assert_eq!(total(store, "acme").await.runs, 6, "runs of a token's visitors with the same id");
 }
 
 async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {

@@ -29,6 +29,15 @@ pub(super) fn finished_outcome(outcome: Option<&RunOutcome>) -> &'static str {
     }
 }
 
+/// Returns the ids of the entries of a call for which something is reserved, as many as it can have: that of the reservation,
+/// and others that begin with it.
+pub(super) fn entry_ids(reservation: &str) -> impl Iterator<Item = String> {
+    (0..MAX_MODELS).map(move |place| match place {
+        0 => reservation.to_owned(),
+        place => format!("{reservation}.{place}"),
+    })
+}
+
 /// A call in progress. Dropping it books it.
 pub(super) struct MeteredCall {
     recorder: UsageRecorder,
@@ -137,8 +146,8 @@ impl MeteredCall {
     fn entries(&self) -> Vec<UsageEntry> {
         let mut entries = self.counted_entries();
         if let Some(hold) = &self.hold {
-            for (place, entry) in entries.iter_mut().enumerate() {
-                entry.id = if place == 0 { hold.id().to_owned() } else { format!("{}.{place}", hold.id()) };
+            for (entry, id) in entries.iter_mut().zip(entry_ids(hold.id())) {
+                entry.id = id;
             }
         }
         entries

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::budget::{
     BudgetReservation, METERS, MeterState, RESERVATIONS, ReservedCall, Settlement, UsedAmounts,
 };
+use super::call::entry_ids;
 use super::{Budgets, UsageEntry, UsageOperation, UsageRecorder};
 use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, Write, delete_unchanged};
 
@@ -98,10 +99,10 @@ async fn book_lost_call(
     recorder: &UsageRecorder,
 ) -> Result<UsedAmounts, StoreError> {
     let ReservedCall { scope, provider, model, tokens, cost, price_as_of } = call;
-    let booked = recorder.store().run_usage(&scope.company_id, &scope.run_id).await?;
-    let entries: Vec<&UsageEntry> = booked.iter().filter(|entry| is_of(&record.id, &entry.id)).collect();
-    if !entries.is_empty() {
-        return Ok(UsedAmounts::of_entries(entries));
+    let ids: Vec<String> = entry_ids(&record.id).collect();
+    let booked = recorder.store().usage_entries(&scope.company_id, &ids).await?;
+    if !booked.is_empty() {
+        return Ok(UsedAmounts::of_entries(&booked));
     }
     let mut entry = UsageEntry {
         id: record.id.clone(),
@@ -124,9 +125,4 @@ async fn book_lost_call(
     }
     recorder.store().book(vec![entry.clone()]).await?;
     Ok(UsedAmounts::of_entries([&entry]))
-}
-
-/// Returns true if an entry's id is that of a reservation's call: the id of the reservation, or one derived from it.
-fn is_of(reservation: &str, entry: &str) -> bool {
-    entry.strip_prefix(reservation).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{CompanyId, RunId, UserId};
+use agent_core::ids::{CompanyId, RunId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunScope, UsageDimension, UsageEntry, UsageFilter,
-    UsagePage, UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
+    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageDimension, UsageEntry, UsageFilter, UsagePage,
+    UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
 };
 
 /// [`UsageStore`] in memory, for tests and applications without persistence.
@@ -23,8 +23,8 @@ pub struct MemoryUsage {
 struct MemoryLedger {
     entries: Vec<UsageEntry>,
     ids: HashSet<(CompanyId, String)>,
-    /// Runs with entries, whose ids are unique for a user.
-    runs: HashSet<(CompanyId, UserId, RunId)>,
+    /// Runs with entries, by their companies and [keys](super::RunScope::run_key).
+    runs: HashSet<(CompanyId, String)>,
     days: BTreeMap<DayKey, UsageSums>,
 }
 
@@ -65,9 +65,8 @@ impl UsageStore for MemoryUsage {
             if !state.ids.insert((entry.scope.company_id.clone(), entry.id.clone())) {
                 continue;
             }
-            let RunScope { company_id, user_id, run_id, .. } = &entry.scope;
-            let run = (company_id.clone(), user_id.clone(), run_id.clone());
-            let starts_run = !run_id.is_empty() && state.runs.insert(run);
+            let run = (entry.scope.company_id.clone(), entry.scope.run_key());
+            let starts_run = !entry.scope.run_id.is_empty() && state.runs.insert(run);
             for (key, sums) in roll_up([(&entry, starts_run)]) {
                 state.days.entry(key).or_default().add(&sums);
             }
@@ -98,6 +97,15 @@ impl UsageStore for MemoryUsage {
             .iter()
             .filter(|entry| entry.scope.company_id == *company && entry.scope.run_id == *run);
         Ok(of_run.take(MAX_RUN_ENTRIES).cloned().collect())
+    }
+
+    async fn usage_entries(
+        &self,
+        company: &CompanyId,
+        ids: &[String],
+    ) -> Result<Vec<UsageEntry>, StoreError> {
+        let is_found = |entry: &&UsageEntry| entry.scope.company_id == *company && ids.contains(&entry.id);
+        Ok(self.lock().entries.iter().filter(is_found).cloned().collect())
     }
 
     async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError> {

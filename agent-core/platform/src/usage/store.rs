@@ -27,6 +27,10 @@ pub trait UsageStore: Send + Sync {
     /// Returns the entries of a run in the order in which they were booked, at most [`MAX_RUN_ENTRIES`].
     async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError>;
 
+    /// Returns the entries with some of these ids, in the order in which they were booked.
+    async fn usage_entries(&self, company: &CompanyId, ids: &[String])
+    -> Result<Vec<UsageEntry>, StoreError>;
+
     /// Deletes entries that ended before a time, at most [`MAX_TRIMMED_ENTRIES`]; the sums of the days stay. Returns the
     /// number of deleted entries.
     async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError>;

@@ -325,6 +325,14 @@ impl UsageStore for FailingStore {
         self.store.run_usage(company, run).await
     }
 
+    async fn usage_entries(
+        &self,
+        company: &CompanyId,
+        ids: &[String],
+    ) -> Result<Vec<UsageEntry>, StoreError> {
+        self.store.usage_entries(company, ids).await
+    }
+
     async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError> {
         self.store.trim_usage(before).await
     }

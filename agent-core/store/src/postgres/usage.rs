@@ -25,13 +25,16 @@ const LOCK_COMPANIES: &str = "
     SELECT pg_advisory_xact_lock(hashtextextended(company, 11))
     FROM (SELECT DISTINCT unnest($1::text[]) AS company ORDER BY company) AS companies";
 
-/// Returns the companies, runs and users of arrays that have entries. The ids of runs are unique for a user.
+/// Returns the companies, runs, users and visitors of arrays that have entries. The ids of runs are unique for a user or a
+/// visitor.
 const SELECT_RUNS: &str = "
-    SELECT company, run, user_id FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (company, run, user_id)
+    SELECT company, run, user_id, visitor
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS wanted (company, run, user_id, visitor)
     WHERE EXISTS (
         SELECT 1 FROM usage_calls AS calls
         WHERE calls.company = wanted.company AND calls.run = wanted.run
-            AND calls.body::json ->> 'userId' = wanted.user_id)";
+            AND calls.body::json ->> 'userId' = wanted.user_id
+            AND coalesce(calls.body::json ->> 'visitor', '') = wanted.visitor)";
 
 /// Returns the statement that inserts rows of the ledger from arrays, unless they are there.
 fn insert_calls() -> String {
@@ -143,17 +146,23 @@ impl UsageBatch {
         let runs: Vec<&str> = self.rows.iter().map(|row| row.run.as_str()).collect();
         let lock: [&(dyn Param + Sync); 1] = [&companies];
         let users: Vec<&str> = self.entries.iter().map(|entry| entry.scope.user_id.as_str()).collect();
-        let wanted: [&(dyn Param + Sync); 3] = [&companies, &runs, &users];
+        let visitors = self.entries.iter().map(|entry| entry.scope.visitor.as_deref().unwrap_or_default());
+        let visitors: Vec<&str> = visitors.collect();
+        let wanted: [&(dyn Param + Sync); 4] = [&companies, &runs, &users, &visitors];
         let found = session.begin(&[(LOCK_COMPANIES, &lock), (SELECT_RUNS, &wanted)]).await?.pop();
-        let mut runs: HashSet<(String, String, String)> =
-            found.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+        let mut runs: HashSet<[String; 4]> = found
+            .unwrap_or_default()
+            .iter()
+            .map(|row| std::array::from_fn(|column| row.get(column)))
+            .collect();
         let mut inserted = insert_call_rows(session, &self.rows).await?;
         let mut booked = Vec::with_capacity(inserted.len());
         for (entry, row) in self.entries.iter().zip(&self.rows) {
             // The first of several entries with one id is the one that was inserted.
             if inserted.remove(&(row.company.clone(), row.id.clone())) {
-                let user = entry.scope.user_id.to_string();
-                let is_new_run = runs.insert((row.company.clone(), row.run.clone(), user));
+                let (user, visitor) = (entry.scope.user_id.to_string(), entry.scope.visitor.clone());
+                let run = [row.company.clone(), row.run.clone(), user, visitor.unwrap_or_default()];
+                let is_new_run = runs.insert(run);
                 booked.push((entry, is_new_run && !row.run.is_empty()));
             }
         }
@@ -228,6 +237,25 @@ impl UsageStore for PostgresRecords {
         let rows = self.read(company, |session| async move {
             let limit = i64::try_from(MAX_RUN_ENTRIES).unwrap_or(i64::MAX);
             let found = session.query(sql, &[&company, &run, &limit]).await.map_err(OperationError::from);
+            session.release(found).await
+        });
+        rows.await?.iter().map(|row| parse_entry(row.get(0))).collect()
+    }
+
+    async fn usage_entries(
+        &self,
+        company: &CompanyId,
+        ids: &[String],
+    ) -> Result<Vec<UsageEntry>, StoreError> {
+        let sql = "SELECT body FROM usage_calls WHERE company = $1 AND id = ANY($2::text[]) ORDER BY n";
+        let company = company.as_str();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !contains_nul(id)).collect();
+        if contains_nul(company) {
+            return Ok(Vec::new());
+        }
+        let ids = &ids;
+        let rows = self.read(company, |session| async move {
+            let found = session.query(sql, &[&company, ids]).await.map_err(OperationError::from);
             session.release(found).await
         });
         rows.await?.iter().map(|row| parse_entry(row.get(0))).collect()

@@ -31,17 +31,20 @@ impl WriteOp for BookUsage {
 
     fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
         let connection = batch.connection;
-        // The ids of runs are unique for a user.
+        // The ids of runs are unique for a user or a visitor.
         let has_run = "SELECT EXISTS (SELECT 1 FROM usage_calls WHERE company = ?1 AND run = ?2
-                       AND CASE WHEN json_valid(body) THEN json_extract(body, '$.userId') END = ?3)";
+                       AND CASE WHEN json_valid(body) THEN json_extract(body, '$.userId') = ?3
+                           AND ifnull(json_extract(body, '$.visitor'), '') = ?4 END)";
         let mut has_run = connection.prepare_cached(has_run)?;
         let mut insert = connection.prepare_cached(&insert_call())?;
         let mut booked = Vec::new();
         for (entry, row) in &self.0 {
             let user = entry.scope.user_id.as_str();
+            let visitor = entry.scope.visitor.as_deref().unwrap_or_default();
             let starts_run = !row.run.is_empty()
-                && !has_run
-                    .query_row(params![row.company, row.run, user], |found| found.get::<_, bool>(0))?;
+                && !has_run.query_row(params![row.company, row.run, user, visitor], |found| {
+                    found.get::<_, bool>(0)
+                })?;
             if insert_call_row(&mut insert, row)? > 0 {
                 booked.push((entry, starts_run));
             }
@@ -120,6 +123,14 @@ fn read_entries(connection: &Connection, company: &str, run: &str) -> Result<Vec
     Ok(bodies.collect::<Result<_, _>>()?)
 }
 
+fn read_entries_by_id(connection: &Connection, company: &str, ids: &str) -> Result<Vec<String>, WriteError> {
+    let sql = "SELECT body FROM usage_calls
+               WHERE company = ?1 AND id IN (SELECT value FROM json_each(?2)) ORDER BY n";
+    let mut statement = connection.prepare_cached(sql)?;
+    let bodies = statement.query_map(params![company, ids], |row| row.get(0))?;
+    Ok(bodies.collect::<Result<_, _>>()?)
+}
+
 #[async_trait]
 impl UsageStore for SqliteStore {
     async fn book(&self, entries: Vec<UsageEntry>) -> Result<usize, StoreError> {
@@ -153,6 +164,16 @@ impl UsageStore for SqliteStore {
     async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
         let (company, run) = (company.clone(), run.clone());
         let bodies = self.readers.read(move |rows| read_entries(rows.0, &company, &run)).await?;
+        bodies.iter().map(|body| parse_entry(body)).collect()
+    }
+
+    async fn usage_entries(
+        &self,
+        company: &CompanyId,
+        ids: &[String],
+    ) -> Result<Vec<UsageEntry>, StoreError> {
+        let (company, ids) = (company.clone(), serde_json::to_string(ids).map_err(StoreError::unavailable)?);
+        let bodies = self.readers.read(move |rows| read_entries_by_id(rows.0, &company, &ids)).await?;
         bodies.iter().map(|body| parse_entry(body)).collect()
     }
 

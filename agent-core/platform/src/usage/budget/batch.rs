@@ -339,17 +339,16 @@ impl Batch {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             let amount = demand.amount(output);
             meter.is_changed = true;
-            if applied.limit.unit.is_used_at_once() {
-                let before = meter.state.total_used();
-                meter.state.used = meter.state.used.saturating_add(amount);
-                warn_if_reached(&self.company_id, applied, before, meter.state.total_used());
-                continue;
-            }
+            let (unit, window) = (applied.limit.unit, applied.limit.window);
             let before = meter.state.total_used().saturating_add(meter.state.reserved);
-            meter.state.reserved = meter.state.reserved.saturating_add(amount);
-            warn_if_reached(&self.company_id, applied, before, before.saturating_add(amount));
-            let (meter, unit, window) = (applied.meter.clone(), applied.limit.unit, applied.limit.window);
-            held.push(HeldAmount { meter, unit, window, amount });
+            let sum = if unit.is_used_at_once() { &mut meter.state.used } else { &mut meter.state.reserved };
+            *sum = sum.saturating_add(amount);
+            if meter.state.reaches_warning(&applied.limit, before) {
+                log_warning(&self.company_id, applied, before.saturating_add(amount));
+            }
+            if !unit.is_used_at_once() {
+                held.push(HeldAmount { meter: applied.meter.clone(), unit, window, amount });
+            }
         }
         if held.is_empty() {
             return Ok(AdmissionDecision::Admit { output, reservation: None });
@@ -373,19 +372,16 @@ impl Batch {
 }
 
 /// Logs that a limit has reached the part from which on it warns.
-fn warn_if_reached(company_id: &CompanyId, applied: &AppliedLimit, before: i64, after: i64) {
-    let Some(warning) = applied.limit.warning_amount() else { return };
-    if before < warning && after >= warning {
-        let BudgetLimit { unit, window, amount, .. } = applied.limit;
-        tracing::warn!(
-            %company_id,
-            kind = applied.kind.as_str(),
-            subject = applied.subject,
-            unit = unit.as_str(),
-            window = window.map_or("", super::BudgetWindow::as_str),
-            amount,
-            used = after,
-            "a budget is nearly spent"
-        );
-    }
+fn log_warning(company_id: &CompanyId, applied: &AppliedLimit, used: i64) {
+    let BudgetLimit { unit, window, amount, .. } = applied.limit;
+    tracing::warn!(
+        %company_id,
+        kind = applied.kind.as_str(),
+        subject = applied.subject,
+        unit = unit.as_str(),
+        window = window.map_or("", super::BudgetWindow::as_str),
+        amount,
+        used,
+        "a budget is nearly spent"
+    );
 }

@@ -40,12 +40,15 @@ pub(in crate::usage) struct MeterState {
     pub(super) previous: i64,
     /// Amount reserved for what is in progress.
     pub(in crate::usage) reserved: i64,
+    /// Amount from which on the latest warning of the window was logged.
+    #[serde(default)]
+    pub(super) warned: i64,
 }
 
 impl MeterState {
     /// Creates the state of a window that begins with a used amount.
     pub(super) fn beginning(limit: &BudgetLimit, zone: &BudgetTimeZone, now: Timestamp, used: i64) -> Self {
-        Self { start_ms: start_ms(limit.window, zone, now), used, previous: 0, reserved: 0 }
+        Self { start_ms: start_ms(limit.window, zone, now), used, ..Self::default() }
     }
 
     /// Returns the state at a time. What is reserved stays reserved in the next window. A clock that was set back and a zone
@@ -57,7 +60,7 @@ impl MeterState {
         }
         let follows = window == Some(BudgetWindow::Minute) && start_ms - self.start_ms == HALF_MINUTE_MS;
         let previous = if follows { self.used } else { 0 };
-        Self { start_ms, used: 0, previous, reserved: self.reserved }
+        Self { start_ms, used: 0, previous, reserved: self.reserved, warned: 0 }
     }
 
     /// Returns the time since which calls count, in milliseconds since 1970-01-01: the start of the window. Where that is in
@@ -92,6 +95,21 @@ impl MeterState {
     /// Returns the amount that is neither used nor reserved.
     pub(super) fn left(&self, limit: &BudgetLimit) -> i64 {
         limit.amount.saturating_sub(self.total_used()).saturating_sub(self.reserved)
+    }
+
+    /// Returns true if the part of a limit is reached from which on it warns, once in a window. `before` is the amount that was
+    /// used or reserved before: a limit without a window warns whenever the part is reached again.
+    pub(super) fn reaches_warning(&mut self, limit: &BudgetLimit, before: i64) -> bool {
+        let Some(warning) = limit.warning_amount() else { return false };
+        let has_warned = match limit.window {
+            Some(_) => self.warned >= warning,
+            None => before >= warning,
+        };
+        if has_warned || self.total_used().saturating_add(self.reserved) < warning {
+            return false;
+        }
+        self.warned = warning;
+        true
     }
 
     /// Returns the end of the window; `None` if it has none.
@@ -159,6 +177,29 @@ mod tests {
         let first = MeterState::beginning(&limit, &utc(), at("2026-01-01T00:00:29Z"), 8);
         assert_eq!(first.at(window, &utc(), at("2026-01-01T00:00:31Z")).left(&limit), 2);
         assert_eq!(first.at(window, &utc(), at("2026-01-01T00:01:00Z")).left(&limit), 10);
+    }
+
+    #[test]
+    fn a_window_warns_once_however_the_part_was_reached() {
+        let window = Some(BudgetWindow::Day);
+        let limit = BudgetLimit { warn_at: Some(0.8), ..limit(BudgetWindow::Day) };
+        // The ledger has as much from before, or a call has used more than was reserved.
+        let mut meter = MeterState::beginning(&limit, &utc(), at("2026-03-01T12:00:00Z"), 9);
+        assert!(meter.reaches_warning(&limit, 9));
+        assert!(!meter.reaches_warning(&limit, 7), "it has warned");
+        let mut next = meter.at(window, &utc(), at("2026-03-02T12:00:00Z"));
+        next.used = 7;
+        assert!(!next.reaches_warning(&limit, 6));
+        next.reserved = 1;
+        assert!(next.reaches_warning(&limit, 7));
+        let raised = BudgetLimit { amount: 20, ..limit };
+        next.used = 15;
+        assert!(next.reaches_warning(&raised, 8), "the part of the new amount");
+        let without_window = BudgetLimit { window: None, ..limit };
+        let mut concurrent = MeterState { reserved: 8, ..MeterState::default() };
+        for (before, expected) in [(7, true), (8, false), (7, true)] {
+            assert_eq!(concurrent.reaches_warning(&without_window, before), expected, "{before}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use agent_core::ids::CompanyId;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use super::super::super::{UsageDimension, UsageFilter, UsageQuery};
+use super::super::super::{MAX_RUN_ENTRIES, UsageDimension, UsageFilter, UsageQuery};
 use super::*;
 
 /// Another date of the price, and a price ten times as high.
@@ -172,6 +172,24 @@ async fn a_lost_call_is_booked_at_the_price_with_which_it_was_reserved() {
         assert_eq!(booked, [(Some(whole), Some("2026-01-01"), true); 2]);
         assert_eq!(installation.days().await, [("2026-01-01".to_owned(), 642, 2 * whole)]);
     }
+}
+
+#[tokio::test]
+async fn a_lost_call_of_a_long_run_counts_with_its_entries() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put_company(&process, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
+    let (hold, _) = reserve(&process, 300).await.expect("admitted");
+    let call = UsageEntry { ended_at: process.now(), ..used(&hold, 20, 5) };
+    let of_other_model =
+        UsageEntry { id: format!("{}.1", call.id), model: "other".to_owned(), ..call.clone() };
+    let earlier = (0..MAX_RUN_ENTRIES).map(|n| UsageEntry { id: format!("earlier {n}"), ..call.clone() });
+    let entries = earlier.chain([call.clone(), of_other_model]).collect();
+    installation.usage.book(entries).await.expect("booked");
+    std::mem::forget(hold);
+    installation.clock.advance(Duration::from_secs(61));
+    installation.settle_expired(&process).await;
+    assert_eq!(amounts(&process).await, (50, 0));
 }
 
 #[tokio::test]
