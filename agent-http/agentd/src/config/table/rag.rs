@@ -10,7 +10,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 100, max: 100_000 },
         &["1500"],
-        "The limit on the tokens of the fragments of documents that a turn retrieves, and at most a quarter of the prompt.",
+        "The limit on the tokens of the fragments of documents that a turn retrieves, with their titles and headings, and at most a quarter of the prompt.",
     ),
     setting(
         "RAG_MIN_RELEVANCE",
