@@ -231,3 +231,17 @@ async fn a_connection_that_will_be_closed_is_announced_as_such() {
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_runtime_handles_the_signal_of_a_write_beyond_the_file_size_limit() {
+    const SIGXFSZ: u32 = 25;
+    let _runtime = server::runtime(&[]).await;
+    let is_handled = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("it can be read");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+        let mask = u64::from_str_radix(mask.trim(), 16).expect("hexadecimal");
+        mask & (1 << (SIGXFSZ - 1)) != 0
+    };
+    support::poll_until(async || is_handled(), |is_handled| *is_handled).await;
+}

@@ -147,6 +147,8 @@ pub async fn serve_runtime(
     listener: TcpListener,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
+    // The runtime stores nothing, but its log may go to a file.
+    process::survive_file_size_limit();
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let runtime = Arc::new(compose::runtime(config, address, &shutdown)?);
     info!(%address, "agent runtime listening");

@@ -86,6 +86,25 @@ impl McpHandler {
     ) -> Result<T, RequestError> {
         self.shared.run_bounded(context.ct.cancelled(), work).await
     }
+
+    /// Returns the requested resources that the client can see. The others are accepted too, and their updates are never
+    /// sent.
+    async fn find_visible_uris(
+        &self,
+        requested: &SubscriptionFilter,
+        cancelled: impl Future<Output = ()>,
+    ) -> Result<HashSet<String>, RequestError> {
+        let find_visible = async {
+            let mut uris = HashSet::new();
+            for uri in requested.resource_subscriptions.iter().flatten().take(MAX_SUBSCRIBED_URIS) {
+                if self.features().has_resource(&self.identity, uri).await.unwrap_or(false) {
+                    uris.insert(uri.clone());
+                }
+            }
+            Ok(uris)
+        };
+        self.shared.run_bounded(cancelled, find_visible).await
+    }
 }
 
 impl HandlerState {
@@ -279,15 +298,7 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let requested_uris =
-            context.accepted().resource_subscriptions.iter().flatten().take(MAX_SUBSCRIBED_URIS);
-        let mut uris = HashSet::new();
-        for uri in requested_uris {
-            // A resource that this client cannot see is accepted like the others, and its updates are never sent.
-            if self.features().has_resource(&self.identity, uri).await.unwrap_or(false) {
-                uris.insert(uri.clone());
-            }
-        }
+        let uris = self.find_visible_uris(context.accepted(), context.cancelled()).await?;
         let _watch = self.shared.changes.watch_subscription(&self.identity, context.sink().clone(), uris);
         context.cancelled().await;
         Ok(())
@@ -340,5 +351,97 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         Err(method_not_found())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use agent_core::tool::ExecutionContext;
+    use agent_platform::memory::MemoryRecords;
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Features of a store that does not answer.
+    struct StalledFeatures;
+
+    #[async_trait]
+    impl Features for StalledFeatures {
+        fn info(&self) -> ServerConfig {
+            ServerConfig::default()
+        }
+
+        async fn list_tools(&self, _: &Identity, _: Option<&str>) -> Result<ListToolsResult, ErrorData> {
+            pending().await
+        }
+
+        async fn call_tool(
+            &self,
+            _: &Identity,
+            _: CallToolRequestParams,
+            _: &CallContext<'_>,
+        ) -> Result<CallToolResponse, ErrorData> {
+            pending().await
+        }
+
+        async fn list_resources(
+            &self,
+            _: &Identity,
+            _: Option<&str>,
+        ) -> Result<ListResourcesResult, ErrorData> {
+            pending().await
+        }
+
+        async fn list_resource_templates(
+            &self,
+            _: &Identity,
+        ) -> Result<ListResourceTemplatesResult, ErrorData> {
+            pending().await
+        }
+
+        async fn read_resource(
+            &self,
+            _: &Identity,
+            _: ReadResourceRequestParams,
+        ) -> Result<ReadResourceResponse, ErrorData> {
+            pending().await
+        }
+
+        async fn has_resource(&self, _: &Identity, _: &str) -> Result<bool, ErrorData> {
+            pending().await
+        }
+
+        async fn list_prompts(&self, _: &Identity, _: Option<&str>) -> Result<ListPromptsResult, ErrorData> {
+            pending().await
+        }
+
+        async fn get_prompt(
+            &self,
+            _: &Identity,
+            _: GetPromptRequestParams,
+        ) -> Result<GetPromptResponse, ErrorData> {
+            pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_check_of_a_subscription_s_resources_times_out() {
+        const TIMEOUT: Duration = Duration::from_secs(1);
+        let shared = HandlerState {
+            features: Arc::new(StalledFeatures),
+            changes: Arc::default(),
+            audit: AuditLog::new(Arc::new(MemoryRecords::default())),
+            timeout: TIMEOUT,
+        };
+        let identity = Identity { id: "t1".to_owned(), context: ExecutionContext::default(), calls: None };
+        let handler = McpHandler::new(Arc::new(shared), Arc::new(identity));
+        let filter = SubscriptionFilter::builder().resource_subscription("document://a").build();
+
+        let found = time::timeout(2 * TIMEOUT, handler.find_visible_uris(&filter, pending())).await;
+        assert!(matches!(found, Ok(Err(RequestError::TimedOut(_)))), "the request's own timeout");
+        let found = handler.find_visible_uris(&filter, async {}).await;
+        assert!(matches!(found, Err(RequestError::Cancelled)), "the client has cancelled");
     }
 }
