@@ -63,8 +63,8 @@ use crate::service::HttpService;
 pub(crate) use endpoints::endpoints;
 pub use services::{
     AnonymousBodies, ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService,
-    DocumentUploads, McpEndpoint, ProviderService, RateLimits, ResourceQuotas, RunSettings, SchedulerLink,
-    SchedulerLinkConfig, UsageService, console_link,
+    DocumentUploads, LeasedTools, McpEndpoint, ProviderService, RateLimits, ResourceQuotas, RunSettings,
+    SchedulerLink, SchedulerLinkConfig, UsageService, console_link,
 };
 pub use state::App;
 

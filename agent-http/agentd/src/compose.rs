@@ -106,11 +106,11 @@ pub fn application(
     let (retriever, local) = (retriever(config, &stores, &outbound)?, LocalModel::new(local));
     let for_tools = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
     let (tools, own_tools) = builtin_tools(&stores, for_tools, (&outbound, &journals), &usage);
+    let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
-        agent_tools(config, bound, &stores, tokens.clone(), tools);
+        agent_tools(config, bound, &stores, tokens.clone(), (tools, &conversations));
     let (coding, circuits) = (coding(config, &outbound, &stores), circuits(base.health.metrics()));
     let (documents, parts) = documents_layer(config, &stores, retriever.clone());
-    let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     let compaction = compaction(config, &outbound, &stores, &local, (&usage, &providers));
     let services =
         BackendServices { local, usage, circuits, conversations, providers, compaction, own_tools };

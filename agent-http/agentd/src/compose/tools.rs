@@ -8,7 +8,7 @@ use agent_client::clock::TokioClock;
 use agent_client::http_tools::OutboundHttpTools;
 use agent_client::outbound::OutboundClient;
 use agent_core::tool::ToolRegistry;
-use agent_http::app::{ApprovedCalls, McpEndpoint};
+use agent_http::app::{ApprovedCalls, ConversationService, LeasedTools, McpEndpoint};
 use agent_http::tool_servers::OutboundToolServers;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
@@ -41,7 +41,7 @@ pub(super) fn agent_tools(
     bound: SocketAddr,
     stores: &Stores,
     tokens: Arc<Tokens>,
-    tools: Arc<dyn ToolRegistry>,
+    (tools, conversations): (Arc<dyn ToolRegistry>, &Arc<ConversationService>),
 ) -> AgentTools {
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
@@ -60,13 +60,13 @@ pub(super) fn agent_tools(
         authority,
         roles.clone(),
         records,
-        with_approvals(stores, tools.clone()),
+        with_checks(stores, conversations, tools.clone()),
         limits,
     )
     .with_sealed_sessions(roles.sealer().clone());
     let observed = server.wrap_tools(tools);
     AgentTools {
-        guarded: with_approvals(stores, observed.clone()),
+        guarded: with_checks(stores, conversations, observed.clone()),
         approved: ApprovedCalls {
             tools: observed,
             clock: Arc::new(TokioClock),
@@ -94,7 +94,13 @@ pub(super) fn builtin_tools(
     (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), registry)
 }
 
-/// Returns the tools with calls that wait for approval by the rules of roles.
-fn with_approvals(stores: &Stores, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
+/// Returns the tools with calls that wait for approval by the rules of roles, and are refused once another process has ended
+/// their run.
+fn with_checks(
+    stores: &Stores,
+    conversations: &Arc<ConversationService>,
+    tools: Arc<dyn ToolRegistry>,
+) -> Arc<dyn ToolRegistry> {
+    let tools = Arc::new(LeasedTools::new(tools, conversations.clone()));
     Arc::new(ApprovalTools::new(tools, stores.roles.clone(), Arc::new(TokioClock)))
 }

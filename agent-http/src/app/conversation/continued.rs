@@ -2,12 +2,16 @@
 //! agent's backend with the results of all calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use agent_core::clock::Clock;
 use agent_core::context::LayerError;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, Id, RunIds, SourceEvent};
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
+use agent_core::role::{RoleBlock, RoleSource};
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput};
 use agent_core::tool_loop::call_tool;
 use agent_core::turn::TurnError;
@@ -23,6 +27,10 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 
 use super::super::App;
+
+/// Initial pause between attempts to read the agent of an approved call; it doubles up to [`MAX_ROLE_RETRY_PAUSE`].
+const MIN_ROLE_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const MAX_ROLE_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 type SourceItem = Result<SourceEvent, AgentError>;
 
@@ -78,6 +86,10 @@ impl ContinuedTurn {
         if approval.state != ApprovalState::Approved {
             return error_result(approval.refusal());
         }
+        // A begun call is not made again, so the agent is read before.
+        let Some(role) = self.role(approval).await else {
+            return error_result("the call was not made: the agent cannot be read".to_owned());
+        };
         // The call is made at most once: that it begins is stored before.
         let service = &self.app.conversations;
         let change = RunChange::BeginCall {
@@ -90,19 +102,24 @@ impl ContinuedTurn {
             tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
             return error_result("the call was not made: its begin could not be stored".to_owned());
         }
-        let output = self.call(approval).await;
+        let output = self.call(approval, &role).await;
         DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }
     }
 
-    async fn call(&self, approval: &Approval) -> ToolOutput {
+    /// Returns the role of the agent whose call was approved; `None` if there is none, or if it cannot be read.
+    async fn role(&self, approval: &Approval) -> Option<Arc<RoleBlock>> {
+        let clock = &*self.app.approved_calls.clock;
+        let role = read_role(&*self.app.roles, clock, &self.principal.company_id, &approval.agent_id).await;
+        role.unwrap_or_else(|error| {
+            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: the agent cannot be read");
+            None
+        })
+    }
+
+    async fn call(&self, approval: &Approval, role: &RoleBlock) -> ToolOutput {
         let (company, agent) = (&self.principal.company_id, &approval.agent_id);
-        let role = match self.app.roles.role(company, agent).await {
-            Ok(Some(role)) => role,
-            Ok(None) | Err(_) => return ToolOutput::error("the call was not made: the agent cannot be read"),
-        };
         let calls = &self.app.approved_calls;
-        let tools =
-            AllowedTools::new(calls.tools.clone(), allowed_tools_in_run(&role, self.principal.caller));
+        let tools = AllowedTools::new(calls.tools.clone(), allowed_tools_in_run(role, self.principal.caller));
         let context = ExecutionContext {
             user_id: self.principal.user_id.clone(),
             company_id: company.clone(),
@@ -150,6 +167,26 @@ impl ContinuedTurn {
     }
 }
 
+/// Reads a role. While the store is unavailable, reads it again until the run ends, which drops the future.
+///
+/// # Errors
+/// Those of the store other than [`StoreError::Unavailable`].
+async fn read_role(
+    roles: &dyn RoleSource,
+    clock: &dyn Clock,
+    company: &CompanyId,
+    agent: &AgentId,
+) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+    let mut pause = MIN_ROLE_RETRY_PAUSE;
+    loop {
+        match roles.role(company, agent).await {
+            Err(StoreError::Unavailable(_)) => clock.sleep(pause).await,
+            read => return read,
+        }
+        pause = (pause * 2).min(MAX_ROLE_RETRY_PAUSE);
+    }
+}
+
 /// Returns the error of a run whose backend could not be asked.
 fn start_error(error: TurnError) -> AgentError {
     let kind = match error {
@@ -174,7 +211,33 @@ fn start_error(error: TurnError) -> AgentError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use agent_client::clock::TokioClock;
+    use async_trait::async_trait;
+
     use super::*;
+
+    /// Roles in a store that is unavailable for a number of reads.
+    struct UnavailableRoles(AtomicUsize);
+
+    #[async_trait]
+    impl RoleSource for UnavailableRoles {
+        async fn role(&self, _: &CompanyId, _: &AgentId) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+            if self.0.load(Ordering::SeqCst) == 0 {
+                return Ok(Some(Arc::default()));
+            }
+            self.0.fetch_sub(1, Ordering::SeqCst);
+            Err(StoreError::unavailable("the disk is full"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_agent_of_an_approved_call_is_read_once_the_store_is_back() {
+        let roles = UnavailableRoles(AtomicUsize::new(12));
+        let role = read_role(&roles, &TokioClock, &"c".into(), &"a".into()).await;
+        assert!(role.expect("it reads").is_some());
+    }
 
     #[test]
     fn an_unavailable_store_is_named_wherever_the_turn_needed_it() {

@@ -382,7 +382,8 @@ struct LiveGuard {
 impl LiveGuard {
     fn new(service: Arc<ConversationService>, key: RunKey) -> Self {
         service.live.send_modify(|count| *count += 1);
-        Self { service, run: Arc::new(LiveRun::new(key)) }
+        let lease = service.lease_term();
+        Self { service, run: Arc::new(LiveRun::new(key, lease)) }
     }
 }
 
@@ -471,15 +472,18 @@ mod tests {
     use agent_core::event::{AssistantRole, RunResult};
     use agent_core::message::{FinishReason, Message};
     use agent_core::store_error::StoreError;
-    use agent_core::testing::ManualClock;
+    use agent_core::testing::{FakeTools, ManualClock};
+    use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolRegistry};
     use agent_platform::conversation::{
         MemoryConversations, NewNode, NewThread, RunTrigger, ThreadKey, ThreadOwner,
     };
+    use serde_json::json;
     use tokio::sync::watch;
     use tokio::time::advance;
 
     use super::*;
     use crate::app::conversation::LogReader;
+    use crate::app::services::LeasedTools;
     use crate::shutdown::Shutdown;
 
     const GRACE_MS: u32 = 600;
@@ -670,6 +674,35 @@ mod tests {
             let found = service.interrupt_abandoned(&*store, &key()).await.expect("it reads");
             assert_eq!(found.expect("it has begun").state, expected);
         }
+        drop(kept);
+        drained(&own_service).await;
+    }
+
+    #[tokio::test]
+    async fn a_tool_call_after_the_lease_is_made_only_if_no_other_process_has_ended_the_run() {
+        let store = Arc::new(MemoryConversations::default());
+        let clock = Arc::new(ManualClock::new());
+        let shutdown = Shutdown::default();
+        let own_service = service_over(&store, clock.clone(), &shutdown);
+        let other = service_over(&store, clock.clone(), &shutdown);
+        let mut kept = begin(&own_service, &store, "r");
+        kept.wait_until_stored().await.expect("it begins");
+        let registry = Arc::new(FakeTools::new().answers("look", "seen"));
+        let tools = LeasedTools::new(registry.clone(), own_service.clone());
+        let context = ExecutionContext {
+            company_id: "c".into(),
+            user_id: "u".into(),
+            run_id: "r".into(),
+            ..ExecutionContext::default()
+        };
+        let call = async || tools.call(&context, "look", json!({}), &NoProgress).await;
+        call().await.expect("the lease holds");
+        clock.advance(2 * own_service.times.lease);
+        call().await.expect("no other process has ended the run");
+        other.interrupt_abandoned(&*store, &key()).await.expect("it is interrupted");
+        let refused = call().await;
+        assert!(matches!(refused, Err(ToolError::Conflict(_))), "{refused:?}");
+        assert_eq!((registry.calls().len(), stop_of(&mut kept)), (2, Some(RunStop::Lost.end())));
         drop(kept);
         drained(&own_service).await;
     }

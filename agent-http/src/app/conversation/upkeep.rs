@@ -36,11 +36,23 @@ impl ConversationService {
     async fn renew_leases(&self, store: &dyn Conversations) {
         let mut live = self.live.subscribe();
         while live.wait_for(|count| *count > 0).await.is_ok() {
-            if let Err(error) = store.renew_lease(&self.lease()).await {
+            if let Err(error) = self.renew_lease(store).await {
                 tracing::warn!(%error, "failed to renew the lease of runs; once it expires, they are interrupted");
             }
             tokio::time::sleep(self.times.lease.mul_f32(0.3)).await;
         }
+    }
+
+    /// Renews the lease once. If it had expired, stops the runs that other processes have ended meanwhile.
+    async fn renew_lease(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
+        let term = self.lease_term();
+        store.renew_lease(&self.lease()).await?;
+        for run in self.runs.all() {
+            if run.has_lease(&*self.clock) || self.is_own(store, &run).await? {
+                run.extend_lease(term);
+            }
+        }
+        Ok(())
     }
 
     /// Stores the logs of live runs, and takes the signals for them.
@@ -138,7 +150,7 @@ impl ConversationService {
     /// was unavailable.
     async fn reap_once(&self, store: &dyn Conversations) -> Result<usize, ConversationError> {
         if *self.live.borrow() > 0 {
-            store.renew_lease(&self.lease()).await?;
+            self.renew_lease(store).await?;
         }
         store.reap(self.clock()).await
     }

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::live::LiveRuns;
+use super::live::{LeaseTerm, LiveRuns};
 use crate::shutdown::{Shutdown, ShutdownStage};
 use crate::timestamps::add_saturating;
 
@@ -127,6 +127,11 @@ impl ConversationService {
 
     pub(in crate::app) fn lease(&self) -> RunLease {
         RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
+    }
+
+    /// Returns the term of a lease that is stored from now on.
+    pub(in crate::app) fn lease_term(&self) -> LeaseTerm {
+        LeaseTerm::new(&*self.clock, self.times.lease)
     }
 
     /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.

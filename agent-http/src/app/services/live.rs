@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use agent_core::clock::Clock;
 use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::CompanyId;
 use agent_platform::company_permits::{CompanyPermit, CompanyPermits, subtract_one};
@@ -49,6 +50,27 @@ impl RunStop {
     }
 }
 
+/// Time of a lease, by the wall clock and the monotonic one. A process that was suspended sees it by either.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::app) struct LeaseTerm {
+    began: SystemTime,
+    began_monotonic: std::time::Instant,
+    length: Duration,
+}
+
+impl LeaseTerm {
+    /// Creates a term that begins now.
+    pub(in crate::app) fn new(clock: &dyn Clock, length: Duration) -> Self {
+        Self { began: clock.now(), began_monotonic: clock.monotonic(), length }
+    }
+
+    fn is_over(&self, clock: &dyn Clock) -> bool {
+        let elapsed = clock.monotonic().saturating_duration_since(self.began_monotonic);
+        let wall_elapsed = clock.now().duration_since(self.began).unwrap_or_default();
+        elapsed.max(wall_elapsed) >= self.length
+    }
+}
+
 /// A run of this process.
 pub(in crate::app) struct LiveRun {
     key: RunKey,
@@ -71,12 +93,15 @@ pub(in crate::app) struct LiveRun {
     /// True after events could not be stored: the run does not wait for the store then.
     is_store_unavailable: AtomicBool,
     stored_waker: AtomicWaker,
+    /// Term of the lease of the run's process, as it was last known to be stored.
+    lease: Mutex<LeaseTerm>,
 }
 
 impl LiveRun {
-    pub(in crate::app) fn new(key: RunKey) -> Self {
+    pub(in crate::app) fn new(key: RunKey, lease: LeaseTerm) -> Self {
         Self {
             key,
+            lease: Mutex::new(lease),
             tail: Mutex::new(Tail::new()),
             grown: Notify::new(),
             readers: AtomicUsize::new(0),
@@ -94,6 +119,16 @@ impl LiveRun {
 
     pub(in crate::app) fn key(&self) -> &RunKey {
         &self.key
+    }
+
+    /// Returns true while the lease of the process holds. Once it has expired, another process may have ended the run.
+    pub(in crate::app) fn has_lease(&self, clock: &dyn Clock) -> bool {
+        !lock(&self.lease).is_over(clock)
+    }
+
+    /// Records that the lease was renewed, and that no other process has ended the run before.
+    pub(in crate::app) fn extend_lease(&self, lease: LeaseTerm) {
+        *lock(&self.lease) = lease;
     }
 
     /// Locks the tail. No code panics while holding the lock.
