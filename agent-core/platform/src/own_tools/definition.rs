@@ -68,11 +68,12 @@ struct HintSettings {
 }
 
 impl HintSettings {
-    /// Returns the hints of a tool with this method. As in the protocol, a tool that is not read-only is destructive unless it
-    /// says otherwise; `GET` changes nothing.
+    /// Returns the hints of a tool with this method. Only a `GET` is read-only and a `DELETE` is destructive, whatever the
+    /// definition says. Of the other methods, a tool is destructive unless it says otherwise, as in the protocol.
     fn resolve(self, method: &str) -> ToolAnnotations {
         let Self { read_only_hint, destructive_hint, idempotent_hint, open_world_hint } = self;
-        let destructive_hint = destructive_hint.unwrap_or(!read_only_hint && method != "GET");
+        let read_only_hint = read_only_hint && method == "GET";
+        let destructive_hint = method == "DELETE" || destructive_hint.unwrap_or(method != "GET");
         ToolAnnotations { read_only_hint, destructive_hint, idempotent_hint, open_world_hint }
     }
 }
@@ -192,7 +193,7 @@ impl HttpTool {
     /// Returns true if the request may be sent again after it may have taken effect.
     pub(super) fn is_idempotent(&self) -> bool {
         let hints = self.spec.annotations.unwrap_or_default();
-        self.request.method == "GET" || hints.idempotent_hint || hints.read_only_hint
+        self.request.method == "GET" || hints.idempotent_hint
     }
 }
 

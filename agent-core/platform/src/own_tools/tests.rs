@@ -92,15 +92,17 @@ async fn call(
 }
 
 #[test]
-fn a_tool_that_changes_something_is_destructive_unless_it_says_otherwise() {
-    for (method, annotations, expected) in [
+fn the_method_of_a_tool_bounds_its_hints() {
+    for (method, annotations, is_destructive) in [
         ("GET", Value::Null, false),
         ("GET", json!({"destructiveHint": true}), true),
         ("POST", Value::Null, true),
         ("POST", json!({}), true),
         ("PATCH", json!({"idempotentHint": true}), true),
         ("POST", json!({"destructiveHint": false}), false),
-        ("POST", json!({"readOnlyHint": true}), false),
+        ("POST", json!({"readOnlyHint": true}), true),
+        ("DELETE", json!({"destructiveHint": false}), true),
+        ("DELETE", json!({"readOnlyHint": true, "destructiveHint": false}), true),
     ] {
         let mut tool = get_order();
         tool["request"]["method"] = method.into();
@@ -109,7 +111,8 @@ fn a_tool_that_changes_something_is_destructive_unless_it_says_otherwise() {
         let tool = OwnTool { auth: None, settings };
         let parsed = definition::HttpTool::parse(&tool).map_err(|fault| fault.message).expect("a tool");
         let hints = parsed.spec.annotations.expect("hints");
-        assert_eq!(hints.destructive_hint, expected, "{method} {annotations}");
+        assert_eq!(hints.destructive_hint, is_destructive, "{method} {annotations}");
+        assert!(method == "GET" || !hints.read_only_hint, "{method} {annotations}");
     }
 }
 
