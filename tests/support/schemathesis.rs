@@ -8,7 +8,7 @@ use tokio::process::Command;
 use super::server::Server;
 
 /// Time limit for the tests, far above their duration, so that a hanging test does not hang the suite.
-const SCHEMATHESIS_TIMEOUT: Duration = Duration::from_secs(240);
+const SCHEMATHESIS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Schemathesis checks applied to each response. `positive_data_acceptance` is left out: some rules, such as the
 /// characters allowed in an id, are not expressed in the schemas.

@@ -207,7 +207,7 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
 /// Mints a session token that is valid for ten minutes.
 pub fn session_token(user: &str, company: &str) -> String {
     let secret = Secret::new(SESSION_SECRET);
-    mint_session(&secret, &user.into(), &company.into(), Duration::from_secs(600))
+    mint_session(&secret, &user.into(), &company.into(), Duration::from_secs(3_600))
         .expect("the claims are right")
 }
 

