@@ -495,9 +495,13 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   // A document is indexed when it is searched first.
   const { status } = await send(page, 'POST', `api/agents/${id}/retrieve`, { query: 'ferns' });
   assert.equal(status, 200);
-  await visit(page, 'agents');
-  await page.locator('.card').first().waitFor();
-  await visit(page, `agents/${id}/documents`);
+  // The index may be stored after the answer, and the page reads its state when it is opened.
+  for (let visits = 0; visits < 40 && await row.getByText('1 chunk indexed').count() === 0; visits += 1) {
+    await visit(page, 'agents');
+    await page.locator('.card').first().waitFor();
+    await visit(page, `agents/${id}/documents`);
+    await row.getByText(/indexed/).waitFor();
+  }
   await row.getByText('1 chunk indexed').waitFor();
   await picture(page, 'documents');
   await row.getByRole('button', { name: /^More for/ }).click();
