@@ -14,9 +14,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::company_permits::CompanyPermits;
 use crate::forward_model::forward_model;
-
-/// Provider of the model in the process.
-const LOCAL_PROVIDER: &str = "local";
+use crate::usage::LOCAL_PROVIDER;
 
 /// A [`ModelSource`] whose model in the process takes no more calls of a company than its share.
 ///

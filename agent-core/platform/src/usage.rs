@@ -35,7 +35,7 @@ pub use expired::ExpiredReservations;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
 pub use observer::{RunSummary, UsageObserver};
-pub(crate) use prices::CallPayer;
+pub(crate) use prices::{CallPayer, LOCAL_PROVIDER};
 pub use prices::{OperatorAddresses, PriceTable, PricedSettings};
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,

@@ -14,7 +14,7 @@ const MAX_CALL_COST: NanoUsd = NanoUsd::new(1_000_000_000_000_000);
 /// Number of tokens that prices are for.
 const TOKENS_PER_PRICE: i128 = 1_000_000;
 /// Provider of the model in the process.
-const LOCAL_PROVIDER: &str = "local";
+pub(crate) const LOCAL_PROVIDER: &str = "local";
 /// Provider whose servers ask for no key.
 const OLLAMA_PROVIDER: &str = "ollama";
 
