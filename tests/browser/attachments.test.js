@@ -24,11 +24,11 @@ const stored = (page, number) => page.waitForFunction((number) => document.query
 const send = (page) => page.getByRole('button', { name: 'Send' });
 const lastAnswer = (page) => page.locator('.message.answer').last();
 
-/** Waits until all pictures of the conversation are drawn, and returns their number. */
-const drawn = async (page) => {
-  await page.waitForFunction(() => [...document.querySelectorAll('.message-file img')].every((image) => image.complete && image.naturalWidth > 0));
-  return page.locator('.message-file img').count();
-};
+/** Waits until the conversation has one picture, which is drawn. */
+const pictureDrawn = (page) => page.waitForFunction(() => {
+  const images = [...document.querySelectorAll('.message-file img')];
+  return images.length === 1 && images[0].complete && images[0].naturalWidth > 0;
+});
 
 inPage('a picture and a text go with a message, and stay in the thread', async (page) => {
   await visit(page, 'chat/text');
@@ -42,7 +42,7 @@ inPage('a picture and a text go with a message, and stay in the thread', async (
   assert.equal(await list(page).count(), 0);
 
   const check = async (words) => {
-    assert.equal(await drawn(page), 1);
+    await pictureDrawn(page);
     const message = page.locator('.message.user').last();
     assert.equal(await message.locator('.bubble').innerText(), words);
     assert.equal(await message.getByRole('link', { name: 'Document' }).count(), 1);
@@ -103,7 +103,7 @@ inPage('pasted and dropped files are attached, and a file needs no text', async 
   assert.equal((await deleted).status(), 204);
   await send(page).click();
   await lastAnswer(page).getByText('Seen: data:image/png').waitFor();
-  assert.equal(await drawn(page), 1);
+  await pictureDrawn(page);
   assert.equal(await page.locator('.message.user .bubble').count(), 0);
   await ask(page, 'Again');
   await lastAnswer(page).getByText('Hello from the model.').waitFor();
