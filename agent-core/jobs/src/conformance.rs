@@ -15,6 +15,7 @@
 //! ```
 
 use agent_core::ids::{CompanyId, JobId, UserId};
+use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::job::{
@@ -45,6 +46,7 @@ pub async fn jobs(make: impl AsyncFn() -> SharedJobStore) {
     get_returns_jobs_as_they_were_stored(&*make().await).await;
     access_is_limited_to_the_scope(&*make().await).await;
     inserts_are_idempotent_by_key(&*make().await).await;
+    open_jobs_are_limited_after_the_key(&*make().await).await;
     steps_are_applied_in_order(&*make().await).await;
     a_rejected_step_does_not_affect_others(&*make().await).await;
     lists::pages_cover_the_list(&*make().await).await;
@@ -193,6 +195,24 @@ async fn inserts_are_idempotent_by_key(store: &dyn JobStore) {
     let over = expect_ok("insert", store.insert(vec![job_with_key("acme", "k", "9")]).await);
     assert_eq!(over, [InsertOutcome::New], "a key is free after its job was deleted");
     assert_eq!(expect_ok("insert", store.insert(Vec::new()).await), [], "an empty call is not an error");
+}
+
+async fn open_jobs_are_limited_after_the_key(store: &dyn JobStore) {
+    let mut keyed = once("acme", 5);
+    keyed.idempotency = Some(IdempotencyKey { key: "k".to_owned(), fingerprint: "1".to_owned() });
+    let insert_one = async |job: Job| expect_ok("insert", store.insert_within_limit(job, 2).await);
+    assert_eq!(insert_one(keyed.clone()).await, InsertOutcome::New, "a job below the limit is stored");
+    let concurrent = join_all((0..4).map(|_| store.insert_within_limit(once("acme", 5), 2))).await;
+    let outcomes: Vec<_> = concurrent.into_iter().map(|outcome| expect_ok("insert", outcome)).collect();
+    let new = outcomes.iter().filter(|outcome| **outcome == InsertOutcome::New).count();
+    assert_eq!(new, 1, "concurrent calls do not exceed the limit of open jobs: {outcomes:?}");
+    assert_eq!(insert_one(once("acme", 5)).await, InsertOutcome::LimitReached);
+    let repeated = Job { id: agent_core::new_id().into(), ..keyed.clone() };
+    let existing = InsertOutcome::Existing(Box::new(keyed.clone()));
+    assert_eq!(insert_one(repeated).await, existing, "a key is looked up before the limit");
+    assert_eq!(insert_one(once("other", 5)).await, InsertOutcome::New, "the limit is that of one user");
+    step(store, &keyed, Step::Cancel, at(1)).await.expect("a job can be cancelled");
+    assert_eq!(insert_one(once("acme", 5)).await, InsertOutcome::New, "a final job does not count");
 }
 
 async fn steps_are_applied_in_order(store: &dyn JobStore) {

@@ -6,8 +6,8 @@ use agent_core::clock::Clock;
 use agent_core::ids::JobId;
 use agent_core::store_error::StoreError;
 use agent_jobs::job::{
-    IdempotencyKey, InsertOutcome, Job, JobFilter, JobOrder, JobScope, JobStore, JobView, MAX_ATTEMPTS_LIMIT,
-    MAX_IDEMPOTENCY_KEY_BYTES, NewJob, Step, StepError, StepOutcome, StepResult,
+    InsertOutcome, Job, JobFilter, JobOrder, JobScope, JobStore, JobView, Step, StepError, StepOutcome,
+    StepResult,
 };
 use agent_jobs::schedule::ScheduleSpec;
 use async_trait::async_trait;
@@ -61,13 +61,19 @@ impl LocalPulse {
     /// # Errors
     /// See [`Pulse::schedule_job`].
     pub(crate) async fn create(&self, request: &JobRequest) -> Result<(Job, bool), PulseError> {
-        let mut job = new_job(request, self.now())?;
+        let mut job = request.job(self.now(), fingerprint).map_err(invalid)?;
         job.id = format!("{}{}", self.id_prefix, job.id).into();
-        match self.jobs.insert(vec![job.clone()]).await.map_err(unavailable)?.pop() {
+        let max_open = request.max_open_jobs;
+        let outcome = match max_open {
+            Some(max_open) => self.jobs.insert_within_limit(job.clone(), max_open).await.map(Some),
+            None => self.jobs.insert(vec![job.clone()]).await.map(|mut outcomes| outcomes.pop()),
+        };
+        match outcome.map_err(unavailable)? {
             Some(InsertOutcome::Existing(job)) => Ok((*job, false)),
             Some(InsertOutcome::KeyConflict(_)) => {
                 Err(PulseError::Conflict("the idempotencyKey was used for another job".to_owned()))
             }
+            Some(InsertOutcome::LimitReached) => Err(PulseError::LimitReached(max_open.unwrap_or_default())),
             Some(InsertOutcome::New) | None => Ok((job, true)),
         }
     }
@@ -101,36 +107,12 @@ fn invalid(error: impl ToString) -> PulseError {
     PulseError::Invalid(error.to_string())
 }
 
-/// Creates the requested job, with its schedule resolved at `now`.
-fn new_job(request: &JobRequest, now: Timestamp) -> Result<Job, PulseError> {
-    request.payload.validate().map_err(invalid)?;
-    let schedule = request.schedule.resolve(now).map_err(invalid)?;
-    if request.max_attempts.is_some_and(|attempts| !(1..=MAX_ATTEMPTS_LIMIT).contains(&attempts)) {
-        return Err(invalid("maxAttempts is out of range"));
-    }
-    let is_key = |key: &String| (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len());
-    if !request.idempotency_key.as_ref().is_none_or(is_key) {
-        return Err(invalid("idempotencyKey is too short or too long"));
-    }
-    let idempotency = match &request.idempotency_key {
-        Some(key) => {
-            // A repeated request may have another trace.
-            let meant = JobRequest { payload: request.payload.without_trace(), ..request.clone() };
-            let text = serde_json::to_vec(&meant).map_err(invalid)?;
-            let fingerprint = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
-            Some(IdempotencyKey { key: key.clone(), fingerprint })
-        }
-        None => None,
-    };
-    let usual = NewJob::new(request.payload.clone(), schedule);
-    let new = NewJob {
-        misfire: request.misfire.unwrap_or(usual.misfire),
-        overlap: request.overlap.unwrap_or(usual.overlap),
-        max_attempts: request.max_attempts.unwrap_or(usual.max_attempts),
-        idempotency,
-        ..usual
-    };
-    Ok(Job::new(new, now))
+/// Returns the fingerprint of a request: a hash of its JSON, without what a repeated request may change.
+fn fingerprint(request: &JobRequest) -> String {
+    let payload = request.payload.without_trace();
+    let meant = JobRequest { payload, max_open_jobs: None, ..request.clone() };
+    // A request is JSON: all its maps have texts as keys.
+    hex::encode(Sha256::digest(serde_json::to_vec(&meant).unwrap_or_default()))
 }
 
 #[async_trait]

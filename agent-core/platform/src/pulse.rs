@@ -6,6 +6,8 @@
 //! The scheduler calls back, at least once, for each due occurrence. [`occurrence`](crate::occurrence) makes the
 //! effect happen once; [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
 
+mod request;
+
 use agent_core::ids::{CompanyId, JobId, UserId};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -14,18 +16,11 @@ use serde::{Deserialize, Serialize};
 use agent_jobs::job::{JobFilter, JobOrder, JobPayload, JobScope, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
 
-/// Maximum number of jobs per user that are not final, enforced for jobs created by tools and by requests.
-pub const MAX_OPEN_JOBS: usize = 100;
+pub use request::JobRequestError;
 
-/// Returns true if the user has [`MAX_OPEN_JOBS`] or more jobs that are not final. Concurrent calls may exceed the
-/// limit, which guards against loops and need not be exact.
-///
-/// # Errors
-/// Errors of the scheduler.
-pub async fn has_too_many_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<bool, PulseError> {
-    let filter = JobFilter { scope: scope.clone(), open: true, ..JobFilter::default() };
-    Ok(pulse.count_jobs(&filter).await? >= MAX_OPEN_JOBS as u64)
-}
+/// Maximum number of jobs per user that are not final, for jobs created by tools and by requests: their
+/// [`JobRequest::max_open_jobs`].
+pub const MAX_OPEN_JOBS: usize = 100;
 
 /// Request to create a job: the body of `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,12 +43,30 @@ pub struct JobRequest {
     /// Policy for occurrences that become due during a delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<OverlapPolicy>,
+    /// Maximum number of jobs of the user that are not final, this one included; unlimited if absent. It is no part of what
+    /// an idempotency key stands for. A scheduler older than this member ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_open_jobs: Option<u64>,
 }
 
 impl JobRequest {
     /// Creates a request with the scheduler's default policies.
     pub fn new(payload: JobPayload, schedule: ScheduleSpec) -> Self {
-        Self { payload, schedule, idempotency_key: None, max_attempts: None, misfire: None, overlap: None }
+        Self {
+            payload,
+            schedule,
+            idempotency_key: None,
+            max_attempts: None,
+            misfire: None,
+            overlap: None,
+            max_open_jobs: None,
+        }
+    }
+
+    /// Returns the request with the limit of [`MAX_OPEN_JOBS`].
+    #[must_use]
+    pub fn within_open_jobs_limit(self) -> Self {
+        Self { max_open_jobs: Some(MAX_OPEN_JOBS as u64), ..self }
     }
 
     /// Returns the scope of the job's user.
@@ -154,6 +167,9 @@ pub enum PulseError {
     /// The state of the job does not allow the operation, or the idempotency key belongs to another request.
     #[error("{0}")]
     Conflict(String),
+    /// The user has as many open jobs as [`JobRequest::max_open_jobs`] allows; holds the limit.
+    #[error("the user has reached the limit of {0} open jobs: cancel one first")]
+    LimitReached(u64),
     /// The scheduler cannot be reached or fails; a retry may succeed.
     #[error("the scheduler is unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -169,11 +185,11 @@ pub enum PulseError {
 /// idempotent by its key, the others by themselves. The contract is the test suite `conformance::pulse`.
 #[async_trait]
 pub trait Pulse: Send + Sync + 'static {
-    /// Creates a job, or returns the job already created with the same idempotency key.
+    /// Creates a job, or returns the job already created with the same idempotency key, whatever the number of open jobs.
     ///
     /// # Errors
     /// [`PulseError::Invalid`] for a schedule that never fires or an invalid payload; [`PulseError::Conflict`] for an
-    /// idempotency key that belongs to another job.
+    /// idempotency key that belongs to another job; [`PulseError::LimitReached`] for a new job over the request's limit.
     async fn schedule_job(&self, job: &JobRequest) -> Result<ScheduledJob, PulseError>;
 
     /// Returns one job within the scope.

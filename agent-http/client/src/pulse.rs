@@ -80,7 +80,7 @@ impl PulseClient {
         let status = response.status;
         let answer = response.read_limited(MAX_RESPONSE_BYTES, REQUEST_TIMEOUT).await.map_err(unavailable)?;
         if !status.is_success() {
-            return Err(status_error(status));
+            return Err(status_error(status, &answer));
         }
         serde_json::from_slice(&answer).map_err(|error| {
             // The parser's message could quote the response.
@@ -93,13 +93,21 @@ fn unavailable(failure: AgentError) -> PulseError {
     PulseError::Unavailable(failure.into())
 }
 
-fn status_error(status: StatusCode) -> PulseError {
+fn status_error(status: StatusCode, answer: &[u8]) -> PulseError {
+    /// Member of the scheduler's conflict with a limit.
+    #[derive(Deserialize)]
+    struct LimitProblem {
+        limit: u64,
+    }
     match status.as_u16() {
         404 => PulseError::NotFound,
         400 | 413 | 415 | 422 => PulseError::Invalid("the scheduler rejected the job".to_owned()),
-        409 => {
-            PulseError::Conflict("the job is final, or its idempotency key belongs to another job".to_owned())
-        }
+        409 => match serde_json::from_slice(answer) {
+            Ok(LimitProblem { limit }) => PulseError::LimitReached(limit),
+            Err(_) => PulseError::Conflict(
+                "the job is final, or its idempotency key belongs to another job".to_owned(),
+            ),
+        },
         401 | 403 | 405 | 406 => PulseError::Refused(format!("HTTP {status}").into()),
         _ => PulseError::Unavailable(format!("HTTP {status}").into()),
     }
@@ -213,6 +221,15 @@ mod tests {
 
     use super::*;
     use crate::outbound::OutboundConfig;
+
+    #[test]
+    fn a_conflict_with_a_limit_is_one_of_the_number_of_open_jobs() {
+        let error = |answer: &str| status_error(StatusCode::CONFLICT, answer.as_bytes());
+        assert!(matches!(error(r#"{"code":"CONFLICT","limit":100}"#), PulseError::LimitReached(100)));
+        for answer in [r#"{"code":"CONFLICT"}"#, r#"{"limit":"many"}"#, ""] {
+            assert!(matches!(error(answer), PulseError::Conflict(_)), "{answer}");
+        }
+    }
 
     #[test]
     fn addresses_keep_the_operators_path_and_escape_ids() {

@@ -38,9 +38,10 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
     // Parsed twice, so that an error in either half is reported with its position.
     let request: CreateJobRequest = parse_json(&bytes, scheduler.base.json_depth)?;
     let spec: ScheduleSpec = parse_json(&bytes, scheduler.base.json_depth)?;
+    let max_open = request.max_open_jobs;
     let job = request.job(&spec, scheduler.worker.now())?;
     let (id, scheduled) = (job.id.clone(), ScheduledJob::from_job(&job));
-    match scheduler.worker.insert(job).await.map_err(store_error)? {
+    match scheduler.worker.insert(job, max_open).await.map_err(store_error)? {
         InsertOutcome::New => {
             let mut response = json(StatusCode::CREATED, &scheduled)?;
             let location = HeaderValue::try_from(format!("/jobs/{id}")).map_err(HttpError::internal)?;
@@ -50,6 +51,10 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
         InsertOutcome::Existing(job) => json(StatusCode::OK, &ScheduledJob::from_job(&job)),
         InsertOutcome::KeyConflict(_) => {
             Err(HttpError::conflict("the idempotencyKey belongs to another job of the company"))
+        }
+        InsertOutcome::LimitReached => {
+            Err(HttpError::conflict("the user has reached the limit of open jobs")
+                .with_member("limit", max_open.into()))
         }
     }
 }

@@ -1,19 +1,15 @@
 //! Request and response bodies of the scheduler's endpoints.
 
-use agent_jobs::job::{
-    DeadLetter, IdempotencyKey, Job, JobPayload, JobState, JobView, MAX_ATTEMPTS_LIMIT,
-    MAX_IDEMPOTENCY_KEY_BYTES, NewJob, NextPosition, StepResult,
-};
+use agent_jobs::job::{DeadLetter, Job, JobPayload, JobState, JobView, NextPosition, StepResult};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
-use agent_platform::ids::check_id;
-use agent_platform::records::MAX_KEY_ID_BYTES;
+use agent_platform::pulse::{JobRequest, JobRequestError};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use agent_core::ids::JobId;
 
 /// A request to create a job, without its schedule.
@@ -31,71 +27,43 @@ pub(crate) struct CreateJobRequest {
     misfire: Option<MisfirePolicy>,
     /// Policy for occurrences that come due while another one is being delivered.
     overlap: Option<OverlapPolicy>,
+    /// Maximum number of open jobs of the user, this one included; unlimited by default. At the limit, a new job is 409 with
+    /// `limit`. A repeated request with the same idempotency key gets its job, and may name another limit.
+    pub(super) max_open_jobs: Option<u64>,
 }
 
 impl CreateJobRequest {
     /// Creates the requested job, with its schedule resolved at `now`.
     pub(super) fn job(self, spec: &ScheduleSpec, now: Timestamp) -> Result<Job, HttpError> {
-        self.payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
-        self.check_ids()?;
-        let schedule = resolve(spec, now)?;
-        let max_attempts = self.max_attempts;
-        if max_attempts.is_some_and(|attempts| !(1..=MAX_ATTEMPTS_LIMIT).contains(&attempts)) {
-            let detail = format!("must be a whole number from 1 to {MAX_ATTEMPTS_LIMIT}");
-            return Err(HttpError::invalid("maxAttempts", detail));
-        }
-        let idempotency = self.idempotency(spec)?;
-        let defaults = NewJob::new(self.payload, schedule);
-        let new_job = NewJob {
-            misfire: self.misfire.unwrap_or(defaults.misfire),
-            overlap: self.overlap.unwrap_or(defaults.overlap),
-            max_attempts: max_attempts.unwrap_or(defaults.max_attempts),
-            idempotency,
-            ..defaults
+        let request = JobRequest {
+            idempotency_key: self.idempotency_key,
+            max_attempts: self.max_attempts,
+            misfire: self.misfire,
+            overlap: self.overlap,
+            max_open_jobs: self.max_open_jobs,
+            ..JobRequest::new(self.payload, spec.clone())
         };
-        Ok(Job::new(new_job, now))
+        request.job(now, fingerprint).map_err(|error| match error {
+            JobRequestError::Member { member, fault } => HttpError::invalid(member, fault),
+            error => HttpError::new(Code::InvalidRequest, error.to_string()),
+        })
     }
+}
 
-    fn check_ids(&self) -> Result<(), HttpError> {
-        let payload = &self.payload;
-        let ids = [
-            ("payload.userId", Some(payload.user_id.as_str())),
-            ("payload.companyId", Some(payload.company_id.as_str())),
-            ("payload.agentId", Some(payload.agent_id.as_str())),
-            ("payload.assignmentId", payload.assignment_id.as_deref()),
-            ("payload.todoListId", payload.todo_list_id.as_deref()),
-        ];
-        for (field, id) in ids {
-            id.map_or(Ok(()), |id| check_id(id, MAX_KEY_ID_BYTES))
-                .map_err(|error| HttpError::invalid(field, error))?;
-        }
-        Ok(())
-    }
-
-    fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<IdempotencyKey>, HttpError> {
-        let Some(key) = self.idempotency_key.clone() else { return Ok(None) };
-        let is_valid =
-            (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
-        if !is_valid {
-            let detail = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
-            return Err(HttpError::invalid("idempotencyKey", detail));
-        }
-        // The fingerprint covers the parsed values, so whitespace and member order do not matter, and no trace: a repeated
-        // request may have another one.
-        let mut fingerprinted = json!({
-            "payload": self.payload.without_trace(), "schedule": spec, "maxAttempts": self.max_attempts,
-            "misfire": self.misfire, "overlap": self.overlap,
-        });
-        fingerprinted.sort_all_objects();
-        let fingerprint =
-            Sha256::digest(fingerprinted.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Some(IdempotencyKey { key, fingerprint }))
-    }
+/// Returns the fingerprint of a request. It covers the parsed values, so whitespace and member order do not matter, and
+/// neither the trace nor the limit of open jobs, which a repeated request may change.
+fn fingerprint(request: &JobRequest) -> String {
+    let mut fingerprinted = json!({
+        "payload": request.payload.without_trace(), "schedule": request.schedule,
+        "maxAttempts": request.max_attempts, "misfire": request.misfire, "overlap": request.overlap,
+    });
+    fingerprinted.sort_all_objects();
+    hex::encode(Sha256::digest(fingerprinted.to_string()))
 }
 
 /// Resolves a schedule at `now`.
 pub(super) fn resolve(spec: &ScheduleSpec, now: Timestamp) -> Result<Schedule, HttpError> {
-    spec.resolve(now).map_err(|error| HttpError::new(crate::error::Code::InvalidRequest, error.to_string()))
+    spec.resolve(now).map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))
 }
 
 /// A stored job.

@@ -237,12 +237,15 @@ impl Worker {
         }
     }
 
-    /// Stores a job.
+    /// Stores a job, unless its user has `max_open` jobs that are not final.
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn insert(&self, job: Job) -> Result<InsertOutcome, StoreError> {
-        let outcome = self.jobs.insert(vec![job]).await?.pop();
+    pub async fn insert(&self, job: Job, max_open: Option<u64>) -> Result<InsertOutcome, StoreError> {
+        let outcome = match max_open {
+            Some(max_open) => Some(self.jobs.insert_within_limit(job, max_open).await?),
+            None => self.jobs.insert(vec![job]).await?.pop(),
+        };
         self.inserted.notify_one();
         outcome.ok_or_else(|| StoreError::unavailable("the store returned no result for the job"))
     }

@@ -42,6 +42,8 @@ enum JobsDefect {
     ForgetsTheCompany,
     ForgetsTheUser,
     ForgetsKeys,
+    ForgetsTheLimit,
+    LimitsRepeatedRequests,
     SharesKeysOfCompanies,
     ListsBackwards,
     ListsOneTooFew,
@@ -87,6 +89,16 @@ impl JobStore for DefectiveJobs {
             }
         }
         self.jobs.insert(jobs).await
+    }
+
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        let max_open = if let JobsDefect::ForgetsTheLimit = self.defect { u64::MAX } else { max_open };
+        if let JobsDefect::LimitsRepeatedRequests = self.defect
+            && self.jobs.count(&JobFilter::open_jobs_of_user(&job.payload)).await? >= max_open
+        {
+            return Ok(InsertOutcome::LimitReached);
+        }
+        self.jobs.insert_within_limit(job, max_open).await
     }
 
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
@@ -180,6 +192,8 @@ async fn the_suite_detects_each_defect() {
         (JobsDefect::ForgetsTheUser, "absent outside of its scope"),
         (JobsDefect::ForgetsKeys, "a job is returned as it was stored"),
         (JobsDefect::SharesKeysOfCompanies, "a job is returned as it was stored"),
+        (JobsDefect::ForgetsTheLimit, "do not exceed the limit of open jobs"),
+        (JobsDefect::LimitsRepeatedRequests, "a key is looked up before the limit"),
         (JobsDefect::ListsBackwards, "the next page begins after this one"),
         (JobsDefect::ListsOneTooFew, "cover the list in the order of ids"),
         (JobsDefect::ForgetsTheOrder, "cover the list, the newest first"),

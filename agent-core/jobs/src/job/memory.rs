@@ -80,13 +80,32 @@ impl Jobs {
         }
     }
 
+    /// Returns the outcome of inserting a job whose idempotency key is in use.
+    fn find_existing(&self, job: &Job) -> Option<InsertOutcome> {
+        let existing = self.by_id.get(self.by_key.get(&key(job)?)?)?;
+        Some(InsertOutcome::from_existing(existing.clone(), job))
+    }
+
     fn insert(&mut self, job: Job) -> InsertOutcome {
-        let existing = key(&job).and_then(|key| self.by_key.get(&key)).and_then(|id| self.by_id.get(id));
-        if let Some(existing) = existing {
-            return InsertOutcome::from_existing(existing.clone(), &job);
+        if let Some(existing) = self.find_existing(&job) {
+            return existing;
         }
         self.put(job);
         InsertOutcome::New
+    }
+
+    fn insert_within_limit(&mut self, job: Job, max_open: u64) -> InsertOutcome {
+        if let Some(existing) = self.find_existing(&job) {
+            return existing;
+        }
+        if self.count(&JobFilter::open_jobs_of_user(&job.payload)) >= max_open {
+            return InsertOutcome::LimitReached;
+        }
+        self.insert(job)
+    }
+
+    fn count(&self, filter: &JobFilter) -> u64 {
+        self.by_id.values().filter(|job| filter.matches(job)).count() as u64
     }
 
     fn step(&mut self, id: &str, step: Step, now: Timestamp) -> StepOutcome {
@@ -142,6 +161,10 @@ impl JobStore for MemoryJobStore {
         Ok(self.update_and_notify(|all| jobs.into_iter().map(|job| all.insert(job)).collect()))
     }
 
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        Ok(self.update_and_notify(|all| all.insert_within_limit(job, max_open)))
+    }
+
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         Ok(self.lock().by_id.get(id).filter(|job| scope.contains(job)).cloned())
     }
@@ -167,7 +190,7 @@ impl JobStore for MemoryJobStore {
     }
 
     async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
-        Ok(self.lock().by_id.values().filter(|job| filter.matches(job)).count() as u64)
+        Ok(self.lock().count(filter))
     }
 
     async fn apply_steps(

@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Job, JobState, Step, StepOutcome};
+use super::{Job, JobPayload, JobState, Step, StepOutcome};
 
 /// Maximum number of jobs in one claim.
 pub const MAX_JOBS_PER_CLAIM: usize = 1000;
@@ -58,6 +58,12 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
+    /// Returns the filter of all jobs of the payload's user that are not final.
+    pub fn open_jobs_of_user(payload: &JobPayload) -> Self {
+        let (company, user) = (Some(payload.company_id.clone()), Some(payload.user_id.clone()));
+        Self { scope: JobScope { company, user }, open: true, ..Self::default() }
+    }
+
     /// Returns true if the job matches all conditions.
     pub fn matches(&self, job: &Job) -> bool {
         let payload = &job.payload;
@@ -122,6 +128,8 @@ pub enum InsertOutcome {
     Existing(Box<Job>),
     /// A job with the same idempotency key and another fingerprint exists; nothing is stored.
     KeyConflict(Box<Job>),
+    /// The user has as many open jobs as the limit allows; nothing is stored.
+    LimitReached,
 }
 
 impl InsertOutcome {
@@ -230,6 +238,13 @@ pub trait JobStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Unavailable`]; nothing is stored.
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError>;
+
+    /// Inserts a new job if its user has fewer than `max_open` jobs that are not final. The idempotency key is looked up
+    /// first, so a repeated request gets its job at the limit too. Concurrent calls do not exceed the limit together.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]; nothing is stored.
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError>;
 
     /// Checks that the store can be written, for the scheduler's readiness. A store that has no failed write behind it
     /// answers at once; the default implementation always does.

@@ -37,6 +37,7 @@ pub async fn pulse(make: impl AsyncFn(Scenario) -> Option<PulseSubject>) {
     a_job_is_as_requested(pulse).await;
     scopes_are_apart(pulse).await;
     an_idempotency_key_creates_one_job(pulse).await;
+    open_jobs_are_limited_after_the_key(pulse).await;
     invalid_requests_are_refused(pulse).await;
     unknown_ids_are_absent(pulse).await;
     cancelling_is_idempotent(pulse).await;
@@ -188,6 +189,30 @@ async fn an_idempotency_key_creates_one_job(pulse: &dyn Pulse) {
     assert_ne!(one.job_id, two.job_id, "requests without an idempotency key create a job each");
 }
 
+async fn open_jobs_are_limited_after_the_key(pulse: &dyn Pulse) {
+    let company = new_id();
+    let limited = |key: &str, user: &str| JobRequest {
+        idempotency_key: Some(key.to_owned()),
+        max_open_jobs: Some(1),
+        ..request(&company, user)
+    };
+    let first = schedule(pulse, &limited("first", "ada")).await;
+    let refused = pulse.schedule_job(&limited("second", "ada")).await;
+    assert!(
+        matches!(refused, Err(PulseError::LimitReached(1))),
+        "a job over the limit of open jobs is PulseError::LimitReached: {refused:?}"
+    );
+    let again = schedule(pulse, &limited("first", "ada")).await;
+    assert_eq!(again.job_id, first.job_id, "a repeated request gets its job at the limit");
+    let wider = JobRequest { max_open_jobs: Some(2), ..limited("first", "ada") };
+    let again = schedule(pulse, &wider).await;
+    assert_eq!(again.job_id, first.job_id, "a repeated request may name another limit of open jobs");
+    schedule(pulse, &limited("of bob", "bob")).await;
+    let cancelled = pulse.cancel_job(&scope_of(&company, "ada"), &first.job_id).await;
+    expect_ok("cancelling a job", cancelled);
+    schedule(pulse, &limited("second", "ada")).await;
+}
+
 async fn invalid_requests_are_refused(pulse: &dyn Pulse) {
     let company = new_id();
     let with = |change: fn(&mut JobRequest)| {
@@ -203,6 +228,8 @@ async fn invalid_requests_are_refused(pulse: &dyn Pulse) {
         ("an empty agent", with(|request| request.payload.agent_id = "".into())),
         ("an unknown time zone", with(|request| request.payload.timezone = Some("Mars/Olympus".to_owned()))),
         ("an empty idempotency key", with(|request| request.idempotency_key = Some(String::new()))),
+        ("a line break in its key", with(|request| request.idempotency_key = Some("a\nb".to_owned()))),
+        ("a slash in an id", with(|request| request.payload.agent_id = "a/b".into())),
         ("no attempt", with(|request| request.max_attempts = Some(0))),
     ] {
         let refused = pulse.schedule_job(&request).await;

@@ -8,9 +8,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
-use crate::pulse::{
-    JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, has_too_many_open_jobs, user_scope,
-};
+use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob, user_scope};
 use crate::run_tools::{allowed_tools_in_run, has_grant};
 use crate::trace::format_traceparent;
 use crate::workspace::utc_time;
@@ -116,9 +114,9 @@ async fn schedule_tool(
         traceparent: context.trace.as_ref().map(format_traceparent),
     };
     payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
-    check_open_jobs(pulse, &user_scope_of(context)).await?;
     let idempotency_key = context.idempotency_key.as_deref().map(|key| job_key(context, key));
-    let request = JobRequest { idempotency_key, ..JobRequest::new(payload, schedule) };
+    let request =
+        JobRequest { idempotency_key, ..JobRequest::new(payload, schedule) }.within_open_jobs_limit();
     let ScheduledJob { job_id, execute_at } = pulse.schedule_job(&request).await?;
     Ok(ScheduledCall { job_id, execute_at: utc_time(execute_at) })
 }
@@ -146,16 +144,6 @@ fn can_schedule(role: &RoleBlock, name: &str) -> bool {
 
 fn user_scope_of(context: &ExecutionContext) -> JobScope {
     user_scope(&context.company_id, &context.user_id)
-}
-
-/// Checks that the user has fewer than [`MAX_OPEN_JOBS`] open jobs.
-async fn check_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<(), ToolError> {
-    if !has_too_many_open_jobs(pulse, scope).await? {
-        return Ok(());
-    }
-    Err(ToolError::Unavailable(format!(
-        "the user has reached the limit of {MAX_OPEN_JOBS} open jobs: cancel one first"
-    )))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -262,9 +250,10 @@ impl From<PulseError> for ToolError {
             PulseError::NotFound => Self::NotFound(error.to_string()),
             PulseError::Invalid(_) => Self::InvalidArguments(error.to_string()),
             PulseError::Conflict(_) => Self::Conflict(error.to_string()),
-            PulseError::NotConfigured | PulseError::Unavailable(_) | PulseError::Refused(_) => {
-                Self::Unavailable(error.to_string())
-            }
+            PulseError::NotConfigured
+            | PulseError::LimitReached(_)
+            | PulseError::Unavailable(_)
+            | PulseError::Refused(_) => Self::Unavailable(error.to_string()),
         }
     }
 }

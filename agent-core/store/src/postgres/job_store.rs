@@ -141,6 +141,13 @@ impl JobStore for PostgresJobs {
         self.signal_if_earliest(session.release(inserted).await)
     }
 
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        let company = job.payload.company_id.clone();
+        let (_permit, session) = self.session(Some(company.as_str())).await?;
+        let inserted = jobs::insert_within_limit(&session, job, max_open, &self.sender).await;
+        self.signal_if_earliest(session.release(inserted).await)
+    }
+
     async fn check_writable(&self) -> Result<(), StoreError> {
         self.sessions.check_writable().await.map_err(StoreError::unavailable)
     }

@@ -297,7 +297,12 @@ impl Session {
 
     /// Runs one query.
     pub(super) async fn query(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, PostgresError> {
-        Ok(self.send(false, &[(sql, values)], false).await?.pop().unwrap_or_default())
+        Ok(self.query_all(&[(sql, values)]).await?.pop().unwrap_or_default())
+    }
+
+    /// Runs queries in one pipeline and returns the rows of each.
+    pub(super) async fn query_all(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, PostgresError> {
+        self.send(false, queries, false).await
     }
 
     /// Runs statements without parameters, one after another.

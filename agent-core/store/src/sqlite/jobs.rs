@@ -102,6 +102,22 @@ impl JobStore for SqliteStore {
         self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
     }
 
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        let row = JobRow::new(job)?;
+        let bytes = row.body.len();
+        let work = move |rows: &JobTable<'_>| {
+            if let Some(existing) = rows.find_existing(&row)? {
+                return Ok(existing);
+            }
+            let open_jobs = JobFilter::open_jobs_of_user(&row.job.payload);
+            if JobQuery::from_filter(&open_jobs).count(rows.connection)? >= max_open {
+                return Ok(InsertOutcome::LimitReached);
+            }
+            rows.insert(&row)
+        };
+        self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
+    }
+
     async fn check_writable(&self) -> Result<(), StoreError> {
         self.probe_writes().await
     }

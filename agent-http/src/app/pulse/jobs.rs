@@ -6,10 +6,7 @@ use agent_core::tool::Caller;
 use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec};
 use agent_platform::conversation::check_conversation_id;
-use agent_platform::pulse::{
-    CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, MAX_OPEN_JOBS, ScheduledJob,
-    has_too_many_open_jobs,
-};
+use agent_platform::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
 use agent_platform::run_tools::allowed_tools_in_run;
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -65,15 +62,12 @@ pub(in crate::app) async fn post(context: RequestContext<App>, principal: Princi
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
     let payload = own_payload(&app, &principal, request.payload).await?;
     let idempotency_key = request.idempotency_key.map(|key| own_key(&principal.user_id, &key)).transpose()?;
-    if has_too_many_open_jobs(pulse, &scope(&principal)).await? {
-        return Err(HttpError::conflict(format!("you have reached the limit of {MAX_OPEN_JOBS} open jobs")));
-    }
     let job = JobRequest {
         idempotency_key,
         max_attempts: request.max_attempts,
         misfire: request.misfire,
         overlap: request.overlap,
-        ..JobRequest::new(payload, schedule)
+        ..JobRequest::new(payload, schedule).within_open_jobs_limit()
     };
     answer::json(StatusCode::CREATED, &pulse.schedule_job(&job).await?)
 }

@@ -136,6 +136,9 @@ impl From<PulseError> for HttpError {
             PulseError::NotFound => Self::not_found(),
             PulseError::Invalid(_) => Self::new(Code::InvalidRequest, error.to_string()),
             PulseError::Conflict(_) => Self::conflict(error.to_string()),
+            PulseError::LimitReached(limit) => {
+                Self::conflict(error.to_string()).with_member("limit", limit.into())
+            }
             PulseError::Unavailable(_) => {
                 Self::new(Code::BackendUnreachable, error.to_string()).with_source(error)
             }

@@ -142,7 +142,7 @@ impl WorkerHarness {
     async fn new_job(&self, job: NewJob) -> JobId {
         let job = Job::new(job, self.worker.now());
         let id = job.id.clone();
-        assert_eq!(self.worker.insert(job).await.unwrap(), InsertOutcome::New);
+        assert_eq!(self.worker.insert(job, None).await.unwrap(), InsertOutcome::New);
         id
     }
 
@@ -539,6 +539,10 @@ impl JobStore for FaultyJobStore {
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
         self.check("insert")?;
         self.jobs.insert(jobs).await
+    }
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        self.check("insert")?;
+        self.jobs.insert_within_limit(job, max_open).await
     }
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         self.jobs.get(scope, id).await

@@ -27,6 +27,7 @@ async fn the_scheduler_in_memory_conforms() {
 enum PulseDefect {
     ChangesThePayload,
     ForgetsKeys,
+    ForgetsTheLimit,
     SharesKeysOfCompanies,
     IgnoresTheRequestOfAKey,
     MisnamesInvalidRequests,
@@ -73,6 +74,7 @@ impl Pulse for DefectivePulse {
         match self.defect {
             PulseDefect::ChangesThePayload => job.payload.message = Some("added".to_owned()),
             PulseDefect::ForgetsKeys => job.idempotency_key = None,
+            PulseDefect::ForgetsTheLimit => job.max_open_jobs = None,
             PulseDefect::IgnoresTheRequestOfAKey if job.idempotency_key.is_some() => {
                 job.payload.arguments = None;
             }
@@ -184,6 +186,7 @@ async fn a_defective_scheduler_client_is_found_out() {
     for (defect, expected) in [
         (PulseDefect::ChangesThePayload, "a job has the payload that was requested"),
         (PulseDefect::ForgetsKeys, "the same idempotency key create one job"),
+        (PulseDefect::ForgetsTheLimit, "over the limit of open jobs is PulseError::LimitReached"),
         (PulseDefect::SharesKeysOfCompanies, "idempotency keys of companies are apart"),
         (PulseDefect::IgnoresTheRequestOfAKey, "an idempotency key of another request is a conflict"),
         (PulseDefect::MisnamesInvalidRequests, "a schedule that never fires is PulseError::Invalid"),

@@ -86,9 +86,12 @@ fn invalid_schedules_and_tools_are_rejected() {
 fn the_number_of_open_jobs_per_user_is_limited() {
     let world = world();
     let wish = || json!({"tool": "createTodo", "arguments": {"title": "x"}, "everyMs": 60_000});
-    for _ in 0..MAX_OPEN_JOBS {
+    let keyed = ExecutionContext { idempotency_key: Some("call".to_owned()), ..ada() };
+    let first = world.call_ok(&keyed, "scheduleTool", wish());
+    for _ in 1..MAX_OPEN_JOBS {
         world.call_ok(&ada(), "scheduleTool", wish());
     }
+    assert_eq!(world.call_ok(&keyed, "scheduleTool", wish()), first, "a repeated call gets its job");
     let error = world.call(&ada(), "scheduleTool", wish()).expect_err("full");
     assert_eq!(error, "the user has reached the limit of 100 open jobs: cancel one first");
     let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));

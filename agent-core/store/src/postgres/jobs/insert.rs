@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use agent_core::ids::JobId;
-use agent_jobs::job::{InsertOutcome, Job};
+use agent_jobs::job::{InsertOutcome, Job, JobFilter};
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 
@@ -33,6 +33,10 @@ const SELECT_BY_IDEMPOTENCY_KEYS: &str = "
         WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
     ) AS job";
 
+/// Waits for the end of other transactions that insert jobs of the user within a limit, so that each counts the jobs of
+/// those before it.
+const LOCK_USER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1::text || chr(31) || $2::text, 13))";
+
 /// Maximum number of insertion attempts for jobs whose key conflicted with a job that was removed before it
 /// could be read.
 const MAX_INSERT_ATTEMPTS: usize = 5;
@@ -45,6 +49,53 @@ pub(in crate::postgres) async fn insert(
 ) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
     let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
     rows.iter().try_for_each(check_identifiers)?;
+    insert_rows(session, &rows, sender, TransactionState::None).await
+}
+
+/// Inserts a job if its user has fewer than `max_open` jobs that are not final, or if its idempotency key is in use. The
+/// flag is true if it has become the earliest.
+pub(in crate::postgres) async fn insert_within_limit(
+    session: &Session,
+    job: Job,
+    max_open: u64,
+    sender: &Sender,
+) -> Result<(InsertOutcome, bool), OperationError> {
+    let row = JobRow::new(job)?;
+    check_identifiers(&row)?;
+    let (company, user) = (row.job.payload.company_id.as_str(), row.job.payload.user_id.as_str());
+    let user_values: [&(dyn Param + Sync); 2] = [&company, &user];
+    session.begin(&[(LOCK_USER, &user_values)]).await?;
+    let mut others = HashMap::new();
+    find_conflicting(session, &[&row], &mut others).await?;
+    if let Some(existing) = others.remove(&row.job.id) {
+        session.commit(&[]).await?;
+        return Ok((existing, false));
+    }
+    if super::count(session, &JobFilter::open_jobs_of_user(&row.job.payload)).await? >= max_open {
+        session.commit(&[]).await?;
+        return Ok((InsertOutcome::LimitReached, false));
+    }
+    let (mut inserted, is_earliest) =
+        insert_rows(session, std::slice::from_ref(&row), sender, TransactionState::Open).await?;
+    Ok((inserted.pop().unwrap_or(InsertOutcome::New), is_earliest))
+}
+
+/// State of the session's transaction before an insertion, which ends it.
+#[derive(Clone, Copy)]
+enum TransactionState {
+    /// None is open: the insertion begins one.
+    None,
+    /// One is open.
+    Open,
+}
+
+/// Inserts rows and commits.
+async fn insert_rows(
+    session: &Session,
+    rows: &[JobRow],
+    sender: &Sender,
+    transaction: TransactionState,
+) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
     let mut pending: Vec<&JobRow> = rows.iter().collect();
     // An insert waits for a concurrent transaction with the same key. Inserting in the order of keys prevents
     // deadlocks. The sort is stable, so the first of several jobs with one key stays the first.
@@ -58,10 +109,16 @@ pub(in crate::postgres) async fn insert(
     let queries = [notification, &[(INSERT, &values)]].concat();
 
     if rows.iter().all(|row| row.idempotency_key().is_none()) {
-        let results = session.transact(&queries).await?;
+        let results = match transaction {
+            TransactionState::None => session.transact(&queries).await?,
+            TransactionState::Open => session.commit(&queries).await?,
+        };
         return Ok((vec![InsertOutcome::New; rows.len()], was_notified(&results, notification)));
     }
-    let begun = session.begin(&queries).await?;
+    let begun = match transaction {
+        TransactionState::None => session.begin(&queries).await?,
+        TransactionState::Open => session.query_all(&queries).await?,
+    };
     let mut stored = ids(begun.last());
     let mut others: HashMap<JobId, InsertOutcome> = HashMap::new();
     for _ in 0..MAX_INSERT_ATTEMPTS {

@@ -89,10 +89,8 @@ impl<'c> JobTable<'c> {
     pub(super) fn insert(&self, row: &JobRow) -> Result<InsertOutcome, WriteError> {
         let JobRow { job, body, mutable: changing } = row;
         let payload = &job.payload;
-        if let Some(key) = row.idempotency_key()
-            && let Some(found) = self.find_by_idempotency_key(&payload.company_id, key)?
-        {
-            return Ok(InsertOutcome::from_existing(found, job));
+        if let Some(existing) = self.find_existing(row)? {
+            return Ok(existing);
         }
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO jobs (id, company, user_id, tool, assignment, idempotency,
@@ -118,10 +116,13 @@ impl<'c> JobTable<'c> {
         Ok(InsertOutcome::New)
     }
 
-    fn find_by_idempotency_key(&self, company: &str, key: &str) -> Result<Option<Job>, WriteError> {
+    /// Returns the outcome of inserting a job whose idempotency key is in use.
+    pub(super) fn find_existing(&self, row: &JobRow) -> Result<Option<InsertOutcome>, WriteError> {
+        let Some(key) = row.idempotency_key() else { return Ok(None) };
         let mut statement = self.connection.prepare_cached(SELECT_BY_IDEMPOTENCY_KEY)?;
-        let mut rows = statement.query(params![company, key])?;
-        rows.next()?.map(|row| found(row).map(|found| found.job)).transpose()
+        let mut rows = statement.query(params![row.job.payload.company_id.as_str(), key])?;
+        let Some(existing) = rows.next()? else { return Ok(None) };
+        Ok(Some(InsertOutcome::from_existing(found(existing)?.job, &row.job)))
     }
 
     pub(super) fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, WriteError> {
