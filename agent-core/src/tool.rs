@@ -317,6 +317,9 @@ pub enum ToolError {
     /// The tool is temporarily unavailable.
     #[error("{0}")]
     Unavailable(String),
+    /// The store is unavailable.
+    #[error(transparent)]
+    StoreUnavailable(StoreError),
     /// The call may or may not have taken effect; it is not repeated on its own.
     #[error("{0}")]
     OutcomeUnknown(String),
@@ -335,11 +338,9 @@ impl ToolError {
 impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Conflict { .. } => {
-                Self::Conflict("concurrent modification of the same item; retry".to_owned())
-            }
+            StoreError::Conflict { .. } => Self::Conflict("concurrent modification of an item; retry".into()),
             StoreError::TooLarge { .. } => Self::InvalidArguments(error.to_string()),
-            StoreError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            StoreError::Unavailable(_) => Self::StoreUnavailable(error),
             error => Self::internal(error),
         }
     }

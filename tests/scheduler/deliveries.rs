@@ -166,7 +166,7 @@ async fn failed_deliveries_are_retried_after_the_requested_delay() {
     let bench = open().await;
     bench
         .receiver
-        .on("twice", [json_response("503 Away", "retry-after: 0\r\n", ""), json_response("200 OK", "", "")]);
+        .on("twice", [json_response("500 Fault", "retry-after: 0\r\n", ""), json_response("200 OK", "", "")]);
     let id = bench.create_job(schedule_now(), payload("twice")).await;
     bench.wait_for_state(&id, "completed").await;
     let bodies = bench.receiver.received_bodies("twice");

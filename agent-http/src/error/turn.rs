@@ -22,7 +22,7 @@ impl HttpError {
     /// Converts the error of listing an agent's tools, which is unavailable if the store is.
     pub(crate) fn from_tool_list(error: ToolError) -> Self {
         match error {
-            ToolError::Unavailable(_) => Self::store_unavailable(error),
+            ToolError::Unavailable(_) | ToolError::StoreUnavailable(_) => Self::store_unavailable(error),
             error => Self::internal(error),
         }
     }

@@ -183,6 +183,11 @@ mod tests {
         for status in [401, 402, 403, 404, 405, 408, 425, 429, 499, 500, 501, 502, 503, 504, 599] {
             assert!(matches!(of(status), AttemptOutcome::Failed { .. }), "{status}");
         }
+        let unavailable = |seconds| {
+            outcome_of_status(StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(seconds)), None)
+        };
+        assert!(matches!(unavailable(60), AttemptOutcome::Deferred { .. }));
+        assert!(matches!(unavailable(61), AttemptOutcome::Failed { .. }));
         let retry_after = Duration::from_secs(5);
         assert_eq!(
             outcome_of_status(StatusCode::PAYMENT_REQUIRED, Some(retry_after), Some("spent".to_owned())),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::retry::{MAX_DEFERRAL, MAX_POSTPONEMENT, deferral, postponement};
+use super::retry::{MAX_DEFERRAL, MAX_POSTPONEMENT, MAX_REQUESTED_DEFERRAL, deferral, postponement};
 use super::{Job, Phase, backoff};
 
 /// Outcome of a delivery attempt.
@@ -24,7 +24,7 @@ pub enum AttemptOutcome {
         /// Error text.
         error: String,
     },
-    /// The receiver is still busy with an earlier delivery of the occurrence. Does not count as an attempt until the
+    /// The receiver is still busy with an earlier delivery of the occurrence, or is unavailable for a moment. Does not count as an attempt until the
     /// first claim of the occurrence, or the first one since it was postponed, is an hour old; then it is a failure.
     Deferred {
         /// Error text.
@@ -52,6 +52,7 @@ impl AttemptOutcome {
             (200..300, _) => Self::Succeeded,
             (402, Some(retry_after)) => Self::Postponed { error, retry_after },
             (409, _) => Self::Deferred { error, retry_after },
+            (503, Some(delay)) if delay <= MAX_REQUESTED_DEFERRAL => Self::Deferred { error, retry_after },
             (410, _) => Self::Gone,
             (400 | 413 | 415 | 422, _) => Self::Rejected { error },
             _ => Self::Failed { error, retry_after },

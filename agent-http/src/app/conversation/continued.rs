@@ -193,7 +193,9 @@ fn start_error(error: TurnError) -> AgentError {
         TurnError::Backend(error) => return error,
         TurnError::Store(_)
         | TurnError::Layer(LayerError::Store(StoreError::Unavailable(_)))
-        | TurnError::Tools(ToolError::Unavailable(_)) => AgentErrorKind::StoreUnavailable,
+        | TurnError::Tools(ToolError::Unavailable(_) | ToolError::StoreUnavailable(_)) => {
+            AgentErrorKind::StoreUnavailable
+        }
         TurnError::NoConnector(_) | TurnError::NoBackend(_) => AgentErrorKind::NotConfigured,
         TurnError::AgentNotFound | TurnError::WrongAgent | TurnError::InvalidField { .. } => {
             AgentErrorKind::InvalidRequest

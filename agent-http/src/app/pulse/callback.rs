@@ -11,7 +11,8 @@
 //! | 402 | a budget is spent | retry after `Retry-After`, the end of the budget's window; not counted as an attempt. Without the header, retry |
 //! | 409 | the occurrence is being run, or too many callbacks are, or only a newer version knows the job's kind | retry after `Retry-After`; not counted as an attempt |
 //! | 429 | a limit of runs is reached | retry after `Retry-After` |
-//! | 500, 502, 504 | a store, tool or backend failed or timed out | retry |
+//! | 500, 502, 504 | a tool or backend failed or timed out | retry |
+//! | 503 | the store is unavailable | retry after `Retry-After`; not counted as an attempt |
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -120,8 +120,23 @@ fn tool_error_response(error: ToolError) -> HttpError {
             HttpError::new(Code::InvalidRequest, text)
         }
         ToolError::OutcomeUnknown(_) => HttpError::new(Code::OutcomeUnknown, text),
+        ToolError::StoreUnavailable(error) => error.into(),
         // Not 409, which is the answer while the occurrence is in progress elsewhere.
         ToolError::Conflict(_) | ToolError::Unavailable(_) => HttpError::new(Code::BackendFailed, text),
         error => HttpError::internal(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_whose_store_is_unavailable_is_called_again_soon() {
+        let error = tool_error_response(StoreError::unavailable("the disk is full").into());
+        assert_eq!(error.code(), Code::StoreUnavailable);
+        assert!(error.retry_after().is_some());
+        let error = tool_error_response(ToolError::Unavailable("the bot is away".to_owned()));
+        assert_eq!(error.code(), Code::BackendFailed);
     }
 }

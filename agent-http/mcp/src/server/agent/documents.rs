@@ -94,9 +94,9 @@ async fn call_structured<T: DeserializeOwned>(
         Err(error @ ToolError::InvalidArguments(_)) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
-        Err(error @ (ToolError::Unavailable(_) | ToolError::Conflict(_))) => {
-            Err(ErrorData::internal_error(error.to_string(), None))
-        }
+        Err(
+            error @ (ToolError::Unavailable(_) | ToolError::StoreUnavailable(_) | ToolError::Conflict(_)),
+        ) => Err(ErrorData::internal_error(error.to_string(), None)),
         Err(error) => Err(failed(&error)),
     }
 }
