@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
+use jiff::tz::TimeZone;
 
 /// Source of time and timers.
 pub trait Clock: Send + Sync + 'static {
@@ -14,6 +15,13 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Sleeps for `duration`. Dropping the future cancels the sleep.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// Returns the time zone with an IANA name, in any case; `None` for unknown names and those that differ by machine.
+pub fn find_time_zone(name: &str) -> Option<TimeZone> {
+    let zone = TimeZone::get(name).ok().filter(|_| name.len() <= 64)?;
+    let is_shared = !["localtime", "posixrules", "Factory", "Etc/Unknown"].contains(&zone.iana_name()?);
+    is_shared.then_some(zone)
 }
 
 /// The system clock.

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::backend::{Backend, BackendCapabilities, BuiltinSettings, ErasedBackend, PreparedRequest, Turn};
 use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, find_time_zone};
 use crate::context::{ContextLayer, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{EventStream, OutputLimits, RunIds};
@@ -23,7 +23,6 @@ use crate::request::{Principal, TurnRequest};
 use crate::role::{ResponseFormat, ResponseKind, RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
 use crate::select::{BackendChoice, BackendKind, CustomContainer, select_with_custom};
-use crate::store_error::StoreError;
 use crate::tool::{Caller, ExecutionContext, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 use tools::turn_tools;
@@ -354,8 +353,7 @@ fn response_format(
     Ok(format.filter(|format| format.kind == ResponseKind::Json).cloned())
 }
 
-/// Issues the run's token for a backend whose tools are called from outside. A run without tools has none: issuers
-/// bound the number of their tokens, and it could call nothing.
+/// Issues the run's token for a backend whose tools are called from outside; none for a run without tools.
 fn mint_run_token(
     platform: &Platform,
     capabilities: &BackendCapabilities,
@@ -388,12 +386,18 @@ async fn execution_context(
     role: &RoleBlock,
     request: &TurnRequest,
 ) -> Result<ExecutionContext, TurnError> {
-    if let Some(zone) = &request.timezone
-        && jiff::tz::TimeZone::get(zone).is_err()
-    {
-        let problem = "is not an IANA time zone".to_owned();
-        return Err(TurnError::InvalidField { field: "timezone", problem });
-    }
+    let timezone = match &request.timezone {
+        Some(zone) if find_time_zone(zone).is_none() => {
+            let problem = "is not an IANA time zone".to_owned();
+            return Err(TurnError::InvalidField { field: "timezone", problem });
+        }
+        Some(zone) => Some(zone.clone()),
+        None => match &platform.users {
+            Some(users) => users.profile(&principal.company_id, &principal.user_id).await?,
+            None => None,
+        }
+        .and_then(|profile| profile.timezone),
+    };
     Ok(ExecutionContext {
         user_id: principal.user_id.clone(),
         company_id: principal.company_id.clone(),
@@ -401,10 +405,7 @@ async fn execution_context(
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
         // Task lists belong to users: one that a visitor names is not passed to backends, which may have rights to it.
         todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
-        timezone: match &request.timezone {
-            Some(zone) => Some(zone.clone()),
-            None => load_user_time_zone(platform, principal).await?,
-        },
+        timezone,
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
         caller: principal.caller,
@@ -414,15 +415,6 @@ async fn execution_context(
         trace: request.trace.clone(),
         ..ExecutionContext::default()
     })
-}
-
-async fn load_user_time_zone(
-    platform: &Platform,
-    principal: &Principal,
-) -> Result<Option<String>, StoreError> {
-    let Some(users) = &platform.users else { return Ok(None) };
-    let profile = users.profile(&principal.company_id, &principal.user_id).await?;
-    Ok(profile.and_then(|profile| profile.timezone))
 }
 
 async fn list_tools(

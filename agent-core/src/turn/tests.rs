@@ -20,6 +20,7 @@ use crate::prompt::Stability;
 use crate::prompt::{Fragment, Part};
 use crate::role::StaticRoles;
 use crate::select::RuleReason;
+use crate::store_error::StoreError;
 use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use crate::tool::{Progress, ToolChoice, ToolError, ToolOutput};
 use crate::users::UserProfile;
@@ -151,8 +152,10 @@ impl crate::users::UserDirectory for TokyoBob {
 async fn a_time_zone_must_exist_and_else_is_the_users() {
     let mut bench = bench(vec![agent()], []).await;
     let in_zone = |zone: &str| TurnRequest { timezone: Some(zone.into()), ..asks("a") };
-    let error = bench.refusal(&ada(), in_zone("Europe/Atlantis")).await;
-    assert!(matches!(error, TurnError::InvalidField { field: "timezone", .. }), "{error:?}");
+    for unknown in ["Europe/Atlantis", "localtime", "Factory", &"x".repeat(65)] {
+        let error = bench.refusal(&ada(), in_zone(unknown)).await;
+        assert!(matches!(error, TurnError::InvalidField { field: "timezone", .. }), "{error:?}");
+    }
 
     let bob = Principal::new("bob", "c", Caller::Session);
     let elsewhere = Principal::new("bob", "d", Caller::Session);

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use agent_core::clock;
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 use quick_cache::sync::Cache;
@@ -27,17 +28,12 @@ const SEARCH_HORIZON: Duration = Duration::from_secs(50 * 366 * 24 * 60 * 60);
 /// at once: `man 8 cron`.
 const MAX_DST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
 
-const MAX_ZONE_NAME_BYTES: usize = 64;
-
 /// Capacity of the cache of parsed expressions: under six megabytes even if all have the maximum length.
 const MAX_CACHED_PATTERNS: usize = 4096;
 
 /// Cache of parsed expressions. Jobs are read from their store several times for each delivery, and parsing would
 /// dominate the cost. Zones are not cached here, because their rules may change at run time.
 static PATTERNS: LazyLock<Cache<Arc<str>, Arc<CronBits>>> = LazyLock::new(|| Cache::new(MAX_CACHED_PATTERNS));
-
-/// Names in the zone database directory that differ between machines or name no zone.
-const LOCAL_ZONE_NAMES: [&str; 4] = ["localtime", "posixrules", "Factory", "Etc/Unknown"];
 
 /// Daylight-saving policy of a job at fixed times of day. A job with `*` in its seconds, minutes or hours, including
 /// `*/5`, follows elapsed time instead: it does not run in a gap and runs again in a fold.
@@ -222,9 +218,5 @@ fn parse_cached(expression: &str) -> Result<(Arc<str>, Arc<CronBits>), ScheduleE
 /// # Errors
 /// [`ScheduleError::UnknownZone`] if the database has no zone of this name, or one that differs between machines.
 pub fn find_time_zone(name: &str) -> Result<TimeZone, ScheduleError> {
-    let zone = Some(name)
-        .filter(|name| name.len() <= MAX_ZONE_NAME_BYTES)
-        .and_then(|name| TimeZone::get(name).ok())
-        .filter(|zone| zone.iana_name().is_some_and(|name| !LOCAL_ZONE_NAMES.contains(&name)));
-    zone.ok_or_else(|| ScheduleError::UnknownZone { zone: excerpt(name) })
+    clock::find_time_zone(name).ok_or_else(|| ScheduleError::UnknownZone { zone: excerpt(name) })
 }

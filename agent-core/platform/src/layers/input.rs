@@ -1,5 +1,6 @@
 //! Input of clients in a prompt.
 
+use agent_core::clock::find_time_zone;
 use agent_core::context::TurnInput;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -14,5 +15,5 @@ pub(super) fn to_inline_json(value: &(impl Serialize + ?Sized)) -> String {
 /// is not shown to the model, because the name is input of the client.
 pub(super) fn user_time_zone(turn: &TurnInput) -> Option<(&str, TimeZone)> {
     let name = turn.context.timezone.as_deref()?;
-    Some((name, TimeZone::get(name).ok()?))
+    Some((name, find_time_zone(name)?))
 }

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use agent_core::clock::find_time_zone;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -13,7 +14,7 @@ pub fn utc_time(time: Timestamp) -> String {
 
 /// Formats a time as local time in the IANA zone, `2026-11-21 15:30 Europe/Berlin`; `None` if the zone is unknown.
 pub(crate) fn local_time(time: Timestamp, zone: &str) -> Option<String> {
-    let time = time.in_tz(zone).ok()?;
+    let time = time.to_zoned(find_time_zone(zone)?);
     Some(time.strftime("%Y-%m-%d %H:%M %Q").to_string())
 }
 
@@ -24,7 +25,7 @@ pub(crate) fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, St
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
-    let zone = zone.and_then(|zone| TimeZone::get(zone).ok()).unwrap_or(TimeZone::UTC);
+    let zone = zone.and_then(find_time_zone).unwrap_or(TimeZone::UTC);
     let civil = text.parse::<DateTime>().and_then(|time| time.to_zoned(zone));
     civil.map(|time| time.timestamp()).map_err(|_| {
         "is neither a time such as \"2026-11-21T14:30:00Z\" nor a date such as \"2026-11-21\"".to_owned()

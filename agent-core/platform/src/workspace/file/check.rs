@@ -12,6 +12,7 @@ use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
 use crate::roles::secret_fields;
 use crate::workspace::todos::{MAX_TODOS, checked_title};
 use crate::workspace::{Document, MAX_DOCUMENT_BYTES};
+use agent_core::clock::find_time_zone;
 use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 
@@ -56,7 +57,7 @@ impl FileChecker<'_> {
             self.identified(&at, &user.id, &user.company_id);
             self.unique(&mut seen, (&user.company_id, &user.id), &at);
             if let Some(zone) = &user.timezone
-                && jiff::tz::TimeZone::get(zone).is_err()
+                && find_time_zone(zone).is_none()
             {
                 let fault = format!("{zone:?} is not an IANA time zone, such as \"Europe/Berlin\"");
                 self.fault(at.field("timezone"), fault);
