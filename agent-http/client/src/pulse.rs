@@ -24,6 +24,8 @@ use crate::outbound::{OutboundClient, UrlTrust};
 
 /// Time limit of a request to the scheduler.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of jobs on a page of the scheduler.
+const MAX_PAGE_SIZE: usize = 200;
 /// Maximum size of a response: a page of 200 jobs with the largest payload each.
 const MAX_RESPONSE_BYTES: usize = 24 << 20;
 
@@ -186,7 +188,7 @@ impl Pulse for PulseClient {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<JobViewPage, PulseError> {
-        let limit = limit.to_string();
+        let limit = limit.min(MAX_PAGE_SIZE).to_string();
         let mut query = filter_query(filter);
         query.extend([("order", order.as_str()), ("limit", &limit)]);
         query.extend(cursor.map(|cursor| ("cursor", cursor)));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use agent_core::conformance::{OpenWorkCounter, Scenario, drop_in_progress, wait_until_idle, with_timeout};
 use agent_core::ids::JobId;
 use agent_core::new_id;
-use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobScope, JobState, JobView};
+use agent_jobs::job::{
+    JobFilter, JobKind, JobOrder, JobPayload, JobScope, JobState, JobView, MAX_JOBS_PER_PAGE,
+};
 use agent_jobs::schedule::ScheduleSpec;
 use futures_util::future::join_all;
 use serde_json::json;
@@ -423,7 +425,7 @@ async fn pages_join(pulse: &dyn Pulse) {
         expected.push(schedule(pulse, &request(&company, "ada")).await.job_id.clone());
     }
     expected.sort();
-    for limit in [1, 2, 3, 7, 50] {
+    for limit in [1, 2, 3, 7, MAX_JOBS_PER_PAGE] {
         let job_ids = ids(&all(pulse, &filter(&scope), limit).await);
         assert_eq!(job_ids, expected, "pages of {limit} join in the order of ids");
         let mut job_ids = ids(&all_in(pulse, &filter(&scope), JobOrder::NewestFirst, limit).await);
