@@ -1,5 +1,7 @@
 //! Assignments: authorization, and their jobs in the scheduler.
 
+use agent_platform::workspace::delete_user;
+
 use super::*;
 use crate::support::expect_problem;
 
@@ -61,6 +63,24 @@ async fn an_assignment_goes_with_its_agent() {
     let second = json!({"content": {}});
     assert_eq!(ask(&bench.app, OWNER, "PUT", "/api/agents/a1", Some(&second)).await.status(), 201);
     expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_deleted_person_are_cancelled() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
+    for user in ["u1", "u2"] {
+        let mut payload = create_todo("Later");
+        payload["userId"] = user.into();
+        let job = json!({"payload": payload, "everyMs": 3_600_000});
+        request_scheduler(&scheduler, "POST", "/jobs", Some(&job)).await;
+    }
+    delete_user(&*stores.records, &"c1".into(), &"u1".into()).await.expect("deleted");
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let open = async || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open", None).await;
+    let left = poll_until(open, |left| open_jobs(left).len() == 1).await;
+    assert_eq!(open_jobs(&left)[0]["payload"]["userId"], "u2");
 }
 
 /// Jobs of a tool that an agent has lost are cancelled for all users, and jobs of its other tools are kept.

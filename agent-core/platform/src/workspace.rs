@@ -34,6 +34,7 @@ mod todos;
 mod uploads;
 mod user_deletion;
 mod user_files;
+mod user_jobs;
 mod users;
 mod view;
 
@@ -104,6 +105,7 @@ pub use user_files::{
     delete_expired_file, delete_user_file, get_user_files, has_all_user_files, hold_user_file,
     list_expired_files, list_user_files,
 };
+pub use user_jobs::{DELETED_USER_COLLECTION, cancel_user_jobs};
 pub use users::{CompanyRole, User, get_company_role, get_user};
 pub use view::ListPage;
 pub(crate) use view::list_projected;

@@ -2,6 +2,7 @@
 
 use super::memories::{MemorySelection, clear, delete_memories};
 use super::user_files::delete_user_files;
+use super::user_jobs::request_cancellation;
 use super::{Assignment, TodoList, collection};
 use crate::coding;
 use crate::records::{
@@ -21,7 +22,7 @@ pub struct UserDeletion {
     pub files: usize,
     /// The user's todo lists.
     pub todo_lists: usize,
-    /// The user's assignments. The application cancels their jobs at its next maintenance.
+    /// The user's assignments.
     pub assignments: usize,
     /// Summaries of the user's conversations.
     pub summaries: usize,
@@ -33,7 +34,7 @@ pub struct UserDeletion {
 
 /// Deletes a user and what belongs to the user alone: memory, notifications, files, todo lists, assignments and the
 /// sign-in to a subscription. Agents and documents stay with the company, and so do the entries of a memory that the company
-/// shares. Repeating it after an error deletes what is left.
+/// shares. The application cancels the user's jobs at its next maintenance. Repeating it after an error deletes what is left.
 pub async fn delete_user(
     inventory: &dyn Inventory,
     company_id: &CompanyId,
@@ -44,6 +45,7 @@ pub async fn delete_user(
     let summaries = Collection::new(company_id, collection::SUMMARIES)?.within(user_id)?;
     let todo_lists = Collection::new(company_id, collection::TODO_LISTS)?;
     let assignments = Collection::new(company_id, collection::ASSIGNMENTS)?;
+    request_cancellation(inventory, company_id, user_id).await?;
     Ok(UserDeletion {
         memories: delete_memories(inventory, company_id, MemorySelection::User(user_id)).await?,
         notifications: clear(inventory, &notifications).await?,

@@ -1,26 +1,29 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
 //! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens,
 //! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files that have expired.
+//! Cancels the jobs of deleted users.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::ids::CompanyId;
+use agent_core::ids::{CompanyId, UserId};
+use agent_jobs::job::JobScope;
 use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION, SyncError};
 use agent_platform::coding::{SIGN_IN_COLLECTION, expire_sign_ins};
 use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
-use agent_platform::pulse::PulseError;
+use agent_platform::pulse::{PulseError, user_scope};
 use agent_platform::records::{
-    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError, Write,
 };
 use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
 use agent_platform::user_rates::ExpiredRates;
 use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{
-    Assignment, PENDING_COLLECTION, STORED_COLLECTION, USER_FILE_COLLECTION, assignment_key,
-    sweep_pending_pieces, sweep_stored_contents,
+    Assignment, DELETED_USER_COLLECTION, PENDING_COLLECTION, STORED_COLLECTION, USER_FILE_COLLECTION,
+    assignment_key, cancel_user_jobs, sweep_pending_pieces, sweep_stored_contents,
 };
+use jiff::Timestamp;
 
 use super::super::App;
 use super::super::files;
@@ -31,6 +34,8 @@ use super::sync;
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of record pages per pass; the next pass resumes where this one stopped.
 const MAX_PAGES_PER_PASS: usize = 50;
+/// Time added to the time limit of a job's run, after which a run of a deleted user creates no jobs any more.
+const DELETED_USER_MARGIN: Duration = Duration::from_secs(60);
 
 /// Synchronizes assignments and deletes what has expired, starting at once, then after each pause. Runs until the future is dropped.
 pub(in super::super) async fn run_maintenance(app: Arc<App>) {
@@ -44,7 +49,8 @@ pub(in super::super) async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 9] = [
+const STAGES: [&str; 10] = [
+    DELETED_USER_COLLECTION,
     ASSIGNMENTS,
     SYNC_COLLECTION,
     OCCURRENCE_COLLECTION,
@@ -139,6 +145,8 @@ async fn process_page(
     let ids: Vec<String> = page.records.iter().map(|record| record.id.clone()).collect();
     if collection.path() == OCCURRENCE_COLLECTION {
         delete_expired(app, collection, page.records).await?;
+    } else if collection.path() == DELETED_USER_COLLECTION {
+        cancel_jobs_of_deleted_users(app, collection, page.records, reachable).await?;
     } else if collection.path() == SIGN_IN_COLLECTION {
         for id in ids {
             expire_sign_ins(&*app.records, &collection.company().into(), &id.into(), app.pulse.now()).await?;
@@ -152,6 +160,57 @@ async fn process_page(
         }
     }
     Ok(page.next_cursor)
+}
+
+/// Cancels the jobs of deleted users, and deletes the records of those whose runs have ended.
+async fn cancel_jobs_of_deleted_users(
+    app: &App,
+    collection: &Collection,
+    records: Vec<Record>,
+    reachable: &mut bool,
+) -> Result<(), StoreError> {
+    let company = CompanyId::from(collection.company());
+    let margin = app.pulse.deadline + DELETED_USER_MARGIN;
+    for record in records {
+        if app.pulse.remote.is_some() && !*reachable {
+            break;
+        }
+        let deleted_at = Timestamp::try_from(record.updated).unwrap_or_default();
+        let created_until = deleted_at.saturating_add(margin).unwrap_or(Timestamp::MAX);
+        let scope = user_scope(&company, &UserId::from(record.id.as_str()));
+        if let Err(error) = cancel_local_and_remote_jobs(app, &scope, created_until).await {
+            tracing::warn!(%error, "failed to cancel the jobs of a deleted user; the next pass tries again");
+            *reachable &= !is_unreachable(&error);
+            continue;
+        }
+        if app.pulse.now() <= created_until {
+            continue;
+        }
+        let precondition = Precondition::Version(record.version);
+        match app.records.delete(&collection.key(record.id)?, precondition).await {
+            // The user was deleted again meanwhile.
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn cancel_local_and_remote_jobs(
+    app: &App,
+    scope: &JobScope,
+    created_until: Timestamp,
+) -> Result<(), PulseError> {
+    cancel_user_jobs(&*app.pulse.local, scope, created_until).await?;
+    if let Some(remote) = &app.pulse.remote {
+        cancel_user_jobs(&**remote, scope, created_until).await?;
+    }
+    Ok(())
+}
+
+/// Returns true if further calls to the scheduler would fail too.
+fn is_unreachable(error: &PulseError) -> bool {
+    matches!(error, PulseError::Unavailable(_) | PulseError::Refused(_))
 }
 
 async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>) -> Result<(), StoreError> {
@@ -210,7 +269,7 @@ async fn sync(app: &App, company: &CompanyId, id: &str) -> bool {
         Ok(()) | Err(SyncError::Busy) => true,
         Err(error) => {
             tracing::warn!(%error, id, "failed to synchronize an assignment; the next pass tries again");
-            !matches!(error, SyncError::Pulse(PulseError::Unavailable(_) | PulseError::Refused(_)))
+            !matches!(&error, SyncError::Pulse(error) if is_unreachable(error))
         }
     }
 }
