@@ -97,11 +97,11 @@ impl McpHandler {
         let find_visible = async {
             let mut uris = HashSet::new();
             for uri in requested.resource_subscriptions.iter().flatten().take(MAX_SUBSCRIBED_URIS) {
-                if self.features().has_resource(&self.identity, uri).await.unwrap_or(false) {
+                if self.features().has_resource(&self.identity, uri).await? {
                     uris.insert(uri.clone());
                 }
             }
-            Ok(uris)
+            Ok::<_, ErrorData>(uris)
         };
         self.shared.run_bounded(cancelled, find_visible).await
     }
@@ -364,7 +364,10 @@ mod tests {
 
     use super::*;
 
-    /// Features of a store that does not answer.
+    /// Resource whose store is unavailable.
+    const UNAVAILABLE: &str = "document://unavailable";
+
+    /// Features of a store that does not answer, but for [`UNAVAILABLE`].
     struct StalledFeatures;
 
     #[async_trait]
@@ -409,7 +412,10 @@ mod tests {
             pending().await
         }
 
-        async fn has_resource(&self, _: &Identity, _: &str) -> Result<bool, ErrorData> {
+        async fn has_resource(&self, _: &Identity, uri: &str) -> Result<bool, ErrorData> {
+            if uri == UNAVAILABLE {
+                return Err(ErrorData::internal_error("the store is unavailable", None));
+            }
             pending().await
         }
 
@@ -427,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_check_of_a_subscription_s_resources_times_out() {
+    async fn the_check_of_a_subscription_s_resources_may_fail() {
         const TIMEOUT: Duration = Duration::from_secs(1);
         let shared = HandlerState {
             features: Arc::new(StalledFeatures),
@@ -443,5 +449,11 @@ mod tests {
         assert!(matches!(found, Ok(Err(RequestError::TimedOut(_)))), "the request's own timeout");
         let found = handler.find_visible_uris(&filter, async {}).await;
         assert!(matches!(found, Err(RequestError::Cancelled)), "the client has cancelled");
+        let filter = SubscriptionFilter::builder().resource_subscription(UNAVAILABLE).build();
+        let found = handler.find_visible_uris(&filter, pending()).await;
+        assert!(
+            matches!(found, Err(RequestError::Refused(_))),
+            "a resource that cannot be read is no absent one"
+        );
     }
 }

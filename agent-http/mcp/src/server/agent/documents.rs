@@ -7,7 +7,7 @@ use agent_core::ids::CompanyId;
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
-    ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
+    ErrorCode, ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
     ResourceContents, ResourceTemplate,
 };
 use serde::Deserialize;
@@ -176,7 +176,8 @@ pub(super) async fn exists(
     let Some(id) = document_id(uri).filter(|_| access.allows(GET_TOOL)) else { return Ok(false) };
     match call_structured::<GetDocOutput>(tools, &access.context, GET_TOOL, json!({"id": id})).await {
         Ok(_) => Ok(true),
-        Err(error) if error.code == not_found().code => Ok(false),
+        // No document has an invalid id.
+        Err(error) if [not_found().code, ErrorCode::INVALID_PARAMS].contains(&error.code) => Ok(false),
         Err(error) => Err(error),
     }
 }
