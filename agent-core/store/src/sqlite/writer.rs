@@ -270,6 +270,10 @@ fn commit_and_invalidate(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
     use agent_core::clock::SystemClock;
     use agent_platform::records::{Key, Precondition, Write};
     use serde_json::value::RawValue;
@@ -358,6 +362,55 @@ mod tests {
         let (commit, mut answer) = put("a");
         writer.commit_or_recover(vec![commit]);
         assert!(matches!(answer.try_recv(), Ok(Some(Ok(versions))) if versions == [Some(2)]));
+        assert!(!writer.counts.is_failing.load(Ordering::Relaxed));
+    }
+
+    /// A write that finds no room as long as the write-ahead log has any.
+    struct WriteToFullVolume {
+        log: PathBuf,
+    }
+
+    impl WriteOp for WriteToFullVolume {
+        type Output = ();
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<(), WriteError> {
+            if fs::metadata(&self.log).expect("a log").len() > 0 {
+                return Err(WriteError::Failed(io::Error::from(io::ErrorKind::StorageFull).into()));
+            }
+            let (write, _) = put("b");
+            write.op.apply(batch).map(drop)
+        }
+    }
+
+    #[test]
+    fn a_write_to_a_full_volume_gets_the_room_of_the_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (database, log) = (folder.path().join("app.db"), folder.path().join("app.db-wal"));
+        let mut writer = writer(&folder);
+        writer.connection.busy_timeout(Duration::ZERO).expect("set");
+        let (commit, _answer) = put("a");
+        writer.commit(vec![commit]);
+        assert!(fs::metadata(&log).expect("a log").len() > 0);
+
+        let reader = Connection::open(&database).expect("open");
+        let count = || reader.query_row("SELECT count(*) FROM records", (), |row| row.get::<_, i64>(0));
+        reader.execute_batch("BEGIN").expect("begun");
+        assert_eq!(count().expect("counted"), 1);
+        let (commit, mut answer) = PendingWrite::new(WriteToFullVolume { log: log.clone() });
+        writer.commit(vec![commit]);
+        let answered = answer.try_recv();
+        assert!(matches!(answered, Ok(Some(Err(StoreError::Unavailable(_))))), "a reader holds the log");
+        assert!(writer.counts.is_failing.load(Ordering::Relaxed));
+
+        reader.execute_batch("COMMIT").expect("ended");
+        let (commit, mut answer) = PendingWrite::new(WriteToFullVolume { log });
+        writer.commit(vec![commit]);
+        assert!(matches!(answer.try_recv(), Ok(Some(Ok(())))), "the log is in the database");
+        assert_eq!(count().expect("counted"), 2);
         assert!(!writer.counts.is_failing.load(Ordering::Relaxed));
     }
 
