@@ -25,6 +25,7 @@ mod forward_model;
 pub mod history;
 pub mod ids;
 pub mod ingestion;
+pub mod job_request;
 pub mod journal;
 pub mod json;
 pub mod jwt;

@@ -6,8 +6,6 @@
 //! The scheduler calls back, at least once, for each due occurrence. [`occurrence`](crate::occurrence) makes the
 //! effect happen once; [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
 
-mod request;
-
 use agent_core::ids::{CompanyId, JobId, UserId};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -15,8 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use agent_jobs::job::{JobFilter, JobOrder, JobPayload, JobScope, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
-
-pub use request::JobRequestError;
 
 /// Maximum number of jobs per user that are not final, for jobs created by tools and by requests: their
 /// [`JobRequest::max_open_jobs`].

@@ -2,7 +2,8 @@
 
 use agent_jobs::job::{DeadLetter, Job, JobPayload, JobState, JobView, NextPosition, StepResult};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
-use agent_platform::pulse::{JobRequest, JobRequestError};
+use agent_platform::job_request::JobRequestError;
+use agent_platform::pulse::JobRequest;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

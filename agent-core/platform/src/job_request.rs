@@ -4,8 +4,8 @@ use agent_jobs::job::{IdempotencyKey, Job, MAX_ATTEMPTS_LIMIT, MAX_IDEMPOTENCY_K
 use agent_jobs::schedule::ScheduleError;
 use jiff::Timestamp;
 
-use super::JobRequest;
 use crate::ids::check_id;
+use crate::pulse::JobRequest;
 use crate::records::MAX_KEY_ID_BYTES;
 
 /// Validation error of a [`JobRequest`].
