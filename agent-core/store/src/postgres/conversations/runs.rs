@@ -37,7 +37,6 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
         known: known.clone(),
     };
     let commit = commit::begin_run(begin, rows)?;
-    tables.put_lease(&begin.lease, false).await?;
     let n = tables.put_thread(found.map(|(n, _)| n), &begin.key, &commit.thread).await?;
     tables.insert_nodes(n, &commit.nodes).await?;
     if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
@@ -48,6 +47,7 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
         Some(number) => tables.update_run(number, &stored.run).await?,
         None => tables.insert_run(&owner, n, &stored).await?,
     }
+    tables.put_lease(&begin.lease, false).await?;
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, links })
@@ -64,10 +64,10 @@ pub(super) async fn queue_run(
         used_run: tables.run(&owner, &queue.run_id).await?.map(|(_, _, stored)| stored.run),
     };
     let Some(commit) = commit::queue_run(queue, rows)? else { return Ok(None) };
-    tables.put_lease(&queue.lease, false).await?;
     let n = tables.put_thread(found.map(|(n, _)| n), &queue.key, &commit.thread).await?;
     let stored = StoredRun { run: commit.run, process: queue.lease.process.clone() };
     tables.insert_run(&owner, n, &stored).await?;
+    tables.put_lease(&queue.lease, false).await?;
     Ok(Some(stored.run))
 }
 
