@@ -17,6 +17,7 @@ use super::batch::WrittenVersions;
 use super::commit::{CommitOutcome, Committer, LockPolicy};
 use crate::postgres::fair_queue::FairQueue;
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
+use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
 
 /// Maximum number of transactions of one company at a time while no other company commits.
 const MAX_TRANSACTIONS_ALONE: usize = 2;
@@ -25,11 +26,6 @@ const MAX_TRANSACTIONS_ALONE: usize = 2;
 const MAX_TRANSACTIONS_BESIDE_OTHERS: usize = 1;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
-/// Maximum time for which a transaction waits for a lock before it leaves out the commits that need it. Transactions of other
-/// processes that change the same records end sooner.
-const MAX_LOCK_WAIT: Duration = Duration::from_millis(200);
-/// The same while commits of the company wait for locks that are known to be held.
-const MAX_LOCK_WAIT_BESIDE_HELD: Duration = Duration::from_millis(50);
 /// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
 /// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,6 +42,8 @@ pub(in crate::postgres) struct CommitQueue {
 struct Shared {
     committer: Committer,
     permits: Arc<FairQueue>,
+    /// Permits of transactions that wait for locks that are known to be held.
+    blocked: Arc<FairQueue>,
     wait_timeout: Duration,
     /// Maximum time for which a transaction of commits that were left out waits for a lock.
     lock_timeout: Duration,
@@ -79,13 +77,14 @@ impl CommitQueue {
     /// Creates a queue whose transactions run on the current runtime.
     pub(in crate::postgres) fn new(
         committer: Committer,
-        permits: Arc<FairQueue>,
+        (permits, blocked): (Arc<FairQueue>, Arc<FairQueue>),
         (wait_timeout, lock_timeout): (Duration, Duration),
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 committer,
                 permits,
+                blocked,
                 wait_timeout,
                 lock_timeout,
                 runtime: Handle::current(),
@@ -317,6 +316,10 @@ async fn run_blocked(shared: Arc<Shared>, company: String) {
         if batch.is_empty() {
             return;
         }
+        let Ok(_blocked) = shared.blocked.acquire(&company, shared.wait_timeout).await else {
+            respond_with_fault(batch, &PostgresError::from_kind(PostgresErrorKind::Locked));
+            continue;
+        };
         match shared.permits.acquire(&company, shared.wait_timeout).await {
             Ok(_permit) => {
                 let blocked = shared.run_batch(batch, shared.lock_timeout).await;
@@ -409,7 +412,8 @@ mod tests {
             counts: Arc::default(),
         };
         let timeouts = (options.wait_timeout, options.lock_timeout);
-        CommitQueue::new(committer, Arc::new(FairQueue::new(8)), timeouts)
+        let permits = (Arc::new(FairQueue::new(8)), Arc::new(FairQueue::with_share(4, 1)));
+        CommitQueue::new(committer, permits, timeouts)
     }
 
     fn kind(outcome: Result<WrittenVersions, StoreError>) -> Option<PostgresErrorKind> {
