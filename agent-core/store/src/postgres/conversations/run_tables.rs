@@ -86,6 +86,18 @@ impl ConversationTables {
         Ok(Some((row.get(0), row.get(1), stored)))
     }
 
+    /// Returns a run as [`run`](Self::run) does, if an id is given.
+    pub(super) async fn optional_run(
+        &self,
+        owner: &ThreadOwner,
+        id: Option<&RunId>,
+    ) -> Result<Option<(i64, i64, StoredRun)>, TableError> {
+        match id {
+            Some(id) => self.run(owner, id).await,
+            None => Ok(None),
+        }
+    }
+
     /// Returns a run as clients see it.
     pub(super) async fn run_for_client(
         &self,
@@ -226,6 +238,18 @@ impl ConversationTables {
         let (state, kind) = (run.state.as_str(), run.trigger.kind.as_str());
         self.select(sql, &[&n, &state, &kind, &body, &log_until_ms(run), &due_ms(run)]).await?;
         Ok(())
+    }
+
+    /// Writes a run, if there is one.
+    pub(super) async fn update_optional_run(
+        &self,
+        n: Option<i64>,
+        run: Option<&Run>,
+    ) -> Result<(), TableError> {
+        match n.zip(run) {
+            Some((n, run)) => self.update_run(n, run).await,
+            None => Ok(()),
+        }
     }
 
     /// Returns the keys of live runs whose process has no lease after `now`, at most `limit`.
