@@ -48,7 +48,8 @@
 //! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
 //! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
-//! all of them.
+//! all of them. A commit that finds a lock held gives its connection back; such commits then wait on half of the
+//! connections of a store of records, one for each company.
 //!
 //! # Jobs
 //!
@@ -91,6 +92,7 @@ mod fault;
 mod job_store;
 mod jobs;
 mod listen;
+mod lock_wait;
 mod param;
 mod record_store;
 mod records;

@@ -179,7 +179,7 @@ pub async fn serve_scheduler(
     served.map_err(StartError::Serve)
 }
 
-/// Serves a service whose responses stream: on worker threads, one per core, or plainly on the current runtime.
+/// Serves a service whose responses stream: on worker threads of its own, or plainly on the current runtime.
 async fn serve_streams<S: HttpService>(
     listener: TcpListener,
     service: S,
@@ -187,7 +187,7 @@ async fn serve_streams<S: HttpService>(
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let served = if limits.relay.thread_per_core {
-        let workers = Workers::one_per_core().map_err(StartError::Serve)?;
+        let workers = Workers::as_many_as_current().map_err(StartError::Serve)?;
         workers.serve(listener, service, limits, shutdown).await
     } else {
         serve::serve(listener, service, limits, shutdown).await

@@ -36,12 +36,16 @@ struct Threads {
 }
 
 impl Workers {
-    /// Starts one thread per available core.
+    /// Starts as many threads as the current tokio runtime has workers: one per core, or `TOKIO_WORKER_THREADS`.
     ///
     /// # Errors
     /// Returns an error if a thread or a runtime cannot be created.
-    pub fn one_per_core() -> io::Result<Self> {
-        Self::start(thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN))
+    ///
+    /// # Panics
+    /// Panics outside of a tokio runtime.
+    pub fn as_many_as_current() -> io::Result<Self> {
+        let count = Handle::current().metrics().num_workers();
+        Self::start(NonZero::new(count).unwrap_or(NonZero::<usize>::MIN))
     }
 
     /// Starts `count` threads.
@@ -100,4 +104,15 @@ impl Workers {
 /// Returns the calling thread's tracing dispatcher, which tests set per thread; `None` if there is none.
 fn scoped_log() -> Option<Dispatch> {
     Some(dispatcher::get_default(Dispatch::clone)).filter(|dispatch| !dispatch.is::<NoSubscriber>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn there_are_as_many_threads_as_the_runtime_has_workers() {
+        let workers = Workers::as_many_as_current().expect("threads");
+        assert_eq!(workers.0.runtimes.len(), 3);
+    }
 }

@@ -18,67 +18,21 @@ use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use self::owner_write::OwnerWrite;
 use self::tables::{ConversationTables, TableError};
 use super::PostgresRecords;
-use super::fault::{OperationError, PostgresErrorKind};
-use super::session::{Session, contains_nul};
+use super::fault::OperationError;
+use super::session::Session;
 use crate::conversation_row::{FIRST_DUE, RowError};
 
 mod context_tables;
 pub(super) mod feedback_tables;
 pub(super) mod log_tables;
+mod owner_write;
 mod run_tables;
 mod runs;
 pub(super) mod tables;
 mod threads;
-
-/// Locks an owner's conversations until the end of the transaction. The seed keeps the locks apart from those of records.
-const LOCK_OWNER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 7))";
-
-impl PostgresRecords {
-    /// Begins a transaction that has an owner's conversations for itself. Begins again on another connection if the
-    /// connection was lost, as all idle ones are by a restart of the server.
-    async fn lock_conversations(&self, owner: &ThreadOwner) -> Result<ConversationTables, ConversationError> {
-        let name = format!("{}\u{1f}{}", owner.company, owner.owner);
-        if contains_nul(&name) {
-            return Err(ConversationError::Invalid("the owner has a control character".to_owned()));
-        }
-        let mut remaining_retries = self.sessions.max_size();
-        loop {
-            let session = self.sessions.get().await.map_err(failed)?;
-            match session.begin(&[(LOCK_OWNER, &[&name])]).await {
-                Ok(_) => return Ok(ConversationTables(session)),
-                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
-                    remaining_retries -= 1;
-                }
-                Err(fault) => {
-                    return session.release(Err(OperationError::from(fault))).await.map_err(rejected);
-                }
-            }
-        }
-    }
-
-    /// Commits a transaction, or rolls it back after an error.
-    async fn finish<T>(
-        &self,
-        tables: ConversationTables,
-        result: Result<T, TableError>,
-    ) -> Result<T, ConversationError> {
-        let session = tables.0;
-        let outcome = match result {
-            Err(RowError::Rejected(error)) => {
-                session.rollback().await.map_err(failed)?;
-                return Err(error);
-            }
-            Err(RowError::Failed(fault)) => session.release(Err(OperationError::from(fault))).await,
-            Ok(output) => {
-                let committed = session.commit(&[]).await.map_err(OperationError::from);
-                session.release(committed.map(|_| output)).await
-            }
-        };
-        outcome.map_err(rejected)
-    }
-}
 
 fn failed(fault: super::PostgresError) -> ConversationError {
     rejected(OperationError::from(fault))
@@ -99,28 +53,6 @@ async fn end_read<T>(
         Err(RowError::Failed(fault)) => Err(OperationError::from(fault)),
     };
     tables.0.release(outcome).await
-}
-
-impl PostgresRecords {
-    async fn delete_threads(
-        &self,
-        owner: &ThreadOwner,
-        ids: Vec<ThreadId>,
-        filter: &DeleteFilter,
-    ) -> Result<DeletedThreads, ConversationError> {
-        let _permit = self.permits.acquire(&owner.company, self.wait_timeout).await.map_err(failed)?;
-        let mut deleted = DeletedThreads::default();
-        let mut processed = 0;
-        while processed < ids.len() {
-            let tables = self.lock_conversations(owner).await?;
-            let batch = runs::delete_batch(&tables, owner, &ids[processed..], filter).await;
-            let (count, batch) = self.finish(tables, batch).await?;
-            processed += count;
-            deleted.deleted += batch.deleted;
-            deleted.active_runs.extend(batch.active_runs);
-        }
-        Ok(deleted)
-    }
 }
 
 async fn read_nodes(
@@ -151,14 +83,18 @@ async fn read_links(tables: &ConversationTables, key: &ThreadKey) -> Result<Opti
     Ok(Some(ThreadLinks { thread, links: tables.links(n).await? }))
 }
 
-/// Runs a write of an owner's conversations as one transaction.
+/// Runs a write of an owner's conversations as one transaction, again if a lock that it needs was held.
 macro_rules! write {
     ($store:expr, $owner:expr, |$tables:ident| $work:expr) => {{
         let owner: &ThreadOwner = $owner;
-        let _permit = $store.permits.acquire(&owner.company, $store.wait_timeout).await.map_err(failed)?;
-        let $tables = $store.lock_conversations(owner).await?;
-        let result = $work.await;
-        $store.finish($tables, result).await
+        let mut write = OwnerWrite::new($store, owner).await?;
+        loop {
+            let $tables = write.begin().await?;
+            let result = $work.await;
+            if let Some(done) = write.finish($tables, result).await {
+                break done;
+            }
+        }
     }};
 }
 
@@ -179,6 +115,27 @@ macro_rules! read {
 fn page_limit(limit: usize) -> (usize, i64) {
     let limit = limit.clamp(1, MAX_PAGE_THREADS);
     (limit, i64::try_from(limit + 1).unwrap_or(i64::MAX))
+}
+
+impl PostgresRecords {
+    async fn delete_threads(
+        &self,
+        owner: &ThreadOwner,
+        ids: Vec<ThreadId>,
+        filter: &DeleteFilter,
+    ) -> Result<DeletedThreads, ConversationError> {
+        let mut deleted = DeletedThreads::default();
+        let mut processed = 0;
+        while processed < ids.len() {
+            let rest = &ids[processed..];
+            let (count, batch): (usize, DeletedThreads) =
+                write!(self, owner, |tables| runs::delete_batch(&tables, owner, rest, filter))?;
+            processed += count;
+            deleted.deleted += batch.deleted;
+            deleted.active_runs.extend(batch.active_runs);
+        }
+        Ok(deleted)
+    }
 }
 
 #[async_trait]
@@ -225,10 +182,11 @@ impl Conversations for PostgresRecords {
     async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError> {
         create.key.check()?;
         let (key, owner) = (create.key.clone(), create.key.thread_owner());
-        let created: (i64, Thread) =
-            write!(self, &owner, |tables| threads::insert_thread(&tables, &key, |count| commit::create(
-                create, count
-            )))?;
+        let created: (i64, Thread) = write!(self, &owner, |tables| threads::insert_thread(
+            &tables,
+            &key,
+            |count| commit::create(create.clone(), count)
+        ))?;
         Ok(created.1)
     }
 
@@ -247,7 +205,7 @@ impl Conversations for PostgresRecords {
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
-        write!(self, &key.thread_owner(), |tables| threads::append(&tables, key, nodes, now))
+        write!(self, &key.thread_owner(), |tables| threads::append(&tables, key, nodes.clone(), now))
     }
 
     async fn fork(&self, request: ForkThread) -> Result<Thread, ConversationError> {
@@ -449,7 +407,10 @@ impl Conversations for PostgresRecords {
         feedback: Option<Feedback>,
     ) -> Result<(), ConversationError> {
         write!(self, &key.thread_owner(), |tables| feedback_tables::set_feedback(
-            &tables, key, node, feedback
+            &tables,
+            key,
+            node,
+            feedback.clone()
         ))
     }
 

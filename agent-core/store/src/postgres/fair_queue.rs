@@ -1,4 +1,4 @@
-//! Fair distribution of the connections of a pool to companies.
+//! Fair distribution of the connections of a pool to companies, and of turns to owners.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,10 +42,19 @@ pub(super) struct Permit {
 impl FairQueue {
     /// Creates a queue of `permits` permits, of which one company gets three quarters at most.
     pub(super) fn new(permits: usize) -> Self {
-        let permits = permits.max(1);
-        let share = (permits * 3 / 4).max(1);
-        let state = QueueState { free: permits, share, companies: HashMap::new(), turns: VecDeque::new() };
+        Self::with_share(permits, permits * 3 / 4)
+    }
+
+    /// Creates a queue of `permits` permits, of which one company gets `share` at most. There is at least one of each.
+    pub(super) fn with_share(permits: usize, share: usize) -> Self {
+        let (free, share) = (permits.max(1), share.max(1));
+        let state = QueueState { free, share, companies: HashMap::new(), turns: VecDeque::new() };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Returns true if a company holds permits or waits for one.
+    pub(super) fn is_used_by(&self, company: &str) -> bool {
+        lock(&self.state).companies.contains_key(company)
     }
 
     /// Waits for a permit for at most `limit`.
@@ -168,6 +177,20 @@ mod tests {
         for _ in 0..3 {
             std::mem::forget(acquire(&queue, "large").await);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_of_one_owner_take_turns_beside_others() {
+        let queue = FairQueue::with_share(usize::MAX, 1);
+        let (first, other) = (acquire(&queue, "ada").await, acquire(&queue, "bob").await);
+        let mut waiting = [0, 1].map(|_| Box::pin(acquire(&queue, "ada")));
+        let mut done = || waiting.each_mut().map(|turn| turn.now_or_never());
+        assert!(done().iter().all(Option::is_none));
+        drop(other);
+        assert!(!queue.is_used_by("bob") && queue.is_used_by("ada"));
+        drop(first);
+        let [second, third] = done();
+        assert!(second.is_some() && third.is_none(), "first in, first out");
     }
 
     #[tokio::test(start_paused = true)]

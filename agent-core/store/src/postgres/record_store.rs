@@ -25,11 +25,16 @@ use crate::read_cache::{PageKey, ReadCache};
 pub struct PostgresRecords {
     pub(super) sessions: SessionPool,
     pub(super) permits: Arc<FairQueue>,
+    /// Permits of the commits that wait for locks that are known to be held.
+    pub(super) blocked: Arc<FairQueue>,
+    /// Turns of the writes of an owner's conversations, which hold no connection while they wait for one another.
+    pub(super) owners: FairQueue,
     commits: CommitQueue,
     queues: WriterQueues,
     cache: Option<ReadCache<ChangeTracker>>,
     max_value_bytes: usize,
     pub(super) wait_timeout: Duration,
+    pub(super) lock_timeout: Duration,
     counts: Arc<ActivityCounters>,
     poller: Option<AbortHandle>,
 }
@@ -49,6 +54,7 @@ impl PostgresRecords {
         let tracker = Arc::new(ChangeTracker::new());
         let origin = uuid::Uuid::new_v4().to_string();
         let permits = Arc::new(FairQueue::new(options.connections));
+        let blocked = Arc::new(FairQueue::with_share(options.connections / 2, 1));
         let counts = Arc::new(ActivityCounters::default());
         let committer = Committer {
             sessions: sessions.clone(),
@@ -69,15 +75,18 @@ impl PostgresRecords {
         Ok(Self {
             commits: CommitQueue::new(
                 committer,
-                permits.clone(),
+                (permits.clone(), blocked.clone()),
                 (options.wait_timeout, options.lock_timeout),
             ),
             queues: WriterQueues::default(),
             sessions,
             permits,
+            blocked,
+            owners: FairQueue::with_share(usize::MAX, 1),
             cache,
             max_value_bytes: options.max_value_bytes,
             wait_timeout: options.wait_timeout,
+            lock_timeout: options.lock_timeout,
             counts,
             poller,
         })

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Client, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod,
-    Runtime,
+    Client, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode,
+    RecyclingMethod, Runtime,
 };
 use futures_util::future::{BoxFuture, try_join_all, try_join3};
 use tokio::runtime::Handle;
@@ -119,6 +119,8 @@ impl SessionPool {
         });
         let pool = Pool::builder(manager)
             .max_size(options.connections.max(1))
+            // The server's processes of the connections that were used last have their caches and statements at hand.
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(options.wait_timeout))
             // A host name can resolve to several addresses, and the connect timeout applies to each.
             .create_timeout(Some(options.connect_timeout * 4))

@@ -9,6 +9,7 @@ mod cluster;
 mod contract;
 #[path = "../support/conversation.rs"]
 mod conversation;
+mod conversation_locks;
 mod copy;
 #[path = "../support/damaged.rs"]
 mod damaged;

@@ -7,6 +7,9 @@ use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords}
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
+use super::conversation_locks::{
+    a_locked_lease_delays_no_run, commits_that_wait_for_locks_leave_connections_to_others,
+};
 use super::read_only::set_read_only;
 use super::{Cluster, database, fault, impatient, other, wait_until};
 
@@ -40,6 +43,8 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_read_only_database_is_told(&cluster).await;
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
+    a_locked_lease_delays_no_run(&cluster).await;
+    commits_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
     exhausted_connections_are_told(&cluster).await;
     connections_that_were_lost_while_idle_are_replaced(&cluster).await;

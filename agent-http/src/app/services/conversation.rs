@@ -19,6 +19,9 @@ use super::live::{LeaseTerm, LiveRuns};
 use crate::shutdown::{Shutdown, ShutdownStage};
 use crate::timestamps::add_saturating;
 
+/// Number of steps of a lease's time to which its end is rounded up.
+const LEASE_STEPS: u32 = 8;
+
 /// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
 pub struct RunSettings {
@@ -125,8 +128,11 @@ impl ConversationService {
         RunClock { now, log_until: add_saturating(now, self.times.log_retention) }
     }
 
+    /// Returns the lease of this process from now on. Its end is rounded up, so that the runs that begin within a short time
+    /// have the same, which the store writes for the first of them only.
     pub(in crate::app) fn lease(&self) -> RunLease {
-        RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
+        let until = rounded_up(add_saturating(self.now(), self.times.lease), self.times.lease / LEASE_STEPS);
+        RunLease { process: self.process.clone(), until }
     }
 
     /// Returns the term of a lease that is stored from now on.
@@ -168,5 +174,30 @@ impl ConversationService {
         let mut live = self.live.subscribe();
         // The sender is this service's own.
         let _ = live.wait_for(|count| *count == 0).await;
+    }
+}
+
+/// Returns the next time after `time` that is a multiple of a step, in milliseconds.
+fn rounded_up(time: Timestamp, step: Duration) -> Timestamp {
+    let step = i64::try_from(step.as_millis()).unwrap_or(i64::MAX).max(1);
+    let remaining = step - time.as_millisecond().rem_euclid(step);
+    add_saturating(time, Duration::from_millis(remaining.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_of_a_short_time_have_one_end() {
+        let until = |ms: i64, step_ms: u64| {
+            let time = Timestamp::from_millisecond(ms).expect("a time");
+            rounded_up(time, Duration::from_millis(step_ms)).as_millisecond()
+        };
+        assert_eq!([10_000, 10_001, 11_249].map(|ms| until(ms, 1_250)), [11_250; 3]);
+        assert_eq!(until(11_250, 1_250), 12_500, "it is later than the time itself");
+        assert_eq!([until(-1, 1_250), until(7, 0)], [0, 8]);
+        let last = rounded_up(Timestamp::MAX, Duration::from_secs(1));
+        assert_eq!(last, Timestamp::MAX);
     }
 }

@@ -2,7 +2,7 @@
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{
-    LogChunk, LogPage, MAX_LOG_PAGE_BYTES, RunChunk, RunKey, RunSignal, ThreadOwner,
+    LogChunk, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, RunChunk, RunKey, RunSignal, ThreadOwner,
 };
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -131,10 +131,21 @@ impl ConversationTables {
         Ok(Some(LogPage { run, chunks: rows.map(|row| log_row(row, 2).into_chunk()).collect() }))
     }
 
-    /// Adds the inputs of a run to its log.
-    pub(super) async fn insert_inputs(&self, run: i64, inputs: Vec<u8>) -> Result<(), TableError> {
-        let row = LogRow { run, first: INPUTS_NUMBER, last: INPUTS_NUMBER, body: inputs };
-        Ok(insert_logs(&self.0, &[row]).await?)
+    /// Adds the last chunks of a run's log and the inputs of the run. What the log has stays.
+    pub(super) async fn insert_log_end(&self, run: i64, end: &LogEnd) -> Result<(), TableError> {
+        let chunk = |chunk: &LogChunk| LogRow {
+            run,
+            first: to_number(chunk.first),
+            last: to_number(chunk.last),
+            body: chunk.body.clone(),
+        };
+        let inputs =
+            |body: &Vec<u8>| LogRow { run, first: INPUTS_NUMBER, last: INPUTS_NUMBER, body: body.clone() };
+        let rows: Vec<_> = end.chunks.iter().map(chunk).chain(end.inputs.iter().map(inputs)).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        Ok(insert_logs(&self.0, &rows).await?)
     }
 
     /// Returns the inputs of a run.
@@ -147,13 +158,6 @@ impl ConversationTables {
         let sql = "SELECT body FROM run_events WHERE run = $1 AND first = $2";
         let rows = self.select(sql, &[&run, &INPUTS_NUMBER]).await?;
         Ok(rows.first().map(|row| row.get(0)))
-    }
-
-    /// Adds a chunk to a run's log, unless the log has it.
-    pub(super) async fn insert_chunk(&self, run: i64, chunk: &LogChunk) -> Result<(), TableError> {
-        let LogChunk { first, last, body } = chunk.clone();
-        let row = LogRow { run, first: to_number(first), last: to_number(last), body };
-        Ok(insert_logs(&self.0, &[row]).await?)
     }
 
     /// Appends chunks to the logs of a process's live runs. Returns those runs.

@@ -61,8 +61,11 @@ const SELECT_DUE_RUNS: &str = "
     WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1 AND (coalesce(due_ms, 0), n) > ($2, $3)
     ORDER BY coalesce(due_ms, 0), n LIMIT $4";
 
+/// Writes a lease. `ON CONFLICT DO UPDATE` locks the row until the end of the transaction also if it changes nothing, so
+/// that a lease that is long enough is left out before.
 const PUT_LEASE: &str = "
-    INSERT INTO processes AS found (id, lease_ms) VALUES ($1, $2)
+    INSERT INTO processes AS found (id, lease_ms) SELECT $1::text, $2::int8
+    WHERE $3::bool OR NOT EXISTS (SELECT FROM processes WHERE id = $1 AND lease_ms >= $2)
     ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms WHERE $3 OR excluded.lease_ms > found.lease_ms";
 
 impl ConversationTables {
@@ -81,6 +84,18 @@ impl ConversationTables {
         let Some(row) = rows.first() else { return Ok(None) };
         let stored = StoredRun { run: parse_run(id, row.get(3))?, process: row.get(2) };
         Ok(Some((row.get(0), row.get(1), stored)))
+    }
+
+    /// Returns a run as [`run`](Self::run) does, if an id is given.
+    pub(super) async fn optional_run(
+        &self,
+        owner: &ThreadOwner,
+        id: Option<&RunId>,
+    ) -> Result<Option<(i64, i64, StoredRun)>, TableError> {
+        match id {
+            Some(id) => self.run(owner, id).await,
+            None => Ok(None),
+        }
     }
 
     /// Returns a run as clients see it.
@@ -225,6 +240,18 @@ impl ConversationTables {
         Ok(())
     }
 
+    /// Writes a run, if there is one.
+    pub(super) async fn update_optional_run(
+        &self,
+        n: Option<i64>,
+        run: Option<&Run>,
+    ) -> Result<(), TableError> {
+        match n.zip(run) {
+            Some((n, run)) => self.update_run(n, run).await,
+            None => Ok(()),
+        }
+    }
+
     /// Returns the keys of live runs whose process has no lease after `now`, at most `limit`.
     pub(super) async fn lost_runs(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
         let rows = self.select(SELECT_LOST_RUNS, &[&now.as_millisecond(), &limit]).await?;
@@ -236,7 +263,8 @@ impl ConversationTables {
         Ok(rows.first().map(|row| from_millis(row.get(0))))
     }
 
-    /// Writes a lease; an earlier one replaces a later one only if `is_renewal`.
+    /// Writes a lease; an earlier one replaces a later one only if `is_renewal`. All runs of the process wait for the row if it
+    /// is written, so this is the last statement of a transaction.
     pub(super) async fn put_lease(&self, lease: &RunLease, is_renewal: bool) -> Result<(), TableError> {
         let values: [&(dyn Param + Sync); 3] = [&lease.process, &lease.until.as_millisecond(), &is_renewal];
         self.select(PUT_LEASE, &values).await?;

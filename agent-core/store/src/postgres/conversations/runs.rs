@@ -2,55 +2,74 @@
 
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{
-    self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun, referenced_ids,
+    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, QueueRows, StoredRun, referenced_ids,
 };
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
     EndedRun, NodeId, QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
     interrupt_run,
 };
+use futures_util::future::{try_join, try_join3, try_join4, try_join5};
 use jiff::Timestamp;
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{BATCH_LOG_BYTES, DELETE_BATCH_NODES, log_until_ms};
 
+/// Begins a run. Statements that do not need the results of others are sent together, in one network round trip.
 pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> Result<BegunRun, TableError> {
     let owner = begin.key.thread_owner();
-    let found = tables.thread(&begin.key).await?;
-    let continued = match &begin.continues {
-        Some(id) => tables.run(&owner, id).await?,
-        None => None,
+    let (found, used, continued) = try_join3(
+        tables.thread(&begin.key),
+        tables.run(&owner, &begin.run_id),
+        tables.optional_run(&owner, begin.continues.as_ref()),
+    )
+    .await?;
+    let (known, thread_count) = match &found {
+        Some((n, _)) => {
+            let ids = referenced_ids(&begin.nodes, begin.parent_id.as_ref());
+            (tables.known(*n, &ids).await?, 0)
+        }
+        None => (Default::default(), tables.thread_count(&owner).await?),
     };
-    let known = match &found {
-        Some((n, _)) => tables.known(*n, &referenced_ids(&begin.nodes, begin.parent_id.as_ref())).await?,
-        None => Default::default(),
-    };
-    let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner).await? };
-    let continued_number = continued.as_ref().map(|found| found.0);
-    let used = tables.run(&owner, &begin.run_id).await?;
-    let queued_number = used.as_ref().map(|found| found.0);
+    let numbers = [&used, &continued].map(|found| found.as_ref().map(|(number, ..)| *number));
+    let (thread_number, thread) = found.unzip();
     let rows = BeginRows {
-        thread: found.as_ref().map(|(_, thread)| thread.clone()),
+        thread,
         thread_count,
         used_run: used.map(|(_, _, stored)| stored),
         continued: continued.map(|(_, _, stored)| stored.run),
         known: known.clone(),
     };
-    let commit = commit::begin_run(begin, rows)?;
-    tables.put_lease(&begin.lease, false).await?;
-    let n = tables.put_thread(found.map(|(n, _)| n), &begin.key, &commit.thread).await?;
-    tables.insert_nodes(n, &commit.nodes).await?;
-    if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
-        tables.update_run(number, run).await?;
-    }
-    let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
-    match queued_number {
-        Some(number) => tables.update_run(number, &stored.run).await?,
-        None => tables.insert_run(&owner, n, &stored).await?,
-    }
-    let links = commit::links(&commit.nodes);
-    let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, links })
+    let BeginCommit { thread, nodes, run, continued } = commit::begin_run(begin, rows)?;
+    let stored = StoredRun { run, process: begin.lease.process.clone() };
+    let n = match thread_number {
+        Some(n) => n,
+        None => tables.put_thread(None, &begin.key, &thread).await?,
+    };
+    let [queued_number, continued_number] = numbers;
+    let put_run = async {
+        match queued_number {
+            Some(number) => tables.update_run(number, &stored.run).await,
+            None => tables.insert_run(&owner, n, &stored).await,
+        }
+    };
+    let put_thread = async {
+        match thread_number {
+            Some(_) => tables.put_thread(Some(n), &begin.key, &thread).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    try_join5(
+        put_thread,
+        tables.insert_nodes(n, &nodes),
+        tables.update_optional_run(continued_number, continued.as_ref()),
+        put_run,
+        tables.put_lease(&begin.lease, false),
+    )
+    .await?;
+    let links = commit::links(&nodes);
+    let nodes = commit::nodes_on_wire(nodes, &known);
+    Ok(BegunRun { thread, run: stored.run, nodes, links })
 }
 
 pub(super) async fn queue_run(
@@ -64,45 +83,46 @@ pub(super) async fn queue_run(
         used_run: tables.run(&owner, &queue.run_id).await?.map(|(_, _, stored)| stored.run),
     };
     let Some(commit) = commit::queue_run(queue, rows)? else { return Ok(None) };
-    tables.put_lease(&queue.lease, false).await?;
     let n = tables.put_thread(found.map(|(n, _)| n), &queue.key, &commit.thread).await?;
     let stored = StoredRun { run: commit.run, process: queue.lease.process.clone() };
     tables.insert_run(&owner, n, &stored).await?;
+    tables.put_lease(&queue.lease, false).await?;
     Ok(Some(stored.run))
 }
 
+/// Ends a run. Statements are sent together as those of [`begin_run`] are.
 pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result<EndedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
-    let (number, _, run) = tables.run(&end.owner, &end.run_id).await?.ok_or_else(missing)?;
+    let (number, n, run) = tables.run(&end.owner, &end.run_id).await?.ok_or_else(missing)?;
     let key = end.owner.thread(&run.run.thread_id);
-    let (n, thread) = tables.thread(&key).await?.ok_or_else(missing)?;
-    let known = tables.known(n, &referenced_ids(&end.nodes, run.run.parent_id.as_ref())).await?;
-    let continued = match &run.run.continues {
-        Some(id) => tables.run(&end.owner, id).await?,
-        None => None,
-    };
-    let continued_number = continued.as_ref().map(|found| found.0);
+    let (found, known, continued) = try_join3(
+        tables.thread(&key),
+        tables.known(n, &referenced_ids(&end.nodes, run.run.parent_id.as_ref())),
+        tables.optional_run(&end.owner, run.run.continues.as_ref()),
+    )
+    .await?;
+    let (_, thread) = found.ok_or_else(missing)?;
+    let continued_number = continued.as_ref().map(|(number, ..)| *number);
     let continued = continued.map(|(_, _, stored)| stored.run);
-    let commit = commit::end_run(end, EndRows { run, continued, thread, known: known.clone() })?;
-    tables.put_thread(Some(n), &key, &commit.thread).await?;
-    tables.insert_nodes(n, &commit.nodes).await?;
-    tables.update_run(number, &commit.run).await?;
-    if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
-        tables.update_run(number, run).await?;
-    }
-    if let Some(sent) = &end.context {
-        tables.put_context(n, &commit.run.turn_id, sent).await?;
-    }
-    for chunk in &end.log.chunks {
-        tables.insert_chunk(number, chunk).await?;
-    }
-    if let Some(inputs) = &end.log.inputs {
-        tables.insert_inputs(number, inputs.clone()).await?;
-    }
-    tables.delete_signals(&end.process, number).await?;
-    let links = commit::links(&commit.nodes);
-    let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
+    let rows = EndRows { run, continued, thread, known: known.clone() };
+    let EndCommit { thread, nodes, run, continued } = commit::end_run(end, rows)?;
+    let put_context = async {
+        match &end.context {
+            Some(sent) => tables.put_context(n, &run.turn_id, sent).await,
+            None => Ok(()),
+        }
+    };
+    let puts = try_join4(
+        tables.put_thread(Some(n), &key, &thread),
+        tables.insert_nodes(n, &nodes),
+        tables.update_run(number, &run),
+        tables.update_optional_run(continued_number, continued.as_ref()),
+    );
+    let logs = try_join(tables.insert_log_end(number, &end.log), tables.delete_signals(&end.process, number));
+    try_join3(puts, put_context, logs).await?;
+    let links = commit::links(&nodes);
+    let nodes = commit::nodes_on_wire(nodes, &known);
+    Ok(EndedRun { thread, run, nodes, links })
 }
 
 pub(super) async fn change_run(

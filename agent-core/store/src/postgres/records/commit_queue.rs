@@ -17,19 +17,15 @@ use super::batch::WrittenVersions;
 use super::commit::{CommitOutcome, Committer, LockPolicy};
 use crate::postgres::fair_queue::FairQueue;
 use crate::postgres::fault::{PostgresError, PostgresErrorKind};
+use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
 
-/// Maximum number of transactions of one company at a time while no other company commits.
+/// Maximum number of transactions of one company at a time while no other company commits and many commits wait.
 const MAX_TRANSACTIONS_ALONE: usize = 2;
-/// Maximum number of transactions of one company at a time while others commit, so that a company with many commits takes
-/// no more of the server's time than others.
-const MAX_TRANSACTIONS_BESIDE_OTHERS: usize = 1;
+/// Minimum number of waiting commits for which a company has more than one transaction at a time. Fewer cost the server less
+/// if they share the next transaction than if they have one of their own at once.
+const MIN_COMMITS_BESIDE_TRANSACTION: usize = 32;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
-/// Maximum time for which a transaction waits for a lock before it leaves out the commits that need it. Transactions of other
-/// processes that change the same records end sooner.
-const MAX_LOCK_WAIT: Duration = Duration::from_millis(200);
-/// The same while commits of the company wait for locks that are known to be held.
-const MAX_LOCK_WAIT_BESIDE_HELD: Duration = Duration::from_millis(50);
 /// Maximum time for which a commit waits for transactions before it, and for which those of a failed transaction are tried
 /// one by one: some may wait for locks until they fail.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,6 +42,8 @@ pub(in crate::postgres) struct CommitQueue {
 struct Shared {
     committer: Committer,
     permits: Arc<FairQueue>,
+    /// Permits of transactions that wait for locks that are known to be held.
+    blocked: Arc<FairQueue>,
     wait_timeout: Duration,
     /// Maximum time for which a transaction of commits that were left out waits for a lock.
     lock_timeout: Duration,
@@ -79,13 +77,14 @@ impl CommitQueue {
     /// Creates a queue whose transactions run on the current runtime.
     pub(in crate::postgres) fn new(
         committer: Committer,
-        permits: Arc<FairQueue>,
+        (permits, blocked): (Arc<FairQueue>, Arc<FairQueue>),
         (wait_timeout, lock_timeout): (Duration, Duration),
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 committer,
                 permits,
+                blocked,
                 wait_timeout,
                 lock_timeout,
                 runtime: Handle::current(),
@@ -111,7 +110,7 @@ impl CommitQueue {
                 return Err(busy());
             }
             queue.queued.push_back(QueuedCommit { number, since: Instant::now(), writes, answer });
-            let must_start = queue.transactions < max_transactions(count);
+            let must_start = queue.transactions < max_transactions(count, queue.queued.len());
             queue.transactions += usize::from(must_start);
             must_start
         };
@@ -133,9 +132,10 @@ fn busy() -> StoreError {
     StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Busy))
 }
 
-/// Returns the maximum number of transactions of one company while so many commit.
-const fn max_transactions(companies: usize) -> usize {
-    if companies > 1 { MAX_TRANSACTIONS_BESIDE_OTHERS } else { MAX_TRANSACTIONS_ALONE }
+/// Returns the maximum number of transactions at a time of one company that has `queued` waiting commits, while `companies`
+/// commit: one beside others, so that a company with many commits takes no more of the server's time than they do.
+const fn max_transactions(companies: usize, queued: usize) -> usize {
+    if companies > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }
 
 /// Returns the company that a commit is counted for; the platform's own if it changes no company's records.
@@ -163,7 +163,7 @@ impl Shared {
         let mut companies = self.lock();
         let count = companies.len();
         let Some(queue) = companies.get_mut(company) else { return Vec::new() };
-        let has_room = queue.transactions <= max_transactions(count);
+        let has_room = queue.transactions <= max_transactions(count, queue.queued.len());
         let batch = if has_room { next_batch(&mut queue.queued) } else { Vec::new() };
         if batch.is_empty() {
             queue.transactions -= 1;
@@ -317,6 +317,10 @@ async fn run_blocked(shared: Arc<Shared>, company: String) {
         if batch.is_empty() {
             return;
         }
+        let Ok(_blocked) = shared.blocked.acquire(&company, shared.wait_timeout).await else {
+            respond_with_fault(batch, &PostgresError::from_kind(PostgresErrorKind::Locked));
+            continue;
+        };
         match shared.permits.acquire(&company, shared.wait_timeout).await {
             Ok(_permit) => {
                 let blocked = shared.run_batch(batch, shared.lock_timeout).await;
@@ -380,6 +384,7 @@ mod tests {
 
     use agent_platform::records::{Key, Precondition};
     use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
     use serde_json::value::RawValue;
 
     use super::*;
@@ -409,7 +414,21 @@ mod tests {
             counts: Arc::default(),
         };
         let timeouts = (options.wait_timeout, options.lock_timeout);
-        CommitQueue::new(committer, Arc::new(FairQueue::new(8)), timeouts)
+        let permits = (Arc::new(FairQueue::new(8)), Arc::new(FairQueue::with_share(4, 1)));
+        CommitQueue::new(committer, permits, timeouts)
+    }
+
+    /// Begins a commit that has a transaction for itself.
+    async fn begin<'q>(
+        queue: &'q CommitQueue,
+        id: &str,
+    ) -> BoxFuture<'q, Result<WrittenVersions, StoreError>> {
+        let mut begun = queue.commit(put(id)).boxed();
+        assert!((&mut begun).now_or_never().is_none());
+        while !queue.shared.lock()["acme"].queued.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        begun
     }
 
     fn kind(outcome: Result<WrittenVersions, StoreError>) -> Option<PostgresErrorKind> {
@@ -425,18 +444,28 @@ mod tests {
     async fn a_commit_waits_for_those_before_it_for_a_limited_time() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let queue = queue(&server);
-        let mut begun = ["a", "b"].map(|id| Box::pin(queue.commit(put(id))));
-        for commit in &mut begun {
-            assert!(commit.now_or_never().is_none());
-            while !queue.shared.lock()["acme"].queued.is_empty() {
-                tokio::task::yield_now().await;
-            }
-        }
-        assert_eq!(kind(queue.commit(put("c")).await), Some(PostgresErrorKind::Busy));
+        let mut begun = begin(&queue, "a").await;
+        assert_eq!(kind(queue.commit(put("b")).await), Some(PostgresErrorKind::Busy));
         assert!(queue.shared.lock()["acme"].queued.is_empty(), "it is never applied");
-        for commit in &mut begun {
-            assert!(commit.now_or_never().is_none(), "a transaction that has begun has its own timeouts");
+        assert!((&mut begun).now_or_never().is_none(), "a transaction that has begun has its own timeouts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_transaction_begins_for_many_commits() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let queue = queue(&server);
+        let _begun = begin(&queue, "a").await;
+        let mut waiting = Vec::new();
+        let mut transactions = Vec::new();
+        for n in 0..MIN_COMMITS_BESIDE_TRANSACTION {
+            let mut commit = Box::pin(queue.commit(put(&n.to_string())));
+            assert!((&mut commit).now_or_never().is_none());
+            waiting.push(commit);
+            transactions.push(queue.shared.lock()["acme"].transactions);
         }
+        assert_eq!(transactions.pop(), Some(MAX_TRANSACTIONS_ALONE));
+        assert!(transactions.iter().all(|count| *count == 1), "few commits share the next one");
+        assert_eq!(max_transactions(2, MAX_QUEUED_PER_COMPANY), 1, "beside another company");
     }
 
     #[tokio::test(start_paused = true)]

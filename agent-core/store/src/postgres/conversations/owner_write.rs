@@ -1,0 +1,142 @@
+//! Transactions that write an owner's conversations, and their waits for locks that other transactions hold.
+
+use std::time::Duration;
+
+use agent_platform::conversation::{ConversationError, ThreadOwner};
+use tokio::time::Instant;
+
+use super::tables::{ConversationTables, TableError};
+use super::{failed, rejected};
+use crate::conversation_row::RowError;
+use crate::postgres::fair_queue::Permit;
+use crate::postgres::fault::{OperationError, PostgresErrorKind};
+use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use crate::postgres::session::contains_nul;
+use crate::postgres::{PostgresError, PostgresRecords};
+
+/// Locks an owner's conversations until the end of the transaction. The seed keeps the locks apart from those of records. The
+/// first expression sets the timeout of each lock of the transaction, without a statement of its own.
+const LOCK_OWNER: &str = "
+    SELECT CASE
+        WHEN set_config('lock_timeout', $2, true) IS NULL THEN NULL
+        ELSE pg_advisory_xact_lock(hashtextextended($1, 7))
+    END";
+
+/// A write of an owner's conversations: a transaction that is repeated while other transactions hold locks that it needs. It
+/// holds no connection between two attempts, and later ones take turns with the other commits that wait for locks.
+pub(super) struct OwnerWrite<'s> {
+    store: &'s PostgresRecords,
+    company: &'s str,
+    /// Name of the owner's lock.
+    lock_name: String,
+    /// Permits of the attempt under way.
+    permits: Vec<Permit>,
+    /// Time from which a held lock fails the write; `None` until one was found to be held.
+    blocked_until: Option<Instant>,
+    /// Turn among the owner's writes of this process.
+    _turn: Permit,
+}
+
+impl<'s> OwnerWrite<'s> {
+    /// Waits for the turn of a write.
+    pub(super) async fn new(
+        store: &'s PostgresRecords,
+        owner: &'s ThreadOwner,
+    ) -> Result<Self, ConversationError> {
+        let lock_name = format!("{}\u{1f}{}", owner.company, owner.owner);
+        if contains_nul(&lock_name) {
+            return Err(ConversationError::Invalid("the owner has a control character".to_owned()));
+        }
+        let turn = store.owners.acquire(&lock_name, store.wait_timeout).await.map_err(failed)?;
+        let company = owner.company.as_str();
+        Ok(Self { store, company, lock_name, permits: Vec::new(), blocked_until: None, _turn: turn })
+    }
+
+    /// Begins a transaction that has the owner's conversations for itself.
+    pub(super) async fn begin(&mut self) -> Result<ConversationTables, ConversationError> {
+        loop {
+            if let Some(tables) = self.try_begin().await.map_err(failed)? {
+                return Ok(tables);
+            }
+        }
+    }
+
+    /// Begins a transaction; returns `None` if another one holds the lock. Begins again on another connection if the
+    /// connection was lost, as all idle ones are by a restart of the server.
+    async fn try_begin(&mut self) -> Result<Option<ConversationTables>, PostgresError> {
+        self.acquire_permits().await?;
+        let lock_timeout = format!("{}ms", self.max_lock_wait().as_millis().max(1));
+        let store = self.store;
+        let mut remaining_retries = store.sessions.max_size();
+        loop {
+            let session = store.sessions.get().await?;
+            match session.begin(&[(LOCK_OWNER, &[&self.lock_name, &lock_timeout])]).await {
+                Ok(_) => return Ok(Some(ConversationTables(session))),
+                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
+                    remaining_retries -= 1;
+                }
+                Err(fault) => {
+                    let is_repeated = self.is_repeated_after(&fault);
+                    let released = session.release(Err(OperationError::from(fault))).await;
+                    return if is_repeated { Ok(None) } else { released.map_err(OperationError::into_fault) };
+                }
+            }
+        }
+    }
+
+    async fn acquire_permits(&mut self) -> Result<(), PostgresError> {
+        let store = self.store;
+        self.permits.clear();
+        if let Some(until) = self.blocked_until {
+            let limit = until.saturating_duration_since(Instant::now());
+            let permit = store.blocked.acquire(self.company, limit).await;
+            self.permits.push(permit.map_err(|_| PostgresError::from_kind(PostgresErrorKind::Locked))?);
+        }
+        self.permits.push(store.permits.acquire(self.company, store.wait_timeout).await?);
+        Ok(())
+    }
+
+    fn max_lock_wait(&self) -> Duration {
+        let is_beside_held = self.blocked_until.is_none() && self.store.blocked.is_used_by(self.company);
+        let limit = if is_beside_held { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
+        limit.min(self.store.lock_timeout)
+    }
+
+    /// Returns true if an attempt failed because of a held lock and another one may be made. The server has reported it, so
+    /// the attempt had no effect.
+    fn is_repeated_after(&mut self, fault: &PostgresError) -> bool {
+        if fault.kind() != PostgresErrorKind::Locked {
+            return false;
+        }
+        let now = Instant::now();
+        now < *self.blocked_until.get_or_insert(now + self.store.lock_timeout)
+    }
+
+    /// Commits a transaction, or rolls it back after an error. Returns `None` if the write must be repeated, since another
+    /// transaction holds a lock that it needs.
+    pub(super) async fn finish<T>(
+        &mut self,
+        tables: ConversationTables,
+        result: Result<T, TableError>,
+    ) -> Option<Result<T, ConversationError>> {
+        let session = tables.0;
+        let outcome = match result {
+            Ok(output) => {
+                let committed = session.commit(&[]).await.map_err(OperationError::from);
+                session.release(committed.map(|_| output)).await
+            }
+            Err(RowError::Rejected(error)) => {
+                return Some(session.rollback().await.map_err(failed).and(Err(error)));
+            }
+            Err(RowError::Failed(fault)) => {
+                let is_repeated = self.is_repeated_after(&fault);
+                let released = session.release(Err(OperationError::from(fault))).await;
+                if is_repeated {
+                    return None;
+                }
+                released
+            }
+        };
+        Some(outcome.map_err(rejected))
+    }
+}
