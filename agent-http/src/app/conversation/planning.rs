@@ -197,6 +197,9 @@ impl KeptTurn {
         order: BeginOrder,
         run: &RunId,
     ) -> Result<LoadedThread, BeginError> {
+        if self.is_new_thread {
+            return Ok(LoadedThread::default());
+        }
         let threads = &app.conversations.threads;
         for _ in 0..=MAX_QUEUED_RUNS {
             let loaded = threads.load(&*self.store, key).await?;
