@@ -15,8 +15,8 @@ use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
     BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd,
-    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunSelection,
-    RunState, ThreadOwner,
+    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunLease,
+    RunSelection, RunState, ThreadOwner,
 };
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
@@ -76,9 +76,10 @@ impl KeptRun {
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
         let course = (begin.on_disconnect, begin.grace_ms);
         let thread_id = begin.key.id.clone();
+        let live = LiveGuard::new(service.clone(), key, &begin.lease);
         let (committing, commit_store) = (service.clone(), store.clone());
         let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
-        let kept = Self::store(service, store, key, thread_id, course, accepted, commit.boxed());
+        let kept = Self::store(store, live, thread_id, course, accepted, commit.boxed());
         // The cell is new.
         let _ = kept.place.set(place);
         kept
@@ -94,24 +95,25 @@ impl KeptRun {
         let key = RunKey { owner: queue.key.thread_owner(), id: queue.run_id.clone() };
         let course = (queue.on_disconnect, queue.grace_ms);
         let thread_id = queue.key.id.clone();
+        let live = LiveGuard::new(service.clone(), key, &queue.lease);
         let commit_store = store.clone();
         let commit = async move { commit_store.queue_run(queue).await };
-        Self::store(service, store, key, thread_id, course, accepted, commit.boxed())
+        Self::store(store, live, thread_id, course, accepted, commit.boxed())
     }
 
     /// Stores a run in the background.
     fn store(
-        service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
-        key: RunKey,
+        live: LiveGuard,
         thread_id: ThreadId,
         course: (OnDisconnect, Option<u32>),
         accepted: Instant,
         commit: BoxFuture<'static, Stored>,
     ) -> Self {
         let (sender, receiver) = oneshot::channel();
-        let ThreadOwner { company, owner } = &key.owner;
-        let observer = service.observers.open(company, owner, &key.id, accepted);
+        let service = live.service.clone();
+        let RunKey { owner: ThreadOwner { company, owner }, id } = live.run.key();
+        let observer = service.observers.open(company, owner, id, accepted);
         let (on_disconnect, grace_ms) = course;
         let kept = Self {
             store,
@@ -122,7 +124,7 @@ impl KeptRun {
             grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
             unattended: None,
             stored: Some(receiver),
-            open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
+            open: Some((RunFold::default(), live)),
             observer,
         };
         let task = async move {
@@ -380,9 +382,9 @@ struct LiveGuard {
 }
 
 impl LiveGuard {
-    fn new(service: Arc<ConversationService>, key: RunKey) -> Self {
+    fn new(service: Arc<ConversationService>, key: RunKey, lease: &RunLease) -> Self {
         service.live.send_modify(|count| *count += 1);
-        let lease = service.lease_term();
+        let lease = service.lease_term(lease);
         Self { service, run: Arc::new(LiveRun::new(key, lease)) }
     }
 }

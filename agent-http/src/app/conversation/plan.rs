@@ -182,7 +182,7 @@ impl RunPlan {
             grace_ms: self.course.grace_ms,
             backend: None,
             request_sha256: None,
-            lease: service.lease(),
+            lease: service.begin_lease(),
             now: service.now(),
         };
         (begin, start)

@@ -1,6 +1,6 @@
 //! The store of conversations, the runs of this process that are kept in it, and the lease under which it has them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_core::clock::Clock;
@@ -18,6 +18,9 @@ use uuid::Uuid;
 use super::live::{LeaseTerm, LiveRuns};
 use crate::shutdown::{Shutdown, ShutdownStage};
 use crate::timestamps::add_saturating;
+
+/// Part of the length of a lease that has passed when runs do not begin under it any more. The lease is renewed before.
+const MAX_USED_LEASE: f32 = 0.4;
 
 /// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +67,14 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Asks for events to be stored without delay.
     pub(in crate::app) large_tail: Notify,
+    /// The lease of this process as it was last renewed.
+    renewed: Mutex<Option<RenewedLease>>,
+}
+
+/// A lease that the store has, and its term by the clocks of this process.
+struct RenewedLease {
+    until: Timestamp,
+    term: LeaseTerm,
 }
 
 impl ConversationService {
@@ -98,6 +109,7 @@ impl ConversationService {
             runs: Arc::default(),
             live: watch::Sender::default(),
             large_tail: Notify::new(),
+            renewed: Mutex::default(),
         })
     }
 
@@ -125,13 +137,44 @@ impl ConversationService {
         RunClock { now, log_until: add_saturating(now, self.times.log_retention) }
     }
 
+    /// Returns a lease that begins now.
     pub(in crate::app) fn lease(&self) -> RunLease {
         RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
     }
 
-    /// Returns the term of a lease that is stored from now on.
-    pub(in crate::app) fn lease_term(&self) -> LeaseTerm {
+    /// Returns the lease under which a run begins: the stored one while most of its time is left, so that the commit need not
+    /// write it.
+    pub(in crate::app) fn begin_lease(&self) -> RunLease {
+        let max_used = self.times.lease.mul_f32(MAX_USED_LEASE);
+        match &*self.renewed() {
+            Some(renewed) if !renewed.term.has_lasted(&*self.clock, max_used) => {
+                RunLease { process: self.process.clone(), until: renewed.until }
+            }
+            _ => self.lease(),
+        }
+    }
+
+    /// Returns the term of a lease that begins now.
+    pub(in crate::app) fn new_lease_term(&self) -> LeaseTerm {
         LeaseTerm::new(&*self.clock, self.times.lease)
+    }
+
+    /// Returns the term of a lease under which a run is stored from now on.
+    pub(in crate::app) fn lease_term(&self, lease: &RunLease) -> LeaseTerm {
+        match &*self.renewed() {
+            Some(renewed) if renewed.until >= lease.until => renewed.term,
+            _ => self.new_lease_term(),
+        }
+    }
+
+    /// Records that the store has a renewed lease.
+    pub(in crate::app) fn record_renewal(&self, lease: &RunLease, term: LeaseTerm) {
+        *self.renewed() = Some(RenewedLease { until: lease.until, term });
+    }
+
+    /// Locks the renewed lease. No code panics while holding the lock.
+    fn renewed(&self) -> MutexGuard<'_, Option<RenewedLease>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.
@@ -168,5 +211,33 @@ impl ConversationService {
         let mut live = self.live.subscribe();
         // The sender is this service's own.
         let _ = live.wait_for(|count| *count == 0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::testing::ManualClock;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+
+    #[test]
+    fn runs_begin_under_the_renewed_lease_while_most_of_it_is_left() {
+        let clock = Arc::new(ManualClock::new());
+        let spawner = Arc::new(|_: BoxFuture<'static, ()>| ());
+        let service = ConversationService::new(None, clock.clone(), spawner, Shutdown::default());
+        let first = service.begin_lease();
+        assert_eq!(first, service.lease(), "none is stored");
+        let term = service.new_lease_term();
+        service.record_renewal(&first, term);
+        clock.advance(service.times.lease.mul_f32(0.3));
+        assert_eq!(service.begin_lease(), first);
+        clock.advance(service.times.lease.mul_f32(0.3));
+        let later = service.begin_lease();
+        assert_eq!(later, service.lease(), "too little of it is left");
+        // The term of a run is that of the lease that the store has.
+        clock.advance(service.times.lease.mul_f32(0.5));
+        let is_over = |lease| service.lease_term(lease).has_lasted(&*clock, service.times.lease);
+        assert_eq!([&first, &later].map(is_over), [true, false]);
     }
 }
