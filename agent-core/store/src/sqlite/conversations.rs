@@ -1,7 +1,7 @@
 //! Conversations: each operation is one read of a reader thread, or one operation of the writer thread.
 
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
-use agent_platform::conversation::commit::{self, referenced_ids};
+use agent_platform::conversation::commit;
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
@@ -209,7 +209,7 @@ impl Conversations for SqliteStore {
         let key = key.clone();
         let write = self.write_conversations(node_bytes(&nodes), move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
-            let known = tables.known(n, &referenced_ids(&nodes, None))?;
+            let known = tables.known(n, &nodes, None)?;
             let (thread, nodes) = commit::append(thread, known.clone(), nodes.clone(), now)?;
             tables.put_thread(Some(n), &key, &thread)?;
             tables.insert_nodes(n, &nodes)?;
