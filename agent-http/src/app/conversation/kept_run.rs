@@ -274,8 +274,9 @@ impl KeptRun {
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
-                if let Ok(EndedRun { thread, links, .. }) = &ended {
-                    ending_service.threads.apply(&run.key().owner.thread(thread.id.clone()), thread, links);
+                if let Ok(EndedRun { thread, links, nodes, .. }) = &ended {
+                    let key = run.key().owner.thread(thread.id.clone());
+                    ending_service.threads.apply(&key, thread, links, nodes);
                 }
                 run.tail().close(ended.is_ok());
                 run.wake_readers();

@@ -197,8 +197,8 @@ impl ConversationService {
         begin: BeginRun,
     ) -> Result<Run, ConversationError> {
         let key = begin.key.clone();
-        let BegunRun { thread, run, links, .. } = store.begin_run(begin).await?;
-        self.threads.apply(&key, &thread, &links);
+        let BegunRun { thread, run, links, nodes } = store.begin_run(begin).await?;
+        self.threads.apply(&key, &thread, &links, &nodes);
         Ok(run)
     }
 
