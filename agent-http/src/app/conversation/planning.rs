@@ -249,15 +249,16 @@ fn sent_message(node: &NodeContent, links: &[NodeLink], sent_context: Option<Arc
 fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
-    let parent = match &first.parent_id {
-        None => None,
-        Some(id) => match links.iter().find(|link| link.id == *id) {
-            Some(link) => Some(link.seq),
+    // Children come after their parent, and most parents are the newest nodes.
+    let (parent, later) = match &first.parent_id {
+        None => (None, links),
+        Some(id) => match links.iter().rposition(|link| link.id == *id) {
+            Some(at) => (Some(links[at].seq), &links[at + 1..]),
             // The commit refuses it.
             None => return Ok(()),
         },
     };
-    check_child_count(links.iter().filter(|link| link.parent == parent).count())
+    check_child_count(later.iter().filter(|link| link.parent == parent).count())
 }
 
 /// Appends the messages of a queued request to its thread, if the branch is shown of which they were the next ones.
