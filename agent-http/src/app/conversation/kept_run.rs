@@ -254,16 +254,7 @@ impl KeptRun {
         let (store, commit) = (self.store.clone(), self.commit.take());
         let ending_service = service.clone();
         let task = async move {
-            let is_stored = match commit {
-                // A store's timer panics if it is of the runtime of a connection, which ends with the server. The run may
-                // be stored then.
-                Some(commit) => match AssertUnwindSafe(commit).catch_unwind().await {
-                    Ok(stored) => matches!(stored, Ok(Some(_)) | Err(ConversationError::Store(_))),
-                    Err(_) => true,
-                },
-                None => true,
-            };
-            if is_stored {
+            if may_be_stored(commit).await {
                 // A queued run may be about to begin.
                 let _storing = run.lock_storing().await;
                 // Off the path of the events: they can be large.
@@ -390,6 +381,16 @@ impl Drop for LiveGuard {
     fn drop(&mut self) {
         self.service.runs.remove(&self.run);
         self.service.live.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Completes the commit that stores a run. Returns false if the run does not exist.
+async fn may_be_stored(commit: Option<BoxFuture<'static, Stored>>) -> bool {
+    let Some(commit) = commit else { return true };
+    // A timer of the store panics if it belongs to the runtime of a connection, which ends with the server.
+    match AssertUnwindSafe(commit).catch_unwind().await {
+        Ok(stored) => matches!(stored, Ok(Some(_)) | Err(ConversationError::Store(_))),
+        Err(_) => true,
     }
 }
 
