@@ -251,7 +251,7 @@ mod tests {
         let (_, links) = path();
         let contexts = PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
         let contexts = contexts.with_texts(&read(vec![stored("n2", "r3", "second")]));
-        let found: Vec<_> = (0..7).map(contexts.texts()).collect();
+        let found: Vec<_> = (0..7_u32).map(contexts.texts()).collect();
         let expected = [Some(""), None, Some("second"), None, Some(""), Some(""), None];
         assert_eq!(found, expected.map(|text| text.map(Arc::<str>::from)));
         let message = Message { sent_context: contexts.texts()(2), ..Message::user("two") };

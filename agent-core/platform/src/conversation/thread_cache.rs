@@ -2,9 +2,9 @@
 //! turns.
 //!
 //! A cached thread is used only while its stored row equals the one with which it was read. Each turn reads the row. Every
-//! commit that adds, changes or deletes nodes or contexts or moves the head changes the version in the row, in all stores and processes,
-//! so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and created
-//! again differs in the time of its creation, and in the id of its head.
+//! commit that adds, changes or deletes nodes or contexts or moves the head changes the version in the row, in all stores and
+//! processes, so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and
+//! created again differs in the time of its creation, and in the id of its head.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
