@@ -100,6 +100,10 @@ impl SqliteStore {
 
 #[async_trait]
 impl Conversations for SqliteStore {
+    fn has_group_commits(&self) -> bool {
+        true
+    }
+
     async fn thread(&self, key: &ThreadKey) -> Result<Option<Thread>, ConversationError> {
         let key = key.clone();
         self.read_conversations(move |tables| Ok(tables.thread(&key)?.map(|(_, thread)| thread))).await
@@ -170,8 +174,7 @@ impl Conversations for SqliteStore {
         create.key.check()?;
         let bytes = node_bytes(&create.nodes);
         let write = self.write_conversations(bytes, move |tables| {
-            let thread = insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))?;
-            Ok(thread.1)
+            Ok(insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))?.1)
         });
         write.await
     }

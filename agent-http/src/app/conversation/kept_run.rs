@@ -255,6 +255,7 @@ impl KeptRun {
         let ending_service = service.clone();
         let task = async move {
             if may_be_stored(commit).await {
+                ending_service.gather_ends(&*store).await;
                 // A queued run may be about to begin.
                 let _storing = run.lock_storing().await;
                 // Off the path of the events: they can be large.

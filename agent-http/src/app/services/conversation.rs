@@ -13,6 +13,7 @@ use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::live::{LeaseTerm, LiveRuns};
@@ -21,6 +22,11 @@ use crate::timestamps::add_saturating;
 
 /// Part of the length of a lease that has passed when runs do not begin under it any more. The lease is renewed before.
 const MAX_USED_LEASE: f32 = 0.4;
+
+/// Time within which the ends of runs are stored together, while at least [`MIN_GATHERED_RUNS`] runs are live: most commits would
+/// have one each otherwise. A client waits half of it for the last event of its run.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+const MIN_GATHERED_RUNS: usize = 4;
 
 /// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +75,8 @@ pub struct ConversationService {
     pub(in crate::app) large_tail: Notify,
     /// The lease of this process as it was last renewed.
     renewed: Mutex<Option<RenewedLease>>,
+    /// Time from which the times are counted at which ends are stored together.
+    started: Instant,
 }
 
 /// A lease that the store has, and its term by the clocks of this process.
@@ -110,6 +118,7 @@ impl ConversationService {
             live: watch::Sender::default(),
             large_tail: Notify::new(),
             renewed: Mutex::default(),
+            started: Instant::now(),
         })
     }
 
@@ -172,6 +181,14 @@ impl ConversationService {
         *self.renewed() = Some(RenewedLease { until: lease.until, term });
     }
 
+    /// Waits for the time at which the ends of other runs are stored, too, if that saves commits.
+    pub(in crate::app) async fn gather_ends(&self, store: &dyn Conversations) {
+        let is_worthwhile = store.has_group_commits() && *self.live.borrow() >= MIN_GATHERED_RUNS;
+        if is_worthwhile && !self.is_ending() {
+            tokio::time::sleep(time_to_gather(self.started.elapsed())).await;
+        }
+    }
+
     /// Locks the renewed lease. No code panics while holding the lock.
     fn renewed(&self) -> MutexGuard<'_, Option<RenewedLease>> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
@@ -214,12 +231,27 @@ impl ConversationService {
     }
 }
 
+/// Returns the time until the next multiple of [`GATHER_TIME`], at which all tasks wake that wait.
+fn time_to_gather(elapsed: Duration) -> Duration {
+    let period = GATHER_TIME.as_nanos();
+    let rest = period - elapsed.as_nanos() % period;
+    Duration::from_nanos(u64::try_from(rest).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use agent_core::testing::ManualClock;
     use futures_util::future::BoxFuture;
 
     use super::*;
+
+    #[test]
+    fn ends_are_stored_at_common_times() {
+        let micros = Duration::from_micros;
+        for (elapsed, expected) in [(0, 10_000), (1, 9_999), (9_999, 1), (10_000, 10_000), (123_456, 6_544)] {
+            assert_eq!(time_to_gather(micros(elapsed)), micros(expected), "{elapsed}");
+        }
+    }
 
     #[test]
     fn runs_begin_under_the_renewed_lease_while_most_of_it_is_left() {
