@@ -61,8 +61,13 @@ const SELECT_DUE_RUNS: &str = "
     WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1 AND (coalesce(due_ms, 0), n) > ($2, $3)
     ORDER BY coalesce(due_ms, 0), n LIMIT $4";
 
+/// A conflict locks the row until the end of the transaction, even if it is not changed, and all begins of a process have the
+/// same one. So nothing is inserted if the lease is there.
 const PUT_LEASE: &str = "
-    INSERT INTO processes AS found (id, lease_ms) VALUES ($1, $2)
+    INSERT INTO processes AS found (id, lease_ms)
+    SELECT $1, $2 WHERE $3 OR NOT EXISTS (
+        SELECT 1 FROM processes AS stored WHERE stored.id = $1 AND stored.lease_ms >= $2
+    )
     ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms WHERE $3 OR excluded.lease_ms > found.lease_ms";
 
 impl ConversationTables {
