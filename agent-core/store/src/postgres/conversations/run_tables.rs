@@ -61,8 +61,8 @@ const SELECT_DUE_RUNS: &str = "
     WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1 AND (coalesce(due_ms, 0), n) > ($2, $3)
     ORDER BY coalesce(due_ms, 0), n LIMIT $4";
 
-/// A conflict locks the row until the end of the transaction, even if it is not changed, and all begins of a process have the
-/// same one. So nothing is inserted if the lease is there.
+/// Stores a lease. Inserts nothing if it is stored already: a conflict locks the row until the end of the transaction even if
+/// it stays as it is, and all begins of a process have the same row.
 const PUT_LEASE: &str = "
     INSERT INTO processes AS found (id, lease_ms)
     SELECT $1, $2 WHERE $3 OR NOT EXISTS (
