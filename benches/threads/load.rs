@@ -162,7 +162,7 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
         now,
     };
     let begun = store.begin_run(begin).await?;
-    cache.apply(key, &begun.thread, &begun.links);
+    cache.apply(key, &begun.thread, &begun.links, &begun.nodes);
     let end = EndRun {
         owner: key.thread_owner(),
         run_id,
@@ -177,7 +177,7 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
         now,
     };
     let ended = store.end_run(end).await?;
-    cache.apply(key, &ended.thread, &ended.links);
+    cache.apply(key, &ended.thread, &ended.links, &ended.nodes);
     Ok(())
 }
 

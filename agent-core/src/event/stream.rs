@@ -119,7 +119,7 @@ impl EventStream {
     }
 
     /// Adds an extension event right after `RUN_STARTED`. Call it before the stream is polled.
-    pub(crate) fn with_custom_event(mut self, name: impl Into<String>, value: serde_json::Value) -> Self {
+    pub fn with_custom_event(mut self, name: impl Into<String>, value: serde_json::Value) -> Self {
         self.queue.push_back(Event::Custom { name: name.into(), value });
         self
     }

@@ -184,9 +184,9 @@ pub(super) async fn start(
     mut turn: TurnRequest,
     thread: Option<KeptTurn>,
 ) -> Result<(RunSource, Option<Box<dyn RunRecorder>>), HttpError> {
-    let is_new_id = turn.run_id.is_empty();
+    let (is_new_id, is_new_thread) = (turn.run_id.is_empty(), turn.thread_id.is_empty());
     assign_ids(&mut turn);
-    match thread {
+    match thread.map(|thread| thread.with_new_thread(is_new_thread)) {
         Some(thread) => {
             let (events, recorder) = thread.start_for_client(app, principal, turn, is_new_id).await?;
             Ok((events, Some(recorder)))

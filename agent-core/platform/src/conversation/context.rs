@@ -17,6 +17,9 @@ pub const MAX_CONTEXT_BYTES: usize = 32 << 10;
 /// bytes: more than the largest context windows hold.
 pub const MAX_CONTEXT_PAGE_BYTES: usize = 4 << 20;
 
+/// Approximate size of a turn without its id and contexts, in bytes.
+const TURN_BYTES: usize = 96;
+
 /// Context that a run has sent with a user message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentContext {
@@ -33,6 +36,55 @@ pub struct TurnContext {
     pub turn_id: RunId,
     /// The message and its context.
     pub sent: SentContext,
+}
+
+/// Stored contexts of a thread's turns, as far as they were read.
+#[derive(Debug, Default)]
+pub(super) struct ThreadContexts {
+    /// Contexts by turn; an empty list for a turn without any.
+    by_turn: HashMap<RunId, Vec<SentContext>>,
+    /// Approximate size in bytes.
+    bytes: usize,
+}
+
+impl ThreadContexts {
+    /// Returns those of a path's turns that were not read.
+    pub(super) fn missing(&self, path: &PathContexts) -> Vec<RunId> {
+        path.turns().filter(|turn| !self.by_turn.contains_key(*turn)).cloned().collect()
+    }
+
+    /// Adds the contexts that a store has of turns that were not read.
+    pub(super) fn add(&mut self, turns: Vec<RunId>, stored: Vec<TurnContext>) {
+        for turn in turns {
+            self.bytes += TURN_BYTES + turn.len();
+            self.by_turn.entry(turn).or_default();
+        }
+        for TurnContext { turn_id, sent } in stored {
+            self.bytes += context_bytes(&sent);
+            self.by_turn.entry(turn_id).or_default().push(sent);
+        }
+    }
+
+    /// Removes a turn of which a commit may have added a context.
+    pub(super) fn remove(&mut self, turn: &RunId) {
+        if let Some(removed) = self.by_turn.remove(turn) {
+            let bytes = TURN_BYTES + turn.len() + removed.iter().map(context_bytes).sum::<usize>();
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Returns the approximate size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn text(&self, turn: &RunId, node: &NodeId) -> Option<&Arc<str>> {
+        self.by_turn.get(turn)?.iter().find(|sent| sent.node == *node).map(|sent| &sent.text)
+    }
+}
+
+fn context_bytes(sent: &SentContext) -> usize {
+    size_of::<SentContext>() + sent.node.as_str().len() + sent.text.len()
 }
 
 /// User messages of a path, with the turns that answer them and the contexts with which they were sent.
@@ -70,30 +122,29 @@ impl PathContexts {
     }
 
     /// Returns the turns.
-    pub fn turns(&self) -> Vec<RunId> {
-        self.0.iter().map(|context| context.turn_id.clone()).collect()
+    fn turns(&self) -> impl Iterator<Item = &RunId> {
+        self.0.iter().map(|context| &context.turn_id)
     }
 
-    /// Adds the contexts that a store has of the turns.
+    /// Adds the contexts of the turns.
     #[must_use]
-    pub fn with_stored(mut self, stored: Vec<TurnContext>) -> Self {
-        let mut texts: HashMap<(NodeId, RunId), Arc<str>> = HashMap::with_capacity(stored.len());
-        for TurnContext { turn_id, sent } in stored {
-            texts.insert((sent.node, turn_id), sent.text);
-        }
+    pub(super) fn with_texts(mut self, contexts: &ThreadContexts) -> Self {
         for context in &mut self.0 {
-            if let Some(text) = texts.remove(&(context.node.clone(), context.turn_id.clone())) {
-                context.text = text;
+            if let Some(text) = contexts.text(&context.turn_id, &context.node) {
+                context.text = Arc::clone(text);
             }
         }
         self
     }
 
-    /// Returns the context of the path's own message at a place.
-    pub fn at(&self, seq: u32) -> Option<Arc<str>> {
+    /// Returns a function that returns the context of the path's own message at a place. The places ascend from call to call.
+    pub fn texts(&self) -> impl FnMut(u32) -> Option<Arc<str>> {
         // Parents are stored before their children.
-        let at = self.0.binary_search_by_key(&seq, |context| context.seq).ok()?;
-        Some(Arc::clone(&self.0[at].text))
+        let mut rest = self.0.iter().peekable();
+        move |seq| {
+            while rest.next_if(|context| context.seq < seq).is_some() {}
+            rest.next_if(|context| context.seq == seq).map(|context| Arc::clone(&context.text))
+        }
     }
 
     /// Sets the contexts of messages that a client has sent. A user message is the next one of the path with the same
@@ -131,6 +182,12 @@ mod tests {
         TurnContext { turn_id: turn.into(), sent: SentContext { node: node.into(), text: text.into() } }
     }
 
+    fn read(stored: Vec<TurnContext>) -> ThreadContexts {
+        let mut contexts = ThreadContexts::default();
+        contexts.add(Vec::new(), stored);
+        contexts
+    }
+
     /// Two answered messages, the first of them by a second turn, and one whose run failed.
     fn path() -> (Vec<Message>, Vec<NodeLink>) {
         let messages = vec![
@@ -151,8 +208,8 @@ mod tests {
         let (_, links) = path();
         let all: Vec<&NodeLink> = links.iter().collect();
         let turns = |path: &[&NodeLink], is_continued| {
-            let turns = PathContexts::new(path, is_continued).turns();
-            turns.iter().map(|turn| turn.as_str().to_owned()).collect::<Vec<_>>()
+            let contexts = PathContexts::new(path, is_continued);
+            contexts.turns().map(|turn| turn.as_str().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(turns(&all, true), ["r2", "r3", "r4", "r5"]);
         assert_eq!(turns(&all, false), ["r2", "r3", "r4"], "the last one is answered anew");
@@ -165,12 +222,12 @@ mod tests {
     #[test]
     fn a_client_s_messages_are_found_by_their_content_in_order() {
         let (mut messages, links) = path();
-        let contexts = PathContexts::new(&links.iter().collect::<Vec<_>>(), true).with_stored(vec![
+        let contexts = PathContexts::new(&links.iter().collect::<Vec<_>>(), true).with_texts(&read(vec![
             stored("n0", "r2", "first"),
             stored("n0", "r1", "of the other answer"),
             stored("n4", "r4", "of the failed run"),
             stored("n5", "r5", "last"),
-        ]);
+        ]));
         let attached = |messages: &mut [Message]| {
             contexts.attach_to_messages(messages);
             messages
@@ -193,12 +250,28 @@ mod tests {
     fn nodes_get_the_contexts_of_their_places() {
         let (_, links) = path();
         let contexts = PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
-        let contexts = contexts.with_stored(vec![stored("n2", "r3", "second")]);
-        let found: Vec<_> = (0..7).map(|seq| contexts.at(seq)).collect();
+        let contexts = contexts.with_texts(&read(vec![stored("n2", "r3", "second")]));
+        let found: Vec<_> = (0..7_u32).map(contexts.texts()).collect();
         let expected = [Some(""), None, Some("second"), None, Some(""), Some(""), None];
         assert_eq!(found, expected.map(|text| text.map(Arc::<str>::from)));
-        let message = Message { sent_context: contexts.at(2), ..Message::user("two") };
+        let message = Message { sent_context: contexts.texts()(2), ..Message::user("two") };
         let wire = serde_json::to_string(&message).expect("JSON");
         assert!(!wire.contains("second"), "clients do not see it: {wire}");
+    }
+
+    #[test]
+    fn turns_are_read_once_until_they_are_removed() {
+        let (_, links) = path();
+        let path = PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
+        let mut contexts = ThreadContexts::default();
+        let missing = contexts.missing(&path);
+        assert_eq!(missing, path.turns().cloned().collect::<Vec<_>>());
+        contexts.add(missing, vec![stored("n2", "r3", "second")]);
+        assert!(contexts.missing(&path).is_empty(), "also those without a context");
+        let all = contexts.bytes();
+        contexts.remove(&"r3".into());
+        assert_eq!(contexts.missing(&path), [RunId::from("r3")]);
+        contexts.add(vec!["r3".into()], vec![stored("n2", "r3", "second")]);
+        assert_eq!(contexts.bytes(), all);
     }
 }

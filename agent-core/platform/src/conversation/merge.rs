@@ -15,7 +15,7 @@
 
 use agent_core::message::{Message, Role};
 
-use super::tree::Tree;
+use super::tree::{self, Tree};
 use super::{ConversationError, NewNode, NodeId, NodeLink, NodeOrigin, NodeRole, RunTriggerKind};
 
 mod choice;
@@ -94,20 +94,35 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     let MergeInput { links, head, messages, envelope, parent, pending_calls, is_visitor } = input;
     let is_instruction = |message: &Message| matches!(message.role, Role::System | Role::Developer);
     let (instructions, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_instruction);
-    let walk = Walk::new(links, head.as_ref(), pending_calls);
-    let choice = match parent {
-        ParentChoice::Unspecified => walk.place(messages, &envelope, is_visitor),
-        ParentChoice::Root => walk.below(None, messages)?,
-        ParentChoice::Node(id) => {
-            let at = walk.tree.find(&id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?;
-            walk.below(Some(at), messages)?
+    let choice = if is_next_alone(&messages, &envelope, &parent) {
+        let head = head.and_then(|head| tree::find(links, &head));
+        Choice::new(head, messages, RunTriggerKind::Chat)
+    } else {
+        let walk = Walk::new(links, head.as_ref(), pending_calls);
+        match parent {
+            ParentChoice::Unspecified => walk.place(messages, &envelope, is_visitor),
+            ParentChoice::Root => walk.below(None, messages)?,
+            ParentChoice::Node(id) => {
+                let at =
+                    walk.tree.find(&id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?;
+                walk.below(Some(at), messages)?
+            }
         }
     };
     let Choice { below, messages, origins, trigger } = choice;
     let end = below.map(|at| links[at].id.clone());
     let nodes = chain(end.clone(), messages.into_iter().zip(origins));
     let parent_id = nodes.last().map(|node| node.id.clone()).or(end);
-    Ok(Merged { instructions, path: walk.tree.places(below), nodes, parent_id, trigger })
+    Ok(Merged { instructions, path: tree::places(links, below), nodes, parent_id, trigger })
+}
+
+/// Returns true for the next message alone, which cannot be a known one: it goes below the head, and the walk that finds this
+/// out needs tables of all nodes.
+fn is_next_alone(messages: &[Message], envelope: &Envelope, parent: &ParentChoice) -> bool {
+    let is_next = |message: &Message| message.role == Role::User && message.id.is_none();
+    matches!(messages, [message] if is_next(message))
+        && matches!(envelope, Envelope::Message | Envelope::Messages)
+        && *parent == ParentChoice::Unspecified
 }
 
 /// Continues the path to a node with new messages of the owner, for a run whose tool calls have waited for decisions.

@@ -29,6 +29,11 @@ pub const MAX_DELETED_THREADS: usize = 1_000;
 /// [`ThreadCache`](super::ThreadCache) knows that what it has is current.
 #[async_trait]
 pub trait Conversations: Send + Sync {
+    /// Returns true if operations that arrive together share a commit, which costs less than one each.
+    fn has_group_commits(&self) -> bool {
+        false
+    }
+
     /// Returns a thread.
     async fn thread(&self, key: &ThreadKey) -> Result<Option<Thread>, ConversationError>;
 

@@ -1,18 +1,20 @@
-//! Cache of threads as turns read them: the identity of all nodes, and the contents of those on the path.
+//! Cache of threads as turns read them: the identity of all nodes, the contents of those on the path, and the contexts of its
+//! turns.
 //!
 //! A cached thread is used only while its stored row equals the one with which it was read. Each turn reads the row. Every
-//! commit that adds, changes or deletes nodes or moves the head changes the version in the row, in all stores and processes,
-//! so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and created
-//! again differs in the time of its creation, and in the id of its head.
+//! commit that adds, changes or deletes nodes or contexts or moves the head changes the version in the row, in all stores and
+//! processes, so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and
+//! created again differs in the time of its creation, and in the id of its head.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::{ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
+use super::context::ThreadContexts;
 use super::{
-    ConversationError, Conversations, MAX_PAGE_NODES, NodeContent, NodeLink, NodeMessage, Thread, ThreadKey,
-    ThreadOwner, ThreadPath,
+    ConversationError, Conversations, MAX_PAGE_NODES, Node, NodeContent, NodeLink, NodeMessage, PathContexts,
+    Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -34,14 +36,15 @@ struct CacheState {
     removals: u64,
 }
 
-/// A thread with the identity of its nodes, and the contents of those that turns have read.
+/// A thread with the identity of its nodes, and the contents and contexts of those that turns have read.
 #[derive(Debug, Default)]
 pub struct LoadedThread {
     thread: Option<Thread>,
     links: Vec<NodeLink>,
     /// Contents in the order of their places.
     contents: Vec<NodeContent>,
-    /// Approximate size in bytes.
+    contexts: ThreadContexts,
+    /// Approximate size in bytes, without the contexts.
     bytes: usize,
     /// Number of removals from the cache when the thread was loaded.
     removals: u64,
@@ -87,12 +90,12 @@ impl ThreadCache {
         }
     }
 
-    /// Applies a commit of this process to a cached thread. `thread` is the thread after the commit, `added` has its new nodes.
-    /// The cached thread is removed unless it is the one before that commit.
-    pub fn apply(&self, key: &ThreadKey, thread: &Thread, added: &[NodeLink]) {
+    /// Applies a commit of this process to a cached thread. `thread` is the thread after the commit, `added` and `nodes` are its
+    /// new nodes. The cached thread is removed unless it is the one before that commit.
+    pub fn apply(&self, key: &ThreadKey, thread: &Thread, added: &[NodeLink], nodes: &[Node]) {
         let mut state = self.lock();
         let Some(mut cached) = state.threads.remove(&key.company, &table_key(key)) else { return };
-        if cached.apply(thread, added) {
+        if cached.apply(thread, added, nodes) {
             state.insert(key, cached);
         }
     }
@@ -129,7 +132,7 @@ impl ThreadCache {
 
 impl CacheState {
     fn insert(&mut self, key: &ThreadKey, loaded: LoadedThread) {
-        let bytes = loaded.bytes;
+        let bytes = loaded.bytes + loaded.contexts.bytes();
         self.threads.insert_sized(&key.company, table_key(key), loaded, bytes);
     }
 }
@@ -145,7 +148,7 @@ impl LoadedThread {
         let metadata = serde_json::to_vec(&thread.metadata).map_or(0, |json| 4 * json.len());
         let nodes: usize = links.iter().map(link_bytes).chain(contents.iter().map(content_bytes)).sum();
         let bytes = ENTRY_BYTES + thread.title.len() + metadata + nodes;
-        Self { thread: Some(thread), links, contents, bytes, removals }
+        Self { thread: Some(thread), links, contents, contexts: ThreadContexts::default(), bytes, removals }
     }
 
     /// Returns the thread; `None` if it does not exist.
@@ -168,8 +171,12 @@ impl LoadedThread {
         key: &ThreadKey,
         seqs: &[u32],
     ) -> Result<(), ConversationError> {
+        let missing = self.missing(seqs);
+        if missing.is_empty() {
+            return Ok(());
+        }
         let mut added = Vec::new();
-        for page in self.missing(seqs).chunks(MAX_PAGE_NODES) {
+        for page in missing.chunks(MAX_PAGE_NODES) {
             let found = store.contents(key, page).await?;
             // Nodes are never removed from a thread, so it was deleted meanwhile.
             if found.len() < page.len() {
@@ -182,6 +189,30 @@ impl LoadedThread {
         // Those of another branch are between the others.
         self.contents.sort_by_key(|content| content.seq);
         Ok(())
+    }
+
+    /// Returns the contexts of the user messages at these places, which ascend. Those of turns that were not read before are
+    /// read. `is_continued` is false if the last message's answer is made anew.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn read_contexts(
+        &mut self,
+        store: &dyn Conversations,
+        key: &ThreadKey,
+        seqs: &[u32],
+        is_continued: bool,
+    ) -> Result<PathContexts, ConversationError> {
+        let path = {
+            let links: Vec<_> = seqs.iter().filter_map(|seq| NodeLink::find(&self.links, *seq)).collect();
+            PathContexts::new(&links, is_continued)
+        };
+        let missing = self.contexts.missing(&path);
+        if !missing.is_empty() {
+            let stored = store.contexts(key, &missing).await?;
+            self.contexts.add(missing, stored);
+        }
+        Ok(path.with_texts(&self.contexts))
     }
 
     /// Returns the contents of the nodes at these places, which ascend and were [read](Self::read).
@@ -204,7 +235,7 @@ impl LoadedThread {
     }
 
     /// Applies a commit. Returns false if others have changed the thread since it was loaded.
-    fn apply(&mut self, thread: &Thread, added: &[NodeLink]) -> bool {
+    fn apply(&mut self, thread: &Thread, added: &[NodeLink], nodes: &[Node]) -> bool {
         let is_next =
             |before: &Thread| before.created_at == thread.created_at && before.version + 1 == thread.version;
         if !self.thread.as_ref().is_some_and(is_next) {
@@ -213,6 +244,20 @@ impl LoadedThread {
         self.thread = Some(thread.clone());
         self.bytes += added.iter().map(link_bytes).sum::<usize>();
         self.links.extend_from_slice(added);
+        for (link, node) in added.iter().zip(nodes) {
+            // The end of the turn's run adds its context.
+            self.contexts.remove(&link.turn_id);
+            if let Some(message) = as_stored(&node.message) {
+                let content =
+                    NodeContent { seq: link.seq, status: link.status, origin: node.origin, message };
+                self.bytes += content_bytes(&content);
+                self.contents.push(content);
+            }
+        }
+        if added.is_empty() {
+            // The turn is not known.
+            self.contexts = ThreadContexts::default();
+        }
         self.has_all_nodes()
     }
 
@@ -220,6 +265,12 @@ impl LoadedThread {
     fn has_all_nodes(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.message_count as usize == self.links.len())
     }
+}
+
+/// Returns a message as a store returns it, byte by byte.
+fn as_stored(message: &NodeMessage) -> Option<NodeMessage> {
+    let json = serde_json::to_vec(message).ok()?;
+    serde_json::from_slice(&json).ok()
 }
 
 fn link_bytes(link: &NodeLink) -> usize {

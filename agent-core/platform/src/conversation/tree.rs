@@ -5,6 +5,24 @@ use std::collections::HashMap;
 
 use super::{NodeId, NodeLink, Siblings};
 
+/// Returns the index of the node with this id. Ids that are looked up are mostly those of the newest nodes.
+pub(super) fn find(links: &[NodeLink], id: &NodeId) -> Option<usize> {
+    links.iter().rposition(|link| link.id == *id)
+}
+
+/// Returns the index of the parent of the node at an index.
+fn parent(links: &[NodeLink], at: usize) -> Option<usize> {
+    NodeLink::index(&links[..at], links[at].parent?)
+}
+
+/// Returns the places of the nodes from the root to the one at an index. Needs no index of the tree.
+pub(super) fn places(links: &[NodeLink], at: Option<usize>) -> Vec<u32> {
+    let path = std::iter::successors(at, |at| parent(links, *at));
+    let mut places: Vec<u32> = path.map(|at| links[at].seq).collect();
+    places.reverse();
+    places
+}
+
 /// Index of a thread's tree. Nodes are named by their index in the list of links.
 #[derive(Debug)]
 pub struct Tree<'l> {
@@ -19,11 +37,7 @@ pub struct Tree<'l> {
 impl<'l> Tree<'l> {
     /// Builds the index of links in the order in which they were stored.
     pub fn new(links: &'l [NodeLink]) -> Self {
-        let parent = |at: usize| {
-            let seq = links[at].parent?;
-            NodeLink::index(&links[..at], seq)
-        };
-        let parents: Vec<Option<usize>> = (0..links.len()).map(parent).collect();
+        let parents: Vec<Option<usize>> = (0..links.len()).map(|at| parent(links, at)).collect();
         let mut newest: Vec<usize> = (0..links.len()).collect();
         let (mut newest_child, mut newest_root) = (vec![None; links.len()], None);
         for at in (0..links.len()).rev() {
@@ -46,9 +60,9 @@ impl<'l> Tree<'l> {
         self.links
     }
 
-    /// Returns the index of the node with this id. Ids that are looked up are mostly those of the newest nodes.
+    /// Returns the index of the node with this id.
     pub fn find(&self, id: &NodeId) -> Option<usize> {
-        self.links.iter().rposition(|link| link.id == *id)
+        find(self.links, id)
     }
 
     /// Returns the parent's index.
@@ -123,6 +137,9 @@ pub(super) mod tests {
         let tree = Tree::new(&links);
         assert_eq!(tree.path(Some(6)), [0, 1, 2, 6]);
         assert_eq!(tree.path(None), [0; 0]);
+        for at in (0..links.len()).map(Some).chain([None]) {
+            assert_eq!(places(&links, at), tree.places(at), "without the index");
+        }
         assert_eq!(tree.newest_leaf(0), 6, "the leaf that was stored last");
         assert_eq!(tree.newest_leaf(3), 5);
         assert_eq!(tree.newest_child(None), Some(0), "the root of the newest leaf");

@@ -1,7 +1,7 @@
 //! Conversations: each operation is one read of a reader thread, or one operation of the writer thread.
 
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
-use agent_platform::conversation::commit::{self, referenced_ids};
+use agent_platform::conversation::commit;
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
@@ -100,6 +100,10 @@ impl SqliteStore {
 
 #[async_trait]
 impl Conversations for SqliteStore {
+    fn has_group_commits(&self) -> bool {
+        true
+    }
+
     async fn thread(&self, key: &ThreadKey) -> Result<Option<Thread>, ConversationError> {
         let key = key.clone();
         self.read_conversations(move |tables| Ok(tables.thread(&key)?.map(|(_, thread)| thread))).await
@@ -170,8 +174,7 @@ impl Conversations for SqliteStore {
         create.key.check()?;
         let bytes = node_bytes(&create.nodes);
         let write = self.write_conversations(bytes, move |tables| {
-            let thread = insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))?;
-            Ok(thread.1)
+            Ok(insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))?.1)
         });
         write.await
     }
@@ -209,7 +212,7 @@ impl Conversations for SqliteStore {
         let key = key.clone();
         let write = self.write_conversations(node_bytes(&nodes), move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
-            let known = tables.known(n, &referenced_ids(&nodes, None))?;
+            let known = tables.known(n, &nodes, None)?;
             let (thread, nodes) = commit::append(thread, known.clone(), nodes.clone(), now)?;
             tables.put_thread(Some(n), &key, &thread)?;
             tables.insert_nodes(n, &nodes)?;

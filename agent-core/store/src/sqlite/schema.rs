@@ -264,6 +264,10 @@ const MIGRATIONS: &[&str] = &["
     -- counts as due, which costs no more than in that version.
     ALTER TABLE runs ADD COLUMN due_ms INTEGER;
     CREATE INDEX runs_due ON runs (coalesce(due_ms, 0), n) WHERE state = 'waiting';
+", "
+    -- Children come after their parent, so that they are counted from there on by the primary key: mostly below the newest
+    -- message. Each commit of messages changed a page of the index.
+    DROP INDEX nodes_parent;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

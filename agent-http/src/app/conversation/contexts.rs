@@ -1,11 +1,10 @@
-//! Contexts of a thread's user messages: as they were sent, for a run's prompt, and as a run sends one, for its end.
+//! Contexts of a thread's user messages: in a client's messages, for a run's prompt, and as a run sends one, for its end.
 
 use std::sync::{Arc, OnceLock};
 
 use agent_core::message::{Message, Role};
 use agent_platform::conversation::{
-    ConversationError, Conversations, Merged, NodeId, NodeLink, NodeRole, PathContexts, RunTriggerKind,
-    SentContext, ThreadKey,
+    Merged, NodeId, NodeLink, NodeRole, PathContexts, RunTriggerKind, SentContext,
 };
 
 /// Context that a run sends, which is known once the backend has accepted the turn.
@@ -30,22 +29,6 @@ impl ContextSlot {
     pub(super) fn sent(&self) -> Option<SentContext> {
         let (node, text) = (self.node.clone()?, Arc::clone(self.text.get()?));
         Some(SentContext { node, text })
-    }
-}
-
-/// Loads the contexts with which the user messages of a merged request's path were sent.
-pub(super) async fn load_contexts(
-    store: &dyn Conversations,
-    key: &ThreadKey,
-    merged: &Merged,
-    links: &[NodeLink],
-) -> Result<PathContexts, ConversationError> {
-    let path: Vec<&NodeLink> = merged.path.iter().filter_map(|seq| NodeLink::find(links, *seq)).collect();
-    let contexts = PathContexts::new(&path, !merged.nodes.is_empty());
-    let turns = contexts.turns();
-    match turns.is_empty() {
-        true => Ok(contexts),
-        false => Ok(contexts.with_stored(store.contexts(key, &turns).await?)),
     }
 }
 

@@ -55,6 +55,7 @@ pub(in super::super) async fn continue_run(
         settings,
         max_wait: None,
         client: StartingClient::default(),
+        is_new_thread: false,
     };
     let (events, recorder) = kept_turn.start(app, &principal, turn, true).await?;
     stream::run_detached(events, recorder, &app.stream);

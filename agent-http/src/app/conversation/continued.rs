@@ -16,7 +16,8 @@ use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput};
 use agent_core::tool_loop::call_tool;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    Approval, ApprovalState, ChangeRun, Conversations, Run, RunChange, RunKey, ThreadOwner,
+    Approval, ApprovalState, CallExecution, ChangeRun, ConversationError, Conversations, Run, RunChange,
+    RunKey, RunState, ThreadOwner,
 };
 use agent_platform::history::repair;
 use agent_platform::records::StoreError;
@@ -28,9 +29,10 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::super::App;
 
-/// Initial pause between attempts to read the agent of an approved call; it doubles up to [`MAX_ROLE_RETRY_PAUSE`].
-const MIN_ROLE_RETRY_PAUSE: Duration = Duration::from_millis(100);
-const MAX_ROLE_RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Initial pause between attempts to read or write before an approved call, while the store is unavailable; it doubles up to
+/// [`MAX_STORE_RETRY_PAUSE`].
+const MIN_STORE_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const MAX_STORE_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 type SourceItem = Result<SourceEvent, AgentError>;
 
@@ -91,6 +93,18 @@ impl ContinuedTurn {
             return error_result("the call was not made: the agent cannot be read".to_owned());
         };
         // The call is made at most once: that it begins is stored before.
+        let clock = &*self.app.approved_calls.clock;
+        let begun = begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
+        if let Err(error) = begun {
+            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
+            return error_result("the call was not made: its begin could not be stored".to_owned());
+        }
+        let output = self.call(approval, &role).await;
+        DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }
+    }
+
+    /// Stores that an approved call begins.
+    async fn store_begin(&self, approval: &Approval) -> Result<(), ConversationError> {
         let service = &self.app.conversations;
         let change = RunChange::BeginCall {
             approval: approval.id.clone(),
@@ -98,12 +112,17 @@ impl ContinuedTurn {
             process: service.process.clone(),
         };
         let key = RunKey { owner: self.owner.clone(), id: self.run.id.clone() };
-        if let Err(error) = self.store.change_run(ChangeRun { run: key, change, now: service.now() }).await {
-            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
-            return error_result("the call was not made: its begin could not be stored".to_owned());
-        }
-        let output = self.call(approval, &role).await;
-        DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }
+        self.store.change_run(ChangeRun { run: key, change, now: service.now() }).await.map(drop)
+    }
+
+    /// Returns true if the store has the begin of an approved call, and this run still makes it. No other run and no other
+    /// process stores it, and this one calls once for each approval.
+    async fn has_begun(&self, approval: &Approval) -> Result<bool, ConversationError> {
+        let waiting = self.store.run(&self.owner, &self.run.id).await?;
+        let continuing = self.store.run(&self.owner, &self.turn.run_id).await?;
+        let stored = waiting.iter().flat_map(|run| &run.approvals).find(|stored| stored.id == approval.id);
+        let is_begun = stored.is_some_and(|stored| stored.executed == CallExecution::Begun);
+        Ok(is_begun && continuing.is_some_and(|run| run.state == RunState::Running))
     }
 
     /// Returns the role of the agent whose call was approved; `None` if there is none, or if it cannot be read.
@@ -167,6 +186,40 @@ impl ContinuedTurn {
     }
 }
 
+/// Stores by `store_begin` that a call begins. While the store is unavailable, stores it again until the run ends, which drops
+/// the future. An earlier attempt may have been committed although its answer was lost: the store refuses the next one then,
+/// and `has_begun` tells that it was this one.
+///
+/// # Errors
+/// Those of the store, and [`ConversationError::CallRefused`], if the call must not be made.
+async fn begin_call<S, B>(
+    store_begin: impl Fn() -> S,
+    has_begun: impl Fn() -> B,
+    clock: &dyn Clock,
+) -> Result<(), ConversationError>
+where
+    S: Future<Output = Result<(), ConversationError>>,
+    B: Future<Output = Result<bool, ConversationError>>,
+{
+    let (mut may_have_begun, mut pause) = (false, MIN_STORE_RETRY_PAUSE);
+    loop {
+        let stored = match store_begin().await {
+            Err(ConversationError::CallRefused) if may_have_begun => match has_begun().await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(ConversationError::CallRefused),
+                Err(error) => Err(error),
+            },
+            stored => stored,
+        };
+        match stored {
+            Err(ConversationError::Store(StoreError::Unavailable(_))) => may_have_begun = true,
+            stored => return stored,
+        }
+        clock.sleep(pause).await;
+        pause = (pause * 2).min(MAX_STORE_RETRY_PAUSE);
+    }
+}
+
 /// Reads a role. While the store is unavailable, reads it again until the run ends, which drops the future.
 ///
 /// # Errors
@@ -177,13 +230,13 @@ async fn read_role(
     company: &CompanyId,
     agent: &AgentId,
 ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-    let mut pause = MIN_ROLE_RETRY_PAUSE;
+    let mut pause = MIN_STORE_RETRY_PAUSE;
     loop {
         match roles.role(company, agent).await {
             Err(StoreError::Unavailable(_)) => clock.sleep(pause).await,
             read => return read,
         }
-        pause = (pause * 2).min(MAX_ROLE_RETRY_PAUSE);
+        pause = (pause * 2).min(MAX_STORE_RETRY_PAUSE);
     }
 }
 
@@ -213,6 +266,7 @@ fn start_error(error: TurnError) -> AgentError {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use agent_client::clock::TokioClock;
@@ -239,6 +293,34 @@ mod tests {
         let roles = UnavailableRoles(AtomicUsize::new(12));
         let role = read_role(&roles, &TokioClock, &"c".into(), &"a".into()).await;
         assert!(role.expect("it reads").is_some());
+    }
+
+    /// Begins a call whose attempts to store the begin have these results, and then `has_begun` in the store.
+    async fn begin_after(
+        attempts: impl IntoIterator<Item = Result<(), ConversationError>>,
+        has_begun: bool,
+    ) -> Result<(), ConversationError> {
+        let attempts = RefCell::new(attempts.into_iter());
+        let store_begin = || ready(attempts.borrow_mut().next().expect("another attempt"));
+        let begun = begin_call(store_begin, || ready(Ok(has_begun)), &TokioClock).await;
+        assert!(attempts.borrow_mut().next().is_none(), "all attempts were made");
+        begun
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_begin_whose_answer_is_lost_does_not_use_up_the_approval() {
+        fn lost() -> Result<(), ConversationError> {
+            Err(StoreError::unavailable("the connection was closed").into())
+        }
+        fn refused() -> Result<(), ConversationError> {
+            Err(ConversationError::CallRefused)
+        }
+        begin_after([lost(), lost(), Ok(())], false).await.expect("only the third attempt was stored");
+        begin_after([lost(), refused()], true).await.expect("the first attempt was stored");
+        for (attempts, has_begun) in [(vec![lost(), refused()], false), (vec![refused()], true)] {
+            let begun = begin_after(attempts, has_begun).await;
+            assert!(matches!(begun, Err(ConversationError::CallRefused)), "{begun:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! A run that is kept: its beginning is committed beside the start of the backend, its end before the client receives
 //! it.
 //!
-//! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
-//! disconnects is stored as cancelled with its answer so far.
+//! The end is committed by a task of its own, so that no disconnect leaves a run without its end. The beginning is committed by
+//! the task that waits for it, which is woken by the store alone; if nothing waits for it any more, by that of the end. A run
+//! whose client disconnects is stored as cancelled with its answer so far.
 
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -15,8 +17,8 @@ use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
     BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd,
-    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunSelection,
-    RunState, ThreadOwner,
+    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunLease,
+    RunSelection, RunState, ThreadOwner,
 };
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
@@ -55,8 +57,8 @@ pub(super) struct KeptRun {
     grace: Duration,
     /// Present once the run continues without its own client.
     unattended: Option<UnattendedRun>,
-    /// Result of the commit that stores the run, while it is awaited.
-    stored: Option<oneshot::Receiver<Stored>>,
+    /// The commit that stores the run, until it is done.
+    commit: Option<BoxFuture<'static, Stored>>,
     /// The run so far; `None` once its end is being stored, or if it is not stored.
     open: Option<(RunFold, LiveGuard)>,
     /// Observer that makes the run's record, stored with its end.
@@ -64,7 +66,7 @@ pub(super) struct KeptRun {
 }
 
 impl KeptRun {
-    /// Begins a run in the background; [`wait_until_stored`](Self::wait_until_stored) has the result.
+    /// Begins a run; [`wait_until_stored`](Self::wait_until_stored) commits it.
     pub(super) fn begin(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
@@ -76,15 +78,16 @@ impl KeptRun {
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
         let course = (begin.on_disconnect, begin.grace_ms);
         let thread_id = begin.key.id.clone();
+        let live = LiveGuard::new(service.clone(), key, &begin.lease);
         let (committing, commit_store) = (service.clone(), store.clone());
         let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
-        let kept = Self::store(service, store, key, thread_id, course, accepted, commit.boxed());
+        let kept = Self::new(store, live, thread_id, course, accepted, commit.boxed());
         // The cell is new.
         let _ = kept.place.set(place);
         kept
     }
 
-    /// Queues a run in the background; [`wait_until_stored`](Self::wait_until_stored) has the result.
+    /// Queues a run; [`wait_until_stored`](Self::wait_until_stored) commits it.
     pub(super) fn queue(
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
@@ -94,26 +97,24 @@ impl KeptRun {
         let key = RunKey { owner: queue.key.thread_owner(), id: queue.run_id.clone() };
         let course = (queue.on_disconnect, queue.grace_ms);
         let thread_id = queue.key.id.clone();
+        let live = LiveGuard::new(service.clone(), key, &queue.lease);
         let commit_store = store.clone();
         let commit = async move { commit_store.queue_run(queue).await };
-        Self::store(service, store, key, thread_id, course, accepted, commit.boxed())
+        Self::new(store, live, thread_id, course, accepted, commit.boxed())
     }
 
-    /// Stores a run in the background.
-    fn store(
-        service: &Arc<ConversationService>,
+    fn new(
         store: Arc<dyn Conversations>,
-        key: RunKey,
+        live: LiveGuard,
         thread_id: ThreadId,
         course: (OnDisconnect, Option<u32>),
         accepted: Instant,
         commit: BoxFuture<'static, Stored>,
     ) -> Self {
-        let (sender, receiver) = oneshot::channel();
-        let ThreadOwner { company, owner } = &key.owner;
-        let observer = service.observers.open(company, owner, &key.id, accepted);
+        let RunKey { owner: ThreadOwner { company, owner }, id } = live.run.key();
+        let observer = live.service.observers.open(company, owner, id, accepted);
         let (on_disconnect, grace_ms) = course;
-        let kept = Self {
+        Self {
             store,
             thread_id,
             turn_id: None,
@@ -121,27 +122,21 @@ impl KeptRun {
             on_disconnect,
             grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
             unattended: None,
-            stored: Some(receiver),
-            open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
+            commit: Some(commit),
+            open: Some((RunFold::default(), live)),
             observer,
-        };
-        let task = async move {
-            // The receiver's drop ends the run.
-            let _ = sender.send(commit.await);
-        };
-        service.spawner.spawn(task.boxed());
-        kept
+        }
     }
 
-    /// Waits until the run is stored.
+    /// Stores the run. If the future is dropped, the commit goes on once the run ends.
     ///
     /// # Errors
     /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
     /// unavailable.
     pub(super) async fn wait_until_stored(&mut self) -> Stored {
-        let Some(receiver) = &mut self.stored else { return Err(ConversationError::RunNotFound) };
-        let stored = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
-        self.stored = None;
+        let Some(commit) = &mut self.commit else { return Err(ConversationError::RunNotFound) };
+        let stored = commit.await;
+        self.commit = None;
         match &stored {
             Ok(Some(run)) => {
                 self.turn_id = (run.state == RunState::Running).then(|| run.turn_id.clone());
@@ -256,24 +251,20 @@ impl KeptRun {
             record,
             now: clock.now,
         };
-        let (store, stored) = (self.store.clone(), self.stored.take());
+        let (store, commit) = (self.store.clone(), self.commit.take());
         let ending_service = service.clone();
         let task = async move {
-            let is_stored = match stored {
-                Some(stored) => {
-                    matches!(stored.await, Ok(Ok(Some(_)) | Err(ConversationError::Store(_))))
-                }
-                None => true,
-            };
-            if is_stored {
+            if may_be_stored(commit).await {
+                ending_service.gather_ends(&*store).await;
                 // A queued run may be about to begin.
                 let _storing = run.lock_storing().await;
                 // Off the path of the events: they can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
-                if let Ok(EndedRun { thread, links, .. }) = &ended {
-                    ending_service.threads.apply(&run.key().owner.thread(thread.id.clone()), thread, links);
+                if let Ok(EndedRun { thread, links, nodes, .. }) = &ended {
+                    let key = run.key().owner.thread(thread.id.clone());
+                    ending_service.threads.apply(&key, thread, links, nodes);
                 }
                 run.tail().close(ended.is_ok());
                 run.wake_readers();
@@ -380,9 +371,9 @@ struct LiveGuard {
 }
 
 impl LiveGuard {
-    fn new(service: Arc<ConversationService>, key: RunKey) -> Self {
+    fn new(service: Arc<ConversationService>, key: RunKey, lease: &RunLease) -> Self {
         service.live.send_modify(|count| *count += 1);
-        let lease = service.lease_term();
+        let lease = service.lease_term(lease);
         Self { service, run: Arc::new(LiveRun::new(key, lease)) }
     }
 }
@@ -391,6 +382,16 @@ impl Drop for LiveGuard {
     fn drop(&mut self) {
         self.service.runs.remove(&self.run);
         self.service.live.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Completes the commit that stores a run. Returns false if the run does not exist.
+async fn may_be_stored(commit: Option<BoxFuture<'static, Stored>>) -> bool {
+    let Some(commit) = commit else { return true };
+    // A timer of the store panics if it belongs to the runtime of a connection, which ends with the server.
+    match AssertUnwindSafe(commit).catch_unwind().await {
+        Ok(stored) => matches!(stored, Ok(Some(_)) | Err(ConversationError::Store(_))),
+        Err(_) => true,
     }
 }
 

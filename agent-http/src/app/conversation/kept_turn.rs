@@ -23,6 +23,16 @@ pub(in super::super) struct KeptTurn {
     pub(super) max_wait: Option<Duration>,
     /// The client that waits for the start of the run, if any.
     pub(super) client: StartingClient,
+    /// True if the thread has an id that was made for this turn, so that the store need not be asked for it.
+    pub(super) is_new_thread: bool,
+}
+
+impl KeptTurn {
+    /// Sets that the thread's id was made for this turn.
+    #[must_use]
+    pub(in super::super) fn with_new_thread(self, is_new_thread: bool) -> Self {
+        Self { is_new_thread, ..self }
+    }
 }
 
 pub(super) fn thread_key(principal: &Principal, turn: &TurnRequest) -> ThreadKey {

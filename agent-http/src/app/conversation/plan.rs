@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use agent_core::event::{Event, EventObserver, EventStream, RunIds};
+use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
@@ -143,7 +143,7 @@ impl RunPlan {
         store: Arc<dyn Conversations>,
     ) -> (BeginRun, RunStart) {
         let service = &app.conversations;
-        let event = self.thread_event(turn);
+        let thread_info = self.thread_info(turn);
         let RunContext { todo_list_id, timezone, response_format } = self.context.clone();
         let start = RunStart {
             app: app.clone(),
@@ -162,7 +162,7 @@ impl RunPlan {
             owner: self.key.thread_owner(),
             continues: self.continues.clone(),
             decisions: self.decisions.clone(),
-            event,
+            thread_info,
         };
         let begin = BeginRun {
             key: self.key,
@@ -182,14 +182,14 @@ impl RunPlan {
             grace_ms: self.course.grace_ms,
             backend: None,
             request_sha256: None,
-            lease: service.lease(),
+            lease: service.begin_lease(),
             now: service.now(),
         };
         (begin, start)
     }
 
-    /// Returns the event that names the nodes of the request.
-    fn thread_event(&self, turn: &TurnRequest) -> Event {
+    /// Returns the value of the event that names the nodes of the request.
+    fn thread_info(&self, turn: &TurnRequest) -> Value {
         let nodes = &self.merged.nodes;
         let user = nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
         let parent = match nodes.first() {
@@ -202,7 +202,7 @@ impl RunPlan {
         let turn_id = self.continues.as_ref().map_or(&turn.run_id, |run| &run.turn_id);
         value.insert("turnId".to_owned(), json!(turn_id));
         value.extend(self.queued_ms.map(|time| ("queuedMs".to_owned(), json!(time))));
-        Event::Custom { name: "agent.thread".to_owned(), value: Value::Object(value) }
+        Value::Object(value)
     }
 }
 
@@ -216,7 +216,8 @@ struct RunStart {
     /// Run that this one continues.
     continues: Option<Run>,
     decisions: Vec<Decision>,
-    event: Event,
+    /// Value of the event that names the nodes of the request.
+    thread_info: Value,
 }
 
 impl RunStart {
@@ -227,7 +228,7 @@ impl RunStart {
         begun: impl Future<Output = Result<(), ConversationError>>,
         observer: &Arc<RunObserver>,
     ) -> Result<EventStream, BeginError> {
-        let Self { app, principal, turn, store, owner, continues, decisions, event } = self;
+        let Self { app, principal, turn, store, owner, continues, decisions, thread_info } = self;
         let caller = principal.caller;
         let events = if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
             begun.await?;
@@ -251,16 +252,7 @@ impl RunStart {
         Ok(match caller {
             // Visitors receive no extension events.
             Caller::Widget => events,
-            _ => events.with_observer(Box::new(ThreadObserver(event))),
+            _ => events.with_custom_event("agent.thread", thread_info),
         })
-    }
-}
-
-/// Adds the event `agent.thread` after those of the run's start.
-struct ThreadObserver(Event);
-
-impl EventObserver for ThreadObserver {
-    fn observe(&mut self, event: &Event) -> Option<Event> {
-        matches!(event, Event::RunStarted { .. }).then(|| self.0.clone())
     }
 }

@@ -1,5 +1,7 @@
 //! Plan of a run: loads the thread and merges the request's messages into it.
 
+use std::sync::Arc;
+
 use agent_core::event::Id;
 use agent_core::ids::RunId;
 use agent_core::message::Message;
@@ -8,14 +10,14 @@ use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
     BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeContent,
-    NodeLink, NodeOrigin, PathContexts, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey,
-    ThreadOrigin, ThreadStatus, append_queued, continue_head, merge,
+    NodeLink, NodeOrigin, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin,
+    ThreadStatus, append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::contexts::{ContextSlot, attach_to_client_messages, load_contexts};
+use super::contexts::{ContextSlot, attach_to_client_messages};
 use super::kept_turn::{KeptTurn, thread_key};
 use super::plan::{RunCourse, RunPlan, run_context};
 use super::resume::new_messages;
@@ -122,16 +124,18 @@ impl KeptTurn {
         merged: &Merged,
         loaded: &mut LoadedThread,
     ) -> Result<Vec<Message>, BeginError> {
-        let contexts = load_contexts(&*self.store, key, merged, loaded.links()).await?;
+        let is_continued = !merged.nodes.is_empty();
+        let contexts = loaded.read_contexts(&*self.store, key, &merged.path, is_continued).await?;
         if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
             let mut messages = turn.messages.clone();
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
         loaded.read(&*self.store, key, &merged.path).await?;
-        let links = loaded.links();
-        let stored = loaded.contents(&merged.path).filter_map(|node| sent_message(node, links, &contexts));
-        Ok(merged.prompt(stored))
+        let (links, mut sent_context) = (loaded.links(), contexts.texts());
+        let stored = loaded.contents(&merged.path);
+        let sent = stored.filter_map(|node| sent_message(node, links, sent_context(node.seq)));
+        Ok(merged.prompt(sent))
     }
 
     /// Returns the cause of the run. `merged` is the kind that its messages tell.
@@ -197,6 +201,9 @@ impl KeptTurn {
         order: BeginOrder,
         run: &RunId,
     ) -> Result<LoadedThread, BeginError> {
+        if self.is_new_thread {
+            return Ok(LoadedThread::default());
+        }
         let threads = &app.conversations.threads;
         for _ in 0..=MAX_QUEUED_RUNS {
             let loaded = threads.load(&*self.store, key).await?;
@@ -220,28 +227,38 @@ impl KeptTurn {
 
 /// Returns a stored message as it was first sent to the backend: with its context, and one of the client's with its id at the
 /// client, if any. A message is the same in every prompt.
-fn sent_message(node: &NodeContent, links: &[NodeLink], contexts: &PathContexts) -> Option<Message> {
-    let message = node.prompt_message()?.clone();
+fn sent_message(node: &NodeContent, links: &[NodeLink], sent_context: Option<Arc<str>>) -> Option<Message> {
+    let Message { id, role, content, tool_calls, tool_call_id, provider_items, .. } =
+        node.prompt_message()?;
     let id = match node.origin {
-        NodeOrigin::Run => message.id,
+        NodeOrigin::Run => id.clone(),
         _ => NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone()),
     };
-    Some(Message { id, sent_context: contexts.at(node.seq), ..message })
+    Some(Message {
+        id,
+        role: *role,
+        content: content.clone(),
+        tool_calls: tool_calls.clone(),
+        tool_call_id: tool_call_id.clone(),
+        provider_items: provider_items.clone(),
+        sent_context,
+    })
 }
 
 /// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.
 fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), ConversationError> {
     let Some(first) = merged.nodes.first() else { return Ok(()) };
     check_node_count(links.len(), merged.nodes.len())?;
-    let parent = match &first.parent_id {
-        None => None,
-        Some(id) => match links.iter().find(|link| link.id == *id) {
-            Some(link) => Some(link.seq),
+    // Children come after their parent, and most parents are the newest nodes.
+    let (parent, later) = match &first.parent_id {
+        None => (None, links),
+        Some(id) => match links.iter().rposition(|link| link.id == *id) {
+            Some(at) => (Some(links[at].seq), &links[at + 1..]),
             // The commit refuses it.
             None => return Ok(()),
         },
     };
-    check_child_count(links.iter().filter(|link| link.parent == parent).count())
+    check_child_count(later.iter().filter(|link| link.parent == parent).count())
 }
 
 /// Appends the messages of a queued request to its thread, if the branch is shown of which they were the next ones.

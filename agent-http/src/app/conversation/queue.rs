@@ -92,7 +92,7 @@ impl KeptTurn {
             trigger: self.trigger(principal, turn, kind),
             on_disconnect,
             grace_ms,
-            lease: app.conversations.lease(),
+            lease: app.conversations.begin_lease(),
             now,
         };
         let mut kept = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);

@@ -122,7 +122,15 @@ impl KeptTurn {
         };
         apply_defaults(&mut fields, &settings, principal.caller);
         let client = StartingClient::default();
-        Ok(Some(Self { store, fields, trigger: None, settings, max_wait: None, client }))
+        Ok(Some(Self {
+            store,
+            fields,
+            trigger: None,
+            settings,
+            max_wait: None,
+            client,
+            is_new_thread: false,
+        }))
     }
 
     /// Returns true if the run continues without the client, which is answered at once.

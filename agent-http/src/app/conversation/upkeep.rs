@@ -31,8 +31,8 @@ impl ConversationService {
         tokio::join!(self.renew_leases(store), self.store_logs(store), self.reap(store), self.trim(store));
     }
 
-    /// Renews the lease while runs are live: each begin of a run extends it too, and without runs there is nothing to
-    /// lose.
+    /// Renews the lease while runs are live: the begin of a run extends one of which little is left, and without runs there is
+    /// nothing to lose.
     async fn renew_leases(&self, store: &dyn Conversations) {
         let mut live = self.live.subscribe();
         while live.wait_for(|count| *count > 0).await.is_ok() {
@@ -45,8 +45,9 @@ impl ConversationService {
 
     /// Renews the lease once. If it had expired, stops the runs that other processes have ended meanwhile.
     async fn renew_lease(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
-        let term = self.lease_term();
-        store.renew_lease(&self.lease()).await?;
+        let (term, lease) = (self.new_lease_term(), self.lease());
+        store.renew_lease(&lease).await?;
+        self.record_renewal(&lease, term);
         for run in self.runs.all() {
             if run.has_lease(&*self.clock) || self.is_own(store, &run).await? {
                 run.extend_lease(term);

@@ -1,6 +1,6 @@
 //! The store of conversations, the runs of this process that are kept in it, and the lease under which it has them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_core::clock::Clock;
@@ -13,14 +13,20 @@ use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::live::{LeaseTerm, LiveRuns};
 use crate::shutdown::{Shutdown, ShutdownStage};
 use crate::timestamps::add_saturating;
 
-/// Number of steps of a lease's time to which its end is rounded up.
-const LEASE_STEPS: u32 = 8;
+/// Part of the length of a lease that has passed when runs do not begin under it any more. The lease is renewed before.
+const MAX_USED_LEASE: f32 = 0.4;
+
+/// Time within which the ends of runs are stored together, while at least [`MIN_GATHERED_RUNS`] runs are live: most commits would
+/// have one each otherwise. A client waits half of it for the last event of its run.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+const MIN_GATHERED_RUNS: usize = 4;
 
 /// Settings of the stored runs, their logs and threads.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +73,16 @@ pub struct ConversationService {
     pub(in crate::app) observers: Arc<RunObservers>,
     /// Asks for events to be stored without delay.
     pub(in crate::app) large_tail: Notify,
+    /// The lease of this process as it was last renewed.
+    renewed: Mutex<Option<RenewedLease>>,
+    /// Time from which the times are counted at which ends are stored together.
+    started: Instant,
+}
+
+/// A lease that the store has, and its term by the clocks of this process.
+struct RenewedLease {
+    until: Timestamp,
+    term: LeaseTerm,
 }
 
 impl ConversationService {
@@ -101,6 +117,8 @@ impl ConversationService {
             runs: Arc::default(),
             live: watch::Sender::default(),
             large_tail: Notify::new(),
+            renewed: Mutex::default(),
+            started: Instant::now(),
         })
     }
 
@@ -128,16 +146,52 @@ impl ConversationService {
         RunClock { now, log_until: add_saturating(now, self.times.log_retention) }
     }
 
-    /// Returns the lease of this process from now on. Its end is rounded up, so that the runs that begin within a short time
-    /// have the same, which the store writes for the first of them only.
+    /// Returns a lease that begins now.
     pub(in crate::app) fn lease(&self) -> RunLease {
-        let until = rounded_up(add_saturating(self.now(), self.times.lease), self.times.lease / LEASE_STEPS);
-        RunLease { process: self.process.clone(), until }
+        RunLease { process: self.process.clone(), until: add_saturating(self.now(), self.times.lease) }
     }
 
-    /// Returns the term of a lease that is stored from now on.
-    pub(in crate::app) fn lease_term(&self) -> LeaseTerm {
+    /// Returns the lease under which a run begins: the stored one while most of its time is left, so that the commit need not
+    /// write it.
+    pub(in crate::app) fn begin_lease(&self) -> RunLease {
+        let max_used = self.times.lease.mul_f32(MAX_USED_LEASE);
+        match &*self.renewed() {
+            Some(renewed) if !renewed.term.has_lasted(&*self.clock, max_used) => {
+                RunLease { process: self.process.clone(), until: renewed.until }
+            }
+            _ => self.lease(),
+        }
+    }
+
+    /// Returns the term of a lease that begins now.
+    pub(in crate::app) fn new_lease_term(&self) -> LeaseTerm {
         LeaseTerm::new(&*self.clock, self.times.lease)
+    }
+
+    /// Returns the term of a lease under which a run is stored from now on.
+    pub(in crate::app) fn lease_term(&self, lease: &RunLease) -> LeaseTerm {
+        match &*self.renewed() {
+            Some(renewed) if renewed.until >= lease.until => renewed.term,
+            _ => self.new_lease_term(),
+        }
+    }
+
+    /// Records that the store has a renewed lease.
+    pub(in crate::app) fn record_renewal(&self, lease: &RunLease, term: LeaseTerm) {
+        *self.renewed() = Some(RenewedLease { until: lease.until, term });
+    }
+
+    /// Waits for the time at which the ends of other runs are stored, too, if that saves commits.
+    pub(in crate::app) async fn gather_ends(&self, store: &dyn Conversations) {
+        let is_worthwhile = store.has_group_commits() && *self.live.borrow() >= MIN_GATHERED_RUNS;
+        if is_worthwhile && !self.is_ending() {
+            tokio::time::sleep(time_to_gather(self.started.elapsed())).await;
+        }
+    }
+
+    /// Locks the renewed lease. No code panics while holding the lock.
+    fn renewed(&self) -> MutexGuard<'_, Option<RenewedLease>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.
@@ -160,8 +214,8 @@ impl ConversationService {
         begin: BeginRun,
     ) -> Result<Run, ConversationError> {
         let key = begin.key.clone();
-        let BegunRun { thread, run, links, .. } = store.begin_run(begin).await?;
-        self.threads.apply(&key, &thread, &links);
+        let BegunRun { thread, run, links, nodes } = store.begin_run(begin).await?;
+        self.threads.apply(&key, &thread, &links, &nodes);
         Ok(run)
     }
 
@@ -177,27 +231,45 @@ impl ConversationService {
     }
 }
 
-/// Returns the next time after `time` that is a multiple of a step, in milliseconds.
-fn rounded_up(time: Timestamp, step: Duration) -> Timestamp {
-    let step = i64::try_from(step.as_millis()).unwrap_or(i64::MAX).max(1);
-    let remaining = step - time.as_millisecond().rem_euclid(step);
-    add_saturating(time, Duration::from_millis(remaining.unsigned_abs()))
+/// Returns the time until the next multiple of [`GATHER_TIME`], at which all tasks wake that wait.
+fn time_to_gather(elapsed: Duration) -> Duration {
+    let period = GATHER_TIME.as_nanos();
+    let rest = period - elapsed.as_nanos() % period;
+    Duration::from_nanos(u64::try_from(rest).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
+    use agent_core::testing::ManualClock;
+    use futures_util::future::BoxFuture;
+
     use super::*;
 
     #[test]
-    fn leases_of_a_short_time_have_one_end() {
-        let until = |ms: i64, step_ms: u64| {
-            let time = Timestamp::from_millisecond(ms).expect("a time");
-            rounded_up(time, Duration::from_millis(step_ms)).as_millisecond()
-        };
-        assert_eq!([10_000, 10_001, 11_249].map(|ms| until(ms, 1_250)), [11_250; 3]);
-        assert_eq!(until(11_250, 1_250), 12_500, "it is later than the time itself");
-        assert_eq!([until(-1, 1_250), until(7, 0)], [0, 8]);
-        let last = rounded_up(Timestamp::MAX, Duration::from_secs(1));
-        assert_eq!(last, Timestamp::MAX);
+    fn ends_are_stored_at_common_times() {
+        let micros = Duration::from_micros;
+        for (elapsed, expected) in [(0, 10_000), (1, 9_999), (9_999, 1), (10_000, 10_000), (123_456, 6_544)] {
+            assert_eq!(time_to_gather(micros(elapsed)), micros(expected), "{elapsed}");
+        }
+    }
+
+    #[test]
+    fn runs_begin_under_the_renewed_lease_while_most_of_it_is_left() {
+        let clock = Arc::new(ManualClock::new());
+        let spawner = Arc::new(|_: BoxFuture<'static, ()>| ());
+        let service = ConversationService::new(None, clock.clone(), spawner, Shutdown::default());
+        let first = service.begin_lease();
+        assert_eq!(first, service.lease(), "none is stored");
+        let term = service.new_lease_term();
+        service.record_renewal(&first, term);
+        clock.advance(service.times.lease.mul_f32(0.3));
+        assert_eq!(service.begin_lease(), first);
+        clock.advance(service.times.lease.mul_f32(0.3));
+        let later = service.begin_lease();
+        assert_eq!(later, service.lease(), "too little of it is left");
+        // The term of a run is that of the lease that the store has.
+        clock.advance(service.times.lease.mul_f32(0.5));
+        let is_over = |lease| service.lease_term(lease).has_lasted(&*clock, service.times.lease);
+        assert_eq!([&first, &later].map(is_over), [true, false]);
     }
 }

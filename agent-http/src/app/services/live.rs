@@ -65,9 +65,14 @@ impl LeaseTerm {
     }
 
     fn is_over(&self, clock: &dyn Clock) -> bool {
+        self.has_lasted(clock, self.length)
+    }
+
+    /// Returns true if the term began `time` ago.
+    pub(in crate::app) fn has_lasted(&self, clock: &dyn Clock, time: Duration) -> bool {
         let elapsed = clock.monotonic().saturating_duration_since(self.began_monotonic);
         let wall_elapsed = clock.now().duration_since(self.began).unwrap_or_default();
-        elapsed.max(wall_elapsed) >= self.length
+        elapsed.max(wall_elapsed) >= time
     }
 }
 

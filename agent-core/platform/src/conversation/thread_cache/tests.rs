@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -5,9 +7,10 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::*;
 use crate::conformance::conversations::support;
+use crate::conversation::tree::Tree;
 use crate::conversation::{
-    BeginRun, DeleteFilter, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode, NodeId,
-    NodeOrigin, NodeStatus, ThreadLinks, ThreadPatch, merge,
+    BeginRun, DeleteFilter, EndRun, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode,
+    NodeId, NodeOrigin, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
 };
 
 const NEXT: &str = "next";
@@ -75,19 +78,34 @@ impl<'s> Process<'s> {
         self.plan(key).await.0
     }
 
+    /// Returns the contexts of the messages that are shown.
+    async fn contexts(&self, key: &ThreadKey) -> Vec<Option<Arc<str>>> {
+        let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
+        let path = {
+            let tree = Tree::new(loaded.links());
+            let head = loaded.thread().and_then(|thread| thread.head.as_ref());
+            tree.places(head.and_then(|head| tree.find(head)))
+        };
+        let contexts = loaded.read_contexts(self.store, key, &path, true).await.expect("contexts");
+        self.cache.keep(key, loaded);
+        path.into_iter().map(contexts.texts()).collect()
+    }
+
     /// Runs a turn: its begin and its end are commits of this process.
     async fn turn(&self, key: &ThreadKey, run: &str) -> Prompt {
         let (prompt, merged) = self.plan(key).await;
         let parent = merged.parent_id.clone();
         let begun = self.store.begin_run(begin(key, run, merged)).await.expect("it begins");
-        self.cache.apply(key, &begun.thread, &begun.links);
+        self.cache.apply(key, &begun.thread, &begun.links, &begun.nodes);
+        let text = format!("context of {run}").into();
+        let context = parent.clone().map(|node| SentContext { node, text });
         let said = NewNode {
             origin: NodeOrigin::Run,
             ..NewNode::user(parent, Message::assistant(format!("answer of {run}")))
         };
-        let ended =
-            self.store.end_run(support::end(key.thread_owner(), run, vec![said], 0)).await.expect("it ends");
-        self.cache.apply(key, &ended.thread, &ended.links);
+        let end = EndRun { context, ..support::end(key.thread_owner(), run, vec![said], 0) };
+        let ended = self.store.end_run(end).await.expect("it ends");
+        self.cache.apply(key, &ended.thread, &ended.links, &ended.nodes);
         prompt
     }
 
@@ -137,6 +155,23 @@ async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_al
     loaded.read(&store, &key(), &seqs).await.expect("contents");
     let contents: Vec<NodeContent> = loaded.contents(&seqs).cloned().collect();
     assert_eq!(contents, store.contents(&key(), &seqs).await.expect("contents"));
+}
+
+#[tokio::test]
+async fn the_contexts_of_turns_are_read_once() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    let mut expected: Vec<Option<Arc<str>>> = vec![Some("".into()), None];
+    for run in ["r1", "r2"] {
+        process.turn(&key(), run).await;
+        expected.extend([Some(format!("context of {run}").into()), None]);
+        assert_eq!(process.contexts(&key()).await, expected);
+        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let path = PathContexts::new(&loaded.links().iter().collect::<Vec<_>>(), true);
+        assert!(loaded.contexts.missing(&path).is_empty(), "also those without a context");
+        process.cache.keep(&key(), loaded);
+    }
 }
 
 #[tokio::test]
@@ -210,7 +245,7 @@ async fn a_commit_after_that_of_another_process_is_not_applied() {
     let node = nodes(&store, &key()).await.remove(0).id;
     other.erase(&key(), &node).await;
     let begun = store.begin_run(begin(&key(), "r", merged)).await.expect("it begins");
-    process.cache.apply(&key(), &begun.thread, &begun.links);
+    process.cache.apply(&key(), &begun.thread, &begun.links, &begun.nodes);
     assert!(!process.has(&key()));
     assert_eq!(process.prompt(&key()).await, read(&["b", NEXT]));
 }
@@ -366,8 +401,10 @@ async fn check(changes: Vec<(bool, Change)>) {
     for (step, (is_second, change)) in changes.into_iter().enumerate() {
         apply(&processes[usize::from(is_second)], change, step).await;
         let expected = Process::new(&store).prompt(&key()).await.texts;
+        let contexts = Process::new(&store).contexts(&key()).await;
         for process in &processes {
             assert_eq!(process.prompt(&key()).await.texts, expected, "after {change:?} in {step}");
+            assert_eq!(process.contexts(&key()).await, contexts, "after {change:?} in {step}");
         }
         let links = nodes(&store, &key()).await;
         let erased = links.iter().filter(|link| link.status == NodeStatus::Deleted).count();

@@ -61,11 +61,13 @@ const SELECT_DUE_RUNS: &str = "
     WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1 AND (coalesce(due_ms, 0), n) > ($2, $3)
     ORDER BY coalesce(due_ms, 0), n LIMIT $4";
 
-/// Writes a lease. `ON CONFLICT DO UPDATE` locks the row until the end of the transaction also if it changes nothing, so
-/// that a lease that is long enough is left out before.
+/// Stores a lease. Inserts nothing if it is stored already: a conflict locks the row until the end of the transaction even if
+/// it stays as it is, and all begins of a process have the same row.
 const PUT_LEASE: &str = "
-    INSERT INTO processes AS found (id, lease_ms) SELECT $1::text, $2::int8
-    WHERE $3::bool OR NOT EXISTS (SELECT FROM processes WHERE id = $1 AND lease_ms >= $2)
+    INSERT INTO processes AS found (id, lease_ms)
+    SELECT $1::text, $2::int8 WHERE $3::bool OR NOT EXISTS (
+        SELECT FROM processes AS stored WHERE stored.id = $1 AND stored.lease_ms >= $2
+    )
     ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms WHERE $3 OR excluded.lease_ms > found.lease_ms";
 
 impl ConversationTables {

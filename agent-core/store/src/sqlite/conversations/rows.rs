@@ -1,12 +1,11 @@
 //! Statements that read and write threads and nodes.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
-use agent_platform::conversation::commit::{KnownNodes, NodePlace};
+use agent_platform::conversation::commit::{KnownNodes, NodePlace, referenced_ids};
 use agent_platform::conversation::{
-    ActiveThread, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
-    ThreadOwner, ThreadPath,
+    ActiveThread, NewNode, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter,
+    ThreadKey, ThreadOwner, ThreadPath,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -165,19 +164,29 @@ impl ConversationTables<'_> {
         Ok(seqs.map(|seq| seq.map(to_seq)).collect::<Result<_, _>>()?)
     }
 
-    /// Returns the places of the nodes with these ids, and the number of roots.
-    pub(super) fn known(&self, thread: i64, ids: &HashSet<&NodeId>) -> Result<KnownNodes, TableError> {
+    /// Returns what a commit needs to know of stored nodes, to which new nodes and a new run's parent refer. Roots are counted
+    /// if one is added.
+    pub(super) fn known(
+        &self,
+        thread: i64,
+        nodes: &[NewNode],
+        parent: Option<&NodeId>,
+    ) -> Result<KnownNodes, TableError> {
         let mut known = KnownNodes::default();
+        // Children come after their parent.
         let mut find = self.0.prepare_cached(
             "SELECT seq, (SELECT count(*) FROM nodes AS child
-                          WHERE child.thread = nodes.thread AND child.parent = nodes.seq)
+                          WHERE child.thread = nodes.thread AND child.seq > nodes.seq AND child.parent = nodes.seq)
              FROM nodes WHERE thread = ?1 AND id = ?2",
         )?;
-        for id in ids {
+        for id in referenced_ids(nodes, parent) {
             let place = |row: &Row<'_>| Ok(NodePlace { seq: to_seq(row.get(0)?), children: row.get(1)? });
             if let Some(place) = find.query_row(params![thread, id.as_str()], place).optional()? {
-                known.places.insert((*id).clone(), place);
+                known.places.insert(id.clone(), place);
             }
+        }
+        if nodes.iter().all(|node| node.parent_id.is_some()) {
+            return Ok(known);
         }
         let mut roots =
             self.0.prepare_cached("SELECT count(*) FROM nodes WHERE thread = ?1 AND parent IS NULL")?;

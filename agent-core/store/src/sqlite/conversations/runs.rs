@@ -1,9 +1,7 @@
 //! Writes of runs and their logs, each within one transaction.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{
-    self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun, referenced_ids,
-};
+use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun};
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
     EndedRun, NodeId, QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey,
@@ -21,7 +19,7 @@ pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Re
     let found = tables.thread(&begin.key)?;
     let continued = begin.continues.as_ref().map_or(Ok(None), |id| tables.run(&owner, id))?;
     let known = match &found {
-        Some((n, _)) => tables.known(*n, &referenced_ids(&begin.nodes, begin.parent_id.as_ref()))?,
+        Some((n, _)) => tables.known(*n, &begin.nodes, begin.parent_id.as_ref())?,
         None => Default::default(),
     };
     let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner)? };
@@ -75,7 +73,7 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     let (number, _, run) = tables.run(&end.owner, &end.run_id)?.ok_or_else(missing)?;
     let key = end.owner.thread(&run.run.thread_id);
     let (n, thread) = tables.thread(&key)?.ok_or_else(missing)?;
-    let known = tables.known(n, &referenced_ids(&end.nodes, run.run.parent_id.as_ref()))?;
+    let known = tables.known(n, &end.nodes, run.run.parent_id.as_ref())?;
     let continued = match &run.run.continues {
         Some(id) => tables.run(&end.owner, id)?,
         None => None,
@@ -118,7 +116,7 @@ pub(super) fn change_run(
         None => None,
     };
     let known = match commit::last_node(change, &stored.run) {
-        Some(node) => tables.known(n, &referenced_ids(&[], Some(node)))?,
+        Some(node) => tables.known(n, &[], Some(node))?,
         None => Default::default(),
     };
     let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };

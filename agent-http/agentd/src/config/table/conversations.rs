@@ -24,7 +24,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Millis { min: 1000, max: 600_000 },
         &["10000"],
-        "The time after an application process's last sign of life at which its runs count as interrupted, and other processes free their threads; up to an eighth longer.",
+        "The time after an application process's last sign of life at which its runs count as interrupted, and other processes free their threads.",
     ),
     setting(
         "RUN_LOG_RETENTION_MS",
