@@ -11,6 +11,7 @@ mod departures;
 #[cfg(target_os = "linux")]
 mod failing_stores;
 mod files;
+mod floor;
 mod hostile;
 mod identity;
 mod jobs;

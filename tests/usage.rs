@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
 use agent_platform::records::Precondition;
-use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets};
+use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets, MAX_RUN_ENTRIES, UsageEntry};
 use agentd::stores::Stores;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -296,6 +296,14 @@ async fn runs_of_two_users_with_the_same_id_are_two() {
         let shown = (200, &json!(shown), &json!(1));
         assert_eq!((status, &usage["userId"], &usage["calls"]), shown, "{user}: {usage}");
         assert_eq!(usage["entries"].as_array().map(Vec::len), Some(1), "{user}: {usage}");
+    }
+    let entries = test.stores.usage.run_usage(&"c1".into(), &"1".into()).await.expect("the run is read");
+    let call = entries.into_iter().find(|entry| *entry.scope.user_id == *"ada").expect("a call");
+    let many = (0..MAX_RUN_ENTRIES).map(|n| UsageEntry { id: format!("more {n}"), ..call.clone() });
+    test.stores.usage.book(many.collect()).await.expect("booked");
+    for (user, calls, truncated) in [("ada", MAX_RUN_ENTRIES, json!(true)), ("u1", 1, Value::Null)] {
+        let (_, usage) = test.get(user, "/api/usage/runs/1").await;
+        assert_eq!((&usage["calls"], &usage["truncated"]), (&json!(calls), &truncated), "{user}");
     }
 }
 

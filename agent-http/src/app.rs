@@ -12,6 +12,7 @@ mod capabilities;
 mod catalog;
 mod chat;
 mod coding;
+mod company_settings;
 mod console;
 mod conversation;
 mod credential;

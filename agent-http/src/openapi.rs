@@ -83,7 +83,7 @@ pub fn document() -> Value {
             {"name": "openai", "description": "Agents as models of OpenAI's API. Errors have its shape."},
             {"name": "threads", "description": "Conversations that are kept: threads, messages and runs."},
             {"name": "previews", "description": "Prompts of agents, without a call of a model."},
-            {"name": "agents", "description": "Agents and their tokens."},
+            {"name": "agents", "description": "Agents and their tokens, and settings of the company."},
             {"name": "documents", "description": "Documents that agents can read."},
             {"name": "files", "description": "Users' files for messages."},
             {"name": "runtime", "description": "A model with its tool loop, for remote applications."},

@@ -23,12 +23,17 @@ const MAX_SPREAD: SignedDuration = SignedDuration::from_secs(90);
 
 /// Sets the company's budget of tokens for this month.
 async fn set_budget(stores: &Stores, tokens: u64) {
+    let limit = json!({"unit": "tokens", "amount": tokens, "window": "month"});
+    set_budget_of(stores, (BudgetKind::Company, "c1"), &limit).await;
+}
+
+/// Sets the budget of a subject.
+async fn set_budget_of(stores: &Stores, subject: (BudgetKind, &str), limit: &Value) {
     let spawner = Arc::new(|task| drop(tokio::spawn(task)));
     let (records, usage) = (stores.records.clone(), stores.usage.clone());
     let budgets = Budgets::new(records, usage, Arc::new(SystemClock), spawner, BudgetOptions::default());
-    let body = json!({"limits": [{"unit": "tokens", "amount": tokens, "window": "month"}]});
-    let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("valid");
-    let subject = (BudgetKind::Company, "c1");
+    let body = json!({ "limits": [limit] });
+    let budget = Budget::read(subject.0, body.as_object().expect("an object")).expect("valid");
     budgets.put(&"c1".into(), subject, &budget, Precondition::Any).await.expect("written");
 }
 
@@ -72,6 +77,30 @@ async fn jobs_whose_budget_is_spent_do_not_come_together_when_it_begins_anew() {
     // All of them were asked to wait for the same time.
     assert!(seconds.len() >= 5, "{JOBS} jobs come in {} seconds", seconds.len());
     assert!(vendor.received().is_empty(), "no model was called");
+}
+
+/// A run that a job starts counts for the company, the agent and the user of the job, as one that the user starts.
+#[tokio::test]
+async fn a_scheduled_run_counts_towards_the_budgets_of_the_users_own_runs() {
+    let vendor = Vendor::start().await;
+    vendor.on_all(answer(&["The basil has grown."]));
+    let limit = json!({"unit": "runs", "amount": 2, "window": "month"});
+    for subject in [(BudgetKind::Company, "c1"), (BudgetKind::Agent, "a1"), (BudgetKind::User, "u1")] {
+        let (app, stores) = app_without_scheduler(&vendor.base_url(), &[]).await;
+        set_budget_of(&stores, subject, &limit).await;
+        let chat = async || {
+            let body = json!({"agentId": "a1", "message": "Hello", "store": false});
+            app.chat_as(&session_token("u1", "c1"), "", &body).await
+        };
+        let own = chat().await;
+        assert_eq!(own.status(), 200, "{subject:?}");
+        own.text().await.expect("a whole body");
+        let scheduled = deliver_callback(&app, &delivery(question(), "j1", 1)).await;
+        assert!(scheduled.status().is_success(), "{subject:?}: {}", scheduled.status());
+        expect_problem(chat().await, 402, "BUDGET_EXCEEDED").await;
+        let scheduled = deliver_callback(&app, &delivery(question(), "j2", 1)).await;
+        expect_problem(scheduled, 402, "BUDGET_EXCEEDED").await;
+    }
 }
 
 /// Without the rule, a job with one attempt would get a dead letter by its first refusal.

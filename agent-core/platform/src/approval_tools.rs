@@ -1,9 +1,9 @@
-//! A registry of tools whose calls wait for approval, by the rules of the agent's role.
+//! A registry of tools whose calls wait for approval, by the rules of the agent's role and the floor of its company.
 
 use std::sync::Arc;
 
 use agent_core::clock::Clock;
-use agent_core::role::{ApprovalBy, ApprovalRule, RoleSource, ToolHint, UnattendedCalls};
+use agent_core::role::{ApprovalBy, ApprovalRule, RoleSource, UnattendedCalls};
 use agent_core::tool::{
     Caller, ExecutionContext, Progress, Suspension, ToolError, ToolOutput, ToolRegistry, ToolSpec,
 };
@@ -11,12 +11,16 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::approval_floor::load_approval_floor;
 use crate::conversation::approval_interrupt;
+use crate::records::Records;
 
 /// Tool registry in which a call that needs approval is suspended, or refused if no user can be asked.
 pub struct ApprovalTools {
     tools: Arc<dyn ToolRegistry>,
     roles: Arc<dyn RoleSource>,
+    /// Records with the floors of companies.
+    records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
 }
 
@@ -29,40 +33,33 @@ enum Treatment {
 }
 
 impl ApprovalTools {
-    /// Creates a registry over `tools`, with the rules of the roles.
-    pub fn new(tools: Arc<dyn ToolRegistry>, roles: Arc<dyn RoleSource>, clock: Arc<dyn Clock>) -> Self {
-        Self { tools, roles, clock }
+    /// Creates a registry over `tools`, with the rules of the roles and the floors of companies in `records`.
+    pub fn new(
+        tools: Arc<dyn ToolRegistry>,
+        roles: Arc<dyn RoleSource>,
+        records: Arc<dyn Records>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { tools, roles, records, clock }
     }
 
-    /// Returns the rule that matches a tool, with the tool's definition.
+    /// Returns the rule by which calls of a tool wait, with the tool's definition.
     async fn rule(
         &self,
         context: &ExecutionContext,
         name: &str,
     ) -> Result<Option<(ApprovalRule, Arc<ToolSpec>)>, ToolError> {
-        let Some(role) = self.roles.role(&context.company_id, &context.agent_id).await? else {
-            return Ok(None);
-        };
-        let rules = &role.content.approvals;
-        if rules.is_empty() {
+        let role = self.roles.role(&context.company_id, &context.agent_id).await?;
+        let rules = role.as_ref().map(|role| role.content.approvals.as_slice()).unwrap_or_default();
+        let floor = load_approval_floor(&*self.records, &context.company_id).await?;
+        if rules.is_empty() && floor.annotations.is_empty() {
             return Ok(None);
         }
         let specs = self.tools.list(context).await?;
         // The registry reports an unknown tool.
         let Some(spec) = specs.into_iter().find(|spec| spec.name == name) else { return Ok(None) };
-        let rule = rules.iter().find(|rule| applies_to(rule, &spec)).cloned();
-        Ok(rule.map(|rule| (rule, spec)))
+        Ok(floor.effective_rule(rules, &spec).map(|rule| (rule, spec)))
     }
-}
-
-/// Returns true if calls of the tool wait for approval by the rule.
-pub fn applies_to(rule: &ApprovalRule, tool: &ToolSpec) -> bool {
-    let hints = tool.annotations.unwrap_or_default();
-    let has_hint = |hint: &ToolHint| match hint {
-        ToolHint::Destructive => hints.destructive_hint,
-        ToolHint::OpenWorld => hints.open_world_hint,
-    };
-    rule.tools.contains(&tool.name) || rule.annotations.iter().any(has_hint)
 }
 
 fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
@@ -122,6 +119,9 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::approval_floor::{ApprovalFloor, FloorHint, put_approval_floor};
+    use crate::memory::MemoryRecords;
+    use crate::records::Precondition;
 
     fn rule(tools: &[&str]) -> ApprovalRule {
         ApprovalRule {
@@ -142,11 +142,18 @@ mod tests {
     }
 
     fn call(rules: Vec<ApprovalRule>, context: &ExecutionContext) -> ToolOutput {
+        call_under(&ApprovalFloor::default(), rules, context)
+    }
+
+    fn call_under(floor: &ApprovalFloor, rules: Vec<ApprovalRule>, context: &ExecutionContext) -> ToolOutput {
         let content = RoleContent { approvals: rules, ..RoleContent::default() };
         let role = RoleBlock { id: "a".into(), company_id: "c".into(), content, ..RoleBlock::default() };
         let roles = Arc::new(StaticRoles::new().with_role(role));
         let tools = Arc::new(FakeTools::new().answers("send", "sent"));
-        let tools = ApprovalTools::new(tools, roles, Arc::new(ManualClock::new()));
+        let records = Arc::new(MemoryRecords::default());
+        let written = put_approval_floor(&*records, &"c".into(), floor, Precondition::Absent).now_or_never();
+        written.expect("no wait").expect("written");
+        let tools = ApprovalTools::new(tools, roles, records, Arc::new(ManualClock::new()));
         let called = tools.call(context, "send", Value::Null, &NoProgress).now_or_never();
         called.expect("no wait").expect("a result")
     }
@@ -201,5 +208,22 @@ mod tests {
         ] {
             assert_eq!(treatment(&by, &context), expected, "{by:?} {context:?}");
         }
+    }
+
+    #[test]
+    fn a_call_of_the_floor_is_never_made_without_a_person() {
+        let floor = ApprovalFloor { annotations: [FloorHint::NotReadOnly].into() };
+        let output = call_under(&floor, vec![], &context());
+        let Some(Suspension::Interrupt(interrupt)) = output.suspension else { panic!("it is not suspended") };
+        assert_eq!(interrupt.message.as_deref(), Some("Allow the call of send?"));
+        let allowed = ApprovalRule { unattended: UnattendedCalls::Allow, ..rule(&["send"]) };
+        let unattended = ExecutionContext { caller: Caller::Proactive, ..context() };
+        assert_eq!(call(vec![allowed.clone()], &unattended).text, "sent");
+        for context in [unattended.clone(), ExecutionContext { can_suspend: false, ..context() }] {
+            let output = call_under(&floor, vec![allowed.clone()], &context);
+            assert!(output.is_error && output.suspension.is_none(), "{output:?}");
+        }
+        let other_company = ExecutionContext { company_id: CompanyId::from("other"), ..unattended };
+        assert_eq!(call_under(&floor, vec![], &other_company).text, "sent");
     }
 }

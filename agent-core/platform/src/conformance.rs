@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod approval_floors;
 mod budgets;
 mod coding;
 pub(crate) mod conversations;
@@ -26,6 +27,7 @@ mod role_store;
 mod summaries;
 mod usage;
 
+pub use approval_floors::approval_floors;
 pub use budgets::{BudgetStores, budgets};
 pub use coding::{coding, coding_polls, coding_refreshes};
 pub use conversations::conversations;

@@ -4,6 +4,7 @@
 //! through [`messenger::Messenger`].
 
 mod amount;
+pub mod approval_floor;
 pub mod approval_tools;
 pub mod assignment;
 #[cfg(feature = "bpe")]

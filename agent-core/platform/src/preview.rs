@@ -10,6 +10,7 @@ use serde_json::Value;
 use agent_core::payload::{Payload, REDACTED};
 use agent_core::prompt::{Fragment, LayerReport, Part, PromptTokens, TrimmedHistory};
 use agent_core::request::{Principal, TurnRequest};
+use agent_core::role::RoleBlock;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::{Platform, PrefixReuse, PreparedTurn, TurnError, prepare_turn};
 
@@ -22,6 +23,7 @@ pub use manifest::{Manifest, ManifestPart, PartPlacement};
 pub use selection::SelectionReport;
 pub use sent_prompts::LatestPrompts;
 
+use crate::approval_floor::{ApprovalFloor, RequiredApproval};
 use crate::fallback::{AttemptPreview, preview_attempts};
 use crate::layers::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 
@@ -58,6 +60,12 @@ pub struct Preview {
     pub request_sha256: String,
     /// The tools that the agent may use in this turn, sorted by name.
     pub tools: Arc<[Arc<ToolSpec>]>,
+    /// The tools among them whose calls wait for an approval, without those of the company's floor until it is
+    /// [given](Self::with_approval_floor).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<RequiredApproval>,
+    #[serde(skip)]
+    role: Arc<RoleBlock>,
     /// Reusability of the provider's prompt cache.
     pub cache: CachePreview,
     /// Cost of the prompt, and its limit.
@@ -144,7 +152,7 @@ impl Preview {
             system_prompt_parts.split_off(system_prompt_parts.len() - prompt.turn_fragments().len());
         let part = |id: &str| combined_context_parts.iter().find(|part| *part.manifest.id == *id);
         let context_part = |id: &str| part(id).map(|part| part.content.text().to_owned());
-        Self {
+        let preview = Self {
             final_system_prompt: prompt.system_text(),
             system_prompt_parts,
             blocks_context: context_part(BLOCKS_FRAGMENT_ID),
@@ -160,12 +168,22 @@ impl Preview {
             attempts: preview_attempts(&payload, false),
             request_sha256: payload.sha256(),
             tools: Arc::clone(&turn.tools),
+            approvals: Vec::new(),
+            role: Arc::clone(&turn.role),
             cache,
             budget,
             trimmed: manifest.trimmed,
             reports: prompt.reports().map(LayerReport::preview).collect(),
             payload,
-        }
+        };
+        preview.with_approval_floor(&ApprovalFloor::default())
+    }
+
+    /// Lists the approvals that the company's floor demands, too.
+    pub fn with_approval_floor(self, floor: &ApprovalFloor) -> Self {
+        // A client's tools are called by the client, which decides about them itself.
+        let tools = self.tools.iter().map(|tool| &**tool).filter(|tool| !tool.is_client_side);
+        Self { approvals: floor.required_approvals(&self.role.content.approvals, tools), ..self }
     }
 
     /// Adds the request of each model in [`attempts`](Self::attempts).
@@ -229,6 +247,7 @@ mod tests {
         let expected = format!(r#","payload":{payload},"requestSha256":"{}","#, preview.request_sha256);
         assert!(written.contains(&expected), "{written}");
         assert_eq!(answer["tools"].as_array().map(Vec::len), Some(preview.tools.len()));
+        assert!(answer.get("approvals").is_none() && answer.get("role").is_none(), "{written}");
         assert_eq!((&answer["trimmed"], &answer["executionContext"]["runId"]), (&json!([]), &json!("***")));
     }
 }

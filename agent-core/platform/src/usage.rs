@@ -44,7 +44,7 @@ pub use query::{
 pub use recorder::{MAX_QUEUED_ENTRIES, UsageRecorder};
 pub use servers::MeteredServers;
 pub(crate) use servers::server_names;
-pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageStore};
+pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunEntries, RunOwner, UsageStore};
 pub use sums::{DayKey, UsageSums, roll_up, sums_of};
 pub use tools::MeteredTools;
 

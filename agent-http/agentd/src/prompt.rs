@@ -14,6 +14,7 @@ use agent_core::role::RoleSource as _;
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_http::shutdown::Shutdown;
+use agent_platform::approval_floor::load_approval_floor;
 use agent_platform::preview::{SelectionReport, preview_turn};
 
 use self::report::Styles;
@@ -54,6 +55,7 @@ async fn show_from(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let principal = principal(&stores, &preview_args).await?;
+    let floor = load_approval_floor(&*stores.records, &principal.company_id).await?;
     let platform = compose::application(
         config,
         config.server.listen,
@@ -68,7 +70,7 @@ async fn show_from(
         ..TurnRequest::new(preview_args.agent, messages)
     };
     let preview = match preview_turn(&platform, &principal, turn).await {
-        Ok(preview) => preview,
+        Ok(preview) => preview.with_approval_floor(&floor),
         Err(TurnError::NoConnector(selection)) => {
             if !json {
                 report::selection(&SelectionReport::from(&*selection), styles, out)?;

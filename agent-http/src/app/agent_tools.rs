@@ -7,7 +7,7 @@ use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolOutput, ToolRegistry, ToolSpec};
 use agent_core::tool_loop::call_tool;
-use agent_platform::approval_tools::applies_to;
+use agent_platform::approval_floor::load_approval_floor;
 use agent_platform::own_tools::{
     InspectionError, OwnToolRegistry, OwnToolReport, ToolSource, ToolStatus, skipped_operations,
     spec_fingerprint,
@@ -31,8 +31,11 @@ use crate::service::HandlerResult;
 struct ListedTool {
     #[serde(flatten)]
     report: OwnToolReport,
-    /// `ask` if a rule of the role makes a call wait for approval, else `auto`.
+    /// `ask` if a call waits for approval by a rule of the role or the company's floor, else `auto`.
     approval: &'static str,
+    /// True if the company's floor demands the approval.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    approval_floor: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -105,11 +108,13 @@ impl OwnedAgent {
         let built_in: Vec<_> = specs.iter().filter(|spec| !is_own(spec)).map(built_in).collect();
         reports.extend(built_in);
         reports.sort_by(|left, right| left.name.cmp(&right.name));
+        let floor = load_approval_floor(&*self.app.records, &self.principal.company_id).await?;
+        let rules = &self.role.content.approvals;
         let with_approval = |report: OwnToolReport| {
             let spec = specs.iter().find(|spec| spec.name == report.name);
-            let asks = spec
-                .is_some_and(|spec| self.role.content.approvals.iter().any(|rule| applies_to(rule, spec)));
-            ListedTool { report, approval: if asks { "ask" } else { "auto" } }
+            let asks = spec.is_some_and(|spec| floor.effective_rule(rules, spec).is_some());
+            let approval_floor = spec.is_some_and(|spec| floor.applies_to(spec));
+            ListedTool { report, approval: if asks { "ask" } else { "auto" }, approval_floor }
         };
         Ok(reports.into_iter().map(with_approval).collect())
     }
@@ -207,6 +212,8 @@ fn tool_list() -> Value {
                 "source": {"type": "string", "enum": ["builtIn", "http", "openApi", "toolServer"]},
                 "serverId": {"type": "string"},
                 "approval": {"type": "string", "enum": ["auto", "ask"]},
+                "approvalFloor": {"type": "boolean", "description":
+                    "True if the company's approval floor demands the approval."},
                 "fingerprint": {"type": "string", "description": "SHA-256 of the definition in use."},
                 "status": statuses(),
             },

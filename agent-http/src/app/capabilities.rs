@@ -1,9 +1,10 @@
 //! `GET /api/agents/{id}/capabilities`: an agent's capabilities, in the format of AG-UI's `AgentCapabilities`.
 
 use agent_core::request::Principal;
-use agent_core::role::{ConversationSettings, RoleBlock};
+use agent_core::role::{ApprovalBy, ApprovalRule, ConversationSettings, RoleBlock};
 use agent_core::select::{BackendKind, select_backend};
 use agent_core::tool::{ExecutionContext, ToolRegistry, ToolSpec};
+use agent_platform::approval_floor::{ApprovalFloor, load_approval_floor};
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -22,7 +23,8 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let agent = context.params.get("id")?.into();
     let role = app.roles.role(&principal.company_id, &agent).await?.ok_or_else(HttpError::not_found)?;
     let tools = list_tools(app, &principal, &role).await?;
-    private(answer::json(StatusCode::OK, &capabilities(app, &principal, &role, &tools)))
+    let floor = load_approval_floor(&*app.records, &principal.company_id).await?;
+    private(answer::json(StatusCode::OK, &capabilities(app, &principal, &role, (tools.as_slice(), &floor))))
 }
 
 /// Lists the tools that the agent may use for the caller.
@@ -44,7 +46,12 @@ async fn list_tools(
     Ok(tools.to_vec())
 }
 
-fn capabilities(app: &App, principal: &Principal, role: &RoleBlock, tools: &[Arc<ToolSpec>]) -> Value {
+fn capabilities(
+    app: &App,
+    principal: &Principal,
+    role: &RoleBlock,
+    (tools, floor): (&[Arc<ToolSpec>], &ApprovalFloor),
+) -> Value {
     let settings: ConversationSettings = role.content.conversations.unwrap_or_default();
     let has_threads = app.conversations.is_on() && settings.store != Some(false);
     let backend = select_backend(role).choice.map(|choice| choice.kind());
@@ -52,7 +59,11 @@ fn capabilities(app: &App, principal: &Principal, role: &RoleBlock, tools: &[Arc
     let takes_client_tools =
         calls_own_tools && settings.client_tools.unwrap_or_default().allows(principal.caller);
     let rules = &role.content.approvals;
-    let asks = has_threads && !rules.is_empty();
+    let has_floor = tools.iter().any(|tool| floor.applies_to(tool));
+    let asks = has_threads && (has_floor || !rules.is_empty());
+    let is_editable = |rule: &ApprovalRule| rule.editable.unwrap_or(rule.by != ApprovalBy::Visitor);
+    let mut of_tools = tools.iter().filter_map(|tool| floor.effective_rule(rules, tool));
+    let edits = asks && (rules.iter().any(is_editable) || of_tools.any(|rule| is_editable(&rule)));
     let item = |tool: &Arc<ToolSpec>| json!({"name": tool.name, "description": tool.description, "parameters": tool.input_schema});
     json!({
         "identity": {"name": role.name, "type": "agentd", "version": env!("CARGO_PKG_VERSION")},
@@ -69,7 +80,7 @@ fn capabilities(app: &App, principal: &Principal, role: &RoleBlock, tools: &[Arc
         "humanInTheLoop": {
             "supported": asks,
             "approvals": asks,
-            "approveWithEdits": asks && rules.iter().any(|rule| rule.editable.unwrap_or(true)),
+            "approveWithEdits": edits,
             "interrupts": asks,
             "interventions": false,
             "feedback": has_threads,

@@ -7,6 +7,7 @@ use agent_platform::coding::SIGN_IN_PATH;
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
 use super::budgets::{self, CompanyBudgets};
+use super::company_settings::{self, CompanySettings};
 use super::credential::{
     ApiToken, ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback,
     SessionOrVisitor, UserSession,
@@ -96,6 +97,7 @@ fn permanent_endpoints() -> Vec<Endpoint<App>> {
     all.extend(coding_endpoints());
     all.extend(usage_endpoints());
     all.extend(provider_endpoints());
+    all.extend(setting_endpoints());
     all.extend(openai_endpoints());
     all.extend(health);
     all
@@ -352,6 +354,17 @@ fn provider_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(path, USER, resource::get::<CompanyProviders>, providers::describe_get),
         Endpoint::put(path, USER, resource::put::<CompanyProviders>, providers::describe_put),
         Endpoint::delete(path, USER, resource::delete::<CompanyProviders>, providers::describe_delete),
+    ]
+}
+
+fn setting_endpoints() -> Vec<Endpoint<App>> {
+    use company_settings::{describe_delete, describe_get, describe_list, describe_put};
+    let path = "/api/settings/{id}";
+    vec![
+        Endpoint::get("/api/settings", USER, resource::list::<CompanySettings>, describe_list),
+        Endpoint::get(path, USER, resource::get::<CompanySettings>, describe_get),
+        Endpoint::put(path, USER, resource::put::<CompanySettings>, describe_put),
+        Endpoint::delete(path, USER, resource::delete::<CompanySettings>, describe_delete),
     ]
 }
 

@@ -5,6 +5,7 @@ use agent_core::ids::ThreadId;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::turn::{TurnError, run_observed_turn, run_turn};
+use agent_platform::approval_floor::load_approval_floor;
 use agent_platform::message_files::MessageFiles;
 use agent_platform::preview::{Preview, preview_turn};
 use agent_platform::run_observer::RunObserver;
@@ -45,7 +46,8 @@ impl App {
         mut turn: TurnRequest,
     ) -> Result<Preview, TurnError> {
         self.load_files(principal, &mut turn.messages, None).await?;
-        preview_turn(&self.platform, principal, turn).await
+        let floor = load_approval_floor(&*self.records, &principal.company_id).await?;
+        Ok(preview_turn(&self.platform, principal, turn).await?.with_approval_floor(&floor))
     }
 
     /// Checks that the caller has the files of the latest message.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
 use agent_platform::usage::{
-    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, RunScope, UsageCursor, UsageEntry, UsageFilter,
-    UsageQuery, UsageSums, sums_of,
+    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, RunEntries, RunOwner, UsageCursor, UsageEntry,
+    UsageFilter, UsageQuery, UsageSums, sums_of,
 };
 use http::StatusCode;
 use jiff::civil::Date;
@@ -61,8 +61,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
 pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, params, .. } = context;
     let run: RunId = params.get("runId")?.into();
-    let entries = app.usage.read().await.run_usage(&principal.company_id, &run).await?;
-    let entries = visible_run(&app, &principal, entries).await?;
+    let RunEntries { entries, truncated } = visible_run(&app, &principal, &run).await?;
     let Some(first) = entries.first() else { return Err(HttpError::not_found()) };
     let mut body = sums_json(&sums_of(&entries));
     body.remove("runs");
@@ -73,6 +72,9 @@ pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) 
     body.insert("caller".to_owned(), json!(first.scope.caller));
     let calls = entries.iter().filter(|entry| entry.is_model_call()).map(call_json);
     body.insert("entries".to_owned(), calls.collect());
+    if truncated {
+        body.insert("truncated".to_owned(), true.into());
+    }
     answer::json(StatusCode::OK, &body)
 }
 
@@ -168,30 +170,26 @@ async fn restrict_to_caller(
 
 /// Returns the entries of one run that the caller may see, among those of all runs with its id, which is unique among those of
 /// a user or a visitor only: the caller's own, or else the first of others.
-async fn visible_run(
-    app: &App,
-    principal: &Principal,
-    mut entries: Vec<UsageEntry>,
-) -> Result<Vec<UsageEntry>, HttpError> {
-    let owner = |scope: &RunScope| (scope.user_id.clone(), scope.visitor.clone());
-    let of_run = if entries.iter().any(|entry| entry.scope.user_id == principal.user_id) {
-        Some((principal.user_id.clone(), None))
-    } else {
-        if !is_admin(app, principal).await? {
-            let agents: BTreeSet<AgentId> =
-                entries.iter().map(|entry| entry.scope.agent_id.clone()).collect();
-            let mut owned = BTreeSet::new();
-            for agent in agents {
-                if owns_agent(app, principal, &agent).await? {
-                    owned.insert(agent);
-                }
-            }
-            entries.retain(|entry| owned.contains(&entry.scope.agent_id));
+async fn visible_run(app: &App, principal: &Principal, run: &RunId) -> Result<RunEntries, HttpError> {
+    let (store, company) = (app.usage.read().await, &principal.company_id);
+    let own = RunOwner { user_id: principal.user_id.clone(), visitor: None, agent_id: None };
+    let found = store.run_entries(company, run, Some(&own)).await?;
+    if !found.entries.is_empty() {
+        return Ok(found);
+    }
+    let is_admin = is_admin(app, principal).await?;
+    let mut looked_up = BTreeSet::new();
+    for scope in store.run_scopes(company, run).await? {
+        let is_visible = is_admin
+            || looked_up.insert(scope.agent_id.clone())
+                && owns_agent(app, principal, &scope.agent_id).await?;
+        if is_visible {
+            let agent_id = (!is_admin).then_some(scope.agent_id);
+            let owner = RunOwner { user_id: scope.user_id, visitor: scope.visitor, agent_id };
+            return Ok(store.run_entries(company, run, Some(&owner)).await?);
         }
-        entries.first().map(|entry| owner(&entry.scope))
-    };
-    entries.retain(|entry| of_run == Some(owner(&entry.scope)));
-    Ok(entries)
+    }
+    Ok(RunEntries::default())
 }
 
 async fn owns_agent(app: &App, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {

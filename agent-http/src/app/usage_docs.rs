@@ -112,6 +112,8 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
     }
     run["entries"] =
         json!({"type": "array", "items": object(&["round", "attempt", "provider", "model"], call)});
+    run["truncated"] = json!({"type": "boolean", "description":
+        "True if the run has more calls than those in `entries` and in the sums, the first 1,000."});
     let run = object(
         &[&["currency", "runId", "agentId", "userId", "caller", "entries"], SUMS.as_slice()].concat(),
         run,

@@ -49,6 +49,11 @@ async fn roles_in_records_conform() {
 }
 
 #[tokio::test]
+async fn approval_floors_in_records_conform() {
+    approval_floors(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
+#[tokio::test]
 async fn providers_in_records_conform() {
     providers(async || Arc::new(MemoryRecords::default()) as _).await;
 }

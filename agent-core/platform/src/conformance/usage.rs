@@ -8,8 +8,9 @@ use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::usage::{
-    MAX_PAGE_ROWS, MemoryUsage, NanoUsd, RunScope, TokenCounts, UsageCursor, UsageDimension, UsageEntry,
-    UsageFilter, UsageOperation, UsagePage, UsageQuery, UsageRow, UsageStore, UsageSums, sums_of,
+    MAX_PAGE_ROWS, MAX_RUN_ENTRIES, MemoryUsage, NanoUsd, RunEntries, RunOwner, RunScope, TokenCounts,
+    UsageCursor, UsageDimension, UsageEntry, UsageFilter, UsageOperation, UsagePage, UsageQuery, UsageRow,
+    UsageStore, UsageSums, sums_of,
 };
 
 /// Runs the conformance suite of [`UsageStore`] against stores from `make`, which must return an empty one at every call.
@@ -20,6 +21,7 @@ pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
     an_entry_is_booked_once(&*make().await).await;
     companies_are_apart(&*make().await).await;
     runs_are_counted_once(&*make().await).await;
+    runs_of_owners_are_apart(&*make().await).await;
     sums_are_those_of_the_reference(&*make().await).await;
     pages_follow_one_another(&*make().await).await;
     old_entries_are_deleted_and_days_stay(&*make().await).await;
@@ -155,6 +157,51 @@ async fn companies_are_apart(store: &dyn UsageStore) {
         (0, 1)
     );
     assert_eq!(rows(store, "third", &query(&[UsageDimension::Day])).await, []);
+}
+
+/// The entries of one owner's run are read however many another one has booked under the same id.
+async fn runs_of_owners_are_apart(store: &dyn UsageStore) {
+    let of = |id: String, user: &str, visitor: Option<&str>, agent: &str| {
+        let plain = entry(&id, "run");
+        let visitor = visitor.map(str::to_owned);
+        let scope = RunScope { user_id: user.into(), visitor, agent_id: agent.into(), ..plain.scope };
+        UsageEntry { scope, ..plain }
+    };
+    let many = (0..=MAX_RUN_ENTRIES).map(|n| of(format!("many {n}"), "loud", None, "guide"));
+    let others = [
+        of("1".to_owned(), "quiet", None, "guide"),
+        of("2".to_owned(), "widget:t", Some("first"), "guide"),
+        of("3".to_owned(), "widget:t", Some("second"), "guide"),
+        of("4".to_owned(), "quiet", None, "other"),
+    ];
+    done(store.book(many.chain(others.clone()).collect()).await);
+    let owner = |user: &str, visitor: Option<&str>, agent: Option<&str>| RunOwner {
+        user_id: user.into(),
+        visitor: visitor.map(str::to_owned),
+        agent_id: agent.map(Into::into),
+    };
+    let read =
+        async |owner: Option<&RunOwner>| done(store.run_entries(&"acme".into(), &"run".into(), owner).await);
+    for owner in [None, Some(owner("loud", None, None))] {
+        let RunEntries { entries, truncated } = read(owner.as_ref()).await;
+        assert_eq!((entries.len(), truncated), (MAX_RUN_ENTRIES, true), "{owner:?}");
+        assert_eq!(entries[0].id, "many 0", "the first ones are read");
+    }
+    for (owner, expected) in [
+        (owner("quiet", None, None), vec!["1", "4"]),
+        (owner("quiet", None, Some("other")), vec!["4"]),
+        (owner("widget:t", Some("first"), None), vec!["2"]),
+        (owner("widget:t", None, None), vec![]),
+        (owner("nobody", None, None), vec![]),
+    ] {
+        let RunEntries { entries, truncated } = read(Some(&owner)).await;
+        let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
+        assert_eq!((ids, truncated), (expected, false), "{owner:?}");
+    }
+    let scopes = done(store.run_scopes(&"acme".into(), &"run".into()).await);
+    let expected = [of("many 0".to_owned(), "loud", None, "guide")].into_iter().chain(others);
+    assert_eq!(scopes, expected.map(|entry| entry.scope).collect::<Vec<_>>(), "one for each owner and agent");
+    assert_eq!(done(store.run_scopes(&"other".into(), &"run".into()).await), []);
 }
 
 async fn runs_are_counted_once(store: &dyn UsageStore) {

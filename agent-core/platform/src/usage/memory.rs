@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageDimension, UsageEntry, UsageFilter, UsagePage,
-    UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
+    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunEntries, RunOwner, RunScope, UsageDimension, UsageEntry,
+    UsageFilter, UsagePage, UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
 };
 
 /// [`UsageStore`] in memory, for tests and applications without persistence.
@@ -33,6 +33,10 @@ impl MemoryUsage {
     fn lock(&self) -> MutexGuard<'_, MemoryLedger> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_of_run(entry: &UsageEntry, company: &CompanyId, run: &RunId) -> bool {
+    entry.scope.company_id == *company && entry.scope.run_id == *run
 }
 
 impl UsageFilter {
@@ -90,13 +94,26 @@ impl UsageStore for MemoryUsage {
         Ok(UsagePage::from_overfetch(rows.map(|(group, sums)| UsageRow { group, sums }).collect(), limit))
     }
 
-    async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
+    async fn run_entries(
+        &self,
+        company: &CompanyId,
+        run: &RunId,
+        owner: Option<&RunOwner>,
+    ) -> Result<RunEntries, StoreError> {
         let state = self.lock();
-        let of_run = state
-            .entries
-            .iter()
-            .filter(|entry| entry.scope.company_id == *company && entry.scope.run_id == *run);
-        Ok(of_run.take(MAX_RUN_ENTRIES).cloned().collect())
+        let is_found = |entry: &&UsageEntry| {
+            is_of_run(entry, company, run) && owner.is_none_or(|owner| owner.matches(&entry.scope))
+        };
+        let found = state.entries.iter().filter(is_found).take(MAX_RUN_ENTRIES + 1);
+        Ok(RunEntries::from_overfetch(found.cloned().collect()))
+    }
+
+    async fn run_scopes(&self, company: &CompanyId, run: &RunId) -> Result<Vec<RunScope>, StoreError> {
+        let (state, mut seen) = (self.lock(), HashSet::new());
+        let scopes = state.entries.iter().filter(|entry| is_of_run(entry, company, run));
+        let scopes = scopes.map(|entry| &entry.scope);
+        let first = scopes.filter(|scope| seen.insert((&scope.user_id, &scope.visitor, &scope.agent_id)));
+        Ok(first.take(MAX_RUN_ENTRIES).cloned().collect())
     }
 
     async fn usage_entries(

@@ -321,8 +321,17 @@ impl UsageStore for FailingStore {
         self.store.usage(company, query).await
     }
 
-    async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
-        self.store.run_usage(company, run).await
+    async fn run_entries(
+        &self,
+        company: &CompanyId,
+        run: &RunId,
+        owner: Option<&RunOwner>,
+    ) -> Result<RunEntries, StoreError> {
+        self.store.run_entries(company, run, owner).await
+    }
+
+    async fn run_scopes(&self, company: &CompanyId, run: &RunId) -> Result<Vec<RunScope>, StoreError> {
+        self.store.run_scopes(company, run).await
     }
 
     async fn usage_entries(

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use agent_core::ids::{CompanyId, RunId};
 use agent_platform::records::StoreError;
 use agent_platform::usage::{
-    MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageEntry, UsagePage, UsageQuery, UsageStore, roll_up,
+    MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunEntries, RunOwner, RunScope, UsageEntry, UsagePage, UsageQuery,
+    UsageStore, roll_up,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -35,6 +36,21 @@ const SELECT_RUNS: &str = "
         WHERE calls.company = wanted.company AND calls.run = wanted.run
             AND calls.body::json ->> 'userId' = wanted.user_id
             AND coalesce(calls.body::json ->> 'visitor', '') = wanted.visitor)";
+
+/// Returns the entries of the runs with an id, those of an owner if there is one.
+const SELECT_RUN_ENTRIES: &str = "
+    SELECT body FROM usage_calls WHERE company = $1 AND run = $2
+        AND ($3::text IS NULL OR (body::json ->> 'userId' = $3
+            AND coalesce(body::json ->> 'visitor', '') = $4
+            AND ($5::text IS NULL OR body::json ->> 'agentId' = $5)))
+    ORDER BY n LIMIT $6";
+
+/// Returns the first entry of each user, visitor and agent with a run of an id.
+const SELECT_RUN_SCOPES: &str = "
+    SELECT body FROM usage_calls WHERE company = $1 AND n IN (
+        SELECT min(n) FROM usage_calls WHERE company = $1 AND run = $2
+        GROUP BY body::json ->> 'userId', body::json ->> 'visitor', body::json ->> 'agentId')
+    ORDER BY n LIMIT $3";
 
 /// Returns the statement that inserts rows of the ledger from arrays, unless they are there.
 fn insert_calls() -> String {
@@ -228,18 +244,43 @@ impl UsageStore for PostgresRecords {
         Ok(UsagePage::from_overfetch(rows.await?.iter().map(row).collect(), query.page_size()))
     }
 
-    async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
-        let sql = "SELECT body FROM usage_calls WHERE company = $1 AND run = $2 ORDER BY n LIMIT $3";
+    async fn run_entries(
+        &self,
+        company: &CompanyId,
+        run: &RunId,
+        owner: Option<&RunOwner>,
+    ) -> Result<RunEntries, StoreError> {
+        let (company, run) = (company.as_str(), run.as_str());
+        let user = owner.map(|owner| owner.user_id.as_str());
+        let visitor = owner.and_then(|owner| owner.visitor.as_deref()).unwrap_or_default();
+        let agent = owner.and_then(|owner| owner.agent_id.as_deref());
+        let texts = [Some(company), Some(run), user, Some(visitor), agent];
+        if texts.into_iter().flatten().any(contains_nul) {
+            return Ok(RunEntries::default());
+        }
+        let rows = self.read(company, |session| async move {
+            let limit = i64::try_from(MAX_RUN_ENTRIES + 1).unwrap_or(i64::MAX);
+            let values: [&(dyn Param + Sync); 6] = [&company, &run, &user, &visitor, &agent, &limit];
+            let found = session.query(SELECT_RUN_ENTRIES, &values).await.map_err(OperationError::from);
+            session.release(found).await
+        });
+        let entries: Result<Vec<_>, StoreError> =
+            rows.await?.iter().map(|row| parse_entry(row.get(0))).collect();
+        Ok(RunEntries::from_overfetch(entries?))
+    }
+
+    async fn run_scopes(&self, company: &CompanyId, run: &RunId) -> Result<Vec<RunScope>, StoreError> {
         let (company, run) = (company.as_str(), run.as_str());
         if contains_nul(company) || contains_nul(run) {
             return Ok(Vec::new());
         }
         let rows = self.read(company, |session| async move {
             let limit = i64::try_from(MAX_RUN_ENTRIES).unwrap_or(i64::MAX);
-            let found = session.query(sql, &[&company, &run, &limit]).await.map_err(OperationError::from);
+            let values: [&(dyn Param + Sync); 3] = [&company, &run, &limit];
+            let found = session.query(SELECT_RUN_SCOPES, &values).await.map_err(OperationError::from);
             session.release(found).await
         });
-        rows.await?.iter().map(|row| parse_entry(row.get(0))).collect()
+        rows.await?.iter().map(|row| parse_entry(row.get(0)).map(|entry| entry.scope)).collect()
     }
 
     async fn usage_entries(

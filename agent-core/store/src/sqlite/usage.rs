@@ -3,7 +3,8 @@
 use agent_core::ids::{CompanyId, RunId};
 use agent_platform::records::StoreError;
 use agent_platform::usage::{
-    MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageEntry, UsagePage, UsageQuery, UsageStore, roll_up,
+    MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunEntries, RunOwner, RunScope, UsageEntry, UsagePage, UsageQuery,
+    UsageStore, roll_up,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -116,8 +117,32 @@ pub(super) fn sum_columns(row: &Row<'_>, first: usize) -> rusqlite::Result<[i64;
     Ok(columns)
 }
 
-fn read_entries(connection: &Connection, company: &str, run: &str) -> Result<Vec<String>, WriteError> {
-    let sql = "SELECT body FROM usage_calls WHERE company = ?1 AND run = ?2 ORDER BY n LIMIT ?3";
+/// Reads the entries of the runs with an id, those of an owner if there is one, and one more than are returned.
+fn read_run_entries(
+    connection: &Connection,
+    (company, run): (&str, &str),
+    owner: Option<&RunOwner>,
+) -> Result<Vec<String>, WriteError> {
+    let sql = "SELECT body FROM usage_calls WHERE company = ?1 AND run = ?2
+               AND (?3 IS NULL OR CASE WHEN json_valid(body) THEN json_extract(body, '$.userId') = ?3
+                   AND ifnull(json_extract(body, '$.visitor'), '') = ?4
+                   AND (?5 IS NULL OR json_extract(body, '$.agentId') = ?5) END)
+               ORDER BY n LIMIT ?6";
+    let user = owner.map(|owner| owner.user_id.as_str());
+    let visitor = owner.and_then(|owner| owner.visitor.as_deref()).unwrap_or_default();
+    let agent = owner.and_then(|owner| owner.agent_id.as_deref());
+    let mut statement = connection.prepare_cached(sql)?;
+    let bodies = statement
+        .query_map(params![company, run, user, visitor, agent, MAX_RUN_ENTRIES + 1], |row| row.get(0))?;
+    Ok(bodies.collect::<Result<_, _>>()?)
+}
+
+/// Reads the first entry of each user, visitor and agent with a run of an id.
+fn read_run_scopes(connection: &Connection, company: &str, run: &str) -> Result<Vec<String>, WriteError> {
+    let sql = "SELECT body FROM usage_calls WHERE n IN (
+                   SELECT min(n) FROM usage_calls WHERE company = ?1 AND run = ?2 GROUP BY CASE
+                   WHEN json_valid(body) THEN json_extract(body, '$.userId', '$.visitor', '$.agentId') END)
+               ORDER BY n LIMIT ?3";
     let mut statement = connection.prepare_cached(sql)?;
     let bodies = statement.query_map(params![company, run, MAX_RUN_ENTRIES], |row| row.get(0))?;
     Ok(bodies.collect::<Result<_, _>>()?)
@@ -161,10 +186,24 @@ impl UsageStore for SqliteStore {
         Ok(UsagePage::from_overfetch(read.await?, query.page_size()))
     }
 
-    async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
+    async fn run_entries(
+        &self,
+        company: &CompanyId,
+        run: &RunId,
+        owner: Option<&RunOwner>,
+    ) -> Result<RunEntries, StoreError> {
+        let (company, run, owner) = (company.clone(), run.clone(), owner.cloned());
+        let read = self
+            .readers
+            .read(move |rows| read_run_entries(rows.0, (company.as_str(), run.as_str()), owner.as_ref()));
+        let entries: Result<Vec<_>, StoreError> = read.await?.iter().map(|body| parse_entry(body)).collect();
+        Ok(RunEntries::from_overfetch(entries?))
+    }
+
+    async fn run_scopes(&self, company: &CompanyId, run: &RunId) -> Result<Vec<RunScope>, StoreError> {
         let (company, run) = (company.clone(), run.clone());
-        let bodies = self.readers.read(move |rows| read_entries(rows.0, &company, &run)).await?;
-        bodies.iter().map(|body| parse_entry(body)).collect()
+        let bodies = self.readers.read(move |rows| read_run_scopes(rows.0, &company, &run)).await?;
+        bodies.iter().map(|body| parse_entry(body).map(|entry| entry.scope)).collect()
     }
 
     async fn usage_entries(

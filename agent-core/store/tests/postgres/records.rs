@@ -94,10 +94,11 @@ async fn roles_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn providers_hold_their_contract() {
+async fn providers_and_approval_floors_hold_their_contracts() {
     let maker = StoreFactory::new(impatient()).await;
     for options in [impatient(), uncached()] {
         agent_platform::conformance::providers(async || maker.make_with(&options).await as _).await;
+        agent_platform::conformance::approval_floors(async || maker.make_with(&options).await as _).await;
     }
 }
 

@@ -112,10 +112,11 @@ async fn roles_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn providers_hold_their_contract() {
+async fn providers_and_approval_floors_hold_their_contracts() {
     for options in [SqliteOptions::default(), uncached()] {
         let maker = StoreFactory::new(options);
         agent_platform::conformance::providers(async || maker.make() as _).await;
+        agent_platform::conformance::approval_floors(async || maker.make() as _).await;
     }
 }
 

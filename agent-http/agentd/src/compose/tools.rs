@@ -29,7 +29,7 @@ const TOKEN_RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) struct AgentTools {
     /// The MCP server.
     pub(super) endpoint: McpEndpoint,
-    /// Tools whose calls wait for approval by the rules of roles.
+    /// Tools whose calls wait for approval by the rules of roles and the floors of companies.
     pub(super) guarded: Arc<dyn ToolRegistry>,
     /// Execution of calls that people have approved.
     pub(super) approved: ApprovedCalls,
@@ -94,13 +94,14 @@ pub(super) fn builtin_tools(
     (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), registry)
 }
 
-/// Returns the tools with calls that wait for approval by the rules of roles, and are refused once another process has ended
-/// their run.
+/// Returns the tools with calls that wait for approval by the rules of roles and the floors of companies, and are refused once
+/// another process has ended their run.
 fn with_checks(
     stores: &Stores,
     conversations: &Arc<ConversationService>,
     tools: Arc<dyn ToolRegistry>,
 ) -> Arc<dyn ToolRegistry> {
     let tools = Arc::new(LeasedTools::new(tools, conversations.clone()));
-    Arc::new(ApprovalTools::new(tools, stores.roles.clone(), Arc::new(TokioClock)))
+    let (roles, records) = (stores.roles.clone(), stores.records.clone());
+    Arc::new(ApprovalTools::new(tools, roles, records, Arc::new(TokioClock)))
 }

@@ -10,6 +10,12 @@ use super::super::{ContentHash, ConversationError, NodeId, NodeLink, NodeRole, N
 use super::choice::Choice;
 use super::envelope::{Envelope, UiTrigger};
 
+#[cfg(test)]
+thread_local! {
+    /// Number of nodes that walks of this thread have looked at, some of them more than once.
+    pub(super) static VISITED_NODES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The tree, with the preferred path and the answers in it.
 pub(super) struct Walk<'l> {
     pub(super) tree: Tree<'l>,
@@ -133,6 +139,8 @@ impl<'l> Walk<'l> {
     }
 
     fn link(&self, at: usize) -> &'l NodeLink {
+        #[cfg(test)]
+        VISITED_NODES.set(VISITED_NODES.get() + 1);
         &self.tree.links()[at]
     }
 

@@ -192,6 +192,42 @@ async fn a_lost_call_of_a_long_run_counts_with_its_entries() {
     assert_eq!(amounts(&process).await, (50, 0));
 }
 
+/// The longest answers of 23 of the calls fit into what is left, and what all of them use fits into it. So each waits for the
+/// reservations of others, and none is refused while there is room for what is spent.
+#[tokio::test]
+async fn two_hundred_calls_at_once_share_the_last_hundredth_of_a_budget() {
+    let installation = Installation::new();
+    let process = installation.process();
+    let amount = 1_000_000;
+    put_company(&process, json!({"unit": "tokens", "amount": amount, "window": "day"})).await;
+    let (hold, _) = reserve(&process, 989_980).await.expect("the first call");
+    settle(&process, hold, 20, 989_980).await;
+    assert_eq!(amounts(&process).await, (990_000, 0));
+    let calls = (0..200).map(async |_| {
+        let (hold, output) = reserve(&process, 400).await.expect("others give back what they do not use");
+        assert!((256..=400).contains(&output), "{output}");
+        process.book(vec![used(&hold, 20, 20)], Some(hold), None);
+        process.flush().await;
+    });
+    let watch = async {
+        loop {
+            let (used, reserved) = amounts(&process).await;
+            assert!(used + reserved <= amount, "{used} + {reserved}");
+            installation.clock.advance(Duration::from_micros(100));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = futures_util::future::join_all(calls) => {}
+        () = watch => unreachable!(),
+    }
+    assert_eq!(amounts(&process).await, (998_000, 0));
+    let (hold, output) = reserve(&process, 4_000).await.expect("the rest can be spent");
+    assert_eq!(output, 1_979);
+    settle(&process, hold, 21, output).await;
+    assert_eq!(amounts(&process).await, (amount, 0));
+}
+
 #[tokio::test]
 async fn processes_with_different_catalogues_share_one_meter() {
     let installation = Installation::new();
