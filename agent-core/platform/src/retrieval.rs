@@ -27,6 +27,7 @@ mod search;
 mod search_result;
 mod texts;
 mod vector_checks;
+mod vector_drops;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;

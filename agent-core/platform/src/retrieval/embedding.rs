@@ -359,7 +359,7 @@ impl DocumentRetriever {
             }
             None => {
                 let replacement = (&status, &encoded[..]);
-                workspace::replace_document_index(records, company_id, &document, replacement, replaced)
+                workspace::replace_document_index(records, company_id, &document, replacement, Some(replaced))
                     .await?
             }
         };
