@@ -16,6 +16,7 @@ mod document_retriever;
 mod embedding;
 mod embedding_queue;
 mod external;
+mod kept_indexes;
 mod load;
 mod outdated;
 mod query_vector;

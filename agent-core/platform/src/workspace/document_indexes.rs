@@ -68,7 +68,7 @@ pub(crate) struct StoredDocIndex {
 }
 
 /// Place of the next slice of vectors in a stored index.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub(crate) struct StoredSlices {
     /// Checksum of the index without its slices.
     pub(crate) index_checksum: u64,
@@ -83,6 +83,33 @@ impl StoredSlices {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let more = (self.last_piece.len() + bytes).div_ceil(PIECE_BYTES);
         self.further_pieces > 0 && self.further_pieces + more <= MAX_PIECES
+    }
+
+    /// Returns the place of the first slice behind an encoded index. One that is none is written again as a whole.
+    pub(crate) fn behind_index(encoded: &[u8]) -> Self {
+        let checksum = DocIndex::checksum_of(encoded);
+        let of = |index_checksum| Self {
+            index_checksum,
+            further_pieces: encoded.len().div_ceil(PIECE_BYTES).saturating_sub(1),
+            last_piece: Vec::new(),
+        };
+        checksum.map(of).unwrap_or_default()
+    }
+
+    /// Returns the place behind a slice that was appended.
+    pub(crate) fn behind_slice(mut self, slice: &[u8]) -> Self {
+        let kept_pieces = self.kept_pieces();
+        self.last_piece.extend_from_slice(slice);
+        self.further_pieces = kept_pieces + self.last_piece.len().div_ceil(PIECE_BYTES);
+        let full_bytes = self.last_piece.len() / PIECE_BYTES * PIECE_BYTES;
+        self.last_piece.drain(..full_bytes);
+        self
+    }
+
+    /// Returns the number of further pieces that are not written again with the next slice.
+    fn kept_pieces(&self) -> usize {
+        // The last piece is filled up before others follow.
+        self.further_pieces - usize::from(!self.last_piece.is_empty())
     }
 }
 
@@ -293,7 +320,7 @@ pub(crate) async fn append_vector_slice(
     records: &dyn Records,
     company_id: &CompanyId,
     document: &IndexedDocument,
-    (status, slice, slices): (&IndexStatus, &[u8], StoredSlices),
+    (status, slice, slices): (&IndexStatus, &[u8], &StoredSlices),
     replaced: u64,
 ) -> Result<IndexReplacement, StoreError> {
     let IndexedDocument { id, .. } = document;
@@ -301,8 +328,7 @@ pub(crate) async fn append_vector_slice(
         return Ok(IndexReplacement::Changed);
     };
     let mut head = head.value;
-    // The last piece is filled up before others follow.
-    let kept_pieces = head.further_pieces - usize::from(!slices.last_piece.is_empty());
+    let kept_pieces = slices.kept_pieces();
     let bytes = [&slices.last_piece[..], slice].concat();
     let mut writes = Vec::new();
     for (number, piece) in (kept_pieces + 1..).zip(bytes.chunks(PIECE_BYTES)) {

@@ -1,5 +1,6 @@
 //! Tests of vectors in searches, with an embedder of three meanings.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -719,11 +720,11 @@ async fn vectors_of_a_slice_that_began_before_a_drop_are_not_stored() {
         get_document(&*records, &"c".into(), "fleet").await.expect("read").expect("it exists").version;
     let before =
         retriever.stored_index(&"c".into(), "fleet", version).await.expect("read").expect("an index");
+    let before = IndexedText { stored: before, text: text.to_owned() };
     assert!(retriever.drop_vectors(&"c".into(), "fleet").await.expect("dropped"));
     let embeddings = embedder.embed(&[text], EmbedRole::Document).await.expect("a vector");
-    let stored = retriever
-        .store_slice(&"c".into(), &embedder.id, "fleet", (before, text.to_owned()), (vec![0], embeddings))
-        .await;
+    let stored =
+        retriever.store_slice(&"c".into(), &embedder.id, "fleet", before, (vec![0], embeddings)).await;
     assert_eq!(stored.expect("the store answers"), IndexReplacement::Changed);
     assert_eq!(embedded(&records, "fleet").await, (0, 1));
 }
@@ -883,6 +884,69 @@ async fn an_attempt_goes_on_behind_failed_chunks_in_the_next_slice() {
     assert!(matches!(failed.error.cause(), FailureCause::Permanent));
     let (embedded, chunks) = embedded(&records, "d").await;
     assert!(0 < embedded && embedded < chunks, "{embedded} of {chunks}");
+}
+
+/// Records in memory that count the records that are read, by the names of their collections.
+struct CountedRecords {
+    records: Arc<MemoryRecords>,
+    reads: Mutex<HashMap<String, usize>>,
+}
+
+impl CountedRecords {
+    /// Returns the number of records of documents and of indexes that were read since the last call.
+    fn take_reads(&self) -> [usize; 2] {
+        let reads = std::mem::take(&mut *self.reads.lock().expect("no panic"));
+        [workspace::collection::DOCUMENTS, workspace::collection::DOCUMENT_INDEXES]
+            .map(|name| reads.get(name).copied().unwrap_or(0))
+    }
+}
+
+#[async_trait]
+impl Records for CountedRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        for key in keys {
+            let name = key.collection().path().to_owned();
+            *self.reads.lock().expect("no panic").entry(name).or_default() += 1;
+        }
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.commit(writes).await
+    }
+
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.versions(keys).await
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_read_once_for_all_slices_until_its_index_changes() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["car", "bill", "holiday", "desk", "fleet", "town"])).await;
+    let counted = Arc::new(CountedRecords { records: records.clone(), reads: Mutex::default() });
+    let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());
+    let (records_of_retriever, clock_of_retriever) = (counted.clone(), Arc::new(clock.clone()));
+    let retriever = DocumentRetriever::new(RetrieverConfig {
+        records: records_of_retriever,
+        clock: clock_of_retriever,
+        ..retriever(&records, &embedder).config
+    });
+    let slow = SlowEmbedder { embedder: embedder.clone(), clock };
+    let slice = async || retriever.embed_slice(&slow, &"c".into(), "d").await.expect("no failure");
+    assert!(matches!(slice().await, Progress::Unfinished));
+    counted.take_reads();
+    assert!(matches!(slice().await, Progress::Unfinished));
+    assert_eq!(counted.take_reads(), [0, 1], "the record that is replaced");
+    let embedded_before = embedder.inputs().len();
+    assert!(retriever.drop_vectors(&"c".into(), "d").await.expect("dropped"));
+    while !matches!(slice().await, Progress::Done) {}
+    let (embedded, chunks) = embedded(&records, "d").await;
+    assert_eq!((embedded, embedder.inputs().len()), (chunks, chunks), "after {embedded_before} chunks");
 }
 
 #[tokio::test]
