@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::testing::ManualClock;
@@ -573,13 +572,17 @@ async fn a_search_goes_without_an_embedder_that_fails() {
         assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Paused)));
         assert_eq!(embedder.queries.load(Ordering::SeqCst), 1);
     }
-    let embedder = MeaningEmbedder::new("e:1");
+    let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());
+    let retriever = retriever_with_clock(&records, &embedder, &clock);
+    search(&retriever, &["fleet"], "automobile").await;
     embedder.behave(Behaviour::Hangs);
-    let retriever = retriever(&records, &embedder);
-    let began = Instant::now();
-    let result = search(&retriever, &["fleet"], "automobile").await;
+    let timeout = async {
+        clock.wait_for_sleepers(1).await;
+        clock.advance_to_next()
+    };
+    let (result, waited) = join(search(&retriever, &["fleet"], "automobile"), timeout).await;
     assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Timeout)));
-    assert!(began.elapsed() >= Duration::from_millis(800), "it had its time");
+    assert_eq!(waited, Some(Duration::from_millis(800)));
 }
 
 /// Saves the documents `d0` to `d79` and embeds them.
