@@ -128,14 +128,26 @@ fn is_visible(node: &Rc<Node>) -> bool {
         "hidden" => false,
         "aria-hidden" => !attribute.value.eq_ignore_ascii_case("true"),
         "role" => !SKIPPED_ROLES.contains(&&*attribute.value.to_ascii_lowercase()),
-        "style" => {
-            let style: String = attribute.value.to_ascii_lowercase().split_whitespace().collect();
-            !["display:none", "visibility:hidden", "font-size:0;", "opacity:0;"]
-                .iter()
-                .any(|hidden| format!("{style};").contains(hidden))
-        }
+        "style" => !attribute.value.split(';').any(hides),
         _ => true,
     })
+}
+
+/// Returns true for a declaration of a style by which an element is not seen.
+fn hides(declaration: &str) -> bool {
+    let declaration = declaration.to_ascii_lowercase();
+    let Some((name, value)) = declaration.split_once(':') else { return false };
+    let value = value.trim().trim_end_matches("!important").trim_end();
+    match name.trim() {
+        "display" => value == "none",
+        "visibility" => matches!(value, "hidden" | "collapse"),
+        "font-size" | "opacity" => {
+            let number =
+                value.trim_end_matches(|character: char| character.is_ascii_lowercase() || character == '%');
+            number.parse::<f32>().is_ok_and(|number| number <= 0.0)
+        }
+        _ => false,
+    }
 }
 
 /// Returns the placeholder of a character that the converter would escape; drops what looks like a placeholder.
@@ -179,7 +191,9 @@ mod tests {
         let html = "<nav><a href=/>Home</a></nav><script>alert(1)</script><!-- ignore --><p>seen</p>\
             <p hidden>h1</p><p aria-hidden=true>h2</p><div style='Display : None'>h3</div><p style='font-size:0'>h4</p>\
             <div role=navigation>h5</div><noscript>h6</noscript><template>h7</template><svg><text>h8</text></svg>\
-            <style>h9</style><p style='opacity:0.5'>faint</p><button>Accept</button>";
+            <style>h9</style><p style='opacity:0.5'>faint</p><button>Accept</button>\
+            <p style='color:red;font-size: 0px'>h10</p><p style='opacity:0.0 !important'>h11</p>\
+            <p style='visibility:collapse'>h12</p><p style='opacity:0%;'>h13</p>";
         assert_eq!(markdown(html), "seen\n\nfaint");
     }
 

@@ -70,12 +70,18 @@ fn text_type(bytes: &[u8], declared: Option<MediaType>) -> MediaType {
 fn is_html_document(text: &str) -> bool {
     let mut rest = text.trim_start();
     // Comments and the declaration of XHTML may come first.
-    while let Some(end) = ["<!--", "<?xml"].iter().find_map(|start| rest.strip_prefix(start)?.find('>')) {
-        rest = rest[end..].split_once('>').map(|(_, rest)| rest.trim_start()).unwrap_or_default();
+    while let Some(after) = skip_part(rest, "<!--", "-->").or_else(|| skip_part(rest, "<?xml", "?>")) {
+        rest = after;
     }
     let begins =
         |prefix: &str| rest.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     begins("<!doctype html") || begins("<html") || begins("<head") || begins("<body")
+}
+
+/// Returns what follows a part from `start` to `end` at the beginning of a text; `None` if the text has none.
+fn skip_part<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = text.strip_prefix(start)?.split_once(end)?;
+    Some(rest.trim_start())
 }
 
 fn is_json(bytes: &[u8]) -> bool {

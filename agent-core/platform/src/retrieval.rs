@@ -16,6 +16,7 @@ mod document_retriever;
 mod embedding;
 mod embedding_queue;
 mod external;
+mod kept_indexes;
 mod load;
 mod outdated;
 mod query_vector;
@@ -27,6 +28,7 @@ mod search;
 mod search_result;
 mod texts;
 mod vector_checks;
+mod vector_drops;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;

@@ -50,12 +50,12 @@ pub use contents::{
 };
 pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
 pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
+pub use document_indexes::document_index_status;
 pub(crate) use document_indexes::{
     DecodedDocIndex, EncodedDocIndex, IndexReplacement, IndexedDocument, StoredDocIndex, StoredSlices,
-    append_vector_slice, index_key, load_document_indexes, record_embedding_failure, replace_document_index,
-    store_document_index, vector_drops_key,
+    append_vector_slice, drop_index_vectors, index_key, load_document_indexes, record_embedding_failure,
+    replace_document_index, vector_drops_key,
 };
-pub use document_indexes::{document_index_status, drop_document_vectors};
 pub use document_versions::{
     DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,
     save_document,

@@ -87,6 +87,15 @@ impl DocIndex {
         self.vectors.as_deref()
     }
 
+    /// Returns the bytes of heap memory, with those of the vectors, which may be shared.
+    pub fn memory_bytes(&self) -> usize {
+        let headings: usize = self.labels.headings.iter().map(|heading| heading.len()).sum();
+        let places = self.places.capacity() * size_of::<ChunkPlace>();
+        let lengths = self.lengths.capacity() * size_of::<u16>();
+        let vectors = self.vectors().map_or(0, Vectors::memory_bytes);
+        self.labels.title.len() + headings + places + lengths + self.postings.memory_bytes() + vectors
+    }
+
     /// Returns the index with vectors in place of those it had.
     ///
     /// Fails if they are not as many as the chunks.

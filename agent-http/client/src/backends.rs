@@ -9,8 +9,8 @@ use agent_core::budget::TokenBudget;
 use agent_core::payload::PayloadBuilder;
 use mcp_url::push_mcp_server_url;
 
-/// Token budget assumed for the models of a workflow, which are unknown.
-const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_384 };
+/// Token budget assumed for models that are not known, such as those of a workflow.
+pub const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_384 };
 
 /// Appends an optional member to a JSON object that already has at least one member.
 fn push_optional_member(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {

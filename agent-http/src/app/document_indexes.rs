@@ -2,9 +2,7 @@
 //! company's documents again after a change or a repair of the embedding model.
 
 use agent_core::request::Principal;
-use agent_platform::workspace::{
-    Document, IndexStatus, document_index_status, drop_document_vectors, list_document_summaries,
-};
+use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -88,7 +86,7 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
         let is_wanted = wanted_embedder.is_none_or(|wanted| wanted == current_embedder.unwrap_or_default());
         if is_wanted && (is_anew || !is_complete) {
             if is_anew {
-                drop_document_vectors(&*app.records, company_id, id).await?;
+                retriever.drop_vectors(company_id, id).await?;
             }
             retriever.embed_again(company_id, id);
             announced.push(document.id);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use agent_client::backends::DEFAULT_REMOTE_BUDGET;
 use agent_core::context::TurnInput;
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
@@ -27,8 +28,6 @@ const MAX_HITS: usize = 100;
 const MAX_QUERY_BYTES: usize = 64 * 1024;
 /// Maximum number of earlier messages. The latest one of the user is used.
 const MAX_MESSAGES: usize = 1_000;
-/// Token budget of the prompt of an agent without a usable backend, the same as that of a remote runtime.
-const DEFAULT_PROMPT_TOKENS: usize = 112_000;
 
 #[derive(Deserialize, JsonSchema)]
 struct RetrieveRequest {
@@ -96,14 +95,19 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
         context,
         request: Arc::new(request),
         now: SystemTime::now(),
-        max_prompt_tokens: max_prompt_tokens.unwrap_or(DEFAULT_PROMPT_TOKENS),
+        max_prompt_tokens: max_prompt_tokens.unwrap_or(DEFAULT_REMOTE_BUDGET.max_prompt_tokens),
     };
     let report = app.documents.retrieve(&turn, limit).await.map_err(TurnError::from)?;
-    let body = match report {
-        Some(report) => report.to_json(),
-        None => empty_report(),
-    };
-    answer::json(StatusCode::OK, &body)
+    let report = report.map_or_else(empty_report, |report| report.to_json());
+    answer::json(StatusCode::OK, &with_assumed_budget(report, max_prompt_tokens))
+}
+
+/// Adds to a report the budget of the prompt that was assumed, for an agent whose backend tells none.
+fn with_assumed_budget(mut report: Value, max_prompt_tokens: Option<usize>) -> Value {
+    if max_prompt_tokens.is_none() {
+        report["assumedMaxPromptTokens"] = DEFAULT_REMOTE_BUDGET.max_prompt_tokens.into();
+    }
+    report
 }
 
 /// Returns the report on an agent without documents to search.
@@ -123,4 +127,16 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     .body(schemas.schema_for::<RetrieveRequest>())
     .json_response(200, "The documents, the terms, and each hit with its scores.", report_schema)
     .problems(&[Code::NotFound])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_that_is_assumed_is_told() {
+        assert_eq!(with_assumed_budget(empty_report(), Some(8_000)), empty_report());
+        let told = with_assumed_budget(empty_report(), None);
+        assert_eq!(told["assumedMaxPromptTokens"], 111_616);
+    }
 }

@@ -8,6 +8,8 @@ fn the_content_decides() {
         (b"junk\n%PDF-1.4", MediaType::Docx.as_str(), Some(MediaType::Pdf)),
         (b"<!DOCTYPE html><p>x", "application/pdf", Some(MediaType::Html)),
         (b"\n<!-- saved --> <HTML lang=en>", "text/plain", Some(MediaType::Html)),
+        (b"<!-- saved from <a> --><html>", "text/plain", Some(MediaType::Html)),
+        (b"<!-- a comment without an end <html>", "text/plain", Some(MediaType::Plain)),
         (b"<?xml version='1.0'?><!doctype html>", "application/json", Some(MediaType::Html)),
         (b"<p>fragment</p>", "text/html; charset=utf-8", Some(MediaType::Html)),
         (b"<p>fragment</p>", "", Some(MediaType::Plain)),

@@ -21,8 +21,8 @@ use crate::retrieval::{
     RetrieverConfig, SearchResult, SkipReason,
 };
 use crate::workspace::{
-    Document, IndexReplacement, IndexStatus, IndexedDocument, delete_document, drop_document_vectors,
-    save_document, store_document_index,
+    Document, IndexReplacement, IndexStatus, IndexedDocument, delete_document, index_key,
+    replace_document_index, save_document,
 };
 
 /// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.
@@ -272,9 +272,10 @@ async fn store_vectors(
     let embeddings = embedder.embed(&inputs, EmbedRole::Document).await.expect("vectors");
     let index = index.with_embeddings(&embedder.id, text, &chunks, &embeddings).expect("as many as chunks");
     let document = IndexedDocument { id: id.to_owned(), version };
-    let encoded = index.encode();
-    let stored =
-        store_document_index(records, &"c".into(), &document, (&IndexStatus::of(&index), &encoded)).await;
+    let (status, encoded) = (IndexStatus::of(&index), index.encode());
+    let key = index_key(&"c".into(), id).expect("a valid key");
+    let replaced = records.versions(&[key]).await.expect("the store answers").pop().flatten();
+    let stored = replace_document_index(records, &"c".into(), &document, (&status, &encoded), replaced).await;
     let stored = stored.expect("the store answers");
     assert!(
         matches!(stored, IndexReplacement::Stored(_)),
@@ -347,10 +348,10 @@ async fn dropped_vectors_are_gone_for_every_process(records: SharedRecords) {
     store_all(false).await;
     assert_eq!(skips().await, [Some(EmbedderSkip::MeaninglessVectors); 2], "the vectors mean nothing");
     for id in &ids {
-        let dropped = drop_document_vectors(&*records, &"c".into(), id).await.expect("the store answers");
+        let dropped = processes[0].drop_vectors(&"c".into(), id).await.expect("the store answers");
         assert!(dropped, "the document has vectors");
     }
-    let again = drop_document_vectors(&*records, &"c".into(), &ids[0]).await.expect("the store answers");
+    let again = processes[0].drop_vectors(&"c".into(), &ids[0]).await.expect("the store answers");
     assert!(!again, "the document has no vectors");
     assert_eq!(skips().await, [Some(EmbedderSkip::NoVectors); 2], "every process sees that they are gone");
     store_all(true).await;

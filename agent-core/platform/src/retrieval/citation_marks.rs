@@ -18,6 +18,8 @@ const MAX_FENCE_INDENT: usize = 3;
 pub(super) struct Mark {
     pub(super) number: usize,
     pub(super) at: Range<usize>,
+    /// True if a letter, a digit or `_` is before the mark, which may be an index then, as in `array[1]`.
+    pub(super) follows_word: bool,
 }
 
 /// Finds the marks in the pieces of a text.
@@ -25,13 +27,22 @@ pub(super) struct Mark {
 pub(super) struct MarkScanner {
     /// Number of characters before the next piece.
     position: usize,
-    previous: char,
-    /// Position of the bracket, and the digits after it.
-    open: Option<(usize, String)>,
+    /// The last two characters.
+    previous: [char; 2],
+    /// The bracket whose number is being read.
+    open: Option<OpenMark>,
     /// Number of spaces since the beginning of the line, while it has nothing else.
     indent: Option<usize>,
     run: Option<MarkerRun>,
     code: Code,
+}
+
+/// The beginning of a mark.
+#[derive(Debug)]
+struct OpenMark {
+    start: usize,
+    follows_word: bool,
+    digits: String,
 }
 
 /// Equal characters in a row that may begin or end code.
@@ -53,7 +64,7 @@ enum Code {
 
 impl Default for MarkScanner {
     fn default() -> Self {
-        Self { position: 0, previous: '\n', open: None, indent: Some(0), run: None, code: Code::None }
+        Self { position: 0, previous: ['\n'; 2], open: None, indent: Some(0), run: None, code: Code::None }
     }
 }
 
@@ -72,7 +83,7 @@ impl MarkScanner {
             }
             self.scan_mark(character, found);
             self.scan_line(character, found);
-            self.previous = character;
+            self.previous = [self.previous[1], character];
             self.position += 1;
         }
     }
@@ -88,13 +99,17 @@ impl MarkScanner {
     fn scan_mark(&mut self, character: char, found: &mut Vec<Mark>) {
         match (character, &mut self.open) {
             ('[', open) => {
-                // An index, as in `x[1]`.
-                let is_index = self.previous.is_ascii_alphanumeric() || self.previous == '_';
-                *open = (!is_index).then(|| (self.position, String::new()));
+                let [before, last] = self.previous;
+                // A variable of one letter, as in `x[1]`: no sentence has such a word.
+                let is_variable = last.is_ascii_lowercase() && (before.is_whitespace() || before == '(');
+                let follows_word = last.is_ascii_alphanumeric() || last == '_';
+                let mark = OpenMark { start: self.position, follows_word, digits: String::new() };
+                *open = (!is_variable).then_some(mark);
             }
-            ('0'..='9', Some((_, digits))) if digits.len() < MAX_DIGITS => digits.push(character),
-            (']', Some((start, digits))) => {
-                let mark = digits.parse().map(|number| Mark { number, at: *start..self.position + 1 });
+            ('0'..='9', Some(OpenMark { digits, .. })) if digits.len() < MAX_DIGITS => digits.push(character),
+            (']', Some(OpenMark { start, follows_word, digits })) => {
+                let (at, follows_word) = (*start..self.position + 1, *follows_word);
+                let mark = digits.parse().map(|number| Mark { number, at, follows_word });
                 self.open = None;
                 match (&mut self.code, mark) {
                     (Code::None, Ok(mark)) => found.push(mark),
@@ -182,14 +197,27 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_no_marks() {
-        assert_marks(&["Read x", "[1] and a_[2] and b1[3]."], &[]);
+    fn marks_follow_words_but_no_variables() {
+        assert_marks(
+            &["Ten years", "[1], _kept_[2] since 2024[3]."],
+            &[(1, 9..12), (2, 20..23), (3, 34..37)],
+        );
+        assert_marks(&["The vitamin C[1] of apples[2]"], &[(1, 13..16), (2, 26..29)]);
+        assert_marks(&["x[1] and x", "[2] (i[3])"], &[]);
         assert_marks(&["f(x)[1]"], &[(1, 4..7)]);
+    }
+
+    #[test]
+    fn marks_tell_that_they_follow_words() {
+        let (mut scanner, mut found) = (MarkScanner::default(), Vec::new());
+        scanner.scan("array[1], array [2]", &mut found);
+        assert_eq!(found.iter().map(|mark| mark.follows_word).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
     fn marks_in_code_spans_are_none() {
         assert_marks(&["`a [1]` [2]"], &[(2, 8..11)]);
+        assert_marks(&["`array[1]` or\n```\narray[2]\n```\n"], &[]);
         assert_marks(&["``a ` [1]`", "` [2]"], &[(2, 12..15)]);
         assert_marks(&["```a [1]``` [2]"], &[(2, 12..15)]);
         assert_marks(&["a\n`b\n[1]`"], &[]);

@@ -56,7 +56,10 @@ impl CitationObserver {
     fn cite(&mut self, marks: Vec<Mark>) {
         for mark in marks {
             match mark.number {
-                number if !(1..=self.fragments).contains(&number) => self.unknown += 1,
+                // An index that names no fragment is no citation that went wrong.
+                number if !(1..=self.fragments).contains(&number) => {
+                    self.unknown += usize::from(!mark.follows_word);
+                }
                 _ if self.citations.len() == MAX_CITATIONS => self.omitted += 1,
                 number => self.citations.push(json!({
                     "fragment": number.to_string(),
@@ -111,7 +114,13 @@ mod tests {
         assert!(
             matches!(observer.observe(&start), Some(Event::Custom { name, .. }) if name == "agent.sources")
         );
-        for event in [text("m1", "a [2] b [3]"), text("m2", "["), text("m2", "1]"), text("m2", "[0]")] {
+        let messages = [
+            text("m1", "a [2] b [3]"),
+            text("m2", "Years"),
+            text("m2", "[1]"),
+            text("m2", "[0] and array[7]"),
+        ];
+        for event in messages {
             assert!(observer.observe(&event).is_none());
         }
         let finished = Event::RunFinished {
@@ -125,7 +134,7 @@ mod tests {
         assert_eq!(name, "agent.citations");
         let expected = json!({"citations": [
             {"fragment": "2", "messageId": "m1", "at": [2, 5]},
-            {"fragment": "1", "messageId": "m2", "at": [0, 3]},
+            {"fragment": "1", "messageId": "m2", "at": [5, 8]},
         ], "unknown": 2});
         assert_eq!(value, expected);
     }

@@ -10,6 +10,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use super::blocking::BlockingPool;
 use super::cache::IndexCache;
 use super::embedding_queue::EmbeddingQueue;
+use super::kept_indexes::KeptIndexes;
 use super::query_vector::{QueryEmbedder, RetrievalEmbedder};
 use super::queue::DocumentQueue;
 use super::texts::DocumentTexts;
@@ -17,6 +18,9 @@ use crate::records::Records;
 
 /// Default limit on the indexes in memory, in bytes.
 pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
+
+/// Size of the documents that are being embedded, which stay in memory beside the indexes, as a divisor of their limit.
+const KEPT_INDEXES_DIVISOR: usize = 4;
 
 /// Configuration of a [`DocumentRetriever`].
 pub struct RetrieverConfig {
@@ -26,7 +30,8 @@ pub struct RetrieverConfig {
     pub pool: Arc<dyn BlockingPool>,
     /// Clock of the deadlines.
     pub clock: Arc<dyn Clock>,
-    /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts.
+    /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts. A quarter more is
+    /// for the documents that are being embedded.
     pub cache_bytes: usize,
     /// Embedding model by which documents are found in addition to their words.
     pub embedder: Option<RetrievalEmbedder>,
@@ -44,6 +49,8 @@ pub struct DocumentRetriever {
     pub(super) written: DocumentQueue,
     /// Documents to embed in the background.
     pub(super) unembedded: EmbeddingQueue,
+    /// Documents that are being embedded.
+    pub(super) kept_indexes: KeptIndexes,
     /// Identity of this process in leases.
     pub(super) owner: String,
 }
@@ -61,6 +68,7 @@ impl DocumentRetriever {
                 .map(|embedder| QueryEmbedder::new(embedder, config.clock.clone())),
             written: DocumentQueue::default(),
             unembedded: EmbeddingQueue::default(),
+            kept_indexes: KeptIndexes::new(config.cache_bytes / KEPT_INDEXES_DIVISOR),
             owner: agent_core::new_id(),
             config,
         }

@@ -29,6 +29,7 @@ use super::blocking::run_blocking;
 use super::cache::DocumentState;
 use super::document_retriever::DocumentRetriever;
 use super::embedding_queue::{EmbeddingAttempt, FailureCause, Lane};
+use super::kept_indexes::IndexedText;
 use super::load::put_vectors;
 use crate::records::StoreError;
 use crate::workspace::{
@@ -157,6 +158,7 @@ impl DocumentRetriever {
     /// Lets a document wait for the next attempt, and records the failure in the account of its index.
     async fn record_failure(&self, company_id: &CompanyId, id: &str, failed: FailedSlice) {
         let FailedSlice { error, version, record_version } = failed;
+        self.kept_indexes.take(company_id, id);
         let now = self.config.clock.monotonic();
         let attempt = self.unembedded.record_failure(company_id, (id, version), error.cause(), now);
         match attempt.pause {
@@ -203,38 +205,26 @@ impl DocumentRetriever {
         (id, version): (&str, u64),
         attempt: EmbeddingAttempt,
     ) -> Result<Progress, FailedSlice> {
-        let document_id = DocumentId::from(id);
-        let Some(stored) = self.stored_index(company_id, id, version).await? else {
-            return Ok(Progress::Skipped);
-        };
-        let missing = stored.index.unembedded_chunks(embedder.id());
-        if missing.is_empty() {
-            // Perhaps another process has embedded it.
-            let entry = self.cache.entry(company_id);
-            self.load_vectors(company_id, &entry, &[(document_id, version)]).await?;
-            return Ok(Progress::Skipped);
-        }
+        let document = self.document_to_embed(company_id, (id, version), embedder.id()).await?;
+        let Some(document) = document else { return Ok(Progress::Skipped) };
+        let missing = document.stored.index.unembedded_chunks(embedder.id());
         let missing = &missing[missing.partition_point(|&chunk| chunk < attempt.next_chunk)..];
-        let read = self.texts.read_document(company_id, &document_id, version).await?;
-        let read = read.filter(|read| read.version == version).map(|read| read.value);
-        let text = match read {
-            Some(document) => self.texts.read_text(company_id, document).await?,
-            None => None,
-        };
-        let Some(text) = text else { return Ok(Progress::Skipped) };
         let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
         let records = &*self.config.records;
         let claim = workspace::claim_embedding(records, company_id, &self.owner, now, LEASE).await?;
         let Some(claim) = claim else { return Ok(Progress::Leased) };
         let slice = Slice::continued(attempt.failure, attempt.failures_in_a_row);
         let caller = (embedder, &*self.config.clock);
-        let mut slice = slice.embed(caller, (&stored.index, &text), missing).await;
-        let mut record_version = stored.record_version;
+        let mut slice = slice.embed(caller, (&document.stored.index, &document.text), missing).await;
+        let mut record_version = document.stored.record_version;
         let vectors = (std::mem::take(&mut slice.chunks), std::mem::take(&mut slice.embeddings));
         let has_vectors = !vectors.0.is_empty();
         let replacement = match has_vectors {
-            true => self.store_slice(company_id, embedder.id(), id, (stored, text), vectors).await,
-            false => Ok(IndexReplacement::Stored(record_version)),
+            true => self.store_slice(company_id, embedder.id(), id, document, vectors).await,
+            false => {
+                self.kept_indexes.keep(company_id, id, document, self.config.clock.monotonic());
+                Ok(IndexReplacement::Stored(record_version))
+            }
         };
         workspace::release_embedding(records, claim).await?;
         match replacement {
@@ -274,6 +264,35 @@ impl DocumentRetriever {
             }
         };
         Err(FailedSlice { error: error.into(), version, record_version })
+    }
+
+    /// Returns a document that lacks vectors: the one that the slice before has kept, if its index is still stored, or else as it is
+    /// stored now. Returns `None` if no vectors are missing, if it cannot be indexed, or if it has changed.
+    async fn document_to_embed(
+        &self,
+        company_id: &CompanyId,
+        (id, version): (&str, u64),
+        embedder: &EmbedderId,
+    ) -> Result<Option<IndexedText>, StoreError> {
+        if let Some(kept) = self.kept_indexes.take(company_id, id) {
+            let key = workspace::index_key(company_id, id)?;
+            let record_version = self.config.records.versions(&[key]).await?.pop().flatten();
+            if (kept.stored.version, Some(kept.stored.record_version)) == (version, record_version) {
+                return Ok(Some(kept));
+            }
+        }
+        let Some(stored) = self.stored_index(company_id, id, version).await? else { return Ok(None) };
+        let document_id = DocumentId::from(id);
+        if stored.index.unembedded_chunks(embedder).is_empty() {
+            // Perhaps another process has embedded it.
+            let entry = self.cache.entry(company_id);
+            self.load_vectors(company_id, &entry, &[(document_id, version)]).await?;
+            return Ok(None);
+        }
+        let read = self.texts.read_document(company_id, &document_id, version).await?;
+        let Some(read) = read.filter(|read| read.version == version) else { return Ok(None) };
+        let text = self.texts.read_text(company_id, read.value).await?;
+        Ok(text.map(|text| IndexedText { stored, text }))
     }
 
     /// Returns the stored index of a document at a version, after indexing it if there is none; `None` if it cannot be
@@ -325,15 +344,16 @@ impl DocumentRetriever {
     }
 
     /// Adds vectors to a document's stored index, stores it, if the document and the index are as they were, and puts them
-    /// into the index in memory.
+    /// into the index in memory. A document that still lacks vectors is kept for its next slice.
     async fn store_slice(
         &self,
         company_id: &CompanyId,
         embedder: &EmbedderId,
         id: &str,
-        (stored, text): (StoredDocIndex, String),
+        document: IndexedText,
         (chunks, embeddings): (Vec<usize>, Embeddings),
     ) -> Result<IndexReplacement, SliceError> {
+        let IndexedText { stored, text } = document;
         let StoredDocIndex { index, version, record_version: replaced, slices } = stored;
         let embedder_id = embedder.clone();
         let work = move || {
@@ -342,36 +362,45 @@ impl DocumentRetriever {
             // The last slice leaves an index in one piece.
             let is_slice = !index.unembedded_chunks(&embedder_id).is_empty() && slices.has_room(slice.len());
             let encoded = if is_slice { slice } else { index.encode() };
-            Ok((index, encoded, is_slice.then_some(slices)))
+            Ok((index, text, encoded, is_slice.then_some(slices)))
         };
         let done = run_blocking(&self.config.pool, work).await;
         let done = done.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
-        let (index, encoded, slices) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
-            EmbedError::InvalidAnswer(error.to_string())
-        })?;
+        let (index, text, encoded, slices) =
+            done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
+                EmbedError::InvalidAnswer(error.to_string())
+            })?;
         let status = IndexStatus::of(&index);
         let records = &*self.config.records;
         let document = IndexedDocument { id: id.to_owned(), version };
-        let stored = match slices {
+        let stored = match &slices {
             Some(slices) => {
                 let slice = (&status, &encoded[..], slices);
                 workspace::append_vector_slice(records, company_id, &document, slice, replaced).await?
             }
             None => {
                 let replacement = (&status, &encoded[..]);
-                workspace::replace_document_index(records, company_id, &document, replacement, replaced)
+                workspace::replace_document_index(records, company_id, &document, replacement, Some(replaced))
                     .await?
             }
         };
         let IndexReplacement::Stored(record_version) = stored else { return Ok(stored) };
         let entry = self.cache.entry(company_id);
-        let replacement = StoredDocIndex { index, version, record_version, slices: StoredSlices::default() };
+        let slices = match slices {
+            Some(slices) => slices.behind_slice(&encoded),
+            None => StoredSlices::behind_index(&encoded),
+        };
+        let replacement = StoredDocIndex { index, version, record_version, slices };
         {
             let _guard = entry.loading.lock().await;
             let share = self.cache.company_share();
             put_vectors(&mut entry.write(), &DocumentId::from(id), &replacement, (share, embedder));
         }
         self.cache.update_size(company_id, &entry);
+        if status.embedded < status.chunks {
+            let document = IndexedText { stored: replacement, text };
+            self.kept_indexes.keep(company_id, id, document, self.config.clock.monotonic());
+        }
         Ok(stored)
     }
 }

@@ -67,24 +67,21 @@ impl WantedDocuments {
 /// An index, or the document to make it from.
 enum IndexSource {
     Stored(Box<StoredDocIndex>),
-    /// The text, and the vectors of an earlier version of the document or of the format.
-    Text(Box<Extracted>, Option<EarlierVectors>),
+    Text {
+        document: Box<Extracted>,
+        /// Vectors of an earlier version of the document or of the format.
+        earlier: Option<Arc<Vectors>>,
+        /// Version of the record of the stored index, which the new one replaces.
+        replaced: Option<u64>,
+    },
 }
 
-/// Vectors of the stored index of an earlier version of a document.
-struct EarlierVectors {
-    vectors: Arc<Vectors>,
-    /// Version of the index's record.
-    record_version: u64,
-}
-
-impl EarlierVectors {
-    fn of(decoded: DecodedDocIndex) -> Option<Self> {
-        let (vectors, record_version) = match decoded {
-            DecodedDocIndex::Current(stored) => (stored.index.shared_vectors()?, stored.record_version),
-            DecodedDocIndex::Vectors(vectors, record_version) => (vectors, record_version),
-        };
-        Some(Self { vectors, record_version })
+/// Returns the vectors of a stored index of an earlier version of a document or of the format.
+fn earlier_vectors(decoded: DecodedDocIndex) -> Option<Arc<Vectors>> {
+    match decoded {
+        DecodedDocIndex::Current(stored) => stored.index.shared_vectors(),
+        DecodedDocIndex::Vectors(vectors, _) => Some(vectors),
+        DecodedDocIndex::Unusable(_) => None,
     }
 }
 
@@ -108,8 +105,15 @@ struct Analyzed {
     document: IndexedDocument,
     status: IndexStatus,
     encoded: Vec<u8>,
-    /// Version of the record of the index whose vectors it has taken over.
+    /// Version of the record of the index that it replaces.
     replaced: Option<u64>,
+}
+
+impl Analyzed {
+    /// Returns true if the index has taken over vectors of the one that it replaces.
+    fn has_earlier_vectors(&self) -> bool {
+        self.status.embedder.is_some()
+    }
 }
 
 impl DocumentRetriever {
@@ -156,13 +160,14 @@ impl DocumentRetriever {
         let (mut loaded, mut bytes, mut long) = (Vec::new(), 0, Vec::new());
         let mut store_error = None;
         for ((id, version), stored) in batch.iter().zip(stored) {
+            let replaced = stored.as_ref().map(DecodedDocIndex::record_version);
             let earlier = match stored {
                 Some(DecodedDocIndex::Current(stored)) if stored.version == *version => {
                     let (id, version) = (id.clone(), *version);
                     loaded.push(Loaded { id, version, source: IndexSource::Stored(stored) });
                     continue;
                 }
-                stored => stored.and_then(EarlierVectors::of),
+                stored => stored.and_then(earlier_vectors),
             };
             let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
             let version = found.version;
@@ -172,7 +177,7 @@ impl DocumentRetriever {
             }
             let Some(document) = self.texts.read_extracted(company_id, found.value).await? else { continue };
             bytes += document.text.len();
-            let source = IndexSource::Text(Box::new(document), earlier);
+            let source = IndexSource::Text { document: Box::new(document), earlier, replaced };
             loaded.push(Loaded { id: id.clone(), version, source });
             if bytes >= BATCH_BYTES {
                 let put = self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
@@ -192,7 +197,8 @@ impl DocumentRetriever {
     ) -> Result<Vec<Option<DecodedDocIndex>>, StoreError> {
         let encoded = workspace::load_document_indexes(&*self.config.records, company_id, ids).await?;
         let bytes: usize = encoded.iter().flatten().map(EncodedDocIndex::stored_bytes).sum();
-        let decode = move || encoded.into_iter().map(|encoded| encoded?.decode()).collect();
+        let decode =
+            move || encoded.into_iter().map(|encoded| encoded.map(EncodedDocIndex::decode)).collect();
         if bytes <= MAX_INLINE_BYTES {
             return Ok(decode());
         }
@@ -304,14 +310,14 @@ impl DocumentRetriever {
 
     /// Lets the next search compare the vectors that an index has taken over with the stored ones, which may have been dropped.
     async fn mark_unverified(&self, entry: &CompanyEntry, analyzed: &Analyzed) {
-        if analyzed.replaced.is_some() && self.embedder().is_some() {
+        if analyzed.has_earlier_vectors() && self.embedder().is_some() {
             let _guard = entry.loading.lock().await;
             entry.write().mark_unverified(&DocumentId::from(analyzed.document.id.as_str()));
         }
     }
 
-    /// Stores a new index of a document. If the one whose vectors it has taken over is another by now, it is stored without
-    /// them, unless another process has stored one.
+    /// Stores a new index of a document in place of the one that was read. If that is another by now, one of the same version
+    /// stays; any other is replaced by the index without the vectors that it has taken over, which may have been dropped.
     async fn store_analyzed(
         &self,
         company_id: &CompanyId,
@@ -319,21 +325,35 @@ impl DocumentRetriever {
     ) -> Result<IndexReplacement, StoreError> {
         let records = &*self.config.records;
         let Analyzed { document, status, encoded, replaced } = analyzed;
-        let Some(replaced) = *replaced else {
-            return workspace::store_document_index(records, company_id, document, (status, encoded)).await;
-        };
         let index = (status, &encoded[..]);
         let stored =
+            workspace::replace_document_index(records, company_id, document, index, *replaced).await?;
+        if stored != IndexReplacement::Changed {
+            return Ok(stored);
+        }
+        let found = self.read_indexes(company_id, std::slice::from_ref(&document.id)).await?.pop().flatten();
+        let replaced = found.as_ref().map(DecodedDocIndex::record_version);
+        let found = found.and_then(DecodedDocIndex::into_current);
+        if found.is_some_and(|found| found.version == document.version) {
+            return Ok(stored);
+        }
+        if !analyzed.has_earlier_vectors() {
+            return workspace::replace_document_index(records, company_id, document, index, replaced).await;
+        }
+        let with_vectors = encoded.clone();
+        let encode = move || DocIndex::decode(&with_vectors).ok().map(encode_without_vectors);
+        if let Some((status, encoded)) = run_blocking(&self.config.pool, encode).await.flatten() {
+            let index = (&status, &encoded[..]);
             workspace::replace_document_index(records, company_id, document, index, replaced).await?;
-        if stored == IndexReplacement::Changed
-            && let Ok(index) = DocIndex::decode(encoded)
-        {
-            let index = index.without_vectors();
-            let (status, encoded) = (IndexStatus::of(&index), index.encode());
-            workspace::store_document_index(records, company_id, document, (&status, &encoded)).await?;
         }
         Ok(stored)
     }
+}
+
+/// Encodes an index without its vectors.
+pub(super) fn encode_without_vectors(index: DocIndex) -> (IndexStatus, Vec<u8>) {
+    let index = index.without_vectors();
+    (IndexStatus::of(&index), index.encode())
 }
 
 /// Gives a document of the index the vectors of a stored one, if both are of the same version.
@@ -374,16 +394,14 @@ fn put_into_index(
     for Loaded { id, version, source } in loaded {
         let (index, record_version) = match source {
             IndexSource::Stored(stored) => (stored.index, stored.record_version),
-            IndexSource::Text(document, earlier) => match DocIndex::build(&document, &chunker) {
+            IndexSource::Text { document, earlier, replaced } => match DocIndex::build(&document, &chunker) {
                 Ok(index) => {
-                    let replaced = earlier.as_ref().map(|earlier| earlier.record_version);
                     let index = match earlier {
-                        Some(earlier) => index.with_vectors_of(&document.text, &earlier.vectors),
+                        Some(earlier) => index.with_vectors_of(&document.text, &earlier),
                         None => index,
                     };
                     let document = IndexedDocument { id: id.to_string(), version };
                     let (status, encoded) = (IndexStatus::of(&index), index.encode());
-                    let replaced = replaced.filter(|_| status.embedder.is_some());
                     analyzed.push(Analyzed { document, status, encoded, replaced });
                     (index, 0)
                 }

@@ -83,6 +83,10 @@ impl Retriever for RerankedRetriever {
     fn embed_again(&self, company_id: &CompanyId, id: &str) {
         self.retriever.embed_again(company_id, id);
     }
+
+    async fn drop_vectors(&self, company_id: &CompanyId, id: &str) -> Result<bool, StoreError> {
+        self.retriever.drop_vectors(company_id, id).await
+    }
 }
 
 #[cfg(test)]

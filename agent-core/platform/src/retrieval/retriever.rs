@@ -39,6 +39,15 @@ pub trait Retriever: Send + Sync + 'static {
     fn embed_again(&self, company_id: &CompanyId, id: &str) {
         self.announce(company_id, id);
     }
+
+    /// Drops the stored vectors of a document, so that [`embed_again`](Self::embed_again) lets all of them be made anew. Every
+    /// process sees it with its next search. Returns false if the document has none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn drop_vectors(&self, _company_id: &CompanyId, _id: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 }
 
 #[async_trait]
@@ -62,5 +71,9 @@ impl Retriever for DocumentRetriever {
 
     fn embed_again(&self, company_id: &CompanyId, id: &str) {
         self.unembedded.push_again(company_id, id);
+    }
+
+    async fn drop_vectors(&self, company_id: &CompanyId, id: &str) -> Result<bool, StoreError> {
+        self.drop_stored_vectors(company_id, id).await
     }
 }

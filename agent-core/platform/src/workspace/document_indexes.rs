@@ -28,11 +28,9 @@ const PIECE_BYTES: usize = 384 * 1024;
 const MAX_PIECES: usize = 128;
 /// Number of indexes that are read at a time.
 const READ_BATCH_SIZE: usize = 8;
-/// Maximum number of attempts to drop the vectors of a document whose index is being changed.
-const DROP_ATTEMPTS: usize = 16;
 
 /// The record of an index, with its first piece.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredIndex {
     /// Version of the document's record that the index was made from.
@@ -70,7 +68,7 @@ pub(crate) struct StoredDocIndex {
 }
 
 /// Place of the next slice of vectors in a stored index.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub(crate) struct StoredSlices {
     /// Checksum of the index without its slices.
     pub(crate) index_checksum: u64,
@@ -85,6 +83,33 @@ impl StoredSlices {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let more = (self.last_piece.len() + bytes).div_ceil(PIECE_BYTES);
         self.further_pieces > 0 && self.further_pieces + more <= MAX_PIECES
+    }
+
+    /// Returns the place of the first slice behind an encoded index. One that is none is written again as a whole.
+    pub(crate) fn behind_index(encoded: &[u8]) -> Self {
+        let checksum = DocIndex::checksum_of(encoded);
+        let of = |index_checksum| Self {
+            index_checksum,
+            further_pieces: encoded.len().div_ceil(PIECE_BYTES).saturating_sub(1),
+            last_piece: Vec::new(),
+        };
+        checksum.map(of).unwrap_or_default()
+    }
+
+    /// Returns the place behind a slice that was appended.
+    pub(crate) fn behind_slice(mut self, slice: &[u8]) -> Self {
+        let kept_pieces = self.kept_pieces();
+        self.last_piece.extend_from_slice(slice);
+        self.further_pieces = kept_pieces + self.last_piece.len().div_ceil(PIECE_BYTES);
+        let full_bytes = self.last_piece.len() / PIECE_BYTES * PIECE_BYTES;
+        self.last_piece.drain(..full_bytes);
+        self
+    }
+
+    /// Returns the number of further pieces that are not written again with the next slice.
+    fn kept_pieces(&self) -> usize {
+        // The last piece is filled up before others follow.
+        self.further_pieces - usize::from(!self.last_piece.is_empty())
     }
 }
 
@@ -102,6 +127,8 @@ pub(crate) enum DecodedDocIndex {
     Current(Box<StoredDocIndex>),
     /// Vectors of an index of the format before, whose record has this version.
     Vectors(Arc<Vectors>, u64),
+    /// An index that is damaged or of an old format, whose record has this version.
+    Unusable(u64),
 }
 
 impl DecodedDocIndex {
@@ -109,7 +136,15 @@ impl DecodedDocIndex {
     pub(crate) fn into_current(self) -> Option<StoredDocIndex> {
         match self {
             Self::Current(stored) => Some(*stored),
-            Self::Vectors(..) => None,
+            Self::Vectors(..) | Self::Unusable(_) => None,
+        }
+    }
+
+    /// Returns the version of the index's own record.
+    pub(crate) fn record_version(&self) -> u64 {
+        match self {
+            Self::Current(stored) => stored.record_version,
+            Self::Vectors(_, record_version) | Self::Unusable(record_version) => *record_version,
         }
     }
 }
@@ -120,23 +155,27 @@ impl EncodedDocIndex {
         self.pieces.iter().map(String::len).sum()
     }
 
-    /// Decodes the index; `None` if it is damaged or of an old format.
-    pub(crate) fn decode(self) -> Option<DecodedDocIndex> {
+    /// Decodes the index.
+    pub(crate) fn decode(self) -> DecodedDocIndex {
         let Self { version, record_version, slice_pieces, pieces } = self;
         let (index_pieces, slices) = pieces.split_at(pieces.len().saturating_sub(slice_pieces));
         let bytes = decode_pieces(index_pieces);
         // A value that was replaced between the reads has a wrong checksum.
-        let Ok(index) = DocIndex::decode_with_slices(&bytes, &decode_pieces(slices)) else {
-            return Some(DecodedDocIndex::Vectors(DocIndex::decode_vectors(&bytes)?, record_version));
+        let index = DocIndex::decode_with_slices(&bytes, &decode_pieces(slices)).ok();
+        let Some((index, index_checksum)) = index.zip(DocIndex::checksum_of(&bytes)) else {
+            return match DocIndex::decode_vectors(&bytes) {
+                Some(vectors) => DecodedDocIndex::Vectors(vectors, record_version),
+                None => DecodedDocIndex::Unusable(record_version),
+            };
         };
         let last_piece = decode_pieces(&slices[slices.len().saturating_sub(1)..]);
         let slices = StoredSlices {
-            index_checksum: DocIndex::checksum_of(&bytes)?,
+            index_checksum,
             further_pieces: pieces.len() - 1,
             last_piece: if last_piece.len() < PIECE_BYTES { last_piece } else { Vec::new() },
         };
         let stored = StoredDocIndex { index, version, record_version, slices };
-        Some(DecodedDocIndex::Current(Box::new(stored)))
+        DecodedDocIndex::Current(Box::new(stored))
     }
 }
 
@@ -199,40 +238,28 @@ pub(crate) fn vector_drops_key(company_id: &CompanyId) -> Result<Key, StoreError
     Key::new(company_id, collection::VECTOR_DROPS, "company")
 }
 
-/// Drops the stored vectors of a document, so that it is embedded anew. Returns false if it has none.
+/// Stores the index of a document without vectors in place of the one whose record has the version `replaced`, if that is still
+/// at its version.
 ///
 /// Every process sees it with its next search. The document lacks vectors then, and nothing else records that it waits for
 /// them.
-///
-/// # Errors
-/// Those of the store.
-pub async fn drop_document_vectors(
+pub(crate) async fn drop_index_vectors(
     records: &dyn Records,
     company_id: &CompanyId,
-    id: &str,
-) -> Result<bool, StoreError> {
-    let ids = [id.to_owned()];
-    for _ in 0..DROP_ATTEMPTS {
-        let found = load_document_indexes(records, company_id, &ids).await?.pop().flatten();
-        let found = found.and_then(EncodedDocIndex::decode).and_then(DecodedDocIndex::into_current);
-        let Some(StoredDocIndex { index, version, record_version, .. }) = found else { return Ok(false) };
-        if index.vectors().is_none() {
-            return Ok(false);
-        }
-        let index = index.without_vectors();
-        let (status, encoded) = (IndexStatus::of(&index), index.encode());
-        let Some(head) = get_index_head(records, company_id, id, record_version).await? else { continue };
-        // The index may be older than its document, whose next index would take the vectors over.
-        let document = IndexedDocument { id: id.to_owned(), version };
-        let writes = index_writes(company_id, &document, (&status, &encoded), Some(&head))?;
-        let Some(mut writes) = writes else { return Ok(false) };
-        let (key, value) = (vector_drops_key(company_id)?, to_json(&id)?);
-        writes.push(Write::Put { key, value, precondition: Precondition::Any });
-        if commit_index(records, writes).await?.is_some() {
-            return Ok(true);
-        }
-    }
-    Err(StoreError::unavailable("the index of the document is changed again and again"))
+    document: &IndexedDocument,
+    (status, encoded): (&IndexStatus, &[u8]),
+    replaced: u64,
+) -> Result<IndexReplacement, StoreError> {
+    let Some(head) = get_index_head(records, company_id, &document.id, replaced).await? else {
+        return Ok(IndexReplacement::Changed);
+    };
+    // The index may be older than its document, whose next index would take the vectors over.
+    let writes = index_writes(company_id, document, (status, encoded), Some(&head))?;
+    let Some(mut writes) = writes else { return Ok(IndexReplacement::TooLarge) };
+    let (key, value) = (vector_drops_key(company_id)?, to_json(&document.id)?);
+    writes.push(Write::Put { key, value, precondition: Precondition::Any });
+    let stored = commit_index(records, writes).await?;
+    Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
 /// Returns the account of a document's index; `None` if the document is not indexed at this version.
@@ -267,43 +294,24 @@ async fn read_index(
     Ok(EncodedDocIndex { version, record_version: head.version, slice_pieces, pieces })
 }
 
-/// Stores the index of a document that is still at its version. An index without vectors does not replace one of the same
-/// version, which another process has stored, perhaps with vectors; it replaces one that cannot be decoded, such as that of
-/// another format.
-pub(crate) async fn store_document_index(
-    records: &dyn Records,
-    company_id: &CompanyId,
-    document: &IndexedDocument,
-    (status, encoded): (&IndexStatus, &[u8]),
-) -> Result<IndexReplacement, StoreError> {
-    let found = records.get_as::<StoredIndex>(&index_key(company_id, &document.id)?).await?;
-    let is_same_version = |found: &&Record<StoredIndex>| {
-        found.value.version == document.version && found.value.status.is_some()
-    };
-    if status.embedder.is_none()
-        && let Some(found) = found.as_ref().filter(is_same_version)
-    {
-        let encoded = read_index(records, company_id, &document.id, found.clone()).await?;
-        if encoded.decode().and_then(DecodedDocIndex::into_current).is_some() {
-            return Ok(IndexReplacement::Changed);
-        }
-    }
-    commit_replacement(records, company_id, document, (status, encoded), found.as_ref()).await
-}
-
-/// Stores the index of a document in place of the one whose record has the version `replaced`, if the document and that
-/// record are still at their versions.
+/// Stores the index of a document in place of the one whose record has the version `replaced`, which is `None` if there is no such
+/// record, if the document and that record are still at their versions.
 pub(crate) async fn replace_document_index(
     records: &dyn Records,
     company_id: &CompanyId,
     document: &IndexedDocument,
     (status, encoded): (&IndexStatus, &[u8]),
-    replaced: u64,
+    replaced: Option<u64>,
 ) -> Result<IndexReplacement, StoreError> {
-    let Some(head) = get_index_head(records, company_id, &document.id, replaced).await? else {
+    let found = records.get_as::<StoredIndex>(&index_key(company_id, &document.id)?).await?;
+    if found.as_ref().map(|found| found.version) != replaced {
         return Ok(IndexReplacement::Changed);
-    };
-    commit_replacement(records, company_id, document, (status, encoded), Some(&head)).await
+    }
+    let writes = index_writes(company_id, document, (status, encoded), found.as_ref())?;
+    let Some(mut writes) = writes else { return Ok(IndexReplacement::TooLarge) };
+    writes.push(document_check(company_id, document)?);
+    let stored = commit_index(records, writes).await?;
+    Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
 /// Appends a slice of vectors to the stored index of a document, whose record has the version `replaced`, if the document and
@@ -312,7 +320,7 @@ pub(crate) async fn append_vector_slice(
     records: &dyn Records,
     company_id: &CompanyId,
     document: &IndexedDocument,
-    (status, slice, slices): (&IndexStatus, &[u8], StoredSlices),
+    (status, slice, slices): (&IndexStatus, &[u8], &StoredSlices),
     replaced: u64,
 ) -> Result<IndexReplacement, StoreError> {
     let IndexedDocument { id, .. } = document;
@@ -320,8 +328,7 @@ pub(crate) async fn append_vector_slice(
         return Ok(IndexReplacement::Changed);
     };
     let mut head = head.value;
-    // The last piece is filled up before others follow.
-    let kept_pieces = head.further_pieces - usize::from(!slices.last_piece.is_empty());
+    let kept_pieces = slices.kept_pieces();
     let bytes = [&slices.last_piece[..], slice].concat();
     let mut writes = Vec::new();
     for (number, piece) in (kept_pieces + 1..).zip(bytes.chunks(PIECE_BYTES)) {
@@ -357,21 +364,6 @@ pub(crate) async fn record_embedding_failure(
         Err(StoreError::Conflict { .. }) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Commits an index in place of the one that was found, if both it and the document are still at their versions.
-async fn commit_replacement(
-    records: &dyn Records,
-    company_id: &CompanyId,
-    document: &IndexedDocument,
-    (status, encoded): (&IndexStatus, &[u8]),
-    found: Option<&Record<StoredIndex>>,
-) -> Result<IndexReplacement, StoreError> {
-    let writes = index_writes(company_id, document, (status, encoded), found)?;
-    let Some(mut writes) = writes else { return Ok(IndexReplacement::TooLarge) };
-    writes.push(document_check(company_id, document)?);
-    let stored = commit_index(records, writes).await?;
-    Ok(stored.map_or(IndexReplacement::Changed, IndexReplacement::Stored))
 }
 
 /// Returns the record of a document's index, if it is at this version.

@@ -23,7 +23,7 @@ const COMPONENT_BYTES: usize = 32;
 const MAX_DIMENSIONS: usize = 8192;
 
 /// The API of a kind of server.
-pub(super) trait Protocol: Sync {
+pub(super) trait Protocol: Send + Sync {
     /// Returns the body of a request.
     fn body(&self, texts: &[Cow<'_, str>]) -> Vec<u8>;
 
@@ -74,7 +74,7 @@ impl Endpoint {
     /// Embeds texts, in as many requests as their sizes need.
     pub(super) async fn embed(
         &self,
-        protocol: &impl Protocol,
+        protocol: &dyn Protocol,
         texts: &[&str],
         role: EmbedRole,
     ) -> Result<Embeddings, EmbedError> {
@@ -93,7 +93,7 @@ impl Endpoint {
         tokio::time::timeout(self.timeout, call).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn send(&self, protocol: &impl Protocol, texts: &[Cow<'_, str>]) -> Result<Embeddings, EmbedError> {
+    async fn send(&self, protocol: &dyn Protocol, texts: &[Cow<'_, str>]) -> Result<Embeddings, EmbedError> {
         let target = self.target.target().map_err(transport_error)?;
         let request =
             target.post_json(self.key.as_ref(), "application/json", Bytes::from(protocol.body(texts)));

@@ -2,51 +2,18 @@
 
 use std::borrow::Cow;
 
-use agent_core::error::AgentError;
-use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
-use async_trait::async_trait;
+use agent_retrieval::embed::{EmbedError, Embeddings};
 use serde::{Deserialize, Serialize};
 
-use super::EmbeddingServer;
-use super::endpoint::{Endpoint, Protocol, parse_json};
+use super::endpoint::{Protocol, parse_json};
 
 /// Most texts of a call. The server embeds them one after the other.
-const MAX_BATCH: usize = 32;
+pub(super) const MAX_BATCH: usize = 32;
 
-/// An embedding model on an Ollama server.
-///
-/// Texts that are longer than the model's context are rejected by the server, which would otherwise cut them silently.
-pub struct OllamaEmbedder {
-    endpoint: Endpoint,
-    protocol: EmbedApi,
-}
-
-impl OllamaEmbedder {
-    pub(super) fn new(server: EmbeddingServer) -> Result<Self, AgentError> {
-        let endpoint = Endpoint::new(&server, "ollama", &["api", "embed"], MAX_BATCH)?;
-        let EmbeddingServer { model, dimensions, .. } = server;
-        Ok(Self { endpoint, protocol: EmbedApi { model, dimensions } })
-    }
-}
-
-#[async_trait]
-impl Embedder for OllamaEmbedder {
-    fn id(&self) -> &EmbedderId {
-        self.endpoint.id()
-    }
-
-    fn max_batch(&self) -> usize {
-        self.endpoint.max_batch()
-    }
-
-    async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError> {
-        self.endpoint.embed(&self.protocol, texts, role).await
-    }
-}
-
-struct EmbedApi {
-    model: String,
-    dimensions: Option<usize>,
+/// Ollama's embedding API. Texts that are too long are rejected, not cut.
+pub(super) struct OllamaEmbedApi {
+    pub(super) model: String,
+    pub(super) dimensions: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -63,7 +30,7 @@ struct EmbedResponse {
     embeddings: Vec<Vec<f32>>,
 }
 
-impl Protocol for EmbedApi {
+impl Protocol for OllamaEmbedApi {
     fn body(&self, texts: &[Cow<'_, str>]) -> Vec<u8> {
         let Self { model, dimensions } = self;
         let request = EmbedRequest { model, input: texts, truncate: false, dimensions: *dimensions };

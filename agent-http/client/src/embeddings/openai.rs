@@ -2,49 +2,18 @@
 
 use std::borrow::Cow;
 
-use agent_core::error::AgentError;
-use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
-use async_trait::async_trait;
+use agent_retrieval::embed::{EmbedError, Embeddings};
 use serde::{Deserialize, Serialize};
 
-use super::EmbeddingServer;
-use super::endpoint::{Endpoint, Protocol, parse_json};
+use super::endpoint::{Protocol, parse_json};
 
 /// Most texts of a call. The vendor allows 2,048; answers to as many would be too long to be held in memory as JSON.
-const MAX_BATCH: usize = 128;
+pub(super) const MAX_BATCH: usize = 128;
 
-/// An embedding model on a server of OpenAI's Embeddings API.
-pub struct OpenAiEmbedder {
-    endpoint: Endpoint,
-    protocol: EmbeddingsApi,
-}
-
-impl OpenAiEmbedder {
-    pub(super) fn new(server: EmbeddingServer) -> Result<Self, AgentError> {
-        let endpoint = Endpoint::new(&server, "openai", &["embeddings"], MAX_BATCH)?;
-        let EmbeddingServer { model, dimensions, .. } = server;
-        Ok(Self { endpoint, protocol: EmbeddingsApi { model, dimensions } })
-    }
-}
-
-#[async_trait]
-impl Embedder for OpenAiEmbedder {
-    fn id(&self) -> &EmbedderId {
-        self.endpoint.id()
-    }
-
-    fn max_batch(&self) -> usize {
-        self.endpoint.max_batch()
-    }
-
-    async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError> {
-        self.endpoint.embed(&self.protocol, texts, role).await
-    }
-}
-
-struct EmbeddingsApi {
-    model: String,
-    dimensions: Option<usize>,
+/// OpenAI's Embeddings API.
+pub(super) struct OpenAiEmbeddingsApi {
+    pub(super) model: String,
+    pub(super) dimensions: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -67,7 +36,7 @@ struct IndexedEmbedding {
     embedding: Vec<f32>,
 }
 
-impl Protocol for EmbeddingsApi {
+impl Protocol for OpenAiEmbeddingsApi {
     fn body(&self, texts: &[Cow<'_, str>]) -> Vec<u8> {
         let Self { model, dimensions } = self;
         let request =

@@ -1,5 +1,6 @@
 //! Tests of vectors in searches, with an embedder of three meanings.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +23,7 @@ use crate::retrieval::{
     DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, Retriever as _,
     RetrieverConfig, SearchResult,
 };
-use crate::workspace::{Document, document_index_status, drop_document_vectors, get_document, save_document};
+use crate::workspace::{Document, document_index_status, get_document, save_document};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -481,6 +482,69 @@ async fn an_index_of_the_format_before_is_built_again_with_its_vectors() {
     assert_eq!(embedder.inputs(), [""; 0], "the vectors are taken over");
     let new = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
     assert_eq!(new.value["data"], stored.value["data"]);
+    // Vectors of the format before can be dropped, too.
+    records.put_as(&key, &old, Precondition::Any).await.expect("written");
+    let third = retriever(&records, &embedder);
+    assert!(third.drop_vectors(&"c".into(), "fleet").await.expect("dropped"), "it had some");
+    assert_eq!(embedded(&records, "fleet").await, (0, 1));
+}
+
+/// Records in memory in which another process embeds a document before the first write of an index.
+struct RacingRecords {
+    records: Arc<MemoryRecords>,
+    other: Mutex<Option<(DocumentRetriever, Arc<MeaningEmbedder>)>>,
+}
+
+#[async_trait]
+impl Records for RacingRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let other = self.other.lock().expect("no panic").take();
+        if let Some((retriever, embedder)) = other {
+            let slice = retriever.embed_slice(&*embedder, &"c".into(), "fleet").await;
+            assert!(matches!(slice, Ok(Progress::Done)), "the other process has embedded it");
+        }
+        self.records.commit(writes).await
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_another_process_has_stored_meanwhile_stays() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let other = Mutex::new(Some((retriever(&records, &embedder), embedder.clone())));
+    let racing = RacingRecords { records: records.clone(), other };
+    let config = RetrieverConfig { records: Arc::new(racing), ..retriever(&records, &embedder).config };
+    let first = DocumentRetriever::new(config);
+    search(&first, &["fleet"], "automobile").await;
+    assert_eq!(embedded(&records, "fleet").await, (1, 1), "the vectors of the other process stay");
+    assert_eq!(found(&search(&first, &["fleet"], "car").await), ["fleet"]);
+}
+
+#[tokio::test]
+async fn a_large_index_is_decoded_in_the_pool_when_its_vectors_are_dropped() {
+    let records = Arc::new(MemoryRecords::default());
+    let paragraphs: Vec<String> = (0..1_500).map(|number| topical_text(number, 0)).collect();
+    save(&records, "d", &paragraphs.join("\n\n")).await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let working = retriever(&records, &embedder);
+    working.announce(&"c".into(), "d");
+    run_until_embedded(&working, &records, "d").await;
+    // Work that this pool gets is not done.
+    let pool = |work: Box<dyn FnOnce() + Send>| drop(work);
+    let config = RetrieverConfig { pool: Arc::new(pool), ..retriever(&records, &embedder).config };
+    let idle = DocumentRetriever::new(config);
+    let dropped = idle.drop_vectors(&"c".into(), "d").await;
+    assert!(matches!(dropped, Err(StoreError::Unavailable(_))), "{dropped:?}");
+    assert!(working.drop_vectors(&"c".into(), "d").await.expect("dropped"), "it had some");
 }
 
 #[tokio::test]
@@ -508,17 +572,17 @@ async fn a_search_goes_without_an_embedder_that_fails() {
         assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Paused)));
         assert_eq!(embedder.queries.load(Ordering::SeqCst), 1);
     }
-    let embedder = MeaningEmbedder::new("e:1");
-    embedder.behave(Behaviour::Hangs);
-    let clock = ManualClock::new();
+    let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());
     let retriever = retriever_with_clock(&records, &embedder, &clock);
-    let wait = async {
+    search(&retriever, &["fleet"], "automobile").await;
+    embedder.behave(Behaviour::Hangs);
+    let timeout = async {
         clock.wait_for_sleepers(1).await;
         clock.advance_to_next()
     };
-    let (result, waited) = tokio::join!(search(&retriever, &["fleet"], "automobile"), wait);
+    let (result, waited) = join(search(&retriever, &["fleet"], "automobile"), timeout).await;
     assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Timeout)));
-    assert_eq!(waited, Some(Duration::from_millis(800)), "it had its time");
+    assert_eq!(waited, Some(Duration::from_millis(800)));
 }
 
 /// Saves the documents `d0` to `d79` and embeds them.
@@ -589,9 +653,9 @@ async fn dropped_vectors_are_gone_in_every_process_and_made_anew_after_a_restart
     embedder.behave(Behaviour::AnswersWords { with_meaning: true });
     embedder.inputs();
     for id in &ids {
-        assert!(drop_document_vectors(&*records, &"c".into(), id).await.expect("dropped"), "it had some");
+        assert!(first.drop_vectors(&"c".into(), id).await.expect("dropped"), "it had some");
     }
-    assert!(!drop_document_vectors(&*records, &"c".into(), "d0").await.expect("read"), "it has none now");
+    assert!(!first.drop_vectors(&"c".into(), "d0").await.expect("read"), "it has none now");
     for process in [&first, &second] {
         assert_eq!(skipped(&search(process, &named, &query).await), Some(EmbedderSkip::NoVectors));
     }
@@ -621,7 +685,7 @@ async fn documents_whose_vectors_stay_are_not_embedded_anew() {
     }
     search(&retriever, &["fleet", "desk"], "car").await;
     embedder.inputs();
-    assert!(drop_document_vectors(&*records, &"c".into(), "desk").await.expect("dropped"));
+    assert!(retriever.drop_vectors(&"c".into(), "desk").await.expect("dropped"));
     let result = search(&retriever, &["fleet", "desk"], "car").await;
     assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], None));
     assert_eq!(embedded(&records, "desk").await, (0, 1));
@@ -639,7 +703,7 @@ async fn dropped_vectors_are_not_taken_over_by_the_next_version_of_a_document() 
     run_until_embedded(&retriever, &records, "d").await;
     embedder.inputs();
     save(&records, "d", &text_with_sections(&["car", "desk", "holiday"])).await;
-    assert!(drop_document_vectors(&*records, &"c".into(), "d").await.expect("dropped"));
+    assert!(retriever.drop_vectors(&"c".into(), "d").await.expect("dropped"));
     retriever.announce(&"c".into(), "d");
     run_until_embedded(&retriever, &records, "d").await;
     let inputs = embedder.inputs();
@@ -659,11 +723,11 @@ async fn vectors_of_a_slice_that_began_before_a_drop_are_not_stored() {
         get_document(&*records, &"c".into(), "fleet").await.expect("read").expect("it exists").version;
     let before =
         retriever.stored_index(&"c".into(), "fleet", version).await.expect("read").expect("an index");
-    assert!(drop_document_vectors(&*records, &"c".into(), "fleet").await.expect("dropped"));
+    let before = IndexedText { stored: before, text: text.to_owned() };
+    assert!(retriever.drop_vectors(&"c".into(), "fleet").await.expect("dropped"));
     let embeddings = embedder.embed(&[text], EmbedRole::Document).await.expect("a vector");
-    let stored = retriever
-        .store_slice(&"c".into(), &embedder.id, "fleet", (before, text.to_owned()), (vec![0], embeddings))
-        .await;
+    let stored =
+        retriever.store_slice(&"c".into(), &embedder.id, "fleet", before, (vec![0], embeddings)).await;
     assert_eq!(stored.expect("the store answers"), IndexReplacement::Changed);
     assert_eq!(embedded(&records, "fleet").await, (0, 1));
 }
@@ -823,6 +887,69 @@ async fn an_attempt_goes_on_behind_failed_chunks_in_the_next_slice() {
     assert!(matches!(failed.error.cause(), FailureCause::Permanent));
     let (embedded, chunks) = embedded(&records, "d").await;
     assert!(0 < embedded && embedded < chunks, "{embedded} of {chunks}");
+}
+
+/// Records in memory that count the records that are read, by the names of their collections.
+struct CountedRecords {
+    records: Arc<MemoryRecords>,
+    reads: Mutex<HashMap<String, usize>>,
+}
+
+impl CountedRecords {
+    /// Returns the number of records of documents and of indexes that were read since the last call.
+    fn take_reads(&self) -> [usize; 2] {
+        let reads = std::mem::take(&mut *self.reads.lock().expect("no panic"));
+        [workspace::collection::DOCUMENTS, workspace::collection::DOCUMENT_INDEXES]
+            .map(|name| reads.get(name).copied().unwrap_or(0))
+    }
+}
+
+#[async_trait]
+impl Records for CountedRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        for key in keys {
+            let name = key.collection().path().to_owned();
+            *self.reads.lock().expect("no panic").entry(name).or_default() += 1;
+        }
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.commit(writes).await
+    }
+
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.versions(keys).await
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_read_once_for_all_slices_until_its_index_changes() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", &text_with_sections(&["car", "bill", "holiday", "desk", "fleet", "town"])).await;
+    let counted = Arc::new(CountedRecords { records: records.clone(), reads: Mutex::default() });
+    let (embedder, clock) = (MeaningEmbedder::new("e:1"), ManualClock::new());
+    let (records_of_retriever, clock_of_retriever) = (counted.clone(), Arc::new(clock.clone()));
+    let retriever = DocumentRetriever::new(RetrieverConfig {
+        records: records_of_retriever,
+        clock: clock_of_retriever,
+        ..retriever(&records, &embedder).config
+    });
+    let slow = SlowEmbedder { embedder: embedder.clone(), clock };
+    let slice = async || retriever.embed_slice(&slow, &"c".into(), "d").await.expect("no failure");
+    assert!(matches!(slice().await, Progress::Unfinished));
+    counted.take_reads();
+    assert!(matches!(slice().await, Progress::Unfinished));
+    assert_eq!(counted.take_reads(), [0, 1], "the record that is replaced");
+    let embedded_before = embedder.inputs().len();
+    assert!(retriever.drop_vectors(&"c".into(), "d").await.expect("dropped"));
+    while !matches!(slice().await, Progress::Done) {}
+    let (embedded, chunks) = embedded(&records, "d").await;
+    assert_eq!((embedded, embedder.inputs().len()), (chunks, chunks), "after {embedded_before} chunks");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Tests of searches whose hits a reranker puts into order.
 
 use agent_core::clock::SystemClock;
+use agent_core::testing::ManualClock;
 use agent_retrieval::search::{Query, SearchOptions};
+use futures_util::future::join;
 
 use super::*;
 use crate::memory::MemoryRecords;
@@ -77,7 +79,15 @@ async fn hits_are_put_into_order_or_keep_theirs() {
         order(&RerankedRetriever::new(plain.clone(), Arc::new(reranker), Arc::new(SystemClock))).await
     };
     assert_eq!(reranked(Scripted::LongestFirst).await, ["d4", "d3", "d2", "d1", "d0"]);
-    for reranker in [Scripted::TooFew, Scripted::NotFinite, Scripted::Fails, Scripted::Hangs] {
+    for reranker in [Scripted::TooFew, Scripted::NotFinite, Scripted::Fails] {
         assert_eq!(reranked(reranker).await, before);
     }
+    let clock = ManualClock::new();
+    let hanging = RerankedRetriever::new(plain.clone(), Arc::new(Scripted::Hangs), Arc::new(clock.clone()));
+    let timeout = async {
+        clock.wait_for_sleepers(1).await;
+        clock.advance_to_next()
+    };
+    let (kept, waited) = join(order(&hanging), timeout).await;
+    assert_eq!((kept, waited), (before, Some(RERANK_TIMEOUT)));
 }

@@ -27,7 +27,7 @@ fn vectors(count: usize) -> Embeddings {
 
 async fn load(records: &MemoryRecords) -> Option<StoredDocIndex> {
     let found = load_document_indexes(records, &"c".into(), &["d".to_owned()]).await.expect("read").pop();
-    found.flatten().and_then(EncodedDocIndex::decode).and_then(DecodedDocIndex::into_current)
+    found.flatten().map(EncodedDocIndex::decode).and_then(DecodedDocIndex::into_current)
 }
 
 async fn slice_pieces(records: &MemoryRecords) -> usize {
@@ -48,7 +48,10 @@ async fn slices_of_vectors_are_stored_apart_until_the_index_is_replaced() {
     let document = IndexedDocument { id: "d".into(), version: version.expect("it exists").version };
     let encoded = index.encode();
     let status = IndexStatus::of(&index);
-    store_document_index(&records, &company_id, &document, (&status, &encoded)).await.expect("stored");
+    let whole = (&status, &encoded[..]);
+    replace_document_index(&records, &company_id, &document, whole, None).await.expect("stored");
+    let stored = load(&records).await.expect("an index");
+    assert!(stored.slices == StoredSlices::behind_index(&encoded), "the first slice follows the index");
     for number in 0..2 {
         let first = 390 + number * SLICE_CHUNKS;
         let chunks: Vec<usize> = (first..first + SLICE_CHUNKS).collect();
@@ -57,22 +60,24 @@ async fn slices_of_vectors_are_stored_apart_until_the_index_is_replaced() {
         let slice = index.encode_slice(stored.slices.index_checksum, &chunks);
         assert!(stored.slices.has_room(slice.len()) && !stored.slices.has_room(MAX_PIECES * PIECE_BYTES));
         let status = IndexStatus::of(&index);
-        let slice = (&status, &slice[..], stored.slices);
+        let new = (&status, &slice[..], &stored.slices);
         let appended =
-            append_vector_slice(&records, &company_id, &document, slice, stored.record_version).await;
+            append_vector_slice(&records, &company_id, &document, new, stored.record_version).await;
         assert!(matches!(appended, Ok(IndexReplacement::Stored(_))), "{appended:?}");
+        let place = stored.slices.behind_slice(&slice);
         let stored = load(&records).await.expect("an index");
         assert!(stored.index == index, "with the vectors of the slice");
+        assert!(stored.slices == place, "the next slice follows");
         assert_eq!(slice_pieces(&records).await, 1, "the last piece is filled up");
     }
-    let again = (&status, &b""[..], StoredSlices::default());
+    let again = (&status, &b""[..], &StoredSlices::default());
     let changed = append_vector_slice(&records, &company_id, &document, again, 1).await;
     assert_eq!(changed.expect("the store answers"), IndexReplacement::Changed);
     let stored = load(&records).await.expect("an index");
     let (status, encoded) = (IndexStatus::of(&index), index.encode());
     let whole = (&status, &encoded[..]);
     let replaced =
-        replace_document_index(&records, &company_id, &document, whole, stored.record_version).await;
+        replace_document_index(&records, &company_id, &document, whole, Some(stored.record_version)).await;
     assert!(matches!(replaced, Ok(IndexReplacement::Stored(_))), "{replaced:?}");
     let stored = load(&records).await.expect("an index");
     assert!(stored.index == index);

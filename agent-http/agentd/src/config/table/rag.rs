@@ -31,6 +31,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 1024 * 1024, max: 64 * 1024 * 1024 * 1024 },
         &["268435456"],
-        "The limit on the indexes of documents in memory. A company's index may take half of it; documents beyond that are not searched.",
+        "The limit on the indexes of documents in memory. A company's index may take half of it; documents beyond that are not searched. With an embedding model, a quarter more is for the documents that are being embedded.",
     ),
 ];

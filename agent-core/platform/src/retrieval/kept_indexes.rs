@@ -1,0 +1,107 @@
+//! Indexes of documents that are embedded slice by slice, which stay in memory until the next slice.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_core::ids::CompanyId;
+
+use crate::workspace::StoredDocIndex;
+
+/// Part of the limit that the documents of one company may take, as a divisor.
+const COMPANY_SHARE_DIVISOR: usize = 2;
+/// Duration after which an index that was not taken makes room for others.
+const MAX_AGE: Duration = Duration::from_secs(600);
+
+/// The stored index of a document, with the text that it was made from.
+pub(super) struct IndexedText {
+    pub(super) stored: StoredDocIndex,
+    pub(super) text: String,
+}
+
+impl IndexedText {
+    fn memory_bytes(&self) -> usize {
+        self.stored.index.memory_bytes() + self.text.capacity()
+    }
+}
+
+/// Documents that lack some of their vectors, within a limit on their bytes.
+///
+/// Documents take turns, so the one that was used last is needed last. That is why those that are kept stay until their next
+/// turns, and one for which there is no room is read again.
+pub(super) struct KeptIndexes {
+    max_bytes: usize,
+    documents: Mutex<HashMap<(CompanyId, String), (IndexedText, Instant)>>,
+}
+
+impl KeptIndexes {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, documents: Mutex::default() }
+    }
+
+    /// Keeps a document, if there is room.
+    pub(super) fn keep(&self, company_id: &CompanyId, id: &str, document: IndexedText, now: Instant) {
+        let mut documents = self.lock();
+        documents.retain(|_, (_, kept_at)| now.saturating_duration_since(*kept_at) < MAX_AGE);
+        let bytes = document.memory_bytes();
+        let (mut total_bytes, mut company_bytes) = (bytes, bytes);
+        for ((kept_company_id, _), (kept, _)) in &*documents {
+            let kept_bytes = kept.memory_bytes();
+            total_bytes += kept_bytes;
+            if kept_company_id == company_id {
+                company_bytes += kept_bytes;
+            }
+        }
+        if total_bytes <= self.max_bytes && company_bytes <= self.max_bytes / COMPANY_SHARE_DIVISOR {
+            documents.insert((company_id.clone(), id.to_owned()), (document, now));
+        }
+    }
+
+    /// Removes and returns a document.
+    pub(super) fn take(&self, company_id: &CompanyId, id: &str) -> Option<IndexedText> {
+        let kept = self.lock().remove(&(company_id.clone(), id.to_owned()));
+        kept.map(|(document, _)| document)
+    }
+
+    /// Locks the documents. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, HashMap<(CompanyId, String), (IndexedText, Instant)>> {
+        self.documents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_retrieval::chunk::StructuralChunker;
+    use agent_retrieval::doc_index::DocIndex;
+    use agent_retrieval::document::Extracted;
+
+    use super::*;
+    use crate::workspace::StoredSlices;
+
+    fn document() -> IndexedText {
+        let text = "Each automobile is washed on Mondays.".to_owned();
+        let extracted = Extracted { text: text.clone(), ..Extracted::default() };
+        let index = DocIndex::build(&extracted, &StructuralChunker::default()).expect("a short text");
+        let slices = StoredSlices::default();
+        IndexedText { stored: StoredDocIndex { index, version: 1, record_version: 2, slices }, text }
+    }
+
+    #[test]
+    fn documents_are_kept_within_the_limits_of_their_companies_and_of_all() {
+        // Room for three documents, of which a company has one.
+        let kept = KeptIndexes::new(3 * document().memory_bytes());
+        let began = Instant::now();
+        for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("d", "1")] {
+            kept.keep(&company.into(), id, document(), began);
+        }
+        let taken = |company: &str, id: &str| kept.take(&company.into(), id).is_some();
+        assert!(taken("a", "1") && !taken("a", "2") && taken("b", "1") && !taken("d", "1"));
+        assert!(!taken("a", "1"), "it was taken");
+        // A document that was never taken makes room.
+        for company in ["e", "f"] {
+            kept.keep(&company.into(), "1", document(), began);
+        }
+        kept.keep(&"g".into(), "1", document(), began + MAX_AGE);
+        assert!(taken("g", "1") && !taken("c", "1") && !taken("e", "1"));
+    }
+}
