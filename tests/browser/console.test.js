@@ -17,9 +17,14 @@ test('a link signs in once, and leaves no code in the address', async () => {
   const url = await link();
   const { page, context, faults } = await openPage(browser);
   const sent = [];
-  page.on('request', (request) => sent.push(`${request.url().split('#')[0]} ${JSON.stringify(request.headers())}`));
+  const sessions = [];
+  page.on('request', (request) => {
+    sent.push(`${request.url().split('#')[0]} ${JSON.stringify(request.headers())}`);
+    if (request.url().endsWith('/api/console/session')) sessions.push(request.method());
+  });
   await page.goto(url);
   await page.locator('.layout').waitFor();
+  assert.deepEqual(sessions, ['POST', 'GET'], 'the session is read once');
   const code = url.split('enter=')[1];
   assert.ok(sent.length > 10 && sent.every((text) => !text.includes(code)), 'the code is in no address of a request, and in no Referer');
   assert.ok(!page.url().includes('enter='), page.url());
