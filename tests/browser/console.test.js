@@ -236,6 +236,11 @@ inPage('the Prompt tab shows the parts, and that they are what was sent', async 
   const payload = page.locator('details', { hasText: 'Payload' });
   await payload.locator('summary').click();
   assert.match(await payload.innerText(), /"stream": true/);
+  await page.evaluate(() => (navigator.clipboard.writeText = async (text) => (globalThis.copied = text)));
+  await page.getByRole('textbox', { name: 'Message' }).fill("It's `x`");
+  await payload.getByRole('button', { name: 'Copy as curl' }).click();
+  const [, address, body] = /^curl '([^']+)' -H "Authorization: Bearer \$TOKEN" --json '(.+)'$/.exec(await page.evaluate(() => copied));
+  assert.deepEqual([address, JSON.parse(body.replaceAll("'\\''", "'")).message], [new URL('api/svcchat/previewPrompt', base).href, "It's `x`"]);
   assert.ok(!(await page.content()).includes('role-key-canary'), 'no key in the page');
 });
 
