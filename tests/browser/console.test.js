@@ -17,9 +17,14 @@ test('a link signs in once, and leaves no code in the address', async () => {
   const url = await link();
   const { page, context, faults } = await openPage(browser);
   const sent = [];
-  page.on('request', (request) => sent.push(`${request.url().split('#')[0]} ${JSON.stringify(request.headers())}`));
+  const sessions = [];
+  page.on('request', (request) => {
+    sent.push(`${request.url().split('#')[0]} ${JSON.stringify(request.headers())}`);
+    if (request.url().endsWith('/api/console/session')) sessions.push(request.method());
+  });
   await page.goto(url);
   await page.locator('.layout').waitFor();
+  assert.deepEqual(sessions, ['POST', 'GET'], 'the session is read once');
   const code = url.split('enter=')[1];
   assert.ok(sent.length > 10 && sent.every((text) => !text.includes(code)), 'the code is in no address of a request, and in no Referer');
   assert.ok(!page.url().includes('enter='), page.url());
@@ -231,6 +236,11 @@ inPage('the Prompt tab shows the parts, and that they are what was sent', async 
   const payload = page.locator('details', { hasText: 'Payload' });
   await payload.locator('summary').click();
   assert.match(await payload.innerText(), /"stream": true/);
+  await page.evaluate(() => (navigator.clipboard.writeText = async (text) => (globalThis.copied = text)));
+  await page.getByRole('textbox', { name: 'Message' }).fill("It's `x`");
+  await payload.getByRole('button', { name: 'Copy as curl' }).click();
+  const [, address, body] = /^curl '([^']+)' -H "Authorization: Bearer \$TOKEN" --json '(.+)'$/.exec(await page.evaluate(() => copied));
+  assert.deepEqual([address, JSON.parse(body.replaceAll("'\\''", "'")).message], [new URL('api/svcchat/previewPrompt', base).href, "It's `x`"]);
   assert.ok(!(await page.content()).includes('role-key-canary'), 'no key in the page');
 });
 

@@ -49,6 +49,9 @@ const LISTS = LINES.filter((line) => line === '' || /^ *(?:[-*+]|\d+[.)])/.test(
 /** Lists in lists, in each indentation, with what ends them and makes them loose. */
 const NESTED = ['', '', 'text', '- - a', '  - - b', '1. - c', '-', '  -', '-      code', '---', '    code', '   ```',
   ...['- a', '- **b** c', '* d', '1. one', '2. two', '- [ ] task', 'more', '   wide'].flatMap((line) => [0, 1, 2, 3, 4, 6, 7, 9].map((indent) => ' '.repeat(indent) + line))];
+/** Items with tables and blocks of code, and what ends them. */
+const BLOCKS = ['', 'text', '- a', '1. one', '- [ ] task', '    four', '\ttab', ' ```', '   ```',
+  ...['- b', '| a | b |', '|--|--|', '| 1 | `2` |', '```', '```js', '~~~', 'code', '  more code', '````', '- no item', ''].flatMap((line) => [0, 2, 2, 2, 3, 4].map((indent) => ' '.repeat(indent) + line))];
 const TABLES = LINES.filter((line) => line === '' || line.includes('|'));
 
 /** Draws a text in pieces, and compares what is there after each of them with what is drawn of so much text at once. */
@@ -69,7 +72,7 @@ function compare(text, next, longest) {
 test('a text in random pieces is drawn as it is at once, after each piece and at the end', () => {
   const next = random(20);
   for (let count = 0; count < TEXTS; count += 1) {
-    const pool = [LINES, LINES, LISTS, TABLES, NESTED][count % 5];
+    const pool = [LINES, BLOCKS, LISTS, TABLES, NESTED][count % 5];
     const lines = Array.from({ length: 2 + Math.floor(next() * 16) }, () => pool[Math.floor(next() * pool.length)]);
     if (count % 7 === 0) lines.unshift(corpus[Math.floor(next() * corpus.length)]);
     compare(lines.join('\n'), next, count % 3 === 0 ? 3 : 12);
@@ -108,6 +111,8 @@ const LONG = {
   'an item with a long list': `- Item\n${repeat((place) => `  - **one** ${place}\n`, 700)}`,
   'items with long loose lists': repeat((place) => (place % 150 ? `   - one ${place}\n\n` : `${place + 1}. Item\n\n`), 600),
   'a list of lists of lists': `- All\n${repeat((place) => `  - Item ${place}\n${'    1. one\n'.repeat(4)}`, 150)}`,
+  'an item with a long block of code': `1. **Item**:\n   \`\`\`js\n${repeat((place) => (place % 9 ? `   const bed = ${place};\n` : '\n'), 900)}   \`\`\`\n`,
+  'an item with a long table': `- All\n  - Item\n\n    | a | b |\n    |---|---|\n${repeat((place) => `    | ${place} | **x** |\n`, 900)}`,
   'a table': `| a | b |\n|---|---|\n${repeat((place) => `| ${place} | **x** |\n`, 1200)}`,
   'a table that is too large': `| a | b |\n|---|---|\n${repeat((place) => `| ${place} | **x** |\n`, 3000)}`,
   'a list before a paragraph': `${repeat((place) => `- Item ${place}\n`, 700)}\n${'Some words. '.repeat(20)}`,

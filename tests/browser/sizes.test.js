@@ -34,6 +34,9 @@ test('the first load of a chat, all of the console, and all that is embedded are
   await page.locator('.part').first().waitFor();
   const loaded = await loadedFiles(page);
   assert.ok(loaded.length >= 10 && loaded.length <= MAX_REQUESTS, `${loaded.length} requests`);
+  // The page names each script, so that all of them are loaded at once, and none that the first view does not need.
+  const named = await page.evaluate(() => [...document.querySelectorAll('link[rel=modulepreload], script')].map(({ href, src }) => href ?? src));
+  assert.deepEqual(named.toSorted(), loaded.filter((url) => url.endsWith('.js')).toSorted());
 
   const urls = [base, ...names.map((name) => addressOf(name, assetsFolder(loaded), base))];
   const sizes = new Map();

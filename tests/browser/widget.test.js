@@ -533,13 +533,19 @@ test('a visitor who asks too often is told when to go on, and keeps the message'
   await context.close();
 });
 
-test('a visitor whose agent has spent its budget is told when to go on, in hours', async () => {
+test('a visitor is told when to go on if the server is unavailable, and in hours if a budget is spent', async () => {
   const { context, page, faults } = await open('text');
   await showPanel(page);
   await ask(page, 'One');
-  const headers = { 'Retry-After': '7201', 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After' };
+  let [status, seconds] = [503, '20'];
+  const headers = () => ({ 'Retry-After': seconds, 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After' });
   await page.route('**/api/agent/chat', (route) => (route.request().method() === 'POST'
-    ? route.fulfill({ status: 402, headers, contentType: 'application/problem+json', body: '{"code":"BUDGET_EXCEEDED","detail":"spent"}' }) : route.fallback()));
+    ? route.fulfill({ status, headers: headers(), contentType: 'application/problem+json', body: '{"code":"BUDGET_EXCEEDED","detail":"spent"}' }) : route.fallback()));
+  await say(page, 'Two');
+  await page.locator('.notice').getByText('The server is busy. Next attempt in 20 s.').waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.locator('.notice').waitFor({ state: 'hidden' });
+  [status, seconds] = [402, '7201'];
   await say(page, 'Two');
   await page.locator('.notice').getByText('You can write again in 3 h.').waitFor();
   assert.equal(await input(page).inputValue(), 'Two');

@@ -7,17 +7,16 @@ import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
-import { RecentThreads } from './views/threads.js';
+import { RecentThreads, Threads } from './views/threads.js';
 
-const Agents = lazy(async () => (await import('./views/agents.js')).Agents);
-const Agent = lazy(async () => (await import('./views/agents.js')).Agent);
-const Approvals = lazy(async () => (await import('./views/approvals.js')).Approvals);
-const Jobs = lazy(async () => (await import('./views/jobs.js')).Jobs);
-const Usage = lazy(async () => (await import('./views/usage.js')).Usage);
-const Audit = lazy(async () => (await import('./views/audit.js')).Audit);
-const AccountView = lazy(async () => (await import('./views/account.js')).AccountView);
-const Palette = lazy(async () => (await import('./views/palette.js')).Palette);
-const Threads = lazy(async () => (await import('./views/threads.js')).Threads);
+const Agents = lazy(() => import('./views/agents.js'), 'Agents');
+const Agent = lazy(() => import('./views/agents.js'), 'Agent');
+const Approvals = lazy(() => import('./views/approvals.js'), 'Approvals');
+const Jobs = lazy(() => import('./views/jobs.js'), 'Jobs');
+const Usage = lazy(() => import('./views/usage.js'), 'Usage');
+const Audit = lazy(() => import('./views/audit.js'), 'Audit');
+const AccountView = lazy(() => import('./views/account.js'), 'AccountView');
+const Palette = lazy(() => import('./views/palette.js'), 'Palette');
 
 const isPaletteOpen = signal(false);
 
@@ -132,12 +131,12 @@ function ChatView() {
     if (wanted) select(wanted);
   }, [wanted]);
   if (!agents.value.some(({ id }) => id === agent)) return html`<${Chat} />`;
-  if (isWide) return html`<div class="split"><${Chat} /><${Debug} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
+  if (isWide) return html`<div class="split"><${Chat} /><${Debug} key=${agentId.value} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
   return html`<div class="narrow">
     <${Tabs} label="Chat and debug layer" tabs=${tabs} selected=${shown} onSelect=${select} panel="narrow-panel" />
     <div id="narrow-panel" class="narrow-panel" role="tabpanel" aria-labelledby=${`tab-${shown}`}>
-      ${shown === 'chat' ? html`<${Chat} />` : html`<${Debug} tab=${shown} onTab=${select} isBare />`}
+      ${shown === 'chat' ? html`<${Chat} />` : html`<${Debug} key=${agentId.value} tab=${shown} onTab=${select} isBare />`}
     </div>
   </div>`;
 }

@@ -36,13 +36,13 @@ export class AgentdError extends Error {
 /**
  * Converts an error thrown by `fetch` or by the reader of a body.
  *
- * @param {unknown} cause
+ * @param {any} cause
  * @param {AbortSignal} [signal]
  * @returns {AgentdError}
  */
 export function connectionError(cause, signal) {
   if (cause instanceof AgentdError) return cause;
-  if (signal?.aborted || /** @type {any} */ (cause)?.name === 'AbortError') {
+  if (signal?.aborted || cause?.name === 'AbortError') {
     return new AgentdError('the request was cancelled', { code: 'ABORTED', cause });
   }
   return new AgentdError('the server cannot be reached', { code: 'NETWORK', cause });
@@ -59,7 +59,7 @@ export async function responseError(response) {
   const seconds = Number.parseInt(headers.get('retry-after') ?? '', 10);
   const fields = {
     status,
-    retryAfter: Number.isFinite(seconds) ? seconds : undefined,
+    retryAfter: seconds >= 0 ? seconds : undefined,
     requestId: headers.get('x-request-id') ?? undefined,
   };
   let problem;

@@ -11,6 +11,8 @@ const SILENCE_CHECK_MS = 1000;
 /** First and longest pause before an attempt, in milliseconds. */
 const FIRST_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 15_000;
+/** Longest time that a server may ask for, in seconds. */
+const MAX_RETRY_AFTER = 60;
 
 /** A response with a body. @typedef {Response & {body: ReadableStream<Uint8Array>}} StreamResponse */
 
@@ -20,23 +22,28 @@ const LOST_CODES = new Set(['NETWORK', 'STREAM_TRUNCATED']);
 const UNAVAILABLE = new Set([502, 503, 504]);
 
 /**
- * Waits before an attempt: twice as long each time, at most half of it random. Ends early when the signal aborts, the
- * browser is online again or its page is shown or hidden.
+ * Waits before an attempt: as long as the server has asked for, and then twice as long each time, at most half of it random.
+ * Ends early when the signal aborts; if the server has not asked, also when the browser is online again or its page is shown
+ * or hidden.
  *
  * @param {number} attempt
  * @param {AbortSignal} signal
+ * @param {number} seconds
  */
-function pause(attempt, signal) {
-  const ms = Math.min(FIRST_PAUSE_MS * 2 ** attempt, MAX_PAUSE_MS) * (0.5 + Math.random() / 2);
-  return /** @type {Promise<void>} */ (new Promise((resolve) => {
+function pause(attempt, signal, seconds) {
+  const ms = seconds * 1000 + Math.min(FIRST_PAUSE_MS * 2 ** attempt, MAX_PAUSE_MS) * (0.5 + Math.random() / 2);
+  /** @type {Promise<void>} */
+  const waited = new Promise((resolve) => {
     const done = new AbortController();
     const end = () => { clearTimeout(timer); done.abort(); resolve(); };
     const timer = setTimeout(end, ms);
     const options = { signal: done.signal };
     signal.addEventListener('abort', end, options);
+    if (seconds) return;
     globalThis.addEventListener?.('online', end, options);
     globalThis.document?.addEventListener('visibilitychange', end, options);
-  }));
+  });
+  return waited;
 }
 
 /**
@@ -58,10 +65,11 @@ function watchSilence(onSilence) {
  *
  * @param {(signal: AbortSignal) => Promise<StreamResponse>} open Sends the first request.
  * @param {{signal: AbortSignal, attach: (count: number) => ((signal: AbortSignal) => Promise<StreamResponse>) | undefined,
- *   onOpen?: (close: () => void) => void, paused?: () => Promise<void> | undefined, onLost?: () => void,
+ *   onOpen?: (close: () => void) => void, paused?: () => Promise<void> | undefined, onLost?: (seconds: number) => void,
  *   maxAttempts?: number}} options `attach` returns the function that requests the events after the first `count`;
  *   `undefined` if the run cannot be attached to. `onOpen` gets a function that closes the connection. `paused` returns a
- *   promise while no other connection may be opened; it resolves when one may.
+ *   promise while no other connection may be opened; it resolves when one may. `onLost` gets the time that the server has
+ *   asked for with `Retry-After`, at most a minute; 0 if it has not.
  * @returns {AsyncGenerator<import('./stream.js').AgentEvent[], void>}
  */
 export async function* readRun(open, { signal, attach, onOpen, paused, onLost, maxAttempts = MAX_ATTEMPTS }) {
@@ -101,12 +109,15 @@ export async function* readRun(open, { signal, attach, onOpen, paused, onLost, m
       // A server that opens a connection is reachable, even if the run sends no event for long.
       if (count > before || isPaused || (isSilent && isOpen)) attempt = 0;
       const next = attach(count);
-      const isLost = isPaused || isSilent || LOST_CODES.has(error.code) || UNAVAILABLE.has(error.status ?? 0);
+      const { code, status = 0, retryAfter = 0 } = error;
+      // A request that begins a run, and of which there are too many, is the caller's to repeat.
+      const isLost = isPaused || isSilent || LOST_CODES.has(code) || UNAVAILABLE.has(status) || (count && retryAfter);
       if (!next || !isLost || attempt >= maxAttempts) throw error;
       open = next;
       if (isPaused || isSilent) continue;
-      onLost?.();
-      await pause(attempt, signal);
+      const seconds = Math.min(retryAfter, MAX_RETRY_AFTER);
+      onLost?.(seconds);
+      await pause(attempt, signal, seconds);
     } finally {
       silence.end();
       signal.removeEventListener('abort', close);

@@ -111,14 +111,16 @@ export class AgentdClient {
     return this.#openStream('GET', `api/runs/${encodeURIComponent(runId)}/events?${new URLSearchParams(query)}`, { signal });
   }
 
+  /** @returns {Promise<import('./follow.js').StreamResponse>} */
   async #openStream(method, path, options) {
+    /** @type {any} */
     const response = await this.#send(method, path, { ...options, headers: { Accept: 'application/x-ndjson' } });
     const type = response.headers.get('content-type') ?? '';
     // A 204 answers for a run that has ended and of which the client has every event.
     if (response.status !== 204 && (!response.body || !type.includes('ndjson'))) {
       throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
     }
-    return /** @type {import('./follow.js').StreamResponse} */ (response);
+    return response;
   }
 
   /**
@@ -173,7 +175,8 @@ export class AgentdClient {
     const path = pattern.slice(1).replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
     const entries = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
     const search = entries.length > 0 ? `?${new URLSearchParams(entries)}` : '';
-    const headers = /** @type {Record<string, string>} */ ({ Accept: 'application/json' });
+    /** @type {Record<string, string>} */
+    const headers = { Accept: 'application/json' };
     if (ifMatch !== undefined) headers['If-Match'] = ifMatch;
     if (ifNoneMatch !== undefined) headers['If-None-Match'] = ifNoneMatch;
     const response = await this.#send(method, path + search, { body, headers, signal });

@@ -146,7 +146,8 @@ export class ChatRun {
   pause() {
     if (!this.#attach || this.#paused || this.#isDone) return;
     let resolve = () => {};
-    const promise = /** @type {Promise<void>} */ (new Promise((done) => (resolve = done)));
+    /** @type {Promise<void>} */
+    const promise = new Promise((done) => (resolve = done));
     this.#paused = { promise, resolve };
     // Before its first event, the run cannot be attached to.
     if (this.runId) this.#close();
@@ -162,7 +163,9 @@ export class ChatRun {
     for (let next = 0; ; ) {
       while (next < this.events.length) yield this.events[next++];
       if (this.#isDone) break;
-      await /** @type {Promise<void>} */ (new Promise((resolve) => this.#waiting.push(resolve)));
+      /** @type {Promise<void>} */
+      const woken = new Promise((resolve) => this.#waiting.push(resolve));
+      await woken;
     }
     if (this.#error) throw this.#error;
   }
@@ -177,7 +180,8 @@ export class ChatRun {
       this.#isDone = true;
       this.#wake();
     }
-    const last = /** @type {AgentEvent} */ (this.events.at(-1));
+    /** @type {any} */
+    const last = this.events.at(-1);
     if (last.type === 'RUN_ERROR') {
       const { code, message } = last;
       throw new AgentdError(message, { code: code ?? 'INTERNAL', problem: last });

@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
+import { readRun } from '../src/follow.js';
 import { AgentdError, LineSplitter, createClient, readEventBatches } from '../src/index.js';
 
 const EVENTS = [
@@ -324,6 +325,38 @@ test('a run continues after a proxy has had no server', async () => {
   await run.result;
   assert.equal(gatewayErrors, 0);
   assert.deepEqual(run.events, EVENTS);
+});
+
+test('a server that says when to come again is asked no sooner, and a minute later at most', async (t) => {
+  const waits = [];
+  const told = [];
+  const { setTimeout } = globalThis;
+  let isLost = false;
+  t.mock.method(globalThis, 'setTimeout', (run, ms, ...values) => {
+    if (!isLost) return setTimeout(run, ms, ...values);
+    isLost = false;
+    waits.push(ms);
+    return setTimeout(run);
+  });
+  const onLost = (seconds) => {
+    told.push(seconds);
+    isLost = true;
+  };
+  const answers = [
+    () => { throw new AgentdError('busy', { code: 'STORE_UNAVAILABLE', status: 503, retryAfter: 20 }); },
+    () => ({ body: bodyOf(new TextEncoder().encode(lines(EVENTS.slice(0, 3)))) }),
+    () => { throw new AgentdError('slower', { code: 'RATE_LIMITED', status: 429, retryAfter: 3600 }); },
+    () => ({ body: bodyOf(new TextEncoder().encode(lines(EVENTS.slice(3)))) }),
+  ];
+  const open = async () => answers.shift()();
+  const read = [];
+  for await (const batch of readRun(open, { signal: new AbortController().signal, attach: () => open, onLost })) read.push(...batch);
+  assert.deepEqual(read, EVENTS);
+  assert.deepEqual(told, [20, 0, 60]);
+  assert.deepEqual(waits.map((ms) => Math.floor(ms / 10_000)), [2, 0, 6]);
+  // A request that has begun no run is the caller's to repeat.
+  const refused = readRun(async () => { throw new AgentdError('slower', { code: 'RATE_LIMITED', status: 429, retryAfter: 1 }); }, { signal: new AbortController().signal, attach: () => open });
+  assert.equal((await failure(refused.next())).status, 429);
 });
 
 test('a detached run opens no further connection', async () => {

@@ -1,11 +1,11 @@
 /**
  * Converts an error thrown by `fetch` or by the reader of a body.
  *
- * @param {unknown} cause
+ * @param {any} cause
  * @param {AbortSignal} [signal]
  * @returns {AgentdError}
  */
-export function connectionError(cause: unknown, signal?: AbortSignal): AgentdError;
+export function connectionError(cause: any, signal?: AbortSignal): AgentdError;
 /**
  * Reads the problem of a response whose status is not a success.
  *

@@ -12,9 +12,9 @@ const MAX_DEPTH = 24;
 const MAX_OPEN_PARAGRAPH = 6000;
 /** Maximum number of cells of a table; a larger one is shown as text. */
 const MAX_CELLS = 5000;
-/** Parts at the end of a list or a table that may change: the last one, whose beginning may still become the end of the one before. */
+/** Parts at the end of a list, a table or a block of code that may change: the last one, whose beginning may still become the end of the one before. */
 const OPEN_PARTS = 2;
-/** Maximum depth of nested lists of which only the last parts are read again. */
+/** Maximum depth of lists in which only the last parts of the last block are read again. */
 const MAX_OPEN_DEPTH = 8;
 
 const LINK_SCHEMES = new Set(['http:', 'https:', 'mailto:']);
@@ -118,9 +118,12 @@ function copyButton(text) {
   return button;
 }
 
-/** Creates a block of code; `code` is the element with the text. */
+/** Lines with their ends; joined they are the text. */
+const linesOf = (text) => text.split(/(?<=\n)/);
+
+/** Creates a block of code; `code` is the element with a text for each line. */
 function codeBlock(language, text) {
-  const code = element('code', '', [text]);
+  const code = element('code', '', linesOf(text));
   const pre = element('pre', 'md-pre', [code]);
   pre.tabIndex = 0;
   pre.setAttribute('role', 'region');
@@ -171,21 +174,28 @@ function skipLines(text, from, count) {
   return place;
 }
 
-/** Items of a list or rows of a table, and functions that draw them. */
+/** Returns the items of a list, the rows of a table or the lines of a fenced block of code, and functions that draw them. */
 function partsOf(token, depth) {
   if (token.type === 'list') return token.items.map((item) => ({ raw: item.raw, tokens: item.tokens, draw: () => listItem(item, depth) }));
-  return token.type === 'table' ? token.rows.map((row) => ({ raw: '\n', draw: () => tableRow(row, 0) })) : [];
+  if (token.type === 'table') return token.rows.map((row) => ({ raw: '\n', draw: () => tableRow(row, 0) }));
+  return token.type === 'code' && OPEN_FENCE.test(token.raw) ? linesOf(token.text).map((line) => ({ raw: '\n', draw: () => new Text(line) })) : [];
 }
 
-/** Text before the open parts with which they are read as they are in their block: the head of a table, or an item that parts paragraphs. */
+/** Returns the element of a block's parts. */
+const partsNode = ({ type }, node) => (type === 'list' ? node : type === 'table' ? node.firstChild.lastChild : node.lastChild.firstChild);
+
+/** Lines of a block before its parts: the head of a table, or a fence. */
+const HEAD_LINES = { table: 2, code: 1 };
+
+/** Text before the open parts with which they are read as they are in their block: its head, or an item that parts paragraphs. */
 function prefixOf({ type, raw, loose }, indent = '') {
-  if (type === 'table') return `${raw.split('\n', 2).join('\n')}\n`;
+  if (HEAD_LINES[type]) return raw.split('\n', HEAD_LINES[type]).map((line) => `${indent}${line}\n`).join('');
   return loose ? `${indent}${/\S+/.exec(raw)[0]}    x\n\n` : '';
 }
 
 const isNotSpace = ({ type }) => type !== 'space';
 
-/** Returns the list at the end of the only item of each list around it; `looseness` has what those lists are. */
+/** Returns the block at the end of the only item of each list around it; `looseness` has what those lists are. */
 function innermost(tokens, looseness) {
   let found = tokens;
   for (const isLoose of looseness) {
@@ -280,8 +290,8 @@ function isClosed(block, fence) {
 
 /**
  * A text that grows, drawn into an element. The blocks before the last one are final; of the last one, a long block of
- * code and a long paragraph are appended to, of a list, of the lists at its end and of a table the last parts are read
- * again, and anything else is read again as a whole. When the text is complete, what is drawn is what the whole text is.
+ * code and a long paragraph are appended to, of a list, of the block at the end of its last item and of a table the last parts are
+ * read again, and anything else is read again as a whole. When the text is complete, what is drawn is what the whole text is.
  */
 export class MarkdownView {
   #root;
@@ -293,7 +303,7 @@ export class MarkdownView {
   /** The text that grows with the last block: its `node`, which has `length` of the block, and the `fence` that ends it. */
   #open;
   /**
-   * The list or table that is the last block, and the lists at its end, each in the last item of the one before. `node` is the
+   * The list or table that is the last block, and the blocks at its end, each in the last item of the one before. `node` is the
    * element of the parts that are read from `from` on behind `prefix`; `drawn` are their nodes, and `settled` is the number of
    * those before.
    */
@@ -351,7 +361,7 @@ export class MarkdownView {
     if (fence && tokens.length === 1 && token.type === 'code' && !isClosed(tail, fence[1])) {
       const body = tail.slice(fence[0].length);
       const { node, code } = codeBlock(fence[2].trim().split(/\s/)[0].slice(0, 40), body);
-      this.#open = { node: code.firstChild ?? code.appendChild(new Text('')), fence: fence[1], length: tail.length };
+      this.#open = { node: code.lastChild, fence: fence[1], length: tail.length };
       return [node];
     }
     if (tokens.length === 1 && token.type === 'paragraph' && tail.length > MAX_OPEN_PARAGRAPH) {
@@ -361,14 +371,8 @@ export class MarkdownView {
     }
     const nodes = blocks(tokens);
     if (tokens.length === 1 && isLarge(token)) this.#open = { node: nodes[0].firstChild, length: tail.length };
-    const isLast = !this.#open && token && !others.some(isNotSpace);
-    const parts = isLast ? partsOf(token, 1) : [];
-    if (parts.length > 0) {
-      const prefix = prefixOf(token);
-      const isTable = token.type === 'table';
-      const node = isTable ? nodes[0].firstChild.lastChild : nodes[0];
-      this.#addLevel({ node, token, looseness: [], stubs: '', indent: '', prefix, from: isTable ? prefix.length : 0 }, parts, tail);
-    }
+    const isLast = !this.#open && token && token.type !== 'code' && !others.some(isNotSpace);
+    if (isLast) this.#addLevel({ block: nodes[0], token, looseness: [], stubs: '', indent: '', from: 0 }, tail);
     return nodes;
   }
 
@@ -385,12 +389,18 @@ export class MarkdownView {
     return true;
   }
 
-  #addLevel({ token: { type, ordered, loose }, ...level }, parts, rest) {
-    this.#levels.push({ ...level, type, ordered, loose, settled: 0, drawn: [...level.node.childNodes] });
+  /** Goes on with the parts of the last block, if it has some. `from` is the place of the block. */
+  #addLevel({ token, block, ...level }, rest) {
+    const { type, ordered, loose } = token;
+    const parts = partsOf(token, level.looseness.length + 1);
+    if (parts.length === 0 || isLarge(token)) return;
+    const node = partsNode(token, block);
+    const from = skipLines(rest, level.from, HEAD_LINES[type] ?? 0);
+    this.#levels.push({ ...level, node, type, ordered, loose, prefix: level.stubs + prefixOf(token, level.indent), from, settled: 0, drawn: [...node.childNodes] });
     this.#settle(this.#levels.at(-1), parts, rest);
   }
 
-  /** Draws the last parts of a list or a table again and returns true, if it goes on in the same form. */
+  /** Draws the last parts of a block again and returns true, if it goes on in the same form. */
   #grow(rest, level) {
     const { node, type, ordered, loose, looseness, prefix, from, settled, drawn } = level;
     const text = prefix + rest.slice(from);
@@ -405,7 +415,7 @@ export class MarkdownView {
     return true;
   }
 
-  /** Takes all of the drawn parts but the last ones for final, and goes on with the list at the end of the last one. */
+  /** Takes all of the drawn parts but the last ones for final, and goes on with the block at the end of the last one. */
   #settle(level, parts, rest) {
     const settled = parts.slice(0, -OPEN_PARTS);
     level.from = skipLines(rest, level.from, countLines(settled));
@@ -416,13 +426,11 @@ export class MarkdownView {
     const token = tokens[place];
     // An item with another text reads what is below it in the same way, if its text begins in the same column.
     const marker = /^ {0,3}(?:[*+-]|\d{1,9}[.)]) {1,4}(?=\S)/.exec(raw)?.[0];
-    if (token?.type !== 'list' || !marker || level.looseness.length >= MAX_OPEN_DEPTH) return;
+    if (!token || !marker || level.looseness.length >= MAX_OPEN_DEPTH) return;
     const looseness = [...level.looseness, level.loose];
     const stubs = `${level.stubs}${level.indent}${marker}x\n`;
     const indent = level.indent + ' '.repeat(marker.length);
     const from = skipLines(rest, level.from, countLines(parts.slice(settled.length, -1)) + countLines(tokens.slice(0, place)));
-    const node = level.node.lastChild.lastChild;
-    const inner = partsOf(token, looseness.length + 1);
-    this.#addLevel({ node, token, looseness, stubs, indent, prefix: stubs + prefixOf(token, indent), from }, inner, rest);
+    this.#addLevel({ block: level.node.lastChild.lastChild, token, looseness, stubs, indent, from }, rest);
   }
 }

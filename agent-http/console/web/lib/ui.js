@@ -123,15 +123,16 @@ export function Tabs({ label, tabs, selected, onSelect, panel }) {
 /**
  * A component that is loaded when it is first shown, so that the page's start is small.
  *
- * @param {() => Promise<Function>} load
+ * @param {() => Promise<Record<string, any>>} load Imports the component's module.
+ * @param {string} name
  */
-export function lazy(load) {
+export function lazy(load, name) {
   let View;
   return function Lazy(props) {
     const [, setLoaded] = useState(Boolean(View));
     // Another one may have loaded it between this one's first drawing and its effect.
     useEffect(() => {
-      load().then((found) => { View = found; setLoaded(true); });
+      load().then((found) => { View = found[name]; setLoaded(true); });
     }, []);
     return View && html`<${View} ...${props} />`;
   };

@@ -1,6 +1,8 @@
-/** Usage of models: the rows of the server summed up by group and by column of a chart. */
+/** Usage of models: the rows of the server summed up by group and by column of a chart, and what a run has cost. */
 
+import { keptRun } from './run.js';
 import { call } from './store.js';
+import { useLoad } from './ui.js';
 
 /** Rows of a request, and maximum number of requests for a report. */
 const PAGE = 1000;
@@ -49,6 +51,30 @@ export function dollars(nanos) {
 
 /** Returns the text of an amount, such as `0.012345678`, in nano-dollars; 0 if it is none. */
 export const nanos = (text) => (/^\d+\.\d{9}$/.test(text) ? BigInt(text.replace('.', '')) : 0n);
+
+/** Pause between two looks for the cost of a run of this page, which is booked soon after its end, in milliseconds; and how many there are. */
+const BOOKING_MS = 500;
+const MAX_LOOKS = 4;
+
+/** Reads what a run that has ended has cost, in words; `undefined` if that is not known, as without a price. */
+export async function readCost(runId, signal) {
+  for (let look = keptRun(runId) ? 0 : MAX_LOOKS - 1; look < MAX_LOOKS && !signal.aborted; look += 1) {
+    try {
+      const { calls, unpricedCalls, cost } = (await call('GET /api/usage/runs/{runId}', { params: { runId }, signal })).data;
+      return unpricedCalls === calls ? undefined : `${dollars(nanos(cost))}${unpricedCalls > 0 ? ' +' : ''}`;
+    } catch (error) {
+      if (error.status !== 404) return undefined;
+    }
+    await new Promise((resolve) => setTimeout(resolve, BOOKING_MS));
+  }
+  return undefined;
+}
+
+/** The cost of a run behind its other figures. */
+export function Cost({ runId }) {
+  const { data } = useLoad((signal) => readCost(runId, signal), runId);
+  return data && ` · ${data}`;
+}
 
 const empty = () => Object.fromEntries([...COUNTS.map((name) => [name, 0]), ...AMOUNTS.map((name) => [name, 0n])]);
 

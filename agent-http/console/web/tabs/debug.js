@@ -9,10 +9,10 @@ import { Selection } from './selection.js';
 
 const TABS = [
   { id: 'prompt', name: 'Prompt', view: PromptTab },
-  { id: 'context', name: 'Context', view: lazy(async () => (await import('./context.js')).ContextTab) },
-  { id: 'tools', name: 'Tools', view: lazy(async () => (await import('./tools.js')).ToolsTab) },
-  { id: 'events', name: 'Events', view: lazy(async () => (await import('./events.js')).EventsTab) },
-  { id: 'retrieval', name: 'Retrieval', view: lazy(async () => (await import('./retrieval.js')).RetrievalTab), feature: 'retrieval' },
+  { id: 'context', name: 'Context', view: lazy(() => import('./context.js'), 'ContextTab') },
+  { id: 'tools', name: 'Tools', view: lazy(() => import('./tools.js'), 'ToolsTab') },
+  { id: 'events', name: 'Events', view: lazy(() => import('./events.js'), 'EventsTab') },
+  { id: 'retrieval', name: 'Retrieval', view: lazy(() => import('./retrieval.js'), 'RetrievalTab'), feature: 'retrieval' },
 ];
 
 /** Id of the chosen tab. */

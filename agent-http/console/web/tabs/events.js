@@ -4,9 +4,9 @@ import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { inspect, runs } from '../lib/chat.js';
 import { duration, number, timeOfDay } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
-import { call, has } from '../lib/store.js';
+import { has } from '../lib/store.js';
 import { Code, Copy, ErrorNote, useLoad } from '../lib/ui.js';
-import { dollars, nanos } from '../lib/usage.js';
+import { readCost } from '../lib/usage.js';
 
 /** Height of a row in pixels, as in the style sheet: only the rows in view are in the document. */
 const ROW = 28;
@@ -50,26 +50,6 @@ function RunPicker({ selected }) {
   </select></label>`;
 }
 
-/** Pause between two looks for the costs of a run, which are booked soon after its end, in milliseconds; and how many there are. */
-const BOOKING_MS = 500;
-const MAX_LOOKS = 4;
-
-/** Reads what the calls of a run that has ended have cost; `undefined` if that is not known. */
-async function readCost(runId, signal) {
-  for (let look = 0; look < MAX_LOOKS && !signal.aborted; look += 1) {
-    try {
-      return (await call('GET /api/usage/runs/{runId}', { params: { runId }, signal })).data;
-    } catch (error) {
-      if (error.status !== 404) return undefined;
-    }
-    await new Promise((resolve) => setTimeout(resolve, BOOKING_MS));
-  }
-  return undefined;
-}
-
-/** The cost in words. That of calls without a price is not known. */
-const costWords = (usage) => (!usage || usage.unpricedCalls === usage.calls ? '–' : `${dollars(nanos(usage.cost))}${usage.unpricedCalls > 0 ? ' +' : ''}`);
-
 /** The figures of a run: from its events, or for a recorded one those that the server has. */
 function Figures({ run, stored }) {
   const usage = run.usage ?? stored?.usage;
@@ -89,7 +69,7 @@ function Figures({ run, stored }) {
     ['Tokens/s', rate ? rate.toFixed(1) : '–'],
     ['Cached', input && cached !== undefined ? `${Math.round((cached / input) * 100)} %` : '–'],
     ['Output', output === undefined ? '–' : `${number(output)} tokens`],
-    ...(has('usage') ? [['Cost', costWords(cost.data)]] : []),
+    ...(has('usage') ? [['Cost', cost.data ?? '–']] : []),
     ['Events', number(run.events.length)],
   ];
   return html`<dl class="figures">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;

@@ -1,7 +1,7 @@
 /** The Prompt tab: the parts of the prompt with their sizes, the line up to which a cache holds, and the payload. */
 
 import { html, useRef } from '../vendor/ui.js';
-import { agentId } from '../lib/chat.js';
+import { agentId, previewRequest } from '../lib/chat.js';
 import { number, pretty, size } from '../lib/format.js';
 import { Code, Copy, lazy } from '../lib/ui.js';
 import { Selection } from './selection.js';
@@ -14,7 +14,7 @@ const hue = (source) => {
   return known >= 0 ? known : [...source].reduce((sum, letter) => sum + letter.codePointAt(0), 0) % HUES;
 };
 
-const Diff = lazy(async () => (await import('../lib/diff.js')).Diff);
+const Diff = lazy(() => import('../lib/diff.js'), 'Diff');
 
 /** Returns true if the part is a message, whose text a preview does not have apart. */
 const isMessage = (id) => id.startsWith('messages[');
@@ -51,9 +51,9 @@ function Broken({ broken: { id, before, after, isKnown } }) {
   const isTool = id.startsWith('tool:');
   const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
   if (isMessage(id)) return html`<section class="note note-broke" aria-label="Cache"><p><strong>The cached prompt breaks here:</strong> ${name}. All that follows is read anew.</p></section>`;
-  const change = !isKnown ? 'has changed since the last run' : before === undefined ? 'is new since the last run' : after === undefined ? 'has gone since the last run' : 'has changed since the last run';
+  const change = !isKnown ? 'has changed' : before === undefined ? 'is new' : after === undefined ? 'has gone' : 'has changed';
   return html`<section class="note note-broke" aria-label="Cache">
-    <p><strong>The cached prompt breaks here:</strong> ${name} ${change}. All that follows is read anew.</p>
+    <p><strong>The cached prompt breaks here:</strong> ${name} ${change} since the last run. All that follows is read anew.</p>
     ${isKnown ? html`<${Diff} before=${before ?? ''} after=${after ?? ''} label=${`difference of ${id}`} />`
       : html`<p class="muted small">This page has not seen the text of the last run, and cannot show the difference.</p>`}
   </section>`;
@@ -136,6 +136,11 @@ function Part({ part, largest, broke }) {
   </li>`;
 }
 
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** Returns the command by which a shell asks for this preview, with a token in a variable. */
+const command = () => `curl ${quoted(new URL('api/svcchat/previewPrompt', document.baseURI).href)} -H "Authorization: Bearer $TOKEN" --json ${quoted(JSON.stringify(previewRequest()))}`;
+
 function Payload({ preview }) {
   const { payload, requestSha256 } = preview;
   const text = typeof payload === 'string' ? pretty(payload) : JSON.stringify(payload, null, 2);
@@ -143,7 +148,7 @@ function Payload({ preview }) {
     <summary>Payload <code class="meta">${requestSha256.slice(0, 12)}</code></summary>
     <div class="fold-body">
       <${Code} text=${text} label="payload" />
-      <div class="row between"><code class="meta hash">${requestSha256}</code><${Copy} text=${text} /></div>
+      <div class="row between"><code class="meta hash">${requestSha256}</code><span><${Copy} text=${text} /><${Copy} text=${command} label="Copy as curl" /></span></div>
     </div>
   </details>`;
 }

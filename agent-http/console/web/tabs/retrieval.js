@@ -20,8 +20,9 @@ export function RetrievalTab({ preview }) {
     return html`<p class="muted">Nothing is searched for this message: the agent has no documents beyond those that stand in the prompt, retrieval is off for it or for you, or there is no message yet.</p>`;
   }
   const { terms = [], fragments = [], skipped = [], tokens, relevance, embedder, embedderSkipped } = retrieval;
+  const count = fragments.filter(({ kept }) => kept).length;
   return html`
-    <p class="figure"><strong>${fragments.filter(({ kept }) => kept).length}</strong> <span class="muted">fragments, ${number(tokens)} tokens${embedder ? `, by words and ${embedder}` : ', by words'}</span></p>
+    <p class="figure"><strong>${count}</strong> <span class="muted">${count === 1 ? 'fragment' : 'fragments'}, ${number(tokens)} tokens${embedder ? `, by words and ${embedder}` : ', by words'}</span></p>
     ${embedderSkipped && html`<p class="muted small">Without vectors: ${WITHOUT_VECTORS[embedderSkipped] ?? embedderSkipped}.</p>`}
     ${relevance !== undefined && html`<p class="muted small">Relevance of the best hit: ${relevance.toFixed(2)}</p>`}
     ${terms.length > 0 && html`<h2 class="label">Query</h2><p class="chips">${terms.map(({ term, weight, from }) => html`<span key=${`${term}-${from}`} class="chip" title=${`weight ${weight}, from the ${from}`}>${term}</span>`)}</p>`}

@@ -6,9 +6,9 @@ import { ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
 import { Selection } from '../tabs/selection.js';
 import { RoleEditor } from './role-editor.js';
 
-const Tokens = lazy(async () => (await import('./tokens.js')).Tokens);
-const Documents = lazy(async () => (await import('./documents.js')).Documents);
-const Visitors = lazy(async () => (await import('./visitors.js')).Visitors);
+const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
+const Documents = lazy(() => import('./documents.js'), 'Documents');
+const Visitors = lazy(() => import('./visitors.js'), 'Visitors');
 
 export function Agents() {
   return html`<section class="page" aria-labelledby="agents-title">

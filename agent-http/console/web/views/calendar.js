@@ -17,7 +17,7 @@ const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Returns the clock's time in a zone; in the browser's if the zone is unknown. */
 function clock(iso, timeZone) {
-  const options = { hour: '2-digit', minute: '2-digit' };
+  const options = { hour: 'numeric', minute: '2-digit' };
   try {
     return new Intl.DateTimeFormat(undefined, { ...options, timeZone }).format(new Date(iso));
   } catch {

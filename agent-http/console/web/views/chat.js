@@ -13,16 +13,20 @@ import { agents, go, has, status } from '../lib/store.js';
 import { Code, Copy, ErrorNote, Markdown, lazy } from '../lib/ui.js';
 
 /** A component of the approvals, which most chats never need. */
-const ofApprovals = (name) => lazy(async () => (await import('./approval-card.js'))[name]);
+const ofApprovals = (name) => lazy(() => import('./approval-card.js'), name);
 const ChatApproval = ofApprovals('ChatApproval');
 const Decision = ofApprovals('Decision');
 const Held = ofApprovals('Held');
 const Waiting = ofApprovals('Waiting');
 
-const Feedback = lazy(async () => (await import('./feedback.js')).Feedback);
+const Cost = lazy(() => import('../lib/usage.js'), 'Cost');
+/** Number of the last messages and answers under which the cost is shown, since each is a request. */
+const MAX_COSTS = 20;
 
-const Attachments = lazy(async () => (await import('./attachments.js')).Attachments);
-const MessageFiles = lazy(async () => (await import('./attachments.js')).MessageFiles);
+const Feedback = lazy(() => import('./feedback.js'), 'Feedback');
+
+const Attachments = lazy(() => import('./attachments.js'), 'Attachments');
+const MessageFiles = lazy(() => import('./attachments.js'), 'MessageFiles');
 
 export function Chat() {
   const agent = agents.value.find(({ id }) => id === agentId.value);
@@ -193,7 +197,7 @@ function Answer({ item }) {
       <${Copy} text=${text} />
       ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === runId} onClick=${() => inspect(runId)}>Inspect</button>`}
       ${rated && html`<${Feedback} key=${rated.id} node=${rated} />`}
-      ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} />`}
+      ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} costOf=${has('usage') && items.value.slice(-MAX_COSTS).includes(item) && runId} />`}
     </div>
   </article>`;
 }
@@ -205,8 +209,8 @@ function storedFigures({ state, finishReason, usage, startedAt, endedAt }) {
   return { status, finishReason, usage, endedAt: took, outputTokens: total(usage, 'outputTokens') };
 }
 
-/** Finish reason, tokens and time of a run. */
-function RunMeta({ run }) {
+/** Finish reason, tokens and time of a run, and the cost of the run `costOf`. */
+function RunMeta({ run, costOf }) {
   const { usage, finishReason, status: state } = run;
   const cached = total(usage, 'cachedInputTokens');
   const words = [
@@ -215,7 +219,7 @@ function RunMeta({ run }) {
     usage && `${number(run.outputTokens)} out`,
     run.endedAt && duration(run.endedAt),
   ].filter(Boolean);
-  return html`<span class="meta">${words.join(' · ')}</span>`;
+  return html`<span class="meta">${words.join(' · ')}${costOf && html`<${Cost} runId=${costOf} />`}</span>`;
 }
 
 function LiveTurn({ turn, onDraw }) {

@@ -55,9 +55,9 @@ function Attempts({ attempts }) {
     <div class="table-scroll" tabindex="0" role="region" aria-labelledby="attempts"><table class="table">
       <thead><tr>${isPeriodic && html`<th scope="col">Occurrence</th>`}<th scope="col">Attempt</th><th scope="col">Ended</th><th scope="col">Took</th><th scope="col">Status</th><th scope="col">Outcome</th></tr></thead>
       <tbody>${[...attempts].reverse().map(({ occurrence, attempt, endedAt, durationMs, status, error }) => html`<tr key=${`${occurrence}-${attempt}-${endedAt}`}>
-        ${isPeriodic && html`<td>${number(occurrence)}</td>`}<td>${number(attempt)}</td><td>${time(endedAt)}</td>
+        ${isPeriodic && html`<td>${number(occurrence)}</td>`}<td>${number(attempt)}</td><td class="nowrap">${time(endedAt)}</td>
         <td>${durationMs === undefined ? html`<span class="muted">not known</span>` : duration(durationMs)}</td><td>${status ?? html`<span class="muted">none</span>`}</td>
-        <td>${error === undefined ? html`<span class="good">succeeded</span>` : html`<span class="bad">failed</span> ${String(error)}`}</td></tr>`)}</tbody></table></div>`;
+        <td class="wide">${error === undefined ? html`<span class="good">succeeded</span>` : html`<span class="bad">failed</span> ${String(error)}`}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Actions({ job, onChange }) {

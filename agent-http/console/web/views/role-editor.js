@@ -6,7 +6,7 @@ import { call, go, hasUnsaved, loadAgents } from '../lib/store.js';
 import { Confirm, ErrorNote, lazy } from '../lib/ui.js';
 import { RoleForm } from './role-form.js';
 
-const RolePreview = lazy(async () => (await import('./role-preview.js')).RolePreview);
+const RolePreview = lazy(() => import('./role-preview.js'), 'RolePreview');
 
 const NEW_ROLE = {
   name: 'Guide',

@@ -12,6 +12,7 @@ const TEXT = {
   lost: 'Connection lost. Reconnecting…', offline: 'No connection.', late: 'The question is no longer open.',
   asks: (question) => `Your decision is needed: ${question}`,
   wait: (seconds) => `You can write again in ${seconds < 100 ? `${seconds} s` : seconds < 6000 ? `${Math.ceil(seconds / 60)} min` : `${Math.ceil(seconds / 3600)} h`}.`,
+  busy: (seconds) => `The server is busy. Next attempt in ${seconds} s.`,
 };
 const ICON = {
   chat: 'M20 11.5c0 4.1-3.6 7.5-8 7.5-1.2 0-2.3-.2-3.3-.7L4.5 19.5l1.1-3.6C4.6 14.7 4 13.2 4 11.5 4 7.4 7.6 4 12 4s8 3.4 8 7.5Z',
@@ -23,6 +24,8 @@ const SVG = 'http://www.w3.org/2000/svg';
 const MAX_ATTEMPTS = 44;
 /** Suggestions that are shown. */
 const MAX_SUGGESTIONS = 4;
+/** Longest wait for a server that is unavailable, in seconds. The times of limits and budgets are as long as they are. */
+const MAX_UNAVAILABLE_S = 300;
 /** Length of a message in UTF-16 code units. */
 const MAX_MESSAGE_LENGTH = 16_000;
 /** Statuses of a decision that is not taken: the question is not open, or not as it was. */
@@ -416,7 +419,7 @@ class AgentChat extends HTMLElement {
       signal: run.abort.signal,
       maxAttempts: MAX_ATTEMPTS,
       attach: (count) => (service.hasThreads && !run.isStopped ? (count || isBegun ? events(count) : ask) : undefined),
-      onLost: () => this.#notice(TEXT.lost),
+      onLost: (seconds) => this.#notice(seconds ? TEXT.busy(seconds) : TEXT.lost),
     };
     const isCurrent = () => this.#run === run;
     this.#drawState(TEXT.answering);
@@ -461,6 +464,7 @@ class AgentChat extends HTMLElement {
 
   #end(run, status) {
     this.#run = undefined;
+    this.#notice();
     this.#drawState(status === 'finished' ? TEXT.complete : status === 'cancelled' ? TEXT.stopped : '');
     this.#emit('run', { status });
   }
@@ -513,7 +517,7 @@ class AgentChat extends HTMLElement {
       this.close();
       this.#ui.root.hidden = true;
       console.error(`agent-chat: ${message} (${status} ${code})`);
-    } else if (status === 429 || (status === 402 && retryAfter)) this.#countDown(retryAfter ?? 10);
+    } else if (status === 429 || (retryAfter && !canRetry)) this.#countDown(status === 503 ? Math.min(retryAfter, MAX_UNAVAILABLE_S) : retryAfter ?? 10);
     else if (code === 'THREAD_BUSY') {
       // Another page of the visitor has asked: its answer is shown here too.
       this.#reload();
