@@ -70,11 +70,11 @@ class ModuleTree:
 
     def _add_names(self, module):
         source = module.source
-        for index, token in enumerate(source.code):
-            if token.text in ITEM_KEYWORDS and token.kind == "ident":
+        for index, text in enumerate(source.code):
+            if text in ITEM_KEYWORDS:
                 node = self._owner(module, index)
                 if node:
-                    node.items.add(source.text(index + (2 if token.text == "macro_rules" else 1)))
+                    node.items.add(source.text(index + (2 if text == "macro_rules" else 1)))
         for path in source.uses:
             node = self._owner(module, path.index)
             if node and path.name == "*":
@@ -94,13 +94,13 @@ class ModuleTree:
         used_names = source.used_names()
         # An export is an import if the module uses the name itself.
         only_exported = {path.index for path in source.public_uses if path.name not in used_names}
-        for path in [*source.uses, *source.plain_paths()]:
+        for path in [*source.uses, *source.plain_paths]:
             if path.index in only_exported or source.is_test(path.index):
                 continue
             importer = module.path + source.inline_modules(path.index)
             target = self._follow(importer, path.segments, importer, frozenset())
             if target is not None:
-                self._add_edge(importer, target, place(module.file, source.code[path.index].line))
+                self._add_edge(importer, target, place(module.file, source.lines[path.index]))
 
     def _follow(self, base, segments, importer, seen):
         """Returns the module that a path in the module `base` leads to, or None if it leaves the crate."""

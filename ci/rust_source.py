@@ -19,10 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 EXEMPT_FOLDERS = {"benches", "examples", "tests"}
 
 
-class Token(NamedTuple):
-    """One token; `kind` is ident, lifetime, number, string, char, punct, comment or doc."""
+class Doc(NamedTuple):
+    """A documentation comment with its first line."""
 
-    kind: str
     text: str
     line: int
 
@@ -31,60 +30,51 @@ class Token(NamedTuple):
         return self.line + self.text.count("\n")
 
 
+# A block comment is matched with others in it to this depth, and a raw string with fewer marks than this.
+MAX_COMMENT_DEPTH = 4
+MAX_RAW_STRING_MARKS = 6
+
+
+def block_comment_pattern(depth):
+    """Returns the pattern of a block comment; block comments nest."""
+    nested = block_comment_pattern(depth - 1) + "|" if depth > 1 else ""
+    return rf"/\*(?:[^*/]|{nested}\*(?!/)|/(?!\*))*\*/"
+
+
+def raw_string_pattern():
+    """Returns the pattern of a raw string, which ends with as many marks as it begins with."""
+    bodies = (f'{"#" * count}"(?s:.*?)"{"#" * count}' for count in range(MAX_RAW_STRING_MARKS))
+    return f"[bc]?r(?:{'|'.join(bodies)})"
+
+
+# Without groups, so that `findall` returns the texts of all tokens, white space included, in one call.
 TOKEN = re.compile(
-    r"""
-      (?P<space>\s+)
-    | (?P<line_comment>//[^\n]*)
-    | (?P<block_comment>/\*)
-    | (?P<raw_string>(?:b|c)?r(?P<hashes>\#*)"(?s:.*?)"(?P=hashes))
-    | (?P<string>[bc]?"(?s:[^"\\]|\\.)*")
-    | (?P<char>b?'(?:[^'\\\n]|\\x[0-9a-fA-F]{2}|\\u\{[^}]*\}|\\[^xu])')
-    | (?P<lifetime>'(?:r\#)?[^\W\d]\w*)
-    | (?P<ident>(?:r\#)?[^\W\d]\w*)
-    | (?P<number>\d\w*(?:\.\d\w*)?)
-    | (?P<punct>::|->|=>|.)
-    """,
-    re.VERBOSE,
+    "|".join(
+        [
+            r"\s+",
+            r"//[^\n]*",
+            block_comment_pattern(MAX_COMMENT_DEPTH),
+            raw_string_pattern(),
+            r'[bc]?"(?s:[^"\\]|\\.)*"',
+            r"b?'(?:[^'\\\n]|\\x[0-9a-fA-F]{2}|\\u\{[^}]*\}|\\[^xu])'",
+            r"'(?:r\#)?[^\W\d]\w*",
+            r"(?:r\#)?[^\W\d]\w*",
+            r"\d\w*(?:\.\d\w*)?",
+            r"::|->|=>|.",
+        ]
+    )
 )
-BLOCK_COMMENT_EDGE = re.compile(r"/\*|\*/")
+DOC = re.compile(r"///(?!/)|/\*\*(?![*/])|//!|/\*!")
 
 
-def block_comment_end(text, start):
-    """Returns the offset after the block comment that starts at `start`; block comments nest."""
-    depth = 0
-    for edge in BLOCK_COMMENT_EDGE.finditer(text, start):
-        depth += 1 if edge.group() == "/*" else -1
-        if depth == 0:
-            return edge.end()
-    return len(text)
-
-
-def comment_kind(text):
-    """Returns `doc` for a documentation comment and `comment` for any other."""
-    outer = re.match(r"///(?!/)|/\*\*(?![*/])", text)
-    return "doc" if outer or text.startswith(("//!", "/*!")) else "comment"
-
-
-def tokenize(text):
-    """Yields the tokens of a source file, comments included, white space left out."""
-    offset, line = 0, 1
-    while offset < len(text):
-        match = TOKEN.match(text, offset)
-        kind, end = match.lastgroup, match.end()
-        if kind == "block_comment":
-            end = block_comment_end(text, offset)
-        token_text = text[offset:end]
-        if kind in ("line_comment", "block_comment"):
-            yield Token(comment_kind(token_text), token_text, line)
-        elif kind != "space":
-            yield Token("string" if kind == "raw_string" else kind, token_text, line)
-        line += token_text.count("\n")
-        offset = end
+def is_ident(text):
+    """Returns true if a token is an identifier or a keyword."""
+    return text.isidentifier() or text[2:].isidentifier() and text.startswith("r#")
 
 
 def cfg_value(tokens):
     """Evaluates a cfg predicate for a build without `test`: True, False, or None if it depends on more."""
-    name, arguments = tokens[0].text, split_arguments(tokens[2:-1])
+    name, arguments = tokens[0], split_arguments(tokens[2:-1])
     if len(tokens) == 1:
         return False if name == "test" else None
     if name not in ("all", "any", "not"):
@@ -102,8 +92,8 @@ def split_arguments(tokens):
     """Splits tokens at the commas outside of brackets."""
     arguments, depth = [[]], 0
     for token in tokens:
-        depth += (token.text in "([{") - (token.text in ")]}") if token.kind == "punct" else 0
-        if token.text == "," and depth == 0:
+        depth += (token in OPENING) - (token in CLOSING)
+        if token == "," and depth == 0:
             arguments.append([])
         else:
             arguments[-1].append(token)
@@ -134,37 +124,55 @@ ITEM_STARTS = ITEM_KEYWORDS | {"pub", "impl", "use", "const", "static", "extern"
 ITEM_STARTS |= {"macro_rules", "default"}
 ENDED_BY_SEMICOLON = {"use", "static", "let", "type"}
 PATH_HEADS = {"crate", "self", "super"}
+OPENING = {"(", "[", "{"}
+CLOSING = {")", "]", "}"}
 
 
 class Source:
-    """A source file: its code tokens, documentation comments, brackets and the spans compiled for tests only."""
+    """A source file: its code tokens as texts with their lines, documentation comments, brackets and test spans.
+
+    A text tells the kind of its token: only punctuation is `{`, and only a keyword is `fn`.
+    """
 
     def __init__(self, text):
         self.line_count = len(text.splitlines())
-        tokens = list(tokenize(text))
-        self.docs = [token for token in tokens if token.kind == "doc"]
-        self.code = [token for token in tokens if token.kind not in ("doc", "comment")]
+        self.code, self.lines, self.docs = [], [], []
+        line = 1
+        for token in TOKEN.findall(text):
+            first = token[0]
+            if first <= " ":
+                line += token.count("\n")
+            elif first == "/" and len(token) > 1:
+                if DOC.match(token):
+                    self.docs.append(Doc(token, line))
+                line += token.count("\n")
+            else:
+                self.code.append(token)
+                self.lines.append(line)
+                if "\n" in token:
+                    line += token.count("\n")
         self.closing, self.scopes = self._match_brackets()
         self.test_spans = self._find_test_spans()
 
     def text(self, index):
         """Returns the text of a code token, or an empty string outside of the file."""
-        return self.code[index].text if 0 <= index < len(self.code) else ""
+        return self.code[index] if 0 <= index < len(self.code) else ""
 
-    def _is_punct(self, index, text):
-        return self.text(index) == text and self.code[index].kind == "punct"
+    def _end_line(self, index):
+        return self.lines[index] + self.code[index].count("\n")
 
     def _match_brackets(self):
-        closing, scopes, stack, braces = {}, [], [], []
-        for index, token in enumerate(self.code):
-            if token.kind == "punct" and token.text in "}])" and stack:
+        """Returns the closing bracket of each opening one, and the brace that each token is in."""
+        closing, scopes, stack, braces = {}, [], [], [None]
+        for index, text in enumerate(self.code):
+            if text in CLOSING and stack:
                 closing[stack.pop()] = index
-                if token.text == "}" and braces:
+                if text == "}" and len(braces) > 1:
                     braces.pop()
-            scopes.append(braces[-1] if braces else None)
-            if token.kind == "punct" and token.text in "{[(":
+            scopes.append(braces[-1])
+            if text in OPENING:
                 stack.append(index)
-                if token.text == "{":
+                if text == "{":
                     braces.append(index)
         return closing, scopes
 
@@ -172,22 +180,24 @@ class Source:
         """Returns the index after the token, and after its whole group if it opens one."""
         return self.closing.get(index, index) + 1
 
+    @functools.cached_property
     def attributes(self):
-        """Yields (first token, first token inside the brackets, closing bracket) of each attribute."""
-        for index in range(len(self.code)):
-            if self._is_punct(index, "#"):
-                opening = index + 2 if self._is_punct(index + 1, "!") else index + 1
-                if self._is_punct(opening, "[") and opening in self.closing:
-                    yield index, opening + 1, self.closing[opening]
+        """(first token, first token inside the brackets, closing bracket) of each attribute."""
+        found = []
+        for index in (index for index, text in enumerate(self.code) if text == "#"):
+            opening = index + 2 if self.text(index + 1) == "!" else index + 1
+            if self.text(opening) == "[" and opening in self.closing:
+                found.append((index, opening + 1, self.closing[opening]))
+        return found
 
     def _find_test_spans(self):
         spans = []
-        for start, inside, close in self.attributes():
-            if self.text(inside) != "cfg" or not self._is_punct(inside + 1, "("):
+        for start, inside, close in self.attributes:
+            if self.text(inside) != "cfg" or self.text(inside + 1) != "(":
                 continue
             if cfg_value(self.code[inside + 2 : close - 1]) is not False:
                 continue
-            if self._is_punct(start + 1, "!"):
+            if self.text(start + 1) == "!":
                 scope = self.scopes[start]
                 end = len(self.code) if scope is None else self.closing.get(scope, len(self.code))
                 spans.append((0 if scope is None else scope, end))
@@ -197,37 +207,45 @@ class Source:
 
     def _annotated_end(self, index):
         """Returns the index after the item, field, arm or expression that an attribute stands before."""
-        while self._is_punct(index, "#") and self._is_punct(index + 1, "["):
+        while self.text(index) == "#" and self.text(index + 1) == "[":
             index = self._skip_bracketed(index + 1)
         first = self.text(index)
         is_item = first in ITEM_STARTS
         if first == "pub":
-            index = self._skip_bracketed(index + 1) if self._is_punct(index + 1, "(") else index + 1
+            index = self._skip_bracketed(index + 1) if self.text(index + 1) == "(" else index + 1
             # A public field is a name and a single colon.
             is_item = self.text(index) in ITEM_STARTS
             first = self.text(index)
         is_constant = first == "const" and self.text(index + 1) not in ("fn", "unsafe", "async", "extern")
         ended_by_brace = is_item and first not in ENDED_BY_SEMICOLON and not is_constant
         while index < len(self.code):
-            if self._is_punct(index, ";") or (not is_item and self._is_punct(index, ",")):
+            if self.text(index) == ";" or (not is_item and self.text(index) == ","):
                 return index + 1
-            if self.code[index].kind == "punct" and self.text(index) in "}])":
+            if self.text(index) in CLOSING:
                 return index
-            if ended_by_brace and self._is_punct(index, "{"):
+            if ended_by_brace and self.text(index) == "{":
                 return self._skip_bracketed(index)
             index = self._skip_bracketed(index)
         return index
 
     def is_test(self, index):
         """Returns true if the code token is compiled for tests only."""
-        return any(start <= index < end for start, end in self.test_spans)
+        return self._is_test[index] == 1
+
+    @functools.cached_property
+    def _is_test(self):
+        """For each code token 1 if it is compiled for tests only, and 0 if not."""
+        is_test = bytearray(len(self.code))
+        for start, end in self.test_spans:
+            is_test[start:end] = b"\1" * (end - start)
+        return is_test
 
     def test_lines(self):
         """Returns the numbers of the lines that are compiled for tests only."""
         lines = set()
         for start, end in self.test_spans:
             if start < end:
-                lines.update(range(self.code[start].line, self.code[end - 1].end_line + 1))
+                lines.update(range(self.lines[start], self._end_line(end - 1) + 1))
         return lines
 
     def code_lines(self):
@@ -235,9 +253,10 @@ class Source:
         return self._lines(0, len(self.code))
 
     def _lines(self, start, end):
-        lines = set()
-        for token in self.code[start:end]:
-            lines.update(range(token.line, token.end_line + 1))
+        lines = set(self.lines[start:end])
+        for index in range(start, end):
+            if "\n" in self.code[index]:
+                lines.update(range(self.lines[index], self._end_line(index) + 1))
         return lines
 
     def function_lines(self, item):
@@ -250,13 +269,13 @@ class Source:
         return list(self._find_items())
 
     def _find_items(self):
-        for index, token in enumerate(self.code):
-            if token.kind != "ident":
+        for index, kind in enumerate(self.code):
+            if kind not in ITEM_KEYWORDS and kind != "impl":
                 continue
-            kind, name = token.text, self.text(index + 1)
+            name = self.text(index + 1)
             if kind == "impl" and self._starts_item(index):
                 yield Item(kind, "", index, self.scopes[index], self._find_body(index))
-            elif kind in ITEM_KEYWORDS and self.code[index + 1 : index + 2] and self.code[index + 1].kind == "ident":
+            elif kind in ITEM_KEYWORDS and is_ident(name):
                 body = None if kind == "type" else self._find_body(index)
                 yield Item(kind, name, index, self.scopes[index], body)
 
@@ -265,9 +284,9 @@ class Source:
 
     def _find_body(self, index):
         """Returns the index of the brace that opens an item's body, or None if it has none."""
-        while index < len(self.code) and not self._is_punct(index, ";"):
+        while index < len(self.code) and self.text(index) != ";":
             # A brace right after `<` is a constant argument of a type.
-            if self._is_punct(index, "{") and not self._is_punct(index - 1, "<"):
+            if self.text(index) == "{" and self.text(index - 1) != "<":
                 return index
             index = self._skip_bracketed(index)
         return None
@@ -304,9 +323,9 @@ class Source:
     @functools.cached_property
     def _use_items(self):
         items = []
-        for index, token in enumerate(self.code):
+        for index, text in enumerate(self.code):
             # `use<'a>` in a type is a list of captures.
-            if token.text == "use" and token.kind == "ident" and not self._is_punct(index + 1, "<"):
+            if text == "use" and self.text(index + 1) != "<":
                 paths = []
                 end = self._read_use_tree(index + 1, (), paths)
                 items.append((index, end, paths))
@@ -317,23 +336,23 @@ class Source:
         start = index
         segments = prefix
         while True:
-            if self._is_punct(index, "::"):
+            if self.text(index) == "::":
                 segments, index = segments or ("",), index + 1
-            elif self._is_punct(index, "$"):
+            elif self.text(index) == "$":
                 index += 1
-            elif self._is_punct(index, "{"):
+            elif self.text(index) == "{":
                 close, index = self.closing[index], index + 1
                 while index < close:
                     index = self._read_use_tree(index, segments, paths)
-                    index += self._is_punct(index, ",")
+                    index += self.text(index) == ","
                 return close + 1
-            elif self._is_punct(index, "*"):
+            elif self.text(index) == "*":
                 paths.append(UsePath(segments, "*", start))
                 return index + 1
             elif self.text(index) == "as":
                 paths.append(UsePath(segments, self.text(index + 1), start))
                 return index + 2
-            elif index < len(self.code) and self.code[index].kind == "ident":
+            elif is_ident(self.text(index)):
                 # `self` at the end of a path stands for the path before it.
                 if not (self.text(index) == "self" and segments):
                     segments += (self.text(index),)
@@ -350,26 +369,31 @@ class Source:
     def used_names(self):
         """Returns the names in the product's code outside of `use` items, those of fields, methods and modules left out."""
         return {
-            token.text
-            for index, token in enumerate(self.code)
-            if token.kind == "ident"
+            text
+            for index, text in enumerate(self.code)
+            if is_ident(text)
             and index not in self._use_tokens
             and self.text(index - 1) not in ("::", ".", "mod")
             and not self.is_test(index)
         }
 
+    @functools.cached_property
     def plain_paths(self):
-        """Yields paths of more than one segment, also those in attributes' strings.
+        """Paths of more than one segment, also those in attributes' strings.
 
         Left out are those of `use` items and of visibilities.
         """
-        for index, token in enumerate(self.code):
-            is_visibility = self.text(index - 1) == "in" and self.text(index - 3) == "pub"
-            if index in self._use_tokens or self._is_punct(index - 1, "::") or is_visibility:
+        return list(self._find_plain_paths())
+
+    def _find_plain_paths(self):
+        for index in [index for index, text in enumerate(self.code) if text == "::"]:
+            start = index - 1
+            is_visibility = self.text(start - 1) == "in" and self.text(start - 3) == "pub"
+            if start in self._use_tokens or self.text(start - 1) == "::" or is_visibility:
                 continue
-            if token.kind == "ident" and self._is_punct(index + 1, "::"):
-                yield UsePath(self._read_path(index), None, index)
-        for _, inside, close in self.attributes():
+            if is_ident(self.text(start)):
+                yield UsePath(self._read_path(start), None, start)
+        for _, inside, close in self.attributes:
             for index in range(inside, close):
                 # Such as `#[serde(with = "crate::times")]`.
                 path = re.fullmatch(r'"((?:crate|self|super)(?:::\w+)+)"', self.text(index))
@@ -378,8 +402,8 @@ class Source:
 
     def _read_path(self, index):
         segments = [self.text(index)]
-        while self._is_punct(index + 1, "::") and self.code[index + 2 : index + 3]:
-            if self.code[index + 2].kind != "ident":
+        while self.text(index + 1) == "::" and self.code[index + 2 : index + 3]:
+            if not is_ident(self.code[index + 2]):
                 break
             segments.append(self.text(index + 2))
             index += 2
@@ -508,4 +532,10 @@ def packages():
 
 def place(file, line):
     """Returns `file:line` relative to the workspace."""
-    return f"{Path(file).resolve().relative_to(ROOT)}:{line}"
+    return f"{relative_path(file)}:{line}"
+
+
+@functools.cache
+def relative_path(file):
+    """Returns the path of a file relative to the workspace."""
+    return str(Path(file).resolve().relative_to(ROOT))
