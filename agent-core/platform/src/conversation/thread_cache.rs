@@ -39,7 +39,7 @@ struct CacheState {
 pub struct LoadedThread {
     thread: Option<Thread>,
     links: Vec<NodeLink>,
-    /// Contents in the order of their places.
+    /// Contents in the order of their positions.
     contents: Vec<NodeContent>,
     /// Approximate size in bytes.
     bytes: usize,
@@ -158,7 +158,7 @@ impl LoadedThread {
         &self.links
     }
 
-    /// Reads the contents of the nodes at these places, which ascend, except for those that were read before.
+    /// Reads the contents of the nodes at these positions, which ascend, except for those that were read before.
     ///
     /// # Errors
     /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.
@@ -184,7 +184,7 @@ impl LoadedThread {
         Ok(())
     }
 
-    /// Returns the contents of the nodes at these places, which ascend and were [read](Self::read).
+    /// Returns the contents of the nodes at these positions, which ascend and were [read](Self::read).
     pub fn contents(&self, seqs: &[u32]) -> impl Iterator<Item = &NodeContent> {
         let mut wanted = seqs.iter().copied().peekable();
         self.contents.iter().filter(move |content| {
@@ -193,7 +193,7 @@ impl LoadedThread {
         })
     }
 
-    /// Returns those of the places, which ascend, whose contents were not read.
+    /// Returns those of the positions, which ascend, whose contents were not read.
     fn missing(&self, seqs: &[u32]) -> Vec<u32> {
         let mut present = self.contents.iter().map(|content| content.seq).peekable();
         let is_missing = |seq: &u32| {
