@@ -22,7 +22,7 @@ pub struct Payload {
     bytes: Bytes,
     redacted_ranges: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
-    /// Place of the limit on the answer.
+    /// Position of the limit on the answer.
     output_limit: Option<Range<usize>>,
     sections: Vec<PromptSection>,
     attachments: Vec<Arc<dyn Any + Send + Sync>>,
@@ -79,7 +79,7 @@ impl Payload {
         self
     }
 
-    /// Returns the payload with another limit on the answer, in tokens; `None` if the place of the limit was not recorded.
+    /// Returns the payload with another limit on the answer, in tokens; `None` if the position of the limit was not recorded.
     pub fn with_output_limit(&self, tokens: u64) -> Option<Self> {
         let (limit, digits) = (self.output_limit.clone()?, tokens.to_string());
         let bytes = [&self.bytes[..limit.start], digits.as_bytes(), &self.bytes[limit.end..]].concat().into();

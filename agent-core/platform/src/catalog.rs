@@ -33,9 +33,9 @@ pub struct Catalog {
     /// The latest date of the files.
     as_of: Date,
     models: Vec<CatalogModel>,
-    /// Places of the models by provider and name.
+    /// Indices of the models by provider and name.
     places: HashMap<String, HashMap<String, usize>>,
-    /// Places of the first models of a name whose window is known.
+    /// Indices of the first models of a name whose window is known.
     windows: HashMap<String, usize>,
 }
 

@@ -4,14 +4,14 @@
 //! turns are replaced by a summary; and where there is no summary, by a note of how much is left out. The messages of a
 //! thread stay as they are.
 //!
-//! The place of the cut depends on the history alone, and a summary is stored by the hash of the messages that it stands
+//! The position of the cut depends on the history alone, and a summary is stored by the hash of the messages that it stands
 //! for, so that all processes send the same bytes, and each prompt begins with the previous one until the next compaction.
 //! A summary is made when a turn has brought the history near its limit, after its run; a turn waits for one only if it
 //! has come from far below the limit.
 //!
 //! | module | content |
 //! |---|---|
-//! | `plan` | place of the cut |
+//! | `plan` | position of the cut |
 //! | `text` | texts in place of messages, and the record for the model that summarizes |
 //! | `summarizer` | calls of that model |
 //! | `store` | [`Summaries`] at rest |

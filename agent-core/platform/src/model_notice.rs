@@ -50,7 +50,7 @@ pub enum ModelNotice {
     OutputRejected {
         /// Number of the answer's repair, from 1.
         repair: u32,
-        /// Places of the faults, without values.
+        /// Paths of the faults, without values.
         reason: String,
     },
 }

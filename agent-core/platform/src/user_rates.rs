@@ -164,12 +164,12 @@ impl UserRates {
         id: &MeterId,
         per_minute: NonZeroU32,
     ) -> Result<(), RateLimitError> {
-        let admit = |place| self.admit((company_id, id), per_minute, place);
-        let Some(waiting) = admit(DecisionPlace::Either)? else { return Ok(()) };
+        let admit = |scope| self.admit((company_id, id), per_minute, scope);
+        let Some(waiting) = admit(DecisionScope::Either)? else { return Ok(()) };
         match select(waiting, self.metering.clock.sleep(MAX_WAIT)).await {
             Either::Left((Ok(counted), _)) => counted,
             // The store has failed, or is slow.
-            _ => admit(DecisionPlace::Process).map(drop),
+            _ => admit(DecisionScope::Process).map(drop),
         }
     }
 
@@ -181,7 +181,7 @@ impl UserRates {
         &self,
         (company_id, id): (&CompanyId, &MeterId),
         per_minute: NonZeroU32,
-        place: DecisionPlace,
+        scope: DecisionScope,
     ) -> Result<Option<oneshot::Receiver<CountedRequest>>, RateLimitError> {
         let metering = &self.metering;
         let (now, instant) = (metering.now(), metering.clock.monotonic());
@@ -193,7 +193,7 @@ impl UserRates {
         let is_local = match meter.decide(now)? {
             LocalDecision::BelowHalf => true,
             LocalDecision::AskStore => {
-                place == DecisionPlace::Process || meter.record.is_none() || is_unavailable
+                scope == DecisionScope::Process || meter.record.is_none() || is_unavailable
             }
         };
         let waiting = if is_local {
@@ -229,7 +229,7 @@ pub struct RateState {
 
 /// Scope in which a request may be decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum DecisionPlace {
+enum DecisionScope {
     /// By the process, or else by the store.
     Either,
     /// By the process alone.

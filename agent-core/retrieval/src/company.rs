@@ -207,7 +207,7 @@ impl CompanyIndex {
         self.locate(first_changed);
     }
 
-    /// Finds the places of the documents of segments again, from a segment on.
+    /// Updates the positions of the documents from a segment on.
     fn locate(&mut self, first: usize) {
         for (number, segment) in self.segments.iter().enumerate().skip(first) {
             for (position, document) in segment.documents.iter().enumerate() {

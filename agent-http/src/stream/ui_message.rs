@@ -150,7 +150,7 @@ struct RunMetadata<'a> {
     run_id: &'a RunId,
 }
 
-/// Place of a source, below the name of this platform.
+/// Position of a source, below the name of this platform.
 #[derive(Debug, Serialize)]
 struct SourceMetadata<'a> {
     agentd: SourcePlace<'a>,

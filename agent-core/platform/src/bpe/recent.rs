@@ -49,7 +49,7 @@ fn key(piece: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(key))
 }
 
-/// Returns the place of an entry, by multiplication with a constant of which half of the bits are set.
+/// Returns the index of an entry, by multiplication with a constant of which half of the bits are set.
 fn index(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - INDEX_BITS)) as usize
 }

@@ -76,12 +76,12 @@ pub struct FeedbackCursor {
 }
 
 impl FeedbackCursor {
-    /// Returns the place before the first feedback.
+    /// Returns the position before the first feedback.
     pub fn start() -> Self {
         Self { at_ms: i64::MAX, id: String::new() }
     }
 
-    /// Returns the place of a feedback.
+    /// Returns the position of a feedback.
     pub fn of(feedback: &Feedback) -> Self {
         Self { at_ms: feedback.created_at.as_millisecond(), id: feedback.id.clone() }
     }

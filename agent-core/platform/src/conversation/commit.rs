@@ -31,10 +31,10 @@ use super::{
     ThreadStatus, TitleFrom, check_conversation_id, title,
 };
 
-/// Place of a stored node, as far as a new node needs it.
+/// Position of a stored node, as far as a new node needs it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodePlace {
-    /// Place in the order in which the thread's nodes were stored.
+pub struct NodePosition {
+    /// Position in the order in which the thread's nodes were stored.
     pub seq: u32,
     /// Number of children.
     pub children: u32,
@@ -43,8 +43,8 @@ pub struct NodePlace {
 /// Stored nodes that new nodes refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNodes {
-    /// Those of [`referenced_ids`] that exist.
-    pub places: HashMap<NodeId, NodePlace>,
+    /// Positions of those nodes of [`referenced_ids`] that exist.
+    pub positions: HashMap<NodeId, NodePosition>,
     /// Number of roots.
     pub roots: u32,
 }
@@ -275,7 +275,7 @@ impl Placement {
     /// Returns the id of a node as it is stored.
     fn resolve(&self, id: &NodeId) -> Result<NodeId, ConversationError> {
         let id = self.renamed.get(id).unwrap_or(id);
-        match self.known.places.contains_key(id) {
+        match self.known.positions.contains_key(id) {
             true => Ok(id.clone()),
             false => Err(ConversationError::NodeNotFound(id.to_string())),
         }
@@ -283,15 +283,15 @@ impl Placement {
 
     fn add(&mut self, node: NewNode, is_limited: bool) -> Result<StoredNode, ConversationError> {
         let parent_id = node.parent_id.as_ref().map(|id| self.resolve(id)).transpose()?;
-        let parent_place = parent_id.as_ref().and_then(|id| self.known.places.get_mut(id));
-        let parent = parent_place.as_ref().map(|place| place.seq);
-        let children = parent_place.map_or(&mut self.known.roots, |place| &mut place.children);
+        let parent_position = parent_id.as_ref().and_then(|id| self.known.positions.get_mut(id));
+        let parent = parent_position.as_ref().map(|position| position.seq);
+        let children = parent_position.map_or(&mut self.known.roots, |position| &mut position.children);
         if is_limited {
             check_child_count(*children as usize)?;
         }
         *children += 1;
         let mut client_id = node.client_id.filter(|id| check_conversation_id("", id).is_ok());
-        let is_taken = self.known.places.contains_key(&node.id);
+        let is_taken = self.known.positions.contains_key(&node.id);
         // A vendor's ids may repeat. Clients have seen the first one.
         let id = if is_taken || check_conversation_id("", node.id.as_str()).is_err() {
             let id = NodeId::generate();
@@ -303,7 +303,7 @@ impl Placement {
         };
         let (seq, now) = (self.next_seq, self.now);
         self.next_seq += 1;
-        self.known.places.insert(id.clone(), NodePlace { seq, children: 0 });
+        self.known.positions.insert(id.clone(), NodePosition { seq, children: 0 });
         let (turn_id, run_id) = match &self.run {
             Some((turn, run)) => (turn.clone(), Some(run.clone())),
             None => (id.as_str().into(), None),
@@ -316,7 +316,7 @@ impl Placement {
     }
 }
 
-/// Returns the places and the identity of new nodes.
+/// Returns the positions and the identity of new nodes.
 pub fn links(nodes: &[StoredNode]) -> Vec<NodeLink> {
     nodes.iter().map(|node| node.link.clone()).collect()
 }
@@ -325,7 +325,7 @@ pub fn links(nodes: &[StoredNode]) -> Vec<NodeLink> {
 pub fn nodes_on_wire(nodes: Vec<StoredNode>, known: &KnownNodes) -> Vec<Node> {
     let mut children: HashMap<Option<NodeId>, u32> = HashMap::new();
     let before = |parent: &Option<NodeId>| match parent {
-        Some(id) => known.places.get(id).map_or(0, |place| place.children),
+        Some(id) => known.positions.get(id).map_or(0, |position| position.children),
         None => known.roots,
     };
     let mut indices = Vec::with_capacity(nodes.len());

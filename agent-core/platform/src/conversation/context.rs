@@ -93,7 +93,7 @@ pub struct PathContexts(Vec<PathContext>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PathContext {
-    /// Place of the message.
+    /// Position of the message.
     seq: u32,
     node: NodeId,
     turn_id: RunId,

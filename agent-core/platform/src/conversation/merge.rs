@@ -27,10 +27,10 @@ pub use envelope::{Envelope, UiTrigger};
 use choice::Choice;
 use walk::Walk;
 
-/// Place of the new message, as the field `parentId` gives it.
+/// Position of the new message, as the field `parentId` gives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ParentChoice {
-    /// No field: the place that the messages have in the tree.
+    /// No field: the position that the messages have in the tree.
     #[default]
     Unspecified,
     /// `null`: a new root.
@@ -63,7 +63,7 @@ pub struct MergeInput<'l> {
 pub struct Merged {
     /// Messages with the role `system` or `developer`, which precede the path in this run's prompt and are not stored.
     pub instructions: Vec<Message>,
-    /// Places of the stored nodes of the prompt, root first.
+    /// Positions of the stored nodes of the prompt, root first.
     pub path: Vec<u32>,
     /// Nodes to add, each below the one before; the first below the end of `path`.
     pub nodes: Vec<NewNode>,

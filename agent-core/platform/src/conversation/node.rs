@@ -104,7 +104,7 @@ impl NodeOrigin {
     }
 }
 
-/// Place of a node among the nodes of the same parent.
+/// Position of a node among the nodes of the same parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Siblings {
     /// Index, from 0, oldest first.
@@ -337,12 +337,12 @@ impl NewNode {
     }
 }
 
-/// Place and identity of a node, without its content.
+/// Position and identity of a node, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLink {
-    /// Place in the order in which the thread's nodes were stored, from 0. Children come after their parent.
+    /// Position in the order in which the thread's nodes were stored, from 0. Children come after their parent.
     pub seq: u32,
-    /// Place of the parent.
+    /// Position of the parent.
     pub parent: Option<u32>,
     /// Id.
     pub id: NodeId,
@@ -359,12 +359,12 @@ pub struct NodeLink {
 }
 
 impl NodeLink {
-    /// Finds the node at a place in a thread's links, which are in the order in which they were stored.
+    /// Finds the node at a position in a thread's links, which are in the order in which they were stored.
     pub fn find(links: &[Self], seq: u32) -> Option<&Self> {
         links.get(Self::index(links, seq)?)
     }
 
-    /// Returns the index of the node at a place in links in the order in which they were stored.
+    /// Returns the index of the node at a position in links in the order in which they were stored.
     pub(super) fn index(links: &[Self], seq: u32) -> Option<usize> {
         // A thread with all its nodes has no gaps.
         match links.get(seq as usize) {
@@ -377,7 +377,7 @@ impl NodeLink {
 /// Content of a node, as a prompt needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeContent {
-    /// Place of the node.
+    /// Position of the node.
     pub seq: u32,
     /// State of the content.
     pub status: NodeStatus,
@@ -397,7 +397,7 @@ impl NodeContent {
 /// A node as stores keep it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredNode {
-    /// Place and identity.
+    /// Position and identity.
     pub link: NodeLink,
     /// Id of the parent.
     pub parent_id: Option<NodeId>,

@@ -6,10 +6,10 @@ use super::{
     Thread, parse_number_cursor,
 };
 
-/// Nodes that a page has: their places in the thread, and their places among their siblings.
+/// Nodes that a page has: their positions in the thread, and their positions among their siblings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectedNodes {
-    /// Places in the order in which the thread's nodes were stored, ascending: parents come before their children.
+    /// Positions in the order in which the thread's nodes were stored, ascending: parents come before their children.
     pub seqs: Vec<u32>,
     siblings: Vec<Siblings>,
     next_cursor: Option<String>,
@@ -46,7 +46,7 @@ pub fn select_nodes(
     })
 }
 
-/// Returns the places of the nodes that a copy of a thread has, root first.
+/// Returns the positions of the nodes that a copy of a thread has, root first.
 ///
 /// # Errors
 /// [`ConversationError::NodeNotFound`] if the last node does not exist.

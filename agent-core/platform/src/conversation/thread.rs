@@ -202,7 +202,7 @@ impl ThreadPage {
     }
 }
 
-/// Place in a list of threads: the activity and id of the last thread that was given. A thread of equal activity and
+/// Position in a list of threads: the activity and id of the last thread that was given. A thread of equal activity and
 /// smaller id follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadCursor {
@@ -213,12 +213,12 @@ pub struct ThreadCursor {
 }
 
 impl ThreadCursor {
-    /// Returns the place in front of all threads.
+    /// Returns the position before all threads.
     pub fn start() -> Self {
         Self { active_ms: i64::MAX, id: "".into() }
     }
 
-    /// Returns the place behind `thread`.
+    /// Returns the position after `thread`.
     pub fn of(thread: &Thread) -> Self {
         Self { active_ms: thread.last_activity_at.as_millisecond(), id: thread.id.clone() }
     }
@@ -243,7 +243,7 @@ impl fmt::Display for ThreadCursor {
     }
 }
 
-/// Place in a list of visitors' threads, which is in descending order.
+/// Position in a list of visitors' threads, which is in descending order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VisitorThreadCursor {
     /// Time of the last activity, in milliseconds since 1970.
@@ -255,12 +255,12 @@ pub struct VisitorThreadCursor {
 }
 
 impl VisitorThreadCursor {
-    /// Returns the place before the first thread.
+    /// Returns the position before the first thread.
     pub fn start() -> Self {
         Self { active_ms: i64::MAX, owner: "".into(), id: "".into() }
     }
 
-    /// Returns the place of a thread with its owner.
+    /// Returns the position of a thread with its owner.
     pub fn of(thread: &Thread) -> Self {
         Self {
             active_ms: thread.last_activity_at.as_millisecond(),

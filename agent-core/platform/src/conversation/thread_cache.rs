@@ -41,7 +41,7 @@ struct CacheState {
 pub struct LoadedThread {
     thread: Option<Thread>,
     links: Vec<NodeLink>,
-    /// Contents in the order of their places.
+    /// Contents in the order of their positions.
     contents: Vec<NodeContent>,
     contexts: ThreadContexts,
     /// Approximate size in bytes, without the contexts.
@@ -161,7 +161,7 @@ impl LoadedThread {
         &self.links
     }
 
-    /// Reads the contents of the nodes at these places, which ascend, except for those that were read before.
+    /// Reads the contents of the nodes at these positions, which ascend, except for those that were read before.
     ///
     /// # Errors
     /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.
@@ -191,7 +191,7 @@ impl LoadedThread {
         Ok(())
     }
 
-    /// Returns the contexts of the user messages at these places, which ascend. Those of turns that were not read before are
+    /// Returns the contexts of the user messages at these positions, which ascend. Those of turns that were not read before are
     /// read. `is_continued` is false if the last message's answer is made anew.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl LoadedThread {
         Ok(path.with_texts(&self.contexts))
     }
 
-    /// Returns the contents of the nodes at these places, which ascend and were [read](Self::read).
+    /// Returns the contents of the nodes at these positions, which ascend and were [read](Self::read).
     pub fn contents(&self, seqs: &[u32]) -> impl Iterator<Item = &NodeContent> {
         let mut wanted = seqs.iter().copied().peekable();
         self.contents.iter().filter(move |content| {
@@ -224,7 +224,7 @@ impl LoadedThread {
         })
     }
 
-    /// Returns those of the places, which ascend, whose contents were not read.
+    /// Returns those of the positions, which ascend, whose contents were not read.
     fn missing(&self, seqs: &[u32]) -> Vec<u32> {
         let mut present = self.contents.iter().map(|content| content.seq).peekable();
         let is_missing = |seq: &u32| {

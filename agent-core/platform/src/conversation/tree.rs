@@ -90,12 +90,12 @@ impl<'l> Tree<'l> {
         path
     }
 
-    /// Returns the places of the nodes from the root to a node.
+    /// Returns the positions of the nodes from the root to a node.
     pub fn places(&self, at: Option<usize>) -> Vec<u32> {
         self.path(at).into_iter().map(|at| self.links[at].seq).collect()
     }
 
-    /// Returns the place of each node among its siblings.
+    /// Returns the position of each node among its siblings.
     pub fn siblings(&self) -> Vec<Siblings> {
         let mut counts: HashMap<Option<usize>, u32> = HashMap::with_capacity(self.links.len());
         let index = |at: usize| {

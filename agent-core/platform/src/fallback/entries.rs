@@ -159,10 +159,10 @@ impl<T: CallTarget> Entries<T> {
         Err(refusal.unwrap_or_else(|| AgentError::new(AgentErrorKind::Internal, "the agent has no model")))
     }
 
-    /// Returns the places of the entries in the order in which a round tries them.
+    /// Returns the indices of the entries in the order in which a round tries them.
     pub(super) fn order(&self, first: usize) -> impl Iterator<Item = usize> + use<T> {
         let count = self.entries.len();
-        (0..count).map(move |place| (first + place) % count)
+        (0..count).map(move |offset| (first + offset) % count)
     }
 }
 

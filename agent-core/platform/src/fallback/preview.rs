@@ -15,7 +15,7 @@ use crate::response_format::FormatRung;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptPreview {
-    /// Place of the entry: 0 for the container's own model or agent server, then the fallbacks.
+    /// Index of the entry: 0 for the container's own model or agent server, then the fallbacks.
     pub entry: usize,
     /// Provider of the model: a built-in one, the identifier of a provider of the company, or `runtime` for an agent server
     /// that names none.

@@ -14,7 +14,7 @@ pub struct AttemptReport {
     /// Number of the call in the round, from 1; absent for an entry that was left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Place of the entry: 0 for the container's own model, then the fallbacks.
+    /// Index of the entry: 0 for the container's own model, then the fallbacks.
     pub entry: usize,
     /// Provider of the model: a built-in one, or the identifier of a provider of the company.
     pub provider: String,

@@ -191,7 +191,7 @@ fn model_entry(
     }
 }
 
-/// Returns the place of the entry for which a request was built; 0 for one of another source of models.
+/// Returns the index of the entry for which a request was built; 0 for one of another source of models.
 pub fn prepared_entry(payload: &Payload) -> usize {
     payload.attachment::<PreparedCall<ModelTarget>>().map_or(0, |call| call.entry)
 }

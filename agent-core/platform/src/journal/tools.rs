@@ -82,14 +82,14 @@ impl JournaledTools {
     }
 }
 
-/// Place of a call in the run: the name of its entry, and its idempotency key.
+/// Position of a call in the run: the name of its entry, and its idempotency key.
 struct CallStep {
     entry: String,
     key: String,
 }
 
 impl RunJournal {
-    /// Returns the place of a call. A tool loop numbers its calls by round and index, in the idempotency key; a tool job
+    /// Returns the position of a call. A tool loop numbers its calls by round and index, in the idempotency key; a tool job
     /// makes one call; calls from outside are numbered among those with the same name and arguments.
     fn call_step(&self, context: &ExecutionContext, name: &str, arguments: &Value) -> CallStep {
         let run = &*self.run_id;
@@ -102,7 +102,7 @@ impl RunJournal {
             let (round, index) = key.strip_prefix(&*context.run_id)?.strip_prefix('/')?.split_once('/')?;
             Some((round.parse::<u16>().ok()?, index.parse::<u16>().ok()?))
         });
-        let place = match numbered {
+        let position = match numbered {
             Some((round, index)) => format!("{round}.{index}"),
             None => {
                 let mut counts = lock(&self.unnumbered_calls);
@@ -111,8 +111,8 @@ impl RunJournal {
                 format!("x.{count}")
             }
         };
-        // With the digest, since a loop elsewhere may make another call at the same place when it is repeated.
-        CallStep { key: format!("{run}/{place}/{digest}"), entry: format!("{place}.{digest}") }
+        // With the digest, since a loop elsewhere may make another call at the same position when it is repeated.
+        CallStep { key: format!("{run}/{position}/{digest}"), entry: format!("{position}.{digest}") }
     }
 
     /// Records the outcome of a call. That of a tool job's call is the state of its occurrence; only a failure that is

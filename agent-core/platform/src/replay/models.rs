@@ -69,14 +69,14 @@ struct ReplayModel {
 }
 
 impl ReplayModel {
-    /// Returns the place of the model for which a round's request was built.
+    /// Returns the index of the model for which a round's request was built.
     fn entry(&self, round: usize) -> usize {
         self.replay.inputs.rounds.get(round).map_or(0, |round| round.entry)
     }
 
     /// Returns the model for which a round's request was built.
     fn recorded(&self, round: usize) -> &Arc<dyn Model> {
-        let fallback = self.entry(round).checked_sub(1).and_then(|place| self.fallbacks.get(place)?.as_ref());
+        let fallback = self.entry(round).checked_sub(1).and_then(|index| self.fallbacks.get(index)?.as_ref());
         fallback.unwrap_or(&self.model)
     }
 }

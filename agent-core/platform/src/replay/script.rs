@@ -54,7 +54,7 @@ pub(super) struct ScriptCall {
 /// Progress or result of a recorded tool call.
 #[derive(Debug, Clone)]
 pub(super) struct ReplayStep {
-    /// Place of the call in its round.
+    /// Index of the call in its round.
     pub(super) call: usize,
     pub(super) kind: StepKind,
 }

@@ -45,7 +45,7 @@ impl ReplayTools {
         let choice: ToolChoice = inputs.request.tool_choice.clone().map(Into::into).unwrap_or_default();
         let rounds = script.rounds.iter().enumerate();
         let rounds =
-            rounds.map(|(place, round)| RoundCalls::new(round, offered(&choice, place, &specs))).collect();
+            rounds.map(|(index, round)| RoundCalls::new(round, offered(&choice, index, &specs))).collect();
         Self { specs, rounds, interrupts: script.interrupts.clone() }
     }
 }
@@ -127,21 +127,21 @@ impl ToolRegistry for ReplayTools {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let unknown = || ToolError::Unavailable("the call is not recorded".to_owned());
-        let (round, place) = call_place(context).ok_or_else(unknown)?;
+        let (round, index) = call_indices(context).ok_or_else(unknown)?;
         let round = self.rounds.get(round).ok_or_else(unknown)?;
-        let call = round.calls.get(place).filter(|call| call.name == name).ok_or_else(unknown)?;
+        let call = round.calls.get(index).filter(|call| call.name == name).ok_or_else(unknown)?;
         let is_of_call = |interrupt: &&Interrupt| interrupt.tool_call_id.as_deref() == Some(&*call.id);
         if let Some(interrupt) = self.interrupts.iter().find(is_of_call) {
             return Ok(Suspension::Interrupt(Box::new(interrupt.clone())).into());
         }
-        Ok(round.steps_of(place, progress).await)
+        Ok(round.steps_of(index, progress).await)
     }
 }
 
-/// Returns the places of a call's round and of the call in it, from the key that the tool loop gives it.
-fn call_place(context: &ExecutionContext) -> Option<(usize, usize)> {
+/// Returns the indices of a call's round and of the call in it, from the key that the tool loop gives it.
+fn call_indices(context: &ExecutionContext) -> Option<(usize, usize)> {
     let mut parts = context.idempotency_key.as_deref()?.rsplit('/');
-    let place = parts.next()?.parse().ok()?;
+    let index = parts.next()?.parse().ok()?;
     let round: usize = parts.next()?.parse().ok()?;
-    Some((round.checked_sub(1)?, place))
+    Some((round.checked_sub(1)?, index))
 }

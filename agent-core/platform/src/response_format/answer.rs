@@ -176,10 +176,10 @@ impl ValidatedAnswer {
         };
         let repair = self.repairs.fetch_add(1, Ordering::Relaxed) + 1;
         if repair > self.max_repairs {
-            return invalid(format!("the answer does not have the requested format: {}", fault.places));
+            return invalid(format!("the answer does not have the requested format: {}", fault.paths));
         }
         self.release_draft();
-        self.ready.push_back(ModelNotice::OutputRejected { repair, reason: fault.places }.into());
+        self.ready.push_back(ModelNotice::OutputRejected { repair, reason: fault.paths }.into());
         let correction = format!(
             "Your answer is not valid: {}. Answer again, with the corrected JSON value and nothing else.",
             fault.words

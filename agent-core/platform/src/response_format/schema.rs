@@ -111,8 +111,8 @@ pub struct AnswerValidator {
 pub(super) struct AnswerFault {
     /// Description for the model; it may quote the answer.
     pub(super) words: String,
-    /// Places of the faults, without values.
-    pub(super) places: String,
+    /// Paths of the faults, without values.
+    pub(super) paths: String,
 }
 
 impl AnswerValidator {
@@ -148,29 +148,29 @@ impl AnswerValidator {
     pub(super) fn read(&self, answer: &str) -> Result<Value, AnswerFault> {
         let value: Value = serde_json::from_str(without_fence(answer)).map_err(|error| AnswerFault {
             words: format!("it is not one JSON value and nothing else: {error}"),
-            places: "it is not JSON".to_owned(),
+            paths: "it is not JSON".to_owned(),
         })?;
         let Some(validator) = &self.validator else {
             return match value {
                 Value::Object(_) => Ok(value),
                 _ => Err(AnswerFault {
                     words: "it is not a JSON object".to_owned(),
-                    places: "it is not a JSON object".to_owned(),
+                    paths: "it is not a JSON object".to_owned(),
                 }),
             };
         };
-        let (mut words, mut places) = (Vec::new(), Vec::new());
+        let (mut words, mut paths) = (Vec::new(), Vec::new());
         for error in validator.iter_errors(&value).take(MAX_REPORTED_FAULTS) {
             let path = match error.instance_path().as_str() {
                 "" => "/".to_owned(),
                 path => cut(path.to_owned()),
             };
-            places.push(format!("{path} ({})", error.kind().keyword()));
+            paths.push(format!("{path} ({})", error.kind().keyword()));
             words.push(format!("{path}: {}", cut(error.to_string())));
         }
         match words.is_empty() {
             true => Ok(value),
-            false => Err(AnswerFault { words: words.join("; "), places: places.join(", ") }),
+            false => Err(AnswerFault { words: words.join("; "), paths: paths.join(", ") }),
         }
     }
 }

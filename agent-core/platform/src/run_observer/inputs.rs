@@ -217,7 +217,7 @@ impl From<&Fragment> for RecordedFragment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedContext {
-    /// Place of the message in the request.
+    /// Index of the message in the request.
     pub message: usize,
     /// The text.
     pub text: String,
@@ -229,7 +229,7 @@ pub struct RecordedContext {
 pub struct RoundRecord {
     /// Number of requests until the model answered.
     pub attempts: u32,
-    /// Place of the model for which the request was built among the models of the container.
+    /// Index of the model for which the request was built among the models of the container.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub entry: usize,
     /// Hash of the request in its shown form, if the run's inputs are recorded.

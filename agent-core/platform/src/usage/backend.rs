@@ -133,7 +133,7 @@ pub(super) struct RunMeter {
     call: Option<Box<MeteredCall>>,
     has_content: bool,
     outcome: Option<String>,
-    /// Place of the run among the concurrent ones.
+    /// Counts the run among the concurrent ones until it is dropped.
     _hold: RunHold,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct StoredDocIndex {
     pub(crate) slices: StoredSlices,
 }
 
-/// Place of the next slice of vectors in a stored index.
+/// Position of the next slice of vectors in a stored index.
 #[derive(Default, PartialEq, Eq)]
 pub(crate) struct StoredSlices {
     /// Checksum of the index without its slices.

@@ -18,7 +18,7 @@ const MAX_CANDIDATES: usize = 64;
 /// Exponent of a chunk's score in its share of the feedback.
 const SHARPNESS: i32 = 4;
 
-/// A term of the best chunks, with the place where it was found first.
+/// A term of the best chunks, with the position at which it was found first.
 struct FeedbackTerm {
     hash: u64,
     frequency: f64,

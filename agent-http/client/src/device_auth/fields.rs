@@ -38,7 +38,7 @@ impl AnswerFields {
         serde_json::from_slice(body).ok().map(Self)
     }
 
-    /// Returns the error codes in the places where issuers put them.
+    /// Returns the error codes from each of the fields in which issuers put them.
     pub(super) fn error_codes(&self) -> impl Iterator<Item = &str> {
         let error = self.0.get("error");
         let nested = error.and_then(|error| error.get("code"));

@@ -43,7 +43,7 @@ impl DiscoveryCache {
     }
 }
 
-/// The place of one server in a [`DiscoveryCache`].
+/// Entry of one server in a [`DiscoveryCache`].
 #[derive(Clone)]
 pub struct DiscoveryEntry {
     cache: DiscoveryCache,

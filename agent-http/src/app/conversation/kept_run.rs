@@ -27,7 +27,7 @@ use futures_util::future::{BoxFuture, select};
 use tokio::sync::oneshot;
 
 use super::contexts::ContextSlot;
-use super::queued_begin::{QueuedBegin, RunPlace};
+use super::queued_begin::{AnswerPosition, QueuedBegin};
 use super::starting_client::StartingClient;
 use crate::app::services::ConversationService;
 use crate::app::services::live::{LiveRun, RunStop, UnattendedRun};
@@ -51,7 +51,7 @@ pub(super) struct KeptRun {
     thread_id: ThreadId,
     /// Known once the run has begun; not kept for one that was queued.
     turn_id: Option<RunId>,
-    place: Arc<OnceLock<RunPlace>>,
+    position: Arc<OnceLock<AnswerPosition>>,
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
@@ -74,16 +74,16 @@ impl KeptRun {
         sent_context: ContextSlot,
         accepted: Instant,
     ) -> Self {
-        let place = RunPlace { parent: begin.parent_id.clone(), sent_context };
+        let position = AnswerPosition { parent: begin.parent_id.clone(), sent_context };
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
-        let course = (begin.on_disconnect, begin.grace_ms);
+        let disconnect = (begin.on_disconnect, begin.grace_ms);
         let thread_id = begin.key.id.clone();
         let live = LiveGuard::new(service.clone(), key, &begin.lease);
         let (committing, commit_store) = (service.clone(), store.clone());
         let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
-        let kept = Self::new(store, live, thread_id, course, accepted, commit.boxed());
+        let kept = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
         // The cell is new.
-        let _ = kept.place.set(place);
+        let _ = kept.position.set(position);
         kept
     }
 
@@ -95,30 +95,30 @@ impl KeptRun {
         accepted: Instant,
     ) -> Self {
         let key = RunKey { owner: queue.key.thread_owner(), id: queue.run_id.clone() };
-        let course = (queue.on_disconnect, queue.grace_ms);
+        let disconnect = (queue.on_disconnect, queue.grace_ms);
         let thread_id = queue.key.id.clone();
         let live = LiveGuard::new(service.clone(), key, &queue.lease);
         let commit_store = store.clone();
         let commit = async move { commit_store.queue_run(queue).await };
-        Self::new(store, live, thread_id, course, accepted, commit.boxed())
+        Self::new(store, live, thread_id, disconnect, accepted, commit.boxed())
     }
 
     fn new(
         store: Arc<dyn Conversations>,
         live: LiveGuard,
         thread_id: ThreadId,
-        course: (OnDisconnect, Option<u32>),
+        disconnect: (OnDisconnect, Option<u32>),
         accepted: Instant,
         commit: BoxFuture<'static, Stored>,
     ) -> Self {
         let RunKey { owner: ThreadOwner { company, owner }, id } = live.run.key();
         let observer = live.service.observers.open(company, owner, id, accepted);
-        let (on_disconnect, grace_ms) = course;
+        let (on_disconnect, grace_ms) = disconnect;
         Self {
             store,
             thread_id,
             turn_id: None,
-            place: Arc::default(),
+            position: Arc::default(),
             on_disconnect,
             grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
             unattended: None,
@@ -157,7 +157,7 @@ impl KeptRun {
             service: live.service.clone(),
             store: self.store.clone(),
             run: live.run.clone(),
-            place: self.place.clone(),
+            position: self.position.clone(),
             observer: self.observer.clone(),
         })
     }
@@ -229,8 +229,8 @@ impl KeptRun {
             Some(RunStop::Cancelled(reason)) => RunEndKind::Cancelled(reason),
             _ => RunEndKind::Completed,
         };
-        let place = self.place.get();
-        let mut folded = fold.finish(place.and_then(|place| place.parent.clone()), cut_end);
+        let position = self.position.get();
+        let mut folded = fold.finish(position.and_then(|position| position.parent.clone()), cut_end);
         if is_shutdown(&folded.ending.kind) {
             folded.ending.kind = RunEndKind::Interrupted;
         }
@@ -245,7 +245,7 @@ impl KeptRun {
             nodes,
             ending,
             log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until), inputs: None },
-            context: place.and_then(|place| place.sent_context.sent()),
+            context: position.and_then(|position| position.sent_context.sent()),
             request_sha256: record.prompt.as_ref().map(|prompt| prompt.request_sha256.clone()),
             backend: record.selection.as_ref().map(RunSelection::backend_name),
             record,

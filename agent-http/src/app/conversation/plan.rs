@@ -27,12 +27,12 @@ use super::queued_begin::QueuedBegin;
 use crate::error::HttpError;
 
 /// Treatment of a run whose client disconnects.
-pub(super) struct RunCourse {
+pub(super) struct DisconnectPolicy {
     pub(super) on_disconnect: OnDisconnect,
     pub(super) grace_ms: Option<u32>,
 }
 
-impl RunCourse {
+impl DisconnectPolicy {
     pub(super) fn of(fields: &ThreadFields) -> Self {
         let default = match fields.is_background {
             true => OnDisconnect::Continue,
@@ -72,7 +72,7 @@ pub(super) struct RunPlan {
     pub(super) decisions: Vec<Decision>,
     /// Context of the run's tools.
     pub(super) context: RunContext,
-    pub(super) course: RunCourse,
+    pub(super) disconnect: DisconnectPolicy,
     /// Cause of the run.
     pub(super) trigger: RunTrigger,
     /// Receives the context that is sent with the latest user message.
@@ -178,8 +178,8 @@ impl RunPlan {
             retention: self.retention,
             order: self.order,
             expected_version: Some(self.version),
-            on_disconnect: self.course.on_disconnect,
-            grace_ms: self.course.grace_ms,
+            on_disconnect: self.disconnect.on_disconnect,
+            grace_ms: self.disconnect.grace_ms,
             backend: None,
             request_sha256: None,
             lease: service.begin_lease(),

@@ -19,7 +19,7 @@ use super::super::App;
 use super::begin_error::BeginError;
 use super::contexts::{ContextSlot, attach_to_client_messages};
 use super::kept_turn::{KeptTurn, thread_key};
-use super::plan::{RunCourse, RunPlan, run_context};
+use super::plan::{DisconnectPolicy, RunPlan, run_context};
 use super::resume::new_messages;
 use crate::error::HttpError;
 
@@ -65,7 +65,7 @@ impl KeptTurn {
             return Err(BeginError::Request(error));
         }
         let trigger = self.trigger(principal, turn, merged.trigger);
-        let course = RunCourse::of(&self.fields);
+        let disconnect = DisconnectPolicy::of(&self.fields);
         let context = run_context(turn, continues.as_ref());
         let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
         Ok(RunPlan {
@@ -80,7 +80,7 @@ impl KeptTurn {
             continues,
             decisions,
             context,
-            course,
+            disconnect,
             trigger,
             sent_context,
         })

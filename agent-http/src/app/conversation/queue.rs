@@ -21,7 +21,7 @@ use super::super::App;
 use super::begin_error::BeginError;
 use super::kept_run::KeptRun;
 use super::kept_turn::{KeptTurn, thread_key};
-use super::plan::RunCourse;
+use super::plan::DisconnectPolicy;
 use super::queued_begin::QueuedBegin;
 use crate::app::services::live::RunStop;
 use crate::error::HttpError;
@@ -83,7 +83,7 @@ impl KeptTurn {
         let key = thread_key(principal, turn);
         let next = self.next_message(turn, &key).await?;
         let kind = next.as_ref().map_or(RunTriggerKind::Chat, |merged| merged.trigger);
-        let RunCourse { on_disconnect, grace_ms } = RunCourse::of(&self.fields);
+        let DisconnectPolicy { on_disconnect, grace_ms } = DisconnectPolicy::of(&self.fields);
         let now = app.conversations.now();
         let queue = QueueRun {
             key,

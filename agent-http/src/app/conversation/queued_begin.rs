@@ -11,9 +11,9 @@ use super::contexts::ContextSlot;
 use crate::app::services::ConversationService;
 use crate::app::services::live::LiveRun;
 
-/// Place of a run's answer, known once the run begins.
+/// Position of a run's answer in the tree, known once the run begins.
 #[derive(Debug)]
-pub(super) struct RunPlace {
+pub(super) struct AnswerPosition {
     /// Node below which the answer goes.
     pub(super) parent: Option<NodeId>,
     /// Context that the run sends with the user's message.
@@ -25,7 +25,7 @@ pub(super) struct QueuedBegin {
     pub(super) service: Arc<ConversationService>,
     pub(super) store: Arc<dyn Conversations>,
     pub(super) run: Arc<LiveRun>,
-    pub(super) place: Arc<OnceLock<RunPlace>>,
+    pub(super) position: Arc<OnceLock<AnswerPosition>>,
     pub(super) observer: Arc<RunObserver>,
 }
 
@@ -38,14 +38,14 @@ impl QueuedBegin {
     ) -> Result<(), ConversationError> {
         let (sender, receiver) = oneshot::channel();
         let (service, store) = (self.service.clone(), self.store.clone());
-        let (run, place) = (self.run.clone(), self.place.clone());
+        let (run, position) = (self.run.clone(), self.position.clone());
         let task = async move {
             let _storing = run.lock_storing().await;
-            let begun = service.begin_run(&*store, begin).await.map(|run| {
-                let _ = place.set(RunPlace { parent: run.parent_id, sent_context });
+            let result = service.begin_run(&*store, begin).await.map(|run| {
+                let _ = position.set(AnswerPosition { parent: run.parent_id, sent_context });
             });
             // The client may have left.
-            let _ = sender.send(begun);
+            let _ = sender.send(result);
         };
         self.service.spawner.spawn(task.boxed());
         receiver.await.unwrap_or(Err(ConversationError::RunNotFound))

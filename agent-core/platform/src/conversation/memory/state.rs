@@ -7,7 +7,7 @@ use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::store_error::StoreError;
 use jiff::Timestamp;
 
-use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
+use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePosition, StoredRun, referenced_ids};
 use super::super::{
     ActiveThread, ChangeRun, ChangedRun, ConversationError, DeletedThreads, DueRuns, EndRun, EndedRun,
     LogChunk, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink,
@@ -438,12 +438,12 @@ impl MemoryThread {
         for node in &self.nodes {
             *children.entry(node.link.parent).or_default() += 1;
         }
-        let place = |node: &StoredNode| {
+        let position = |node: &StoredNode| {
             let seq = node.link.seq;
             let children = children.get(&Some(seq)).copied().unwrap_or_default();
-            (node.link.id.clone(), NodePlace { seq, children })
+            (node.link.id.clone(), NodePosition { seq, children })
         };
-        let places = self.nodes.iter().filter(|node| ids.contains(&node.link.id)).map(place).collect();
-        KnownNodes { places, roots: children.get(&None).copied().unwrap_or_default() }
+        let positions = self.nodes.iter().filter(|node| ids.contains(&node.link.id)).map(position).collect();
+        KnownNodes { positions, roots: children.get(&None).copied().unwrap_or_default() }
     }
 }

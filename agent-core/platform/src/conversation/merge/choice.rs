@@ -1,10 +1,10 @@
-//! Outcome of a walk: the place of a run, and the messages that become nodes.
+//! Outcome of a walk: the position of a run, and the messages that become nodes.
 
 use agent_core::message::{Message, Role};
 
 use super::super::{NodeOrigin, RunTriggerKind};
 
-/// Place of a run in the tree, and its new messages.
+/// Position of a run in the tree, and its new messages.
 #[derive(Debug)]
 pub(super) struct Choice {
     /// Index of the node below which the first new message goes, or the answer if there is none.

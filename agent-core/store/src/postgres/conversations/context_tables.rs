@@ -60,7 +60,7 @@ impl ConversationTables {
         Ok(contexts?)
     }
 
-    /// Copies the contexts of a path, whose nodes are at these places, into its fork.
+    /// Copies the contexts of a path, whose nodes are at these positions, into its fork.
     pub(super) async fn copy_contexts(&self, from: i64, seqs: &[u32], into: i64) -> Result<(), TableError> {
         let seqs: Vec<i64> = seqs.iter().map(|seq| i64::from(*seq)).collect();
         self.select(COPY_CONTEXTS, &[&from, &seqs, &into]).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use agent_platform::conversation::commit::{KnownNodes, NodePlace};
+use agent_platform::conversation::commit::{KnownNodes, NodePosition};
 use agent_platform::conversation::{
     ActiveThread, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
     ThreadOwner,
@@ -102,7 +102,7 @@ impl ConversationTables {
         Ok(links?)
     }
 
-    /// Returns the contents of the nodes at these places, which ascend.
+    /// Returns the contents of the nodes at these positions, which ascend.
     pub(super) async fn contents(&self, thread: i64, seqs: &[u32]) -> Result<Vec<NodeContent>, TableError> {
         let seqs: Vec<i64> = seqs.iter().map(|seq| i64::from(*seq)).collect();
         let sql = format!(
@@ -114,7 +114,7 @@ impl ConversationTables {
         Ok(contents?)
     }
 
-    /// Returns the nodes at these places, which ascend.
+    /// Returns the nodes at these positions, which ascend.
     pub(super) async fn nodes(&self, thread: i64, seqs: &[u32]) -> Result<Vec<StoredNode>, TableError> {
         let seqs: Vec<i64> = seqs.iter().map(|seq| i64::from(*seq)).collect();
         let sql = format!(
@@ -130,7 +130,7 @@ impl ConversationTables {
         Ok(nodes?)
     }
 
-    /// Returns the place of a node.
+    /// Returns the position of a node.
     pub(super) async fn seq(&self, thread: i64, id: &NodeId) -> Result<Option<u32>, TableError> {
         if contains_nul(id.as_str()) {
             return Ok(None);
@@ -140,7 +140,7 @@ impl ConversationTables {
         Ok(rows.first().map(|row| to_seq(row.get(0))))
     }
 
-    /// Returns the places of a thread's user messages that are not deleted, at most `limit`.
+    /// Returns the positions of a thread's user messages that are not deleted, at most `limit`.
     pub(super) async fn user_seqs(&self, thread: i64, limit: i64) -> Result<Vec<u32>, TableError> {
         let sql = "SELECT seq FROM nodes WHERE thread = $1 AND role = 'user' AND status <> 'deleted'
                    ORDER BY seq LIMIT $2";
@@ -148,7 +148,7 @@ impl ConversationTables {
         Ok(rows.iter().map(|row| to_seq(row.get(0))).collect())
     }
 
-    /// Returns the places of the nodes with these ids, and the number of roots.
+    /// Returns the positions of the nodes with these ids, and the number of roots.
     pub(super) async fn known(&self, thread: i64, ids: &HashSet<&NodeId>) -> Result<KnownNodes, TableError> {
         let ids: Vec<&str> = ids.iter().map(|id| id.as_str()).filter(|id| !contains_nul(id)).collect();
         let mut known = KnownNodes::default();
@@ -156,7 +156,7 @@ impl ConversationTables {
             let children = to_seq(row.get(2));
             match row.get::<_, Option<&str>>(0) {
                 Some(id) => {
-                    known.places.insert(id.into(), NodePlace { seq: to_seq(row.get(1)), children });
+                    known.positions.insert(id.into(), NodePosition { seq: to_seq(row.get(1)), children });
                 }
                 None => known.roots = children,
             }

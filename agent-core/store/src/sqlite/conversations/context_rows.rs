@@ -51,9 +51,9 @@ impl ConversationTables<'_> {
         Ok(found)
     }
 
-    /// Copies the contexts of a path, whose nodes are at these places, into its fork.
+    /// Copies the contexts of a path, whose nodes are at these positions, into its fork.
     pub(super) fn copy_contexts(&self, from: i64, seqs: &[u32], into: i64) -> Result<(), TableError> {
-        let places: HashMap<i64, i64> = seqs.iter().map(|seq| i64::from(*seq)).zip(0..).collect();
+        let positions: HashMap<i64, i64> = seqs.iter().map(|seq| i64::from(*seq)).zip(0..).collect();
         let mut select = self.0.prepare_cached("SELECT seq FROM turn_contexts WHERE thread = ?1")?;
         let found = select.query_map([from], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
         let mut copy = self.0.prepare_cached(
@@ -61,7 +61,7 @@ impl ConversationTables<'_> {
              SELECT ?3, ?4, turn, body FROM turn_contexts WHERE thread = ?1 AND seq = ?2",
         )?;
         for seq in found {
-            if let Some(place) = places.get(&seq) {
+            if let Some(position) = positions.get(&seq) {
                 copy.execute(params![from, seq, into, place])?;
             }
         }

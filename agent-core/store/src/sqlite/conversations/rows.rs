@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use agent_platform::conversation::commit::{KnownNodes, NodePlace, referenced_ids};
+use agent_platform::conversation::commit::{KnownNodes, NodePosition, referenced_ids};
 use agent_platform::conversation::{
     ActiveThread, NewNode, NodeContent, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter,
     ThreadKey, ThreadOwner, ThreadPath,
@@ -100,7 +100,7 @@ impl ConversationTables<'_> {
         Ok(Some(ThreadPath { thread, links, contents }))
     }
 
-    /// Returns the contents of the nodes at these places, which ascend.
+    /// Returns the contents of the nodes at these positions, which ascend.
     pub(super) fn contents(&self, thread: i64, seqs: &[u32]) -> Result<Vec<NodeContent>, TableError> {
         let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
         let mut statement = self.0.prepare_cached(&format!(
@@ -129,7 +129,7 @@ impl ConversationTables<'_> {
         Ok(contents)
     }
 
-    /// Returns the nodes at these places, which ascend.
+    /// Returns the nodes at these positions, which ascend.
     pub(super) fn nodes(&self, thread: i64, seqs: &[u32]) -> Result<Vec<StoredNode>, TableError> {
         let seqs = Rc::new(seqs.iter().map(|seq| Value::from(i64::from(*seq))).collect::<Vec<_>>());
         let mut statement = self.0.prepare_cached(&format!(
@@ -147,7 +147,7 @@ impl ConversationTables<'_> {
         Ok(nodes)
     }
 
-    /// Returns the place of a node.
+    /// Returns the position of a node.
     pub(super) fn seq(&self, thread: i64, id: &NodeId) -> Result<Option<u32>, TableError> {
         let mut statement = self.0.prepare_cached("SELECT seq FROM nodes WHERE thread = ?1 AND id = ?2")?;
         let seq: Option<i64> =
@@ -155,7 +155,7 @@ impl ConversationTables<'_> {
         Ok(seq.map(to_seq))
     }
 
-    /// Returns the places of a thread's user messages that are not deleted, at most `limit`.
+    /// Returns the positions of a thread's user messages that are not deleted, at most `limit`.
     pub(super) fn user_seqs(&self, thread: i64, limit: u32) -> Result<Vec<u32>, TableError> {
         let mut statement = self.0.prepare_cached(
             "SELECT seq FROM nodes WHERE thread = ?1 AND role = 'user' AND status <> 'deleted' ORDER BY seq LIMIT ?2",
@@ -180,9 +180,10 @@ impl ConversationTables<'_> {
              FROM nodes WHERE thread = ?1 AND id = ?2",
         )?;
         for id in referenced_ids(nodes, parent) {
-            let place = |row: &Row<'_>| Ok(NodePlace { seq: to_seq(row.get(0)?), children: row.get(1)? });
-            if let Some(place) = find.query_row(params![thread, id.as_str()], place).optional()? {
-                known.places.insert(id.clone(), place);
+            let position =
+                |row: &Row<'_>| Ok(NodePosition { seq: to_seq(row.get(0)?), children: row.get(1)? });
+            if let Some(position) = find.query_row(params![thread, id.as_str()], position).optional()? {
+                known.positions.insert(id.clone(), position);
             }
         }
         if nodes.iter().all(|node| node.parent_id.is_some()) {
