@@ -14,7 +14,7 @@ use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
 use agent_platform::pulse::{PulseError, user_scope};
 use agent_platform::records::{
-    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError, Write,
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
 };
 use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
 use agent_platform::user_rates::ExpiredRates;

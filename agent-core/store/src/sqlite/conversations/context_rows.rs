@@ -62,7 +62,7 @@ impl ConversationTables<'_> {
         )?;
         for seq in found {
             if let Some(position) = positions.get(&seq) {
-                copy.execute(params![from, seq, into, place])?;
+                copy.execute(params![from, seq, into, position])?;
             }
         }
         Ok(())
