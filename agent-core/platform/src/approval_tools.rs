@@ -113,7 +113,7 @@ impl ToolRegistry for ApprovalTools {
 #[cfg(test)]
 mod tests {
     use agent_core::ids::{AgentId, CompanyId};
-    use agent_core::role::{RoleBlock, RoleContent, StaticRoles};
+    use agent_core::role::{RoleBlock, RoleContent, StaticRoles, ToolHint};
     use agent_core::testing::{FakeTools, ManualClock};
     use agent_core::tool::NoProgress;
     use futures_util::FutureExt;
