@@ -1311,6 +1311,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the settings of the company that have a value. */
+        get: operations["listCompanySettings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/settings/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a setting of the company. */
+        get: operations["getCompanySetting"];
+        /**
+         * Sets a setting of the company. It holds from the next call of a tool on.
+         * @description For admins of the company.
+         */
+        put: operations["putCompanySetting"];
+        post?: never;
+        /**
+         * Deletes a setting of the company.
+         * @description For admins of the company.
+         */
+        delete: operations["deleteCompanySetting"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/svcchat/debugPrompt": {
         parameters: {
             query?: never;
@@ -2332,6 +2374,12 @@ export interface components {
             misfire?: components["schemas"]["MisfirePolicy"] | null;
             /** @description Policy for occurrences that come due while another one is being delivered. */
             overlap?: components["schemas"]["OverlapPolicy"] | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of open jobs of the user, this one included; unlimited by default. At the limit, a new job is 409 with
+             *     `limit`. A repeated request with the same idempotency key gets its job, and may name another limit.
+             */
+            maxOpenJobs?: number | null;
         };
         /** @description A new token, with its secret text. */
         CreatedToken: {
@@ -5542,6 +5590,8 @@ export interface operations {
                             serverId?: string;
                             /** @enum {string} */
                             approval: "auto" | "ask";
+                            /** @description True if the company's approval floor demands the approval. */
+                            approvalFloor?: boolean;
                             /** @description SHA-256 of the definition in use. */
                             fingerprint?: string;
                             /** @enum {string} */
@@ -5648,6 +5698,8 @@ export interface operations {
                             serverId?: string;
                             /** @enum {string} */
                             approval: "auto" | "ask";
+                            /** @description True if the company's approval floor demands the approval. */
+                            approvalFloor?: boolean;
                             /** @description SHA-256 of the definition in use. */
                             fingerprint?: string;
                             /** @enum {string} */
@@ -8590,6 +8642,182 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    listCompanySettings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The settings. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        settings: {
+                            /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                            annotations: ("destructive" | "openWorld" | "notReadOnly")[];
+                            /** @enum {unknown} */
+                            id: "approvalFloor";
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getCompanySetting: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The setting. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                        annotations: ("destructive" | "openWorld" | "notReadOnly")[];
+                        /** @enum {unknown} */
+                        id: "approvalFloor";
+                    };
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putCompanySetting: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                    annotations: ("destructive" | "openWorld" | "notReadOnly")[];
+                };
+            };
+        };
+        responses: {
+            /** @description The setting was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                        annotations: ("destructive" | "openWorld" | "notReadOnly")[];
+                        /** @enum {unknown} */
+                        id: "approvalFloor";
+                    };
+                };
+            };
+            /** @description The setting was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description Calls of tools with one of these hints need an approval. `notReadOnly` is for all tools whose definitions do not say that they only read. */
+                        annotations: ("destructive" | "openWorld" | "notReadOnly")[];
+                        /** @enum {unknown} */
+                        id: "approvalFloor";
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteCompanySetting: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The setting was deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     debugPrompt: {
         parameters: {
             query?: {
@@ -9738,6 +9966,8 @@ export interface operations {
                             /** @description Reasoning tokens; part of the output. */
                             reasoningTokens?: number;
                         }[];
+                        /** @description True if the run has more calls than those in `entries` and in the sums, the first 1,000. */
+                        truncated?: boolean;
                     };
                 };
             };
