@@ -34,14 +34,6 @@ mod runs;
 pub(super) mod tables;
 mod threads;
 
-fn failed(fault: super::PostgresError) -> ConversationError {
-    rejected(OperationError::from(fault))
-}
-
-fn rejected(error: OperationError) -> ConversationError {
-    ConversationError::Store(error.into())
-}
-
 /// Ends a read, and separates what was rejected from what failed.
 async fn end_read<T>(
     tables: ConversationTables,

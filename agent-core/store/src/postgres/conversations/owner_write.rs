@@ -6,7 +6,6 @@ use agent_platform::conversation::{ConversationError, ThreadOwner};
 use tokio::time::Instant;
 
 use super::tables::{ConversationTables, TableError};
-use super::{failed, rejected};
 use crate::conversation_row::RowError;
 use crate::postgres::fair_queue::Permit;
 use crate::postgres::fault::{OperationError, PostgresErrorKind};
@@ -139,4 +138,12 @@ impl<'s> OwnerWrite<'s> {
         };
         Some(outcome.map_err(rejected))
     }
+}
+
+fn failed(fault: PostgresError) -> ConversationError {
+    rejected(OperationError::from(fault))
+}
+
+fn rejected(error: OperationError) -> ConversationError {
+    ConversationError::Store(error.into())
 }
