@@ -66,7 +66,9 @@ pub(in crate::postgres) async fn insert_within_limit(
     let user_values: [&(dyn Param + Sync); 2] = [&company, &user];
     session.begin(&[(LOCK_USER, &user_values)]).await?;
     let mut others = HashMap::new();
-    find_conflicting(session, &[&row], &mut others).await?;
+    if row.idempotency_key().is_some() {
+        find_conflicting(session, &[&row], &mut others).await?;
+    }
     if let Some(existing) = others.remove(&row.job.id) {
         session.commit(&[]).await?;
         return Ok((existing, false));
