@@ -113,12 +113,12 @@ inPage('a component that is drawn while it is loaded elsewhere appears', async (
     const roots = [root(), root()];
     const loading = Promise.withResolvers();
     const Lazy = await new Promise((called) => {
-      const Lazy = lazy(() => { called(Lazy); return loading.promise; });
+      const Lazy = lazy(() => { called(Lazy); return loading.promise; }, 'Late');
       render(html`<${Lazy} />`, roots[0]);
     });
     // The second is drawn before the component is there, and its effect runs afterwards.
     render(html`<${Lazy} />`, roots[1]);
-    loading.resolve(() => html`<b>there</b>`);
+    loading.resolve({ Late: () => html`<b>there</b>` });
     const appeared = () => roots.every((root) => root.textContent === 'there');
     for (let frames = 0; frames < 100 && !appeared(); frames += 1) await new Promise(requestAnimationFrame);
     return roots.map((root) => root.textContent);

@@ -517,11 +517,11 @@ class AgentChat extends HTMLElement {
       this.close();
       this.#ui.root.hidden = true;
       console.error(`agent-chat: ${message} (${status} ${code})`);
-    } else if (status === 429 || (retryAfter && !canRetry)) this.#countDown(status === 503 ? Math.min(retryAfter, MAX_UNAVAILABLE_S) : retryAfter ?? 10);
-    else if (code === 'THREAD_BUSY') {
+    } else if (code === 'THREAD_BUSY') {
       // Another page of the visitor has asked: its answer is shown here too.
       this.#reload();
-    } else this.#notice(code === 'NETWORK' ? TEXT.offline : TEXT.failed, canRetry);
+    } else if (status === 429 || (retryAfter && !canRetry)) this.#countDown(status === 503 ? Math.min(retryAfter, MAX_UNAVAILABLE_S) : retryAfter ?? 10);
+    else this.#notice(code === 'NETWORK' ? TEXT.offline : TEXT.failed, canRetry);
   }
 
   #countDown(seconds) {
