@@ -163,7 +163,13 @@ async fn conditions_hold_for_uploads() {
     expect_json(upload(&app, OWNER, path, &[("if-none-match", "*"), WAIT[0]], "one").await, 200).await;
     let second = upload(&app, OWNER, path, &[("if-none-match", "*")], "two").await;
     expect_problem(second, 412, "PRECONDITION_FAILED").await;
-    let tag = header(&get(&app, OWNER, "/api/documents/d").await, "etag").to_owned();
+    let found = get(&app, OWNER, "/api/documents/d").await;
+    assert_eq!(
+        header(&found, "cache-control"),
+        "private, no-store",
+        "the state of the index has no entity tag"
+    );
+    let tag = header(&found, "etag").to_owned();
     for (tag, status) in [("\"1\"", 412), (&*tag, 202), (&*tag, 412)] {
         let response = upload(&app, OWNER, path, &[("if-match", tag)], "two").await;
         assert_eq!(response.status(), status, "{tag}");

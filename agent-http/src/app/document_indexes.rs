@@ -4,6 +4,7 @@
 use agent_core::request::Principal;
 use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};
 use http::StatusCode;
+use http::header::{CACHE_CONTROL, HeaderValue};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -48,7 +49,11 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let Versioned { version, value: document } = documents.load(id).await?;
     let company_id = &documents.principal.company_id;
     let indexed = document_index_status(&*documents.app.records, company_id, id, version).await?;
-    get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })
+    let mut response =
+        get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })?;
+    // A browser would ask with the document's entity tag and go on showing the state of the index of its first answer.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    Ok(response)
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
