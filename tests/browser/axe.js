@@ -14,7 +14,7 @@ export async function axeViolations(page, selector, rules) {
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(axe);
   const runOnly = rules ? { type: 'rule', values: rules } : { type: 'tag', values: TAGS };
   return page.evaluate(async ([runOnly, selector]) => {
-    const found = await globalThis.axe.run(selector ?? document, { runOnly, resultTypes: ['violations'] });
+    const found = await globalThis.axe.run(selector ?? document, { runOnly, resultTypes: ['violations'], selectors: false, iframes: false });
     return found.violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
   }, [runOnly, selector]);
 }

@@ -10,7 +10,7 @@
 //                     may kill: its arguments and its environment as JSON. It prints its address, and ends with its stdin
 
 import assert from 'node:assert/strict';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { chromium } from 'playwright-core';
 
@@ -114,8 +114,13 @@ export async function ask(page, text) {
   );
 }
 
-/** Saves a picture of the page. */
-export const picture = (page, name) => page.screenshot({ path: `${pictures}/${name}.png` });
+/** Saves a picture of the page, for which the browser takes half the time that it would take for the smallest file. */
+export async function picture(page, name) {
+  const session = await page.context().newCDPSession(page);
+  const { data } = await session.send('Page.captureScreenshot', { format: 'png', optimizeForSpeed: true });
+  await session.detach();
+  writeFileSync(`${pictures}/${name}.png`, data, 'base64');
+}
 
 /** Runs a test in a page, and saves a picture of the page if it fails. */
 export async function pictureIfFailed(page, name, run) {
