@@ -101,7 +101,8 @@ impl Jobs {
         if self.count(&JobFilter::open_jobs_of_user(&job.payload)) >= max_open {
             return InsertOutcome::LimitReached;
         }
-        self.insert(job)
+        self.put(job);
+        InsertOutcome::New
     }
 
     fn count(&self, filter: &JobFilter) -> u64 {

@@ -113,7 +113,7 @@ impl JobStore for SqliteStore {
             if JobQuery::from_filter(&open_jobs).count(rows.connection)? >= max_open {
                 return Ok(InsertOutcome::LimitReached);
             }
-            rows.insert(&row)
+            rows.insert_new(&row)
         };
         self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
     }

@@ -86,12 +86,18 @@ impl<'c> JobTable<'c> {
         self.changed.get()
     }
 
+    /// Inserts a job, unless its idempotency key is in use.
     pub(super) fn insert(&self, row: &JobRow) -> Result<InsertOutcome, WriteError> {
+        match self.find_existing(row)? {
+            Some(existing) => Ok(existing),
+            None => self.insert_new(row),
+        }
+    }
+
+    /// Inserts a job whose idempotency key is not in use.
+    pub(super) fn insert_new(&self, row: &JobRow) -> Result<InsertOutcome, WriteError> {
         let JobRow { job, body, mutable: changing } = row;
         let payload = &job.payload;
-        if let Some(existing) = self.find_existing(row)? {
-            return Ok(existing);
-        }
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO jobs (id, company, user_id, tool, assignment, idempotency,
                                state, wake_ms, ended_ms, dead, body, progress, agent)
