@@ -24,8 +24,9 @@ pub enum AttemptOutcome {
         /// Error text.
         error: String,
     },
-    /// The receiver is still busy with an earlier delivery of the occurrence, or is unavailable for a moment. Does not count as an attempt until the
-    /// first claim of the occurrence, or the first one since it was postponed, is an hour old; then it is a failure.
+    /// The receiver is still busy with an earlier delivery of the occurrence, or is unavailable for a moment. Does not count
+    /// as an attempt until the first claim of the occurrence, or the first one since it was postponed, is an hour old; then
+    /// it is a failure.
     Deferred {
         /// Error text.
         error: String,

@@ -85,7 +85,7 @@ impl StoredSlices {
         self.further_pieces > 0 && self.further_pieces + more <= MAX_PIECES
     }
 
-    /// Returns the place of the first slice behind an encoded index. One that is none is written again as a whole.
+    /// Returns the position of the first slice behind an encoded index. One that is none is written again as a whole.
     pub(crate) fn behind_index(encoded: &[u8]) -> Self {
         let checksum = DocIndex::checksum_of(encoded);
         let of = |index_checksum| Self {
@@ -96,7 +96,7 @@ impl StoredSlices {
         checksum.map(of).unwrap_or_default()
     }
 
-    /// Returns the place behind a slice that was appended.
+    /// Returns the position behind a slice that was appended.
     pub(crate) fn behind_slice(mut self, slice: &[u8]) -> Self {
         let kept_pieces = self.kept_pieces();
         self.last_piece.extend_from_slice(slice);
