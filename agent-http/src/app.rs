@@ -62,6 +62,7 @@ use crate::endpoint;
 use crate::service::HttpService;
 
 pub(crate) use endpoints::endpoints;
+pub use run_bundle::PROGRAM;
 pub use services::{
     AnonymousBodies, ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService,
     DocumentUploads, LeasedTools, McpEndpoint, ProviderService, RateLimits, ResourceQuotas, RunSettings,

@@ -18,12 +18,15 @@ pub(crate) use file::EntryFault;
 
 pub use crate::amount::{AmountError, NanoUsd};
 
+/// Name of the provider of the model in the process.
+pub const LOCAL_PROVIDER: &str = "local";
+
 /// The catalogue that is compiled in.
 const SHIPPED: &str = include_str!("catalog/models.json");
 /// Name that stands for all models of a provider without a price of their own.
 const ANY_MODEL: &str = "*";
 /// Providers whose windows are settings or properties of weights, and whose names of models are their own.
-const SELF_DESCRIBED_PROVIDERS: [&str; 2] = ["local", "ollama"];
+const SELF_DESCRIBED_PROVIDERS: [&str; 2] = [LOCAL_PROVIDER, "ollama"];
 /// Providers that serve the models of another one, by another API.
 const PROVIDER_ALIASES: [(&str, &str); 1] = [("openai-responses", "openai")];
 

@@ -14,12 +14,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::ids::{IdError, check_id};
+use crate::ids::{IdError, WIDGET_USER_PREFIX, check_id};
 use crate::records::{
     Collection, Key, ListQuery, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
     to_json,
 };
-use crate::token::WIDGET_USER_PREFIX;
 use agent_core::clock::Clock;
 use agent_core::ids::{CompanyId, UserId};
 use agent_core::secret::Secret;

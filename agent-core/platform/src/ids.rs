@@ -1,10 +1,21 @@
-//! Rule for identifiers that enter from outside: from paths, bodies, workspace files, commands and tokens.
+//! Rule for identifiers that enter from outside: from paths, bodies, workspace files, commands and tokens; and the
+//! forms of identifiers that several modules know.
 //!
 //! An identifier is shown in logs and lists, compared byte by byte, and put into URL paths. The rule admits text that
 //! looks the same wherever it is equal and that is one path segment. Stores do not apply it, so that an entry from
 //! before the rule can still be read and deleted.
 
+use std::fmt::Display;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use unicode_normalization::is_nfc;
+
+/// Prefix of the user id of a widget's visitors, followed by the id of the widget's token. No other user id begins
+/// with it.
+pub const WIDGET_USER_PREFIX: &str = "widget:";
+
+/// Characters that are percent-encoded in a path segment: all but the unreserved ones (RFC 3986, section 2.3).
+const SEGMENT_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Violation of the rule for identifiers; worded to follow the name of the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +78,11 @@ pub fn check_id(id: &str, limit: usize) -> Result<(), IdError> {
     Ok(())
 }
 
+/// Returns an identifier as one segment of a URI's path, percent-encoded.
+pub fn encode_segment(id: &str) -> impl Display {
+    utf8_percent_encode(id, SEGMENT_ESCAPES)
+}
+
 /// Returns true for a character that has a glyph or is a combining mark or U+0020.
 fn is_visible(char: char) -> bool {
     match char {
@@ -102,6 +118,12 @@ mod tests {
         {
             assert_eq!(check_id(id, 128), Ok(()), "{id:?}");
         }
+    }
+
+    #[test]
+    fn a_segment_has_unreserved_characters_only() {
+        assert_eq!(encode_segment("aZ0-._~").to_string(), "aZ0-._~");
+        assert_eq!(encode_segment("job:1 a/b?c#ü").to_string(), "job%3A1%20a%2Fb%3Fc%23%C3%BC");
     }
 
     #[test]

@@ -12,9 +12,9 @@ use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
+use crate::catalog::LOCAL_PROVIDER;
 use crate::company_permits::CompanyPermits;
 use crate::forward_model::forward_model;
-use crate::usage::LOCAL_PROVIDER;
 
 /// A [`ModelSource`] whose model in the process takes no more calls of a company than its share.
 ///

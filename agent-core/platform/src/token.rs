@@ -67,9 +67,6 @@ pub const MAX_TOKENS_PER_AGENT: usize = 1_000;
 /// Number of attempts to create a token while other tokens of the same user are created.
 const MINT_ATTEMPTS: u32 = 32;
 
-/// Prefix of the user id of a widget's visitors, followed by the token's id. No other user id begins with it.
-pub const WIDGET_USER_PREFIX: &str = "widget:";
-
 /// A newly created token with its text.
 #[derive(Debug, Clone)]
 pub struct MintedToken {

@@ -28,14 +28,12 @@ pub use budget::{
     BudgetUnit, BudgetWindow, Budgets, DefaultLimits, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
     UnknownTimeZoneError,
 };
-pub use entry::{
-    MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,
-};
+pub use entry::{MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, ledger_user};
 pub use expired::ExpiredReservations;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
 pub use observer::{RunSummary, UsageObserver};
-pub(crate) use prices::{CallPayer, LOCAL_PROVIDER};
+pub(crate) use prices::CallPayer;
 pub use prices::{OperatorAddresses, PriceTable, PricedSettings};
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,

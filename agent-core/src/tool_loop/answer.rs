@@ -13,7 +13,7 @@ use crate::model::ModelEvent;
 /// Initial capacity for an answer's text, in bytes.
 const INITIAL_TEXT_CAPACITY: usize = 256;
 /// Limit on the provider's items of all answers of a run, in bytes: each round sends them again.
-const MAX_PROVIDER_ITEM_BYTES: usize = 4 << 20;
+const MAX_RUN_ITEM_BYTES: usize = 4 << 20;
 
 /// Assembles an answer from deltas, and emits the start and end events of its messages and calls.
 pub(super) struct AnswerAssembler {
@@ -148,7 +148,7 @@ impl AnswerAssembler {
 
     fn take_provider_item(&mut self, item: ProviderItem) -> Result<(), AgentError> {
         self.provider_item_bytes += item.json.get().len();
-        if self.provider_item_bytes > MAX_PROVIDER_ITEM_BYTES {
+        if self.provider_item_bytes > MAX_RUN_ITEM_BYTES {
             let message = "the provider's items in the run exceed the size limit";
             return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
         }

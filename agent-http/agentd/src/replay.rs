@@ -6,6 +6,7 @@ use std::path::Path;
 
 use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::role::{RoleBlock, RoleSource};
+use agent_http::app::PROGRAM;
 use agent_platform::conversation::{ConversationError, RunKey, ThreadOwner};
 use agent_platform::records::StoreError;
 use agent_platform::replay::{AnsweredCall, Difference, Finding, LiveCall, Replay, ReplayReport, RunBundle};
@@ -17,9 +18,6 @@ use crate::config::Env;
 use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::{StartError, compose, weights};
-
-/// Version of this program, as bundles name it.
-const PROGRAM: &str = concat!("agentd ", env!("CARGO_PKG_VERSION"));
 
 /// Replays a run of the store, or a bundle.
 ///

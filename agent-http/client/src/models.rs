@@ -25,7 +25,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::Model;
 use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
-use agent_platform::catalog::CatalogModel;
+use agent_platform::catalog::{CatalogModel, LOCAL_PROVIDER};
 use agent_platform::parameters::{ModelApi, ModelParameters, ParameterFault};
 use agent_platform::usage::OperatorAddresses;
 use serde_json::{Map, Value};
@@ -244,8 +244,6 @@ pub struct EmbeddedModels {
 const PROVIDERS: &str = "auto, anthropic, local, openai, openai-responses, ollama";
 /// Provider name that stands for the first provider that is configured.
 const AUTO: &str = "auto";
-/// Provider name of the model in the process.
-const LOCAL_PROVIDER: &str = "local";
 /// Provider name of the hosted vendor's Responses API.
 const RESPONSES_PROVIDER: &str = "openai-responses";
 

@@ -123,7 +123,7 @@ fn scope_query(scope: &JobScope) -> Vec<(&str, &str)> {
 fn filter_query(filter: &JobFilter) -> Vec<(&str, &str)> {
     let JobFilter { scope, agent, tool, assignment, state, open } = filter;
     let mut query = scope_query(scope);
-    let open = open.then_some("open");
+    let open = open.then_some(JobFilter::OPEN_STATES);
     let more = [
         ("agentId", agent.as_deref()),
         ("toolId", tool.as_deref()),

@@ -15,7 +15,7 @@ use crate::error::HttpError;
 use crate::service::HandlerResult;
 
 /// Characters of a file name that are percent-encoded: all but the unreserved ones (RFC 8187, `attr-char`).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const FILE_NAME_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Description of stored bytes that a browser saves and does not show.
 pub(super) struct Attachment {
@@ -45,7 +45,7 @@ impl Attachment {
         if is_unchanged {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
         } else {
-            let name = utf8_percent_encode(&name, ESCAPED);
+            let name = utf8_percent_encode(&name, FILE_NAME_ESCAPES);
             let content_headers = [
                 (CONTENT_TYPE, media_type),
                 (CONTENT_LENGTH, bytes.to_string()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_core::request::Principal;
 use agent_platform::company_permits::CompanyPermit;
+use agent_platform::ids::encode_segment;
 use agent_platform::records::{Record, StoreError};
 use agent_platform::workspace::{
     ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, get_document, read_document_text,
@@ -15,7 +16,6 @@ use futures_util::stream;
 use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
 use mediatype::{MediaType, ReadParams};
-use percent_encoding::utf8_percent_encode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -241,7 +241,7 @@ async fn respond(
             with_entity_tag(answer::json(StatusCode::ACCEPTED, &status)?, stored.version)
         }
     };
-    let path = format!("/api/documents/{}", utf8_percent_encode(id, answer::SEGMENT_ESCAPES));
+    let path = format!("/api/documents/{}", encode_segment(id));
     response.headers_mut().insert(LOCATION, HeaderValue::try_from(path).map_err(HttpError::internal)?);
     if let Some(wait) = preferred {
         let applied = HeaderValue::try_from(format!("wait={}", wait.as_secs()));

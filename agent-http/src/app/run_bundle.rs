@@ -13,8 +13,8 @@ use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
 
-/// Version of this program, as bundles name it.
-const PROGRAM: &str = concat!("agentd ", env!("CARGO_PKG_VERSION"));
+/// Name and version of this program, as bundles name it.
+pub const PROGRAM: &str = concat!("agentd ", env!("CARGO_PKG_VERSION"));
 
 /// Handles `GET /api/runs/{id}/bundle`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -12,6 +12,7 @@ use agent_platform::conversation::{
     ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id, import_nodes,
 };
 use agent_platform::history;
+use agent_platform::ids::encode_segment;
 use http::header::{CACHE_CONTROL, HeaderValue, IF_MATCH, LOCATION};
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
@@ -171,7 +172,7 @@ fn new_thread_id(requested: Option<ThreadId>) -> Result<ThreadId, HttpError> {
 
 fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
     let mut response = answer::json(StatusCode::CREATED, thread)?;
-    let id = percent_encoding::utf8_percent_encode(&thread.id, answer::SEGMENT_ESCAPES);
+    let id = encode_segment(&thread.id);
     let location = HeaderValue::try_from(format!("/api/threads/{id}"));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
     private(Ok(resource::with_entity_tag(response, thread.version)))

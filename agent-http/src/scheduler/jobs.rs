@@ -27,8 +27,6 @@ pub(super) use describe::*;
 const DEFAULT_PAGE_SIZE: usize = 50;
 /// Maximum page size of a job list.
 const MAX_PAGE_SIZE: usize = 200;
-/// Value of the parameter `state` that means all states that are not final.
-const OPEN_STATES: &str = "open";
 /// Maximum length of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 256;
 
@@ -168,11 +166,11 @@ fn scope(query: &Query<'_>) -> Result<JobScope, HttpError> {
 
 fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {
     let state = parameter(query, "state")?;
-    let open = state.as_deref() == Some(OPEN_STATES);
+    let open = state.as_deref() == Some(JobFilter::OPEN_STATES);
     let state = state.filter(|_| !open).map(|name| {
         let names = || JobState::ALL.map(JobState::as_str).join(", ");
         JobState::from_name(&name).ok_or_else(|| {
-            HttpError::invalid("state", format!("must be {OPEN_STATES} or one of {}", names()))
+            HttpError::invalid("state", format!("must be {} or one of {}", JobFilter::OPEN_STATES, names()))
         })
     });
     Ok(JobFilter {

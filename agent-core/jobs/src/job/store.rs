@@ -58,6 +58,9 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
+    /// Value on the wire of a filter's state that means all states that are not final.
+    pub const OPEN_STATES: &'static str = "open";
+
     /// Returns the filter of all jobs of the payload's user that are not final.
     pub fn open_jobs_of_user(payload: &JobPayload) -> Self {
         let (company, user) = (Some(payload.company_id.clone()), Some(payload.user_id.clone()));

@@ -39,6 +39,13 @@ impl ListQuery {
         self.limit.unwrap_or(DEFAULT_PAGE_RECORDS).clamp(1, MAX_PAGE_RECORDS)
     }
 
+    /// Returns a text before which, by the bytes, all ids with the prefix sort: no id is longer than
+    /// [`MAX_KEY_ID_BYTES`].
+    pub fn upper_bound(&self) -> String {
+        let last = char::MAX.to_string();
+        format!("{}{}", self.prefix, last.repeat(MAX_KEY_ID_BYTES / last.len()))
+    }
+
     /// Returns the id after which, in the list's order, the page begins, or [`StoreError::Invalid`] if the cursor was
     /// not issued by a list.
     pub fn after(&self) -> Result<Option<String>, StoreError> {
@@ -85,6 +92,16 @@ fn decode_cursor(cursor: &str) -> Result<String, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_id_with_the_prefix_sorts_after_the_upper_bound() {
+        let list = ListQuery { prefix: "a".to_owned(), ..ListQuery::default() };
+        let bound = list.upper_bound();
+        let longest =
+            format!("a{}", char::MAX.to_string().repeat((MAX_KEY_ID_BYTES - 1) / char::MAX.len_utf8()));
+        assert!(longest <= bound && longest.len() <= MAX_KEY_ID_BYTES);
+        assert!("a" < bound.as_str() && bound.as_str() < "b", "{bound}");
+    }
 
     #[test]
     fn a_cursor_comes_back_and_a_made_up_one_is_refused() {

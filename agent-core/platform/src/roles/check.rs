@@ -21,6 +21,7 @@ use fallbacks::{check_model_fallbacks, check_server_fallbacks};
 use prices::{check_model_prices, check_server_prices};
 use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, check_summary_provider, is_blank};
 
+use crate::catalog::LOCAL_PROVIDER;
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
@@ -357,7 +358,7 @@ fn container_warnings(findings: &mut Vec<RoleFinding>, at: &str, child: &Contain
         }
         Container::EmbeddedAi(embedded) => {
             parameter_warnings(findings, &format!("{at}.content"), embedded);
-            let is_local = embedded.provider.as_deref() == Some("local");
+            let is_local = embedded.provider.as_deref() == Some(LOCAL_PROVIDER);
             for (name, is_set) in [
                 ("enableThinking", embedded.enable_thinking.is_some()),
                 ("reasoningEffort", embedded.reasoning_effort.is_some()),

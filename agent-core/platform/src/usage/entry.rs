@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::NanoUsd;
+use crate::ids::WIDGET_USER_PREFIX;
 
-/// Prefix of the user ids of widgets' visitors, followed by the id of the token.
-pub const WIDGET_USER_PREFIX: &str = "widget:";
 /// Maximum length of a provider's, a model's and an outcome's name, in bytes; longer ones are truncated.
 pub const MAX_NAME_BYTES: usize = 128;
 

@@ -7,14 +7,12 @@ use agent_core::secret::Secret;
 use url::Url;
 
 use super::TokenCounts;
-use crate::catalog::{Catalog, CatalogError, CatalogModel, ModelPrice, NanoUsd, TokenPrices};
+use crate::catalog::{Catalog, CatalogError, CatalogModel, LOCAL_PROVIDER, ModelPrice, NanoUsd, TokenPrices};
 
 /// Largest price of one call. Thousands of calls at it can be summed up.
 const MAX_CALL_COST: NanoUsd = NanoUsd::new(1_000_000_000_000_000);
 /// Number of tokens that prices are for.
 const TOKENS_PER_PRICE: i128 = 1_000_000;
-/// Provider of the model in the process.
-pub(crate) const LOCAL_PROVIDER: &str = "local";
 /// Provider whose servers ask for no key.
 const OLLAMA_PROVIDER: &str = "ollama";
 

@@ -3,16 +3,12 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_platform::records::{
-    Collection, Key, ListQuery, MAX_KEY_ID_BYTES, MAX_PAGE_RECORDS, Order, Page, Record, RecordCounter,
-    StoreError, Write,
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Order, Page, Record, RecordCounter, StoreError, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde_json::value::RawValue;
 
 use super::fault::WriteError;
-
-/// Largest Unicode scalar value.
-const MAX_CHAR: &str = "\u{10ffff}";
 
 /// Access to the records table within one transaction.
 pub(super) struct RecordTable<'c>(pub(super) &'c Connection);
@@ -53,8 +49,7 @@ impl RecordTable<'_> {
         after: Option<&str>,
     ) -> Result<Page, WriteError> {
         let after = after.unwrap_or_default();
-        // No id is longer than `MAX_KEY_ID_BYTES`, so no id with the prefix sorts after this bound.
-        let last = format!("{}{}", list.prefix, MAX_CHAR.repeat(MAX_KEY_ID_BYTES / MAX_CHAR.len()));
+        let last = list.upper_bound();
         // No id is empty, so the condition excludes no record if there is no cursor.
         let (sql, first, last) = match list.order {
             Order::Ascending => (

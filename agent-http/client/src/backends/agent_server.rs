@@ -30,10 +30,6 @@ use crate::outbound::{
 use crate::problem::ProblemDetails;
 use crate::secret::is_within;
 
-/// Limits of an error response, which is read for its problem code: size and read time.
-const MAX_PROBLEM_BYTES: usize = 16 * 1024;
-const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Backend that sends turns to agent runtimes.
 pub struct AgentServerBackend {
     /// The guarded HTTP client.
@@ -191,11 +187,8 @@ fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
 async fn response_error(response: OutboundResponse) -> AgentError {
     let status_error = status_failure(response.status, &response.headers);
     let status = response.status.as_u16();
-    let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
-        return status_error;
-    };
     let Some(ProblemDetails { code: Some(code), context_window, prompt_tokens, .. }) =
-        ProblemDetails::parse(&body)
+        ProblemDetails::read(response).await
     else {
         return status_error;
     };

@@ -6,7 +6,6 @@
 //! preview shows the request without them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_core::backend::ModelSource;
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -35,9 +34,6 @@ const PROVIDER: &str = "subscription";
 const EMPTY_ENVELOPE: &str = r#"{"accessToken":"","accountId":"","body":"#;
 /// Length of the key by which the vendor finds a conversation's cached prefix, in hexadecimal digits.
 const CACHE_KEY_LENGTH: usize = 32;
-/// Limits of an error response of the runtime: size and read time.
-const MAX_PROBLEM_BYTES: usize = 16 * 1024;
-const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Model source for `SubscriptionConnector` containers.
 #[derive(Clone)]
@@ -226,11 +222,7 @@ fn limits_of(headers: &HeaderMap) -> SubscriptionLimits {
 /// Maps an error response of the runtime itself. Those of the vendor have another media type.
 async fn runtime_error(response: OutboundResponse) -> AgentError {
     let status_error = status_failure(response.status, &response.headers);
-    let body = match response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await {
-        Ok(body) => body,
-        Err(_) => return status_error,
-    };
-    let Some(ProblemDetails { code: Some(code), .. }) = ProblemDetails::parse(&body) else {
+    let Some(ProblemDetails { code: Some(code), .. }) = ProblemDetails::read(response).await else {
         return status_error;
     };
     let (kind, message) = match AgentErrorKind::from_code(&code) {

@@ -1,8 +1,9 @@
 //! Resolves the platform's own tokens to identities.
 
 use agent_core::tool::{Caller, ExecutionContext};
+use agent_platform::ids::WIDGET_USER_PREFIX;
 use agent_platform::records::StoreError;
-use agent_platform::token::{Grant, Token, TokenEndListener, TokenError, Tokens, WIDGET_USER_PREFIX};
+use agent_platform::token::{Grant, Token, TokenEndListener, TokenError, Tokens};
 use async_trait::async_trait;
 
 use super::identity::{Identity, TokenResolver};

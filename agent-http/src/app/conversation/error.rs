@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{ConversationError, Run};
+use agent_platform::ids::encode_segment;
 use serde_json::json;
 
-use super::super::answer;
 use crate::error::{Code, HttpError};
 
 /// `Retry-After` of a request to a thread with a run in progress.
@@ -70,6 +70,6 @@ pub(super) fn used_run_id(run: &Run) -> HttpError {
 
 /// Returns the path of a run's log.
 pub(in super::super) fn events_path(id: &RunId) -> String {
-    let id = percent_encoding::utf8_percent_encode(id, answer::SEGMENT_ESCAPES);
+    let id = encode_segment(id);
     format!("/api/runs/{id}/events")
 }

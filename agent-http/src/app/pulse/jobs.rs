@@ -23,8 +23,6 @@ use crate::service::HandlerResult;
 
 /// Maximum length of a caller's idempotency key, in bytes. The scheduler's key also has the user's id.
 const MAX_IDEMPOTENCY_KEY_BYTES: usize = 100;
-/// Value of the parameter `state` that means all states that are not final.
-const OPEN_STATES: &str = "open";
 
 /// A request to schedule a job for the caller, without its schedule.
 #[derive(Deserialize, JsonSchema)]
@@ -143,7 +141,7 @@ fn is_own(job: &JobView, principal: &Principal) -> bool {
 fn filter(query: &Query<'_>, principal: &Principal) -> Result<JobFilter, HttpError> {
     let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
     let state = text("state")?;
-    let open = state.as_deref() == Some(OPEN_STATES);
+    let open = state.as_deref() == Some(JobFilter::OPEN_STATES);
     let state = state.filter(|_| !open).map(|name| {
         JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is not a job state"))
     });

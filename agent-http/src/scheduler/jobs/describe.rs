@@ -1,6 +1,6 @@
 //! OpenAPI operations of the job endpoints.
 
-use agent_jobs::job::JobState;
+use agent_jobs::job::{JobFilter, JobState};
 use agent_jobs::schedule::ScheduleSpec;
 use serde_json::{Value, json};
 
@@ -39,7 +39,8 @@ pub(in crate::scheduler) fn describe_count(schemas: &mut Schemas) -> Operation {
 fn with_state(operation: Operation) -> Operation {
     let state = "Only jobs in this state. `open` means all states that are not final; `discarded` includes periodic \
                  jobs with dead letters.";
-    let names: Vec<&str> = JobState::ALL.into_iter().map(JobState::as_str).chain(["open"]).collect();
+    let names: Vec<&str> =
+        JobState::ALL.into_iter().map(JobState::as_str).chain([JobFilter::OPEN_STATES]).collect();
     operation.parameter("query", "state", state, json!({"type": "string", "enum": names}))
 }
 

@@ -3,11 +3,10 @@
 use agent_core::ids::{AgentId, UserId};
 use jiff::Timestamp;
 
-use super::super::{
-    ModelPrice, RunScope, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX,
-};
+use super::super::{ModelPrice, RunScope, TokenPrices, UsageFilter, UsageQuery, UsageSums};
 use super::meter::MeterState;
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, BudgetUnit, BudgetWindow};
+use crate::ids::WIDGET_USER_PREFIX;
 
 /// Numbers of output tokens that a request can be admitted with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

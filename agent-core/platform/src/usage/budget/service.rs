@@ -10,7 +10,7 @@ use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::super::{RunScope, UsageObserver, UsageStore, WIDGET_USER_PREFIX};
+use super::super::{RunScope, UsageObserver, UsageStore};
 use super::deadline::ExpireRun;
 use super::defaults::{DefaultLimits, DefaultMeters, RunSlot, kinds};
 use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
@@ -19,6 +19,7 @@ use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, budget_key};
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
+use crate::ids::WIDGET_USER_PREFIX;
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
 use crate::user_rates::UserRates;

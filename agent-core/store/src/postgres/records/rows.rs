@@ -3,16 +3,13 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use agent_platform::records::{
-    Collection, Key, ListQuery, MAX_KEY_ID_BYTES, MAX_PAGE_RECORDS, Order, Page, Record, StoreError,
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Order, Page, Record, StoreError,
 };
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
 
 use crate::postgres::fault::OperationError;
 use crate::postgres::session::{Session, contains_nul};
-
-/// Largest Unicode scalar value.
-const MAX_CHAR: &str = "\u{10ffff}";
 
 const SELECT_ONE: &str = "
     SELECT id, version, updated_ms, value FROM records WHERE company = $1 AND collection = $2 AND id = $3";
@@ -119,8 +116,7 @@ pub(in crate::postgres) async fn list(
     if contains_nul(&list.prefix) || contains_nul(after) {
         return Ok(Page::from_overfetch(Vec::new(), list));
     }
-    // No id is longer than `MAX_KEY_ID_BYTES`, so no id with the prefix sorts after this bound.
-    let last = format!("{}{}", list.prefix, MAX_CHAR.repeat(MAX_KEY_ID_BYTES / MAX_CHAR.len()));
+    let last = list.upper_bound();
     let (sql, first, last) = match list.order {
         Order::Ascending => (SELECT_ASCENDING, list.prefix.as_str().max(after), last.as_str()),
         Order::Descending => {

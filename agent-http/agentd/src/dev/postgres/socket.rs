@@ -15,8 +15,8 @@ use crate::StartError;
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";
 /// Maximum length of a Unix socket's path in bytes (`sun_path` without its final zero).
 pub(super) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
-/// Characters that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Characters that are percent-encoded in the host of a URL: all but the unreserved ones (RFC 3986, section 2.3).
+const HOST_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Folder of the server's Unix socket, of mode 0700.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl SocketFolder {
 
     /// Returns the folder as the host of a PostgreSQL URL: percent-encoded.
     pub(super) fn url_host(&self) -> String {
-        percent_encode(self.path.as_os_str().as_bytes(), ESCAPED).to_string()
+        percent_encode(self.path.as_os_str().as_bytes(), HOST_ESCAPES).to_string()
     }
 
     /// Returns the folder as an entry of the server's list of socket folders: in quotes, since a path may contain a

@@ -29,7 +29,7 @@ const MAX_CALLS: usize = 32;
 /// Limit on the arguments of a call, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 256 << 10;
 /// Limit on the items of an answer that are sent back, in bytes.
-const MAX_PROVIDER_ITEM_BYTES: usize = 4 << 20;
+const MAX_ANSWER_ITEM_BYTES: usize = 4 << 20;
 /// Limit on the items of an answer.
 const MAX_ITEMS: usize = 1024;
 /// Limit on the identifier of an item, in bytes; an item with a longer one is found by its index.
@@ -356,7 +356,7 @@ impl AnswerReader {
     ) -> Result<(), AgentError> {
         let whole = sent_item(whole.ok_or_else(inconsistent)?).map_err(|error| malformed_response(&error))?;
         self.provider_item_bytes += whole.get().len();
-        if self.provider_item_bytes > MAX_PROVIDER_ITEM_BYTES {
+        if self.provider_item_bytes > MAX_ANSWER_ITEM_BYTES {
             let message = "the provider's items in the answer exceed the size limit";
             return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
         }

@@ -5,7 +5,8 @@
 
 use agent_core::ids::CompanyId;
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use agent_platform::ids::encode_segment;
+use percent_encoding::percent_decode_str;
 use rmcp::model::{
     ErrorCode, ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
     ResourceContents, ResourceTemplate,
@@ -19,8 +20,6 @@ use super::{ToolAccess, failed};
 
 const SCHEME: &str = "doc://";
 const MARKDOWN: &str = "text/markdown";
-/// Characters that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const LIST_TOOL: &str = "listDocs";
 const GET_TOOL: &str = "getDoc";
@@ -59,7 +58,7 @@ struct DocText {
 }
 
 fn document_uri(id: &str) -> String {
-    format!("{SCHEME}{}", utf8_percent_encode(id, ESCAPED))
+    format!("{SCHEME}{}", encode_segment(id))
 }
 
 fn document_id(uri: &str) -> Option<String> {
