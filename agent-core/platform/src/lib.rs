@@ -7,6 +7,7 @@ mod amount;
 pub mod approval_floor;
 pub mod approval_tools;
 pub mod assignment;
+pub mod backoff;
 #[cfg(feature = "bpe")]
 pub mod bpe;
 pub mod call_reports;

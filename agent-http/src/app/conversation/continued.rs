@@ -15,6 +15,7 @@ use agent_core::role::{RoleBlock, RoleSource};
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput};
 use agent_core::tool_loop::call_tool;
 use agent_core::turn::TurnError;
+use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
     Approval, ApprovalState, CallExecution, ChangeRun, ConversationError, Conversations, Run, RunChange,
     RunKey, RunState, ThreadOwner,
@@ -29,10 +30,8 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::super::App;
 
-/// Initial pause between attempts to read or write before an approved call, while the store is unavailable; it doubles up to
-/// [`MAX_STORE_RETRY_PAUSE`].
-const MIN_STORE_RETRY_PAUSE: Duration = Duration::from_millis(100);
-const MAX_STORE_RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Pauses between attempts to read or write before an approved call, while the store is unavailable.
+const APPROVED_CALL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 type SourceItem = Result<SourceEvent, AgentError>;
 
@@ -201,7 +200,7 @@ where
     S: Future<Output = Result<(), ConversationError>>,
     B: Future<Output = Result<bool, ConversationError>>,
 {
-    let (mut may_have_begun, mut pause) = (false, MIN_STORE_RETRY_PAUSE);
+    let (mut may_have_begun, mut backoff) = (false, APPROVED_CALL_BACKOFF);
     loop {
         let stored = match store_begin().await {
             Err(ConversationError::CallRefused) if may_have_begun => match has_begun().await {
@@ -215,8 +214,7 @@ where
             Err(ConversationError::Store(StoreError::Unavailable(_))) => may_have_begun = true,
             stored => return stored,
         }
-        clock.sleep(pause).await;
-        pause = (pause * 2).min(MAX_STORE_RETRY_PAUSE);
+        backoff.sleep(clock).await;
     }
 }
 
@@ -230,13 +228,12 @@ async fn read_role(
     company: &CompanyId,
     agent: &AgentId,
 ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-    let mut pause = MIN_STORE_RETRY_PAUSE;
+    let mut backoff = APPROVED_CALL_BACKOFF;
     loop {
         match roles.role(company, agent).await {
-            Err(StoreError::Unavailable(_)) => clock.sleep(pause).await,
+            Err(StoreError::Unavailable(_)) => backoff.sleep(clock).await,
             read => return read,
         }
-        pause = (pause * 2).min(MAX_STORE_RETRY_PAUSE);
     }
 }
 

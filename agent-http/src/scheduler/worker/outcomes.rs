@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use agent_jobs::job::{Step, StepError, StepOutcome};
+use agent_platform::backoff::Backoff;
 use tokio::sync::mpsc;
 
 use super::{DeliveryOutcome, Worker};
 
 /// Maximum number of outcomes stored in one call.
 const MAX_OUTCOMES_PER_CALL: usize = 500;
-/// Initial backoff after a store error; it doubles up to `MAX_STORE_BACKOFF`.
-const MIN_STORE_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_STORE_BACKOFF: Duration = Duration::from_secs(5);
+/// Pauses between attempts to store outcomes.
+const OUTCOME_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 impl Worker {
     /// Stores outcomes as they arrive; does not return.
@@ -30,7 +30,7 @@ impl Worker {
     }
 
     async fn record_outcomes(&self, batch: &[DeliveryOutcome]) {
-        let mut pause = MIN_STORE_BACKOFF;
+        let mut backoff = OUTCOME_BACKOFF;
         loop {
             let steps = batch.iter().map(|delivery| (delivery.key.id.clone(), step(delivery))).collect();
             match self.jobs.apply_steps(steps, self.now()).await {
@@ -51,8 +51,7 @@ impl Worker {
                     tracing::warn!(%error, outcomes = batch.len(), "failed to store outcomes; retrying");
                 }
             }
-            self.clock.sleep(pause).await;
-            pause = (pause * 2).min(MAX_STORE_BACKOFF);
+            backoff.sleep(&*self.clock).await;
         }
     }
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::table::MAX_RUN_TOKENS;
+use crate::backoff::Backoff;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Records, StoreError, Write, to_json,
 };
@@ -27,10 +28,8 @@ const MAX_TOKENS_PER_COMMIT: usize = 500;
 const MAX_PENDING_TOKENS: usize = MAX_RUN_TOKENS;
 /// Number of attempts to write a batch.
 const WRITE_ATTEMPTS: u32 = 10;
-/// Pause after the first failed attempt; doubled after each further one.
-const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// Maximum pause between two attempts.
-const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// Pauses between the attempts.
+const WRITE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// Interval at which [`EndedTokenWriter::flush`] looks for the end of the writes.
 const FLUSH_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time for which a record is kept after the expiry, for processes whose clock is behind.
@@ -120,7 +119,7 @@ impl EndedTokenWriter {
     }
 
     async fn write(&self, batch: Vec<(Uuid, SystemTime)>) {
-        let mut pause = FIRST_RETRY_PAUSE;
+        let mut backoff = WRITE_BACKOFF;
         for attempt in 1..=WRITE_ATTEMPTS {
             let Err(error) = self.commit(&batch).await else { return };
             let tokens = batch.len();
@@ -129,8 +128,7 @@ impl EndedTokenWriter {
                 return;
             }
             tracing::warn!(%error, tokens, attempt, "the ends of run tokens were not written; trying again");
-            self.clock.sleep(pause).await;
-            pause = (pause * 2).min(MAX_RETRY_PAUSE);
+            backoff.sleep(&*self.clock).await;
         }
     }
 
