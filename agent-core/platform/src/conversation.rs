@@ -49,7 +49,7 @@ mod thread_cache;
 mod thread_limit;
 mod time;
 mod title;
-pub mod tree;
+mod tree;
 
 pub use agent_core::role::OnDisconnect;
 pub use agent_feedback::{AgentFeedback, FeedbackCursor, FeedbackPage, RatedMessage};

@@ -86,11 +86,12 @@ impl FeedbackCursor {
         Self { at_ms: feedback.created_at.as_millisecond(), id: feedback.id.clone() }
     }
 
-    /// Parses a cursor of a page.
+    /// Parses the cursor of a page; without one, returns the [`start`](Self::start).
     ///
     /// # Errors
     /// [`ConversationError::Invalid`] if no page has given it.
-    pub fn parse(cursor: &str) -> Result<Self, ConversationError> {
+    pub fn parse(cursor: Option<&str>) -> Result<Self, ConversationError> {
+        let Some(cursor) = cursor else { return Ok(Self::start()) };
         let parse = || {
             let (time, id) = cursor.split_once('-')?;
             let id = String::from_utf8(hex::decode(id).ok()?).ok()?;

@@ -25,6 +25,7 @@ pub use rating::rate_node;
 use super::thread::{check_metadata, check_title, expiry};
 use super::thread_limit::max_threads;
 use super::time::whole_millis;
+use super::tree::branch_leaf;
 use super::{
     ConversationError, CreateThread, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES, NewNode, NewThread,
     Node, NodeId, NodeLink, Run, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch,
@@ -137,14 +138,15 @@ pub fn fork(
     Ok((thread, nodes))
 }
 
-/// Changes a thread. `newest_leaf` is that of the branch of `patch.head`, if the node exists.
+/// Changes a thread. `links` are those of its nodes, which are needed only with `patch.head`: the head becomes the newest
+/// leaf of that node's branch.
 ///
 /// # Errors
 /// See [`Conversations::patch`](super::Conversations::patch).
 pub fn patch(
     mut thread: Thread,
     patch: &ThreadPatch,
-    newest_leaf: Option<NodeId>,
+    links: &[NodeLink],
 ) -> Result<Thread, ConversationError> {
     if patch.expected_version.is_some_and(|expected| expected != thread.version) {
         return Err(ConversationError::VersionConflict { found: thread.version });
@@ -160,7 +162,7 @@ pub fn patch(
     thread.archived = patch.archived.unwrap_or(thread.archived);
     if let Some(head) = &patch.head {
         let missing = || ConversationError::NodeNotFound(head.to_string());
-        thread.head = Some(newest_leaf.ok_or_else(missing)?);
+        thread.head = Some(branch_leaf(links, head).ok_or_else(missing)?);
     }
     thread.version += 1;
     Ok(thread)

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 
 use super::commit::{self, BeginRows, QueueRows};
 use super::page::{path_to_fork, select_nodes};
-use super::tree::Tree;
 use super::{
     AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
     Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
@@ -81,19 +80,17 @@ impl Conversations for MemoryConversations {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ThreadPage, ConversationError> {
-        let after = cursor.map(ThreadCursor::parse).transpose()?;
+        let after = ThreadCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let state = self.lock();
-        let place = |thread: &Thread| {
+        let position = |thread: &Thread| {
             let ThreadCursor { active_ms, id } = ThreadCursor::of(thread);
             (active_ms, id)
         };
-        let is_after = |thread: &&Thread| {
-            after.as_ref().is_none_or(|after| place(thread) < (after.active_ms, after.id.clone()))
-        };
+        let is_after = |thread: &&Thread| position(thread) < (after.active_ms, after.id.clone());
         let threads = state.owners.get(owner).into_iter().flat_map(|owner| owner.threads.values());
         let mut threads: Vec<&Thread> = threads.map(|found| &found.thread).collect();
-        threads.sort_by_key(|thread| std::cmp::Reverse(place(thread)));
+        threads.sort_by_key(|thread| std::cmp::Reverse(position(thread)));
         let matching = threads.into_iter().filter(is_after).filter(|thread| filter.matches(thread));
         Ok(ThreadPage::from_overfetch(matching.take(limit + 1).cloned().collect(), limit))
     }
@@ -111,12 +108,7 @@ impl Conversations for MemoryConversations {
     ) -> Result<Thread, ConversationError> {
         let mut state = self.lock();
         let found = state.find_mut(key)?;
-        let leaf = patch.head.as_ref().and_then(|head| {
-            let links = found.links();
-            let tree = Tree::new(&links);
-            tree.find(head).map(|at| links[tree.newest_leaf(at)].id.clone())
-        });
-        found.thread = commit::patch(found.thread.clone(), &patch, leaf)?;
+        found.thread = commit::patch(found.thread.clone(), &patch, &found.links())?;
         Ok(found.thread.clone())
     }
 
@@ -438,7 +430,7 @@ impl Conversations for MemoryConversations {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<FeedbackPage, ConversationError> {
-        let after = cursor.map(FeedbackCursor::parse).transpose()?.unwrap_or_else(FeedbackCursor::start);
+        let after = FeedbackCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let state = self.lock();
         let threads = state.threads_with(company, agent).flat_map(|(_, found)| found.nodes.iter());
@@ -459,8 +451,7 @@ impl Conversations for MemoryConversations {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ThreadPage, ConversationError> {
-        let after = cursor.map(VisitorThreadCursor::parse).transpose()?;
-        let after = after.unwrap_or_else(VisitorThreadCursor::start);
+        let after = VisitorThreadCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let state = self.lock();
         let threads = state.threads_with(company, agent).filter(|(owner, _)| owner.is_visitor());

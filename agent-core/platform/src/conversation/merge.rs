@@ -113,7 +113,7 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     let end = below.map(|at| links[at].id.clone());
     let nodes = chain(end.clone(), messages.into_iter().zip(origins));
     let parent_id = nodes.last().map(|node| node.id.clone()).or(end);
-    Ok(Merged { instructions, path: tree::places(links, below), nodes, parent_id, trigger })
+    Ok(Merged { instructions, path: tree::path_positions(links, below), nodes, parent_id, trigger })
 }
 
 /// Returns true for the next message alone, which cannot be a known one: it goes below the head, and the walk that finds this
@@ -134,8 +134,7 @@ pub fn continue_head(
     head: &NodeId,
     messages: Vec<Message>,
 ) -> Result<Merged, ConversationError> {
-    let tree = Tree::new(links);
-    let at = tree.find(head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
+    let at = tree::find(links, head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
     let is_known = |message: &Message| {
         message.id.as_deref().is_some_and(|id| {
             links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
@@ -147,7 +146,7 @@ pub fn continue_head(
     let parent_id = nodes.last().map_or_else(|| head.clone(), |node| node.id.clone());
     Ok(Merged {
         instructions: Vec::new(),
-        path: tree.places(Some(at)),
+        path: tree::path_positions(links, Some(at)),
         nodes,
         parent_id: Some(parent_id),
         trigger: RunTriggerKind::Resume,
@@ -185,7 +184,7 @@ pub fn append_queued(links: &[NodeLink], head: Option<&NodeId>, queued: &Merged)
     }
     let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| head.cloned());
     let (instructions, trigger) = (queued.instructions.clone(), queued.trigger);
-    Some(Merged { instructions, path: tree.places(at), nodes, parent_id, trigger })
+    Some(Merged { instructions, path: tree::path_positions(links, at), nodes, parent_id, trigger })
 }
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.

@@ -1,6 +1,6 @@
 //! Selection of the nodes of a page, shared by all stores.
 
-use super::tree::Tree;
+use super::tree::{self, Tree};
 use super::{
     ConversationError, ForkThread, NodeLink, NodePage, NodeQuery, NodeSelection, Siblings, StoredNode,
     Thread, parse_number_cursor,
@@ -55,12 +55,12 @@ pub fn path_to_fork(
     source: &Thread,
     links: &[NodeLink],
 ) -> Result<Vec<u32>, ConversationError> {
-    let tree = Tree::new(links);
+    let find = |id| tree::find(links, id);
     let at = match &fork.at {
-        Some(id) => Some(tree.find(id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?),
-        None => source.head.as_ref().and_then(|head| tree.find(head)),
+        Some(id) => Some(find(id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?),
+        None => source.head.as_ref().and_then(find),
     };
-    Ok(tree.path(at).into_iter().map(|at| links[at].seq).collect())
+    Ok(tree::path_positions(links, at))
 }
 
 impl SelectedNodes {

@@ -447,3 +447,18 @@ pub struct DeletedThreads {
     /// Runs of the threads that had not ended.
     pub active_runs: Vec<RunId>,
 }
+
+impl DeletedThreads {
+    /// Adds a thread that was deleted.
+    pub fn add_thread(&mut self, thread: Thread) {
+        self.deleted += 1;
+        self.active_runs.extend(thread.active_run_id);
+        self.active_runs.extend(thread.queued_run_ids);
+    }
+
+    /// Adds the threads of another commit of the same deletion.
+    pub fn add_batch(&mut self, batch: Self) {
+        self.deleted += batch.deleted;
+        self.active_runs.extend(batch.active_runs);
+    }
+}

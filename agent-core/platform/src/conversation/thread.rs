@@ -223,11 +223,12 @@ impl ThreadCursor {
         Self { active_ms: thread.last_activity_at.as_millisecond(), id: thread.id.clone() }
     }
 
-    /// Parses a cursor of a page.
+    /// Parses the cursor of a page; without one, returns the [`start`](Self::start).
     ///
     /// # Errors
     /// [`ConversationError::Invalid`] if no page has given it.
-    pub fn parse(cursor: &str) -> Result<Self, ConversationError> {
+    pub fn parse(cursor: Option<&str>) -> Result<Self, ConversationError> {
+        let Some(cursor) = cursor else { return Ok(Self::start()) };
         let parse = || {
             let (time, id) = cursor.split_once('-')?;
             let id = String::from_utf8(hex::decode(id).ok()?).ok()?;
@@ -269,11 +270,12 @@ impl VisitorThreadCursor {
         }
     }
 
-    /// Parses a cursor of a page.
+    /// Parses the cursor of a page; without one, returns the [`start`](Self::start).
     ///
     /// # Errors
     /// [`ConversationError::Invalid`] if no page has given it.
-    pub fn parse(cursor: &str) -> Result<Self, ConversationError> {
+    pub fn parse(cursor: Option<&str>) -> Result<Self, ConversationError> {
+        let Some(cursor) = cursor else { return Ok(Self::start()) };
         let text = |part: &str| String::from_utf8(hex::decode(part).ok()?).ok();
         let parse = || {
             let mut parts = cursor.splitn(3, '-');

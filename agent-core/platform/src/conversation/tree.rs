@@ -15,17 +15,23 @@ fn parent(links: &[NodeLink], at: usize) -> Option<usize> {
     NodeLink::index(&links[..at], links[at].parent?)
 }
 
-/// Returns the places of the nodes from the root to the one at an index. Needs no index of the tree.
-pub(super) fn places(links: &[NodeLink], at: Option<usize>) -> Vec<u32> {
+/// Returns the positions in the thread of the nodes from the root to the one at an index. Builds no [`Tree`].
+pub(super) fn path_positions(links: &[NodeLink], at: Option<usize>) -> Vec<u32> {
     let path = std::iter::successors(at, |at| parent(links, *at));
-    let mut places: Vec<u32> = path.map(|at| links[at].seq).collect();
-    places.reverse();
-    places
+    let mut positions: Vec<u32> = path.map(|at| links[at].seq).collect();
+    positions.reverse();
+    positions
+}
+
+/// Returns the newest leaf of the branch of a node, or the node itself; `None` if the node does not exist.
+pub(super) fn branch_leaf(links: &[NodeLink], id: &NodeId) -> Option<NodeId> {
+    let tree = Tree::new(links);
+    tree.find(id).map(|at| links[tree.newest_leaf(at)].id.clone())
 }
 
 /// Index of a thread's tree. Nodes are named by their index in the list of links.
 #[derive(Debug)]
-pub struct Tree<'l> {
+pub(super) struct Tree<'l> {
     links: &'l [NodeLink],
     /// Index of the parent.
     parents: Vec<Option<usize>>,
@@ -36,7 +42,7 @@ pub struct Tree<'l> {
 
 impl<'l> Tree<'l> {
     /// Builds the index of links in the order in which they were stored.
-    pub fn new(links: &'l [NodeLink]) -> Self {
+    pub(super) fn new(links: &'l [NodeLink]) -> Self {
         let parents: Vec<Option<usize>> = (0..links.len()).map(|at| parent(links, at)).collect();
         let mut newest: Vec<usize> = (0..links.len()).collect();
         let (mut newest_child, mut newest_root) = (vec![None; links.len()], None);
@@ -56,27 +62,27 @@ impl<'l> Tree<'l> {
     }
 
     /// Returns the links.
-    pub fn links(&self) -> &'l [NodeLink] {
+    pub(super) fn links(&self) -> &'l [NodeLink] {
         self.links
     }
 
     /// Returns the index of the node with this id.
-    pub fn find(&self, id: &NodeId) -> Option<usize> {
+    pub(super) fn find(&self, id: &NodeId) -> Option<usize> {
         find(self.links, id)
     }
 
     /// Returns the parent's index.
-    pub fn parent(&self, at: usize) -> Option<usize> {
+    pub(super) fn parent(&self, at: usize) -> Option<usize> {
         self.parents[at]
     }
 
     /// Returns the child of a node, or the root, on the way to the newest leaf.
-    pub fn newest_child(&self, of: Option<usize>) -> Option<usize> {
+    pub(super) fn newest_child(&self, of: Option<usize>) -> Option<usize> {
         of.map_or(self.newest_root, |at| self.newest_child[at])
     }
 
     /// Returns the newest leaf below a node, or the node itself.
-    pub fn newest_leaf(&self, mut at: usize) -> usize {
+    pub(super) fn newest_leaf(&self, mut at: usize) -> usize {
         while let Some(child) = self.newest_child[at] {
             at = child;
         }
@@ -84,19 +90,14 @@ impl<'l> Tree<'l> {
     }
 
     /// Returns the indices from the root to a node.
-    pub fn path(&self, at: Option<usize>) -> Vec<usize> {
+    pub(super) fn path(&self, at: Option<usize>) -> Vec<usize> {
         let mut path: Vec<usize> = std::iter::successors(at, |at| self.parents[*at]).collect();
         path.reverse();
         path
     }
 
-    /// Returns the positions of the nodes from the root to a node.
-    pub fn places(&self, at: Option<usize>) -> Vec<u32> {
-        self.path(at).into_iter().map(|at| self.links[at].seq).collect()
-    }
-
     /// Returns the position of each node among its siblings.
-    pub fn siblings(&self) -> Vec<Siblings> {
+    pub(super) fn siblings(&self) -> Vec<Siblings> {
         let mut counts: HashMap<Option<usize>, u32> = HashMap::with_capacity(self.links.len());
         let index = |at: usize| {
             let count = counts.entry(self.parents[at]).or_default();
@@ -115,7 +116,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Returns links of nodes with these parents, named by their place.
+    /// Returns links of nodes with these parents, named by their positions.
     pub(in super::super) fn links(parents: &[Option<u32>]) -> Vec<NodeLink> {
         let link = |(seq, parent): (usize, &Option<u32>)| NodeLink {
             seq: seq as u32,
@@ -138,20 +139,23 @@ pub(super) mod tests {
         assert_eq!(tree.path(Some(6)), [0, 1, 2, 6]);
         assert_eq!(tree.path(None), [0; 0]);
         for at in (0..links.len()).map(Some).chain([None]) {
-            assert_eq!(places(&links, at), tree.places(at), "without the index");
+            let path: Vec<u32> = tree.path(at).into_iter().map(|at| links[at].seq).collect();
+            assert_eq!(path_positions(&links, at), path, "without the index");
         }
         assert_eq!(tree.newest_leaf(0), 6, "the leaf that was stored last");
         assert_eq!(tree.newest_leaf(3), 5);
+        assert_eq!(branch_leaf(&links, &"1".into()), Some("6".into()));
+        assert_eq!(branch_leaf(&links, &"7".into()), None);
         assert_eq!(tree.newest_child(None), Some(0), "the root of the newest leaf");
         let siblings: Vec<(u32, u32)> =
-            tree.siblings().iter().map(|place| (place.index, place.count)).collect();
+            tree.siblings().iter().map(|siblings| (siblings.index, siblings.count)).collect();
         assert_eq!(siblings, [(0, 2), (0, 2), (0, 1), (1, 2), (1, 2), (0, 1), (0, 1)]);
         assert_eq!(tree.find(&"4".into()), Some(4));
         assert_eq!(tree.find(&"7".into()), None);
     }
 
     #[test]
-    fn nodes_are_found_by_their_places_in_a_part_of_a_thread_too() {
+    fn nodes_are_found_by_their_positions_in_a_part_of_a_thread_too() {
         let links = links(&[None, Some(0), Some(1), Some(2)]);
         for from in 0..3 {
             let found = |seq| NodeLink::find(&links[from..], seq).map(|link| link.seq as usize);

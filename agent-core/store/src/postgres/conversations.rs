@@ -123,8 +123,7 @@ impl PostgresRecords {
             let (count, batch): (usize, DeletedThreads) =
                 write!(self, owner, |tables| runs::delete_batch(&tables, owner, rest, filter))?;
             processed += count;
-            deleted.deleted += batch.deleted;
-            deleted.active_runs.extend(batch.active_runs);
+            deleted.add_batch(batch);
         }
         Ok(deleted)
     }
@@ -164,7 +163,7 @@ impl Conversations for PostgresRecords {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ThreadPage, ConversationError> {
-        let after = cursor.map(ThreadCursor::parse).transpose()?.unwrap_or_else(ThreadCursor::start);
+        let after = ThreadCursor::parse(cursor)?;
         let (limit, wanted) = page_limit(limit);
         let after = &after;
         let found = read!(self, &owner.company, |tables| tables.threads(owner, filter, after, wanted))?;
@@ -413,7 +412,7 @@ impl Conversations for PostgresRecords {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<FeedbackPage, ConversationError> {
-        let after = cursor.map(FeedbackCursor::parse).transpose()?.unwrap_or_else(FeedbackCursor::start);
+        let after = FeedbackCursor::parse(cursor)?;
         let (after, (limit, wanted)) = (&after, page_limit(limit));
         let found = read!(self, company, |tables| tables.agent_feedback(company, agent, after, wanted))?;
         Ok(FeedbackPage::from_overfetch(found, limit))
@@ -426,8 +425,7 @@ impl Conversations for PostgresRecords {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ThreadPage, ConversationError> {
-        let after = cursor.map(VisitorThreadCursor::parse).transpose()?;
-        let after = after.unwrap_or_else(VisitorThreadCursor::start);
+        let after = VisitorThreadCursor::parse(cursor)?;
         let (after, (limit, wanted)) = (&after, page_limit(limit));
         let found = read!(self, company, |tables| tables.visitor_threads(company, agent, after, wanted))?;
         Ok(ThreadPage::of_visitors(found, limit))

@@ -3,7 +3,6 @@
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit;
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
-use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
@@ -91,8 +90,7 @@ impl SqliteStore {
                 self.write_conversations(0, move |tables| runs::delete_batch(tables, &owner, &rest, &filter));
             let batch = write.await?;
             done += batch.0;
-            deleted.deleted += batch.1.deleted;
-            deleted.active_runs.extend(batch.1.active_runs);
+            deleted.add_batch(batch.1);
         }
         Ok(deleted)
     }
@@ -163,7 +161,7 @@ impl Conversations for SqliteStore {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ThreadPage, ConversationError> {
-        let after = cursor.map(ThreadCursor::parse).transpose()?.unwrap_or_else(ThreadCursor::start);
+        let after = ThreadCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (owner, filter) = (owner.clone(), filter.clone());
         let read = self.read_conversations(move |tables| tables.threads(&owner, &filter, &after, limit + 1));
@@ -188,15 +186,11 @@ impl Conversations for SqliteStore {
         let key = key.clone();
         let write = self.write_conversations(0, move |tables| {
             let (n, thread) = tables.thread(&key)?.ok_or(ConversationError::ThreadNotFound)?;
-            let leaf = match &patch.head {
-                Some(head) => {
-                    let links = tables.links(n)?;
-                    let tree = Tree::new(&links);
-                    tree.find(head).map(|at| links[tree.newest_leaf(at)].id.clone())
-                }
-                None => None,
+            let links = match patch.head {
+                Some(_) => tables.links(n)?,
+                None => Vec::new(),
             };
-            let thread = commit::patch(thread, &patch, leaf)?;
+            let thread = commit::patch(thread, &patch, &links)?;
             tables.put_thread(Some(n), &key, &thread)?;
             Ok(thread)
         });
@@ -472,7 +466,7 @@ impl Conversations for SqliteStore {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<FeedbackPage, ConversationError> {
-        let after = cursor.map(FeedbackCursor::parse).transpose()?.unwrap_or_else(FeedbackCursor::start);
+        let after = FeedbackCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (company, agent) = (company.clone(), agent.clone());
         let read =
@@ -488,8 +482,7 @@ impl Conversations for SqliteStore {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ThreadPage, ConversationError> {
-        let after = cursor.map(VisitorThreadCursor::parse).transpose()?;
-        let after = after.unwrap_or_else(VisitorThreadCursor::start);
+        let after = VisitorThreadCursor::parse(cursor)?;
         let limit = limit.clamp(1, MAX_PAGE_THREADS);
         let (company, agent) = (company.clone(), agent.clone());
         let read = self

@@ -392,11 +392,9 @@ impl ConversationState {
         let Some(state) = self.owners.get_mut(owner) else { return deleted };
         for id in &ids {
             let Some(removed) = state.threads.remove(id) else { continue };
-            deleted.deleted += 1;
-            deleted.active_runs.extend(removed.thread.active_run_id);
-            deleted.active_runs.extend(removed.thread.queued_run_ids);
             self.node_count -= removed.nodes.len();
             self.context_bytes -= removed.contexts.values().map(|text| text.len()).sum::<usize>();
+            deleted.add_thread(removed.thread);
         }
         let ids: HashSet<ThreadId> = ids.into_iter().collect();
         for (_, run) in state.runs.extract_if(|_, run| ids.contains(&run.stored.run.thread_id)) {

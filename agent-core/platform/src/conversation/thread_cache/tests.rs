@@ -7,7 +7,7 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::*;
 use crate::conformance::conversations::support;
-use crate::conversation::tree::Tree;
+use crate::conversation::tree;
 use crate::conversation::{
     BeginRun, DeleteFilter, EndRun, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode,
     NodeId, NodeOrigin, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
@@ -81,11 +81,9 @@ impl<'s> Process<'s> {
     /// Returns the contexts of the messages that are shown.
     async fn contexts(&self, key: &ThreadKey) -> Vec<Option<Arc<str>>> {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
-        let path = {
-            let tree = Tree::new(loaded.links());
-            let head = loaded.thread().and_then(|thread| thread.head.as_ref());
-            tree.places(head.and_then(|head| tree.find(head)))
-        };
+        let head = loaded.thread().and_then(|thread| thread.head.as_ref());
+        let head = head.and_then(|head| tree::find(loaded.links(), head));
+        let path = tree::path_positions(loaded.links(), head);
         let contexts = loaded.read_contexts(self.store, key, &path, true).await.expect("contexts");
         self.cache.keep(key, loaded);
         path.into_iter().map(contexts.texts()).collect()

@@ -282,9 +282,7 @@ pub(super) async fn delete_batch(
             return Ok((at, deleted));
         }
         tables.delete_thread(n).await?;
-        deleted.deleted += 1;
-        deleted.active_runs.extend(thread.active_run_id);
-        deleted.active_runs.extend(thread.queued_run_ids);
+        deleted.add_thread(thread);
         if remaining_nodes == 0 || remaining_bytes == 0 {
             return Ok((at + 1, deleted));
         }

@@ -2,7 +2,6 @@
 
 use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::path_to_fork;
-use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, ConversationError, ForkThread, NewNode, StoredNode, Thread, ThreadKey, ThreadPatch,
 };
@@ -31,15 +30,11 @@ pub(super) async fn patch_thread(
     patch: &ThreadPatch,
 ) -> Result<Thread, TableError> {
     let (n, thread) = tables.thread(key).await?.ok_or(ConversationError::ThreadNotFound)?;
-    let leaf = match &patch.head {
-        Some(head) => {
-            let links = tables.links(n).await?;
-            let tree = Tree::new(&links);
-            tree.find(head).map(|at| links[tree.newest_leaf(at)].id.clone())
-        }
-        None => None,
+    let links = match patch.head {
+        Some(_) => tables.links(n).await?,
+        None => Vec::new(),
     };
-    let thread = commit::patch(thread, patch, leaf)?;
+    let thread = commit::patch(thread, patch, &links)?;
     tables.put_thread(Some(n), key, &thread).await?;
     Ok(thread)
 }
