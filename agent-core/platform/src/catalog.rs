@@ -37,7 +37,7 @@ pub struct Catalog {
     as_of: Date,
     models: Vec<CatalogModel>,
     /// Indices of the models by provider and name.
-    places: HashMap<String, HashMap<String, usize>>,
+    indices: HashMap<String, HashMap<String, usize>>,
     /// Indices of the first models of a name whose window is known.
     windows: HashMap<String, usize>,
 }
@@ -62,18 +62,18 @@ impl Catalog {
         let (as_of, models) = file::parse(text)?;
         self.as_of = self.as_of.max(as_of);
         for model in models {
-            let places = self.places.entry(model.provider.clone()).or_default();
-            let place = *places.entry(model.model.clone()).or_insert(self.models.len());
-            match self.models.get_mut(place) {
+            let indices = self.indices.entry(model.provider.clone()).or_default();
+            let index = *indices.entry(model.model.clone()).or_insert(self.models.len());
+            match self.models.get_mut(index) {
                 Some(known) => known.merge(model),
                 None => self.models.push(model),
             }
         }
         self.windows = HashMap::new();
-        for (place, model) in self.models.iter().enumerate() {
+        for (index, model) in self.models.iter().enumerate() {
             let is_named = !SELF_DESCRIBED_PROVIDERS.contains(&model.provider.as_str());
             if is_named && model.context_window.is_some() {
-                self.windows.entry(model.model.clone()).or_insert(place);
+                self.windows.entry(model.model.clone()).or_insert(index);
             }
         }
         Ok(self)
@@ -94,7 +94,7 @@ impl Catalog {
     /// `openai/gpt-5`.
     pub fn model_with_window(&self, provider: &str, model: &str) -> Option<&CatalogModel> {
         let own = |provider: &str| {
-            let models = self.places.get(provider)?;
+            let models = self.indices.get(provider)?;
             forms(model).find_map(|name| self.models.get(*models.get(name)?).filter(has_window))
         };
         let found = own(provider).or_else(|| own(aliased(provider)?));
@@ -116,7 +116,7 @@ impl Catalog {
     /// models.
     pub fn price(&self, provider: &str, model: &str) -> Option<&ModelPrice> {
         let own = |provider: &str| {
-            let models = self.places.get(provider)?;
+            let models = self.indices.get(provider)?;
             let mut names = forms(model).chain([ANY_MODEL]);
             names.find_map(|name| self.models.get(*models.get(name)?)?.price.as_ref())
         };

@@ -2,9 +2,9 @@
 //!
 //! A sealed text is `v1.<key id>.<base64url of nonce, ciphertext and tag>`. The cipher is XChaCha20-Poly1305, an AEAD
 //! (RFC 5116) whose nonces are long enough to be random; keys are derived from an operator's secret by HKDF-SHA256 (RFC
-//! 5869), which preserves the secret's entropy and adds none: the secret must be random itself. A text is bound to its
-//! place (the associated data), so that a party with write access to the database cannot move one role's key to
-//! another.
+//! 5869), which preserves the secret's entropy and adds none: the secret must be random itself. A text is bound to
+//! its record and field (the associated data), so that a party with write access to the database cannot move one role's
+//! key to another.
 //!
 //! A [`Sealer`] seals with its current key and opens with the current and the previous one. An operator can therefore
 //! change the secret while the service runs and seal everything again afterwards.
@@ -36,7 +36,7 @@ pub enum SealError {
     /// The text was sealed under a key that is neither the current nor the previous one.
     #[error("it was encrypted with another key")]
     UnknownKey,
-    /// The text was not sealed for this place: it is damaged, moved, missing, or of a later version.
+    /// The text was not sealed with this associated data: it is damaged, moved, missing, or of a later version.
     #[error("it is corrupt or was encrypted for another record")]
     Damaged,
     /// The operating system provides no random numbers.
@@ -85,15 +85,15 @@ impl Sealer {
         Self { current: None, previous: None }
     }
 
-    /// Seals `text` for `place`, which is needed again to open it. Each call returns a different text.
+    /// Seals `text` with `associated_data`, which is needed again to open it. Each call returns a different text.
     ///
     /// # Errors
     /// [`SealError::NoKey`], [`SealError::NoRandomness`].
-    pub fn seal(&self, place: &[&str], text: &Secret) -> Result<String, SealError> {
+    pub fn seal(&self, associated_data: &[&str], text: &Secret) -> Result<String, SealError> {
         let key = self.current.as_ref().ok_or(SealError::NoKey)?;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
-        let aad = associated_data(place);
+        let aad = encode_associated_data(associated_data);
         let payload = Payload { msg: text.expose().as_bytes(), aad: &aad };
         // The cipher fails only for texts longer than 256 GB.
         let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError::Damaged)?;
@@ -101,11 +101,11 @@ impl Sealer {
         Ok(format!("{VERSION}.{}.{sealed}", key.id))
     }
 
-    /// Opens a text sealed for `place`.
+    /// Opens a text sealed with `associated_data`.
     ///
     /// # Errors
     /// [`SealError::NoKey`], [`SealError::UnknownKey`], [`SealError::Damaged`].
-    pub fn open(&self, place: &[&str], sealed: &str) -> Result<Secret, SealError> {
+    pub fn open(&self, associated_data: &[&str], sealed: &str) -> Result<Secret, SealError> {
         if self.current.is_none() {
             return Err(SealError::NoKey);
         }
@@ -114,7 +114,7 @@ impl Sealer {
         let key = keys.find(|key| key.id == key_id).ok_or(SealError::UnknownKey)?;
         let sealed = BASE64_URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Damaged)?;
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(SealError::Damaged)?;
-        let payload = Payload { msg: sealed, aad: &associated_data(place) };
+        let payload = Payload { msg: sealed, aad: &encode_associated_data(associated_data) };
         let text = key.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| SealError::Damaged)?;
         String::from_utf8(text).map(Secret::new).map_err(|_| SealError::Damaged)
     }
@@ -162,10 +162,10 @@ fn split_sealed(sealed: &str) -> Option<(&str, &str)> {
     sealed.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')
 }
 
-/// Encodes the place as associated data, each part preceded by its length, so that different places differ in bytes.
-fn associated_data(place: &[&str]) -> Vec<u8> {
+/// Encodes the parts of associated data, each preceded by its length, so that different parts differ in bytes.
+fn encode_associated_data(parts: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for part in place {
+    for part in parts {
         bytes.extend((part.len() as u64).to_le_bytes());
         bytes.extend(part.as_bytes());
     }
@@ -176,14 +176,14 @@ fn associated_data(place: &[&str]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const PLACE: &[&str] = &["role", "acme", "agent", "content.messengerToken"];
+    const ASSOCIATED_DATA: &[&str] = &["role", "acme", "agent", "content.messengerToken"];
 
     fn sealer(secret: &str, previous: Option<&str>) -> Sealer {
         Sealer::new(&Secret::new(secret), previous.map(Secret::new).as_ref())
     }
 
     fn sealed(sealer: &Sealer, text: &str) -> String {
-        sealer.seal(PLACE, &Secret::new(text)).expect("sealed")
+        sealer.seal(ASSOCIATED_DATA, &Secret::new(text)).expect("sealed")
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
             assert_ne!(one, two);
             assert!(one.starts_with("v1."), "{one}");
             for sealed in [one, two] {
-                assert_eq!(sealer.open(PLACE, &sealed).expect("opened").expose(), text);
+                assert_eq!(sealer.open(ASSOCIATED_DATA, &sealed).expect("opened").expose(), text);
                 assert!(sealer.is_current(&sealed));
             }
         }
@@ -205,22 +205,22 @@ mod tests {
         // Sealed by libsodium, with HKDF computed by hand.
         let sealer = sealer("0123456789abcdef", None);
         let sealed = "v1.3234885048e1f587.AAECAwQFBgcICQoLDA0ODxAREhMUFRYXEu9pTxIJMqudOCH3nZz3j_mb-Tc";
-        assert_eq!(sealer.open(PLACE, sealed).expect("opened").expose(), "sk-1");
+        assert_eq!(sealer.open(ASSOCIATED_DATA, sealed).expect("opened").expose(), "sk-1");
     }
 
     #[test]
-    fn a_text_is_good_for_its_own_place_and_key_alone() {
+    fn a_text_is_good_for_its_own_record_and_key_alone() {
         let (old, new) = ("the secret of last year", "the secret of this year");
         let text = sealed(&sealer(old, None), "sk-1");
         let both = sealer(new, Some(old));
-        assert_eq!(both.open(PLACE, &text).expect("opened").expose(), "sk-1");
+        assert_eq!(both.open(ASSOCIATED_DATA, &text).expect("opened").expose(), "sk-1");
         assert!(!both.is_current(&text));
         assert!(both.is_current(&sealed(&both, "sk-1")));
-        assert_eq!(sealer(new, None).open(PLACE, &text), Err(SealError::UnknownKey));
-        assert_eq!(Sealer::ephemeral().open(PLACE, &text), Err(SealError::UnknownKey));
-        assert_eq!(Sealer::without_key().open(PLACE, &text), Err(SealError::NoKey));
-        assert_eq!(Sealer::without_key().seal(PLACE, &Secret::new("sk")), Err(SealError::NoKey));
-        for other_place in [
+        assert_eq!(sealer(new, None).open(ASSOCIATED_DATA, &text), Err(SealError::UnknownKey));
+        assert_eq!(Sealer::ephemeral().open(ASSOCIATED_DATA, &text), Err(SealError::UnknownKey));
+        assert_eq!(Sealer::without_key().open(ASSOCIATED_DATA, &text), Err(SealError::NoKey));
+        assert_eq!(Sealer::without_key().seal(ASSOCIATED_DATA, &Secret::new("sk")), Err(SealError::NoKey));
+        for other_data in [
             &["role", "acme", "agent", "content.agentServerApiKey"][..],
             &["role", "acme", "other", "content.messengerToken"],
             &["role", "other", "agent", "content.messengerToken"],
@@ -228,7 +228,7 @@ mod tests {
             &["role", "acme", "agent"],
             &[],
         ] {
-            assert_eq!(both.open(other_place, &text), Err(SealError::Damaged), "{other_place:?}");
+            assert_eq!(both.open(other_data, &text), Err(SealError::Damaged), "{other_data:?}");
         }
     }
 
@@ -249,14 +249,14 @@ mod tests {
             format!("{text}="),
             text[..text.len() - 4].to_owned(),
         ] {
-            assert_eq!(sealer.open(PLACE, &damaged), Err(SealError::Damaged), "{damaged}");
+            assert_eq!(sealer.open(ASSOCIATED_DATA, &damaged), Err(SealError::Damaged), "{damaged}");
         }
         // A change of any character is detected.
         for at in text.rfind('.').expect("the dot") + 1..text.len() {
             let other = if &text[at..=at] == "A" { "B" } else { "A" };
             let mut damaged = text.clone();
             damaged.replace_range(at..=at, other);
-            assert_eq!(sealer.open(PLACE, &damaged), Err(SealError::Damaged), "{damaged}");
+            assert_eq!(sealer.open(ASSOCIATED_DATA, &damaged), Err(SealError::Damaged), "{damaged}");
         }
     }
 

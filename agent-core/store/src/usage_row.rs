@@ -145,7 +145,8 @@ pub(crate) struct SumQuery {
 }
 
 impl SumQuery {
-    /// Builds the query. `parameter` formats the place of a parameter, `text_to_number` and `sum` format expressions.
+    /// Builds the query. `parameter` formats the placeholder of a parameter, `text_to_number` and `sum` format
+    /// expressions.
     pub(crate) fn new(
         company: &str,
         query: &UsageQuery,
@@ -168,8 +169,8 @@ impl SumQuery {
             query.group_by.iter().map(|dimension| UsageDimension::column(*dimension)).collect();
         let columns = groups.join(", ");
         if let Some(after) = query.after.as_ref().filter(|after| after.0.len() == groups.len()) {
-            let places: Vec<String> = (1..=groups.len()).map(|n| parameter(values.len() + n)).collect();
-            conditions += &format!(" AND ({columns}) > ({})", places.join(", "));
+            let placeholders: Vec<String> = (1..=groups.len()).map(|n| parameter(values.len() + n)).collect();
+            conditions += &format!(" AND ({columns}) > ({})", placeholders.join(", "));
             values.extend(after.0.iter().cloned());
         }
         values.push((query.page_size() + 1).to_string());

@@ -129,9 +129,9 @@ fn read_floor(body: &Map<String, Value>) -> Result<ApprovalFloor, HttpError> {
     if hints.is_empty() {
         return Err(HttpError::invalid(ANNOTATIONS, "is empty; delete the setting instead"));
     }
-    let hint = |(place, hint): (usize, &Value)| {
+    let hint = |(index, hint): (usize, &Value)| {
         FloorHint::deserialize(hint)
-            .map_err(|_| HttpError::invalid(&format!("{ANNOTATIONS}[{place}]"), "is not a known hint"))
+            .map_err(|_| HttpError::invalid(&format!("{ANNOTATIONS}[{index}]"), "is not a known hint"))
     };
     Ok(ApprovalFloor { annotations: hints.iter().enumerate().map(hint).collect::<Result<_, _>>()? })
 }

@@ -27,8 +27,8 @@ impl Operation {
     }
 
     /// Adds a parameter.
-    pub(crate) fn parameter(mut self, place: &str, name: &str, text: &str, schema: Value) -> Self {
-        let parameter = json!({"name": name, "in": place, "description": text, "schema": schema});
+    pub(crate) fn parameter(mut self, location: &str, name: &str, text: &str, schema: Value) -> Self {
+        let parameter = json!({"name": name, "in": location, "description": text, "schema": schema});
         self.parameters().push(parameter);
         self
     }

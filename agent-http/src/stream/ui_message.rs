@@ -153,13 +153,13 @@ struct RunMetadata<'a> {
 /// Position of a source, below the name of this platform.
 #[derive(Debug, Serialize)]
 struct SourceMetadata<'a> {
-    agentd: SourcePlace<'a>,
+    agentd: SourceLocation<'a>,
 }
 
 /// The document of a source and the position in its text in characters. Visitors are told the page alone.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SourcePlace<'a> {
+struct SourceLocation<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     document_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -349,7 +349,7 @@ impl UiMessageEncoder {
 impl<'a> UiMessageChunk<'a> {
     /// Creates the part of a source of the event `agent.sources`.
     fn source_document(source: &'a Value) -> Self {
-        let position = SourcePlace {
+        let position = SourceLocation {
             document_id: source["documentId"].as_str(),
             start: source["start"].as_u64(),
             end: source["end"].as_u64(),

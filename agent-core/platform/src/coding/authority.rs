@@ -44,7 +44,7 @@ pub trait CodingAuthority: Send + Sync + 'static {
     async fn revoke(&self, token: &Secret, hint: TokenHint) -> Result<bool, CodingAuthorityError>;
 }
 
-/// Sign-in that the issuer has begun.
+/// Sign-in that the issuer has started.
 #[derive(Debug, Clone)]
 pub struct DeviceCode {
     /// Handle of the sign-in, for [`CodingAuthority::request_tokens`].

@@ -91,9 +91,11 @@ impl<T: HasSealedFields> SealedRecords for SubscriptionSecrets<'_, T> {
     ) -> Result<RotationReport, StoreError> {
         let who = Subscriber::new(company_id, &owner.into());
         reseal_fields(self.sealer, value.sealed_fields(), |name, sealed| {
-            let place = who.seal_place(name);
-            let resealed =
-                self.sealer.open(&place, sealed).and_then(|secret| self.sealer.seal(&place, &secret));
+            let associated_data = who.associated_data(name);
+            let resealed = self
+                .sealer
+                .open(&associated_data, sealed)
+                .and_then(|secret| self.sealer.seal(&associated_data, &secret));
             resealed.map_err(|error| who.unreadable(name, error))
         })
     }

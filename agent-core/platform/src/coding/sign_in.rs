@@ -231,11 +231,11 @@ impl Inner {
         match self.services.call(CALL_TIMEOUT, self.services.authority.request_device_code()).await {
             Ok(code) => {
                 let begun = self.store_code(who, &id, &code).await?;
-                tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was begun");
+                tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was started");
                 Ok(begun)
             }
             Err(error) => {
-                tracing::warn!(%company_id, %user_id, sign_in = id, %error, "a sign-in could not be begun");
+                tracing::warn!(%company_id, %user_id, sign_in = id, %error, "a sign-in could not be started");
                 // It counts only if the issuer may have heard of it.
                 let is_known = !matches!(
                     error,

@@ -41,7 +41,7 @@ pub struct BegunSignIn {
     pub expires_in: Duration,
     /// Interval at which the issuer is polled.
     pub interval: Duration,
-    /// False if the sign-in was begun before.
+    /// False if the sign-in was started before.
     pub is_new: bool,
 }
 
@@ -52,17 +52,17 @@ pub enum SignInError {
     /// The user has no such sign-in.
     #[error("there is no such sign-in")]
     NotFound,
-    /// The user has begun as many sign-ins as allowed in an hour.
-    #[error("too many sign-ins were begun within an hour")]
+    /// The user has started as many sign-ins as allowed in an hour.
+    #[error("too many sign-ins were started within an hour")]
     TooMany {
-        /// Time after which another one may be begun.
+        /// Time after which another one may be started.
         retry_after: Duration,
     },
-    /// The issuer has not begun the sign-in.
-    #[error("the sign-in could not be begun")]
+    /// The issuer has not started the sign-in.
+    #[error("the sign-in could not be started")]
     Issuer(#[source] CodingAuthorityError),
     /// Another process begins a sign-in for too long, too many sign-ins run, or the process stops.
-    #[error("a sign-in is being begun; try again later")]
+    #[error("a sign-in is being started; try again later")]
     Busy,
     /// The store failed.
     #[error("the sign-in could not be read or written")]

@@ -14,7 +14,7 @@ use crate::records::{Precondition, Records, RecordsExt, StoreError, Write};
 
 /// Maximum number of sign-ins that a user may begin in an hour.
 pub const MAX_SIGN_INS_PER_HOUR: u32 = 10;
-/// Time for which a final sign-in is kept, and for which a begun one counts.
+/// Time for which a final sign-in is kept, and for which a started one counts.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
 /// Remaining lifetime above which an open sign-in is given again instead of beginning another one.
 const REUSE_ABOVE: Duration = Duration::from_secs(60);
@@ -225,7 +225,7 @@ impl StoredSignIns {
         self.sign_ins.iter().any(|sign_in| matches!(sign_in.phase, Phase::Starting { .. }))
     }
 
-    /// Returns the time after which another sign-in may be begun; `None` for now.
+    /// Returns the time after which another sign-in may be started; `None` for now.
     pub(super) fn retry_after(&self, now: Timestamp) -> Option<Duration> {
         let counted = self.sign_ins.iter().map(|sign_in| after(sign_in.begun_at, RETENTION));
         let counted: Vec<Timestamp> = counted.filter(|end| *end > now).collect();

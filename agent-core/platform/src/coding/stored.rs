@@ -13,7 +13,7 @@ use super::subscriber::Subscriber;
 use super::{CALL_TIMEOUT, LEASE, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
 
-/// Fields whose values are sealed, as parts of the place to which a value is bound.
+/// Fields whose values are sealed, as parts of the associated data to which a value is bound.
 pub(super) mod sealed {
     pub(in super::super) const ACCESS: &str = "access";
     pub(in super::super) const REFRESH: &str = "refresh";
@@ -210,13 +210,13 @@ impl SealedTokens {
 impl CodingServices {
     /// Seals a value for a field of the user's records.
     pub(super) fn seal(&self, who: &Subscriber, field: &str, secret: &Secret) -> Result<String, StoreError> {
-        let sealed = self.sealer.seal(&who.seal_place(field), secret);
+        let sealed = self.sealer.seal(&who.associated_data(field), secret);
         sealed.map_err(|error| who.unreadable(field, error))
     }
 
     /// Opens the value of a field of the user's records.
     pub(super) fn open(&self, who: &Subscriber, field: &str, sealed: &str) -> Result<Secret, StoreError> {
-        let opened = self.sealer.open(&who.seal_place(field), sealed);
+        let opened = self.sealer.open(&who.associated_data(field), sealed);
         opened.map_err(|error| who.unreadable(field, error))
     }
 

@@ -1,4 +1,4 @@
-//! Users who sign in to a subscription: the keys of their records, and the places to which their secrets are bound.
+//! Users who sign in to a subscription: the keys of their records, and the associated data of their secrets.
 
 use agent_core::ids::{CompanyId, UserId};
 
@@ -30,8 +30,8 @@ impl Subscriber {
         Key::new(&self.company_id, TOKEN_COLLECTION, self.user_id.as_str())
     }
 
-    /// Returns the place to which a secret is bound when it is sealed.
-    pub(super) fn seal_place<'a>(&'a self, field: &'a str) -> [&'a str; 4] {
+    /// Returns the associated data to which a secret is bound when it is sealed.
+    pub(super) fn associated_data<'a>(&'a self, field: &'a str) -> [&'a str; 4] {
         ["coding", &self.company_id, &self.user_id, field]
     }
 

@@ -110,7 +110,7 @@ async fn keys_are_stored_sealed(records: Arc<dyn Records>) {
         let key = Key::new(company, "providers", id).expect("a key");
         done("copying", records.put(&key, record.value.clone(), Precondition::Absent).await);
         let opened = providers.open(&company.into(), id).await;
-        assert!(matches!(opened, Err(StoreError::UnreadableSecret { .. })), "a key is bound to its place");
+        assert!(matches!(opened, Err(StoreError::UnreadableSecret { .. })), "a key is bound to its record");
     }
     let unsealed = over(&records, &Arc::new(Sealer::without_key()));
     let keyed = input(&json!({"type": "openai", "apiKey": "k"}));

@@ -89,15 +89,15 @@ pub fn approval_interrupt(
 
 /// Creates the id of an approval, which names the run that asks for it.
 fn approval_id(owner: &UserId, run: &RunId) -> String {
-    let place = URL_SAFE_NO_PAD.encode(format!("{owner}\n{run}"));
+    let run_key = URL_SAFE_NO_PAD.encode(format!("{owner}\n{run}"));
     let number: String = agent_core::new_id().chars().filter(char::is_ascii_hexdigit).skip(12).collect();
-    format!("{number}.{place}")
+    format!("{number}.{run_key}")
 }
 
 /// Returns the owner and the run that an id of an approval names; `None` for a text that is no such id.
 pub fn parse_approval_id(id: &str) -> Option<(UserId, RunId)> {
-    let (_, place) = id.split_once('.')?;
-    let place = String::from_utf8(URL_SAFE_NO_PAD.decode(place).ok()?).ok()?;
-    let (owner, run) = place.split_once('\n')?;
+    let (_, run_key) = id.split_once('.')?;
+    let run_key = String::from_utf8(URL_SAFE_NO_PAD.decode(run_key).ok()?).ok()?;
+    let (owner, run) = run_key.split_once('\n')?;
     Some((owner.into(), run.into()))
 }

@@ -137,7 +137,8 @@ impl PathContexts {
         self
     }
 
-    /// Returns a function that returns the context of the path's own message at a place. The places ascend from call to call.
+    /// Returns a function that returns the context of the path's own message at a position. The positions ascend from
+    /// call to call.
     pub fn texts(&self) -> impl FnMut(u32) -> Option<Arc<str>> {
         // Parents are stored before their children.
         let mut rest = self.0.iter().peekable();

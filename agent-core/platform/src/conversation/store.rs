@@ -53,8 +53,8 @@ pub trait Conversations: Send + Sync {
     /// a cursor that no page has given.
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError>;
 
-    /// Returns the contents of a thread's nodes at these places, which ascend; without those that do not exist. A place never
-    /// gets another node.
+    /// Returns the contents of a thread's nodes at these positions, which ascend; without those that do not
+    /// exist. A position never gets another node.
     async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError>;
 
     /// Returns the contexts that were sent with a thread's user messages in these turns: those of the newest messages

@@ -228,7 +228,7 @@ impl LoadedThread {
     fn missing(&self, seqs: &[u32]) -> Vec<u32> {
         let mut present = self.contents.iter().map(|content| content.seq).peekable();
         let is_missing = |seq: &u32| {
-            while present.next_if(|place| place < seq).is_some() {}
+            while present.next_if(|position| position < seq).is_some() {}
             present.next_if_eq(seq).is_none()
         };
         seqs.iter().copied().filter(is_missing).collect()

@@ -124,14 +124,14 @@ impl<T: CallTarget> Entries<T> {
     ///
     /// # Errors
     /// The reason for which the entry cannot take the call.
-    pub(super) fn prepare(&self, place: usize, request: &T::Request) -> Result<Payload, AgentError> {
-        let entry = &self.entries[place];
+    pub(super) fn prepare(&self, index: usize, request: &T::Request) -> Result<Payload, AgentError> {
+        let entry = &self.entries[index];
         let target =
             entry.target.as_ref().map_err(|kind| AgentError::new(*kind, "the model cannot be called"))?;
         let payload = target.prepare(request)?;
         // The prompt was assembled for the first entry.
         let is_too_long = payload.prompt_tokens().is_some_and(|tokens| tokens > entry.max_prompt_tokens());
-        if place > 0 && is_too_long {
+        if index > 0 && is_too_long {
             let message = "the conversation exceeds the model's context window";
             return Err(AgentError::new(AgentErrorKind::ContextExceeded, message));
         }

@@ -73,10 +73,10 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
     let entries = &call.entries;
     let now = entries.clock.monotonic();
     let count = entries.entries.len();
-    let preview = |place: usize| {
-        let entry = &entries.entries[place];
+    let preview = |index: usize| {
+        let entry = &entries.entries[index];
         let request = match &call.request {
-            Some(request) if place != call.entry => entries.prepare(place, request),
+            Some(request) if index != call.entry => entries.prepare(index, request),
             _ => Ok(call.payload.clone()),
         };
         let circuit = entries.circuits.state(entry.route.circuit(), now);
@@ -84,7 +84,7 @@ fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<At
         let reason = request.as_ref().err().map(|error| error.kind().code());
         let reason = reason.or(is_shut_out.then_some(CIRCUIT_OPEN));
         AttemptPreview {
-            entry: place,
+            entry: index,
             provider: entry.provider.clone(),
             provider_type: entry.provider_type.clone(),
             model: entry.name.clone(),

@@ -29,11 +29,11 @@ pub(super) fn read(body: ObjectFields<'_>) -> Result<Vec<Arc<ToolSpec>>, FieldEr
         return Err(FieldError::new("tools", format!("has more than {MAX_TOOLS} elements")));
     }
     for (index, tool) in tools.iter().enumerate() {
-        let place = |fault: FieldError| match by_name {
+        let with_path = |fault: FieldError| match by_name {
             Some(_) => fault.with_parent_path(&tool.name),
             None => fault.with_index(index),
         };
-        check(tool).map_err(|fault| place(fault).with_parent_path("tools"))?;
+        check(tool).map_err(|fault| with_path(fault).with_parent_path("tools"))?;
     }
     Ok(tools.into_iter().map(Arc::new).collect())
 }

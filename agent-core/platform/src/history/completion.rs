@@ -154,10 +154,10 @@ fn check_supported(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
 fn check_tool_types(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
     let tools = fields.list("tools", MAX_LIST_ITEMS)?.unwrap_or_default();
     for (index, tool) in tools.iter().enumerate() {
-        let place = |fault: FieldError| fault.with_index(index).with_parent_path("tools");
-        let tool = ObjectFields::from_value(tool).map_err(place)?;
-        if tool.text("type").map_err(place)?.is_some_and(|kind| kind != "function") {
-            let fault = place(FieldError::new("type", "is not supported other than function"));
+        let with_path = |fault: FieldError| fault.with_index(index).with_parent_path("tools");
+        let tool = ObjectFields::from_value(tool).map_err(with_path)?;
+        if tool.text("type").map_err(with_path)?.is_some_and(|kind| kind != "function") {
+            let fault = with_path(FieldError::new("type", "is not supported other than function"));
             return Err(CompletionError::Unsupported(fault));
         }
     }

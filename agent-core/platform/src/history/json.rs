@@ -30,8 +30,8 @@ impl<'a> JsonBody<'a> {
     /// The line and column of a syntax error; nesting deeper than `max_depth`.
     pub fn parse(json: &'a [u8], max_depth: usize) -> Result<Self, FieldError> {
         let value = serde_json::from_slice(json).map_err(|error| {
-            let place = format!("line {}, column {}", error.line(), error.column());
-            FieldError::new("", format!("is not valid JSON at {place}"))
+            let position = format!("line {}, column {}", error.line(), error.column());
+            FieldError::new("", format!("is not valid JSON at {position}"))
         })?;
         if !is_within_depth(max_depth, &value) {
             return Err(FieldError::new("", format!("is nested deeper than {max_depth} levels")));

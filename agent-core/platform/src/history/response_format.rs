@@ -64,23 +64,23 @@ pub(super) fn read_completion_format(
     fields: ObjectFields<'_>,
 ) -> Result<Option<Arc<ResponseFormat>>, CompletionError> {
     let Some(given) = fields.object(OPENAI_FIELD)? else { return Ok(None) };
-    let place = |fault: FieldError| fault.with_parent_path(OPENAI_FIELD);
+    let with_path = |fault: FieldError| fault.with_parent_path(OPENAI_FIELD);
     let json = ResponseFormat { kind: ResponseKind::Json, ..ResponseFormat::default() };
-    let format = match given.required_text("type").map_err(place)? {
+    let format = match given.required_text("type").map_err(with_path)? {
         "text" => ResponseFormat::default(),
         "json_object" => json,
         JSON_SCHEMA => {
-            let place = |fault: FieldError| place(fault.with_parent_path(JSON_SCHEMA));
-            let missing = || place(FieldError::new("", "is missing"));
-            let described = given.object(JSON_SCHEMA).map_err(place)?.ok_or_else(missing)?;
+            let with_path = |fault: FieldError| with_path(fault.with_parent_path(JSON_SCHEMA));
+            let missing = || with_path(FieldError::new("", "is missing"));
+            let described = given.object(JSON_SCHEMA).map_err(with_path)?.ok_or_else(missing)?;
             let format = ResponseFormat {
-                name: Some(described.required_text("name").map_err(place)?.to_owned()),
+                name: Some(described.required_text("name").map_err(with_path)?.to_owned()),
                 schema: described.get("schema").map(serde_json::Value::from),
-                strict: described.boolean("strict").map_err(place)?,
+                strict: described.boolean("strict").map_err(with_path)?,
                 ..json
             };
             check_response_format(&format)
-                .map_err(|FormatFault { path, message }| place(FieldError::new(path, message)))?;
+                .map_err(|FormatFault { path, message }| with_path(FieldError::new(path, message)))?;
             format
         }
         _ => {

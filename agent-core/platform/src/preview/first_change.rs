@@ -6,8 +6,8 @@ use agent_core::prompt::PartHash;
 /// the end of the prefix that a vendor has cached. Both arguments are [`prefix_hashes`](agent_core::prompt::Prompt::prefix_hashes); messages are not
 /// compared. Returns `None` if nothing differs. A part that was removed is reported by its previous identifier.
 pub(super) fn first_changed_part<'a>(previous: &'a [PartHash], now: &'a [PartHash]) -> Option<&'a str> {
-    let place = (0..previous.len().max(now.len())).find(|&place| previous.get(place) != now.get(place))?;
-    match (previous.get(place), now.get(place)) {
+    let index = (0..previous.len().max(now.len())).find(|&index| previous.get(index) != now.get(index))?;
+    match (previous.get(index), now.get(index)) {
         (Some(before), Some(part)) if previous.contains(part) && !contains_id(now, &before.id) => {
             Some(&before.id)
         }

@@ -233,8 +233,8 @@ fn read_models(body: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, Inv
         return Err(InvalidProviderError::new("models", fault));
     }
     let (mut models, mut names) = (Vec::with_capacity(given.len()), HashSet::new());
-    for (place, entry) in given.iter().enumerate() {
-        let at = format!("models[{place}]");
+    for (index, entry) in given.iter().enumerate() {
+        let at = format!("models[{index}]");
         let Value::Object(entry) = entry else {
             return Err(InvalidProviderError::new(at, "must be an object"));
         };

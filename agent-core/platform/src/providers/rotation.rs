@@ -3,7 +3,7 @@
 use agent_core::ids::CompanyId;
 
 use super::StoredProvider;
-use super::store::{PROVIDERS, provider_key, seal_place, unreadable};
+use super::store::{PROVIDERS, associated_data, provider_key, unreadable};
 use crate::records::{Inventory, Key, StoreError};
 use crate::roles::{RotationReport, SealedRecords, reseal_fields, rotate};
 use crate::seal::Sealer;
@@ -43,9 +43,11 @@ impl SealedRecords for ProviderKeys<'_> {
         let key = provider_key(company_id, owner)?;
         let fields = value.sealed_api_key.iter_mut().map(|sealed| ("apiKey", sealed));
         reseal_fields(self.sealer, fields, |_, sealed| {
-            let place = seal_place(&key);
-            let resealed =
-                self.sealer.open(&place, sealed).and_then(|secret| self.sealer.seal(&place, &secret));
+            let associated_data = associated_data(&key);
+            let resealed = self
+                .sealer
+                .open(&associated_data, sealed)
+                .and_then(|secret| self.sealer.seal(&associated_data, &secret));
             resealed.map_err(|error| unreadable(&key, error))
         })
     }

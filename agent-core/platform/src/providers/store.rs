@@ -22,7 +22,7 @@ use crate::seal::{SealError, Sealer};
 
 /// Name of a company's collection of providers.
 pub(crate) const PROVIDERS: &str = "providers";
-/// Name of the sealed field, as a part of the place to which a key is bound and in errors.
+/// Name of the sealed field, as a part of the associated data of a key and in errors.
 const API_KEY: &str = "apiKey";
 /// Capacity of the cache in bytes, some hundred providers of usual size.
 const MAX_CACHE_BYTES: usize = 4 << 20;
@@ -284,12 +284,12 @@ impl Providers {
     }
 
     fn seal(&self, key: &Key, secret: &Secret) -> Result<String, StoreError> {
-        let sealed = self.sealer.seal(&seal_place(key), secret);
+        let sealed = self.sealer.seal(&associated_data(key), secret);
         sealed.map_err(|error| unreadable(key, error))
     }
 
     fn unseal(&self, key: &Key, sealed: &str) -> Result<Secret, StoreError> {
-        let opened = self.sealer.open(&seal_place(key), sealed);
+        let opened = self.sealer.open(&associated_data(key), sealed);
         opened.map_err(|error| unreadable(key, error))
     }
 }
@@ -318,8 +318,8 @@ pub(crate) fn provider_key(company: &CompanyId, id: &str) -> Result<Key, StoreEr
     Key::new(company, PROVIDERS, id)
 }
 
-/// Returns the place to which a key is bound when it is sealed.
-pub(super) fn seal_place(key: &Key) -> [&str; 4] {
+/// Returns the associated data to which a key is bound when it is sealed.
+pub(super) fn associated_data(key: &Key) -> [&str; 4] {
     ["provider secret", key.company(), key.id(), API_KEY]
 }
 

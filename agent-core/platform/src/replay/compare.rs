@@ -156,9 +156,9 @@ fn prompt_differences(recorded: &RunPrompt, bundle: &RunBundle, replayed: &Repla
     let first = Some(recorded.request_sha256.clone());
     differences.extend(Difference::of("request", first, Some(again.request_sha256.clone())));
     let rounds = bundle.inputs.iter().flat_map(|inputs| &inputs.rounds);
-    for (place, (round, sha256)) in rounds.zip(&replayed.requests).enumerate().skip(1) {
+    for (index, (round, sha256)) in rounds.zip(&replayed.requests).enumerate().skip(1) {
         if let Some(expected) = &round.request_sha256 {
-            let name = format!("request of round {}", place + 1);
+            let name = format!("request of round {}", index + 1);
             differences.extend(Difference::of(name, Some(expected.clone()), Some(sha256.clone())));
         }
     }
@@ -213,10 +213,10 @@ fn call_differences(script: &Script, events: &[Event]) -> Vec<Difference> {
         again.retain(|call| !script.source.iter().any(|event| is_start_of(event, &call.id)));
     }
     let mut differences = Vec::new();
-    for place in 0..recorded.len().max(again.len()) {
-        let ours = recorded.get_mut(place).map(|call| format!("{}({})", call.name, call.arguments));
-        let theirs = again.get(place).map(|call| format!("{}({})", call.name, call.arguments));
-        differences.extend(Difference::of(format!("call {}", place + 1), ours, theirs));
+    for index in 0..recorded.len().max(again.len()) {
+        let ours = recorded.get_mut(index).map(|call| format!("{}({})", call.name, call.arguments));
+        let theirs = again.get(index).map(|call| format!("{}({})", call.name, call.arguments));
+        differences.extend(Difference::of(format!("call {}", index + 1), ours, theirs));
     }
     differences
 }
@@ -228,14 +228,14 @@ fn is_start_of(event: &Event, id: &str) -> bool {
 fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> Vec<Difference> {
     let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
     let mut again = replayed.iter().filter(is_of_turn);
-    for (place, event) in of_run(recorded).enumerate() {
+    for (index, event) in of_run(recorded).enumerate() {
         let theirs = again.next().cloned().map(|mut theirs| {
             rename(&mut theirs, event, &mut names, &mut used);
             json(&theirs)
         });
         let ours = json(event);
         if theirs.as_ref() != Some(&ours) {
-            let name = format!("event {}", place + 1);
+            let name = format!("event {}", index + 1);
             let waits = || is_stuck.then(|| "waits for something that is not recorded".to_owned());
             let theirs = theirs.map(shortened).or_else(waits);
             return Difference::of(name, Some(shortened(ours)), theirs).into_iter().collect();

@@ -72,7 +72,7 @@ impl Replay {
     pub async fn call_models(&self) -> Vec<LiveCall> {
         let calls = std::mem::take(&mut self.progress().calls);
         let mut answered = Vec::with_capacity(calls.len());
-        for (place, call) in calls.into_iter().enumerate() {
+        for (index, call) in calls.into_iter().enumerate() {
             let recorded = ModelAnswer::of(call.recorded);
             let live = match call.model {
                 Some(model) => answer(&*model, call.payload.clone()).await,
@@ -82,7 +82,7 @@ impl Replay {
                 )),
             };
             answered.push(LiveCall {
-                round: place + 1,
+                round: index + 1,
                 provider: call.info.provider,
                 model: call.info.model,
                 request_sha256: call.payload.sha256(),

@@ -95,8 +95,8 @@ fn with_description(prompt: &Prompt, format: &ResponseFormat) -> Prompt {
         None => OF_OBJECT.to_owned(),
     };
     let mut fragments = prompt.system_fragments().to_vec();
-    let place = fragments.iter().position(|fragment| fragment.stability > STABLE_PREFIX_LIMIT);
+    let position = fragments.iter().position(|fragment| fragment.stability > STABLE_PREFIX_LIMIT);
     let description = Fragment::new(FRAGMENT, FRAGMENT, STABLE_PREFIX_LIMIT, Part::new(text));
-    fragments.insert(place.unwrap_or(fragments.len()), description);
+    fragments.insert(position.unwrap_or(fragments.len()), description);
     Prompt::new(fragments, prompt.messages().to_vec())
 }

@@ -152,9 +152,9 @@ impl RecordRoleStore {
         let text_bytes = record.value.get().len();
         let Record { version, updated, value: mut role, .. } =
             record.parse::<RoleBlock>(keys.role.collection())?;
-        for place in secret_fields(&mut role) {
-            if place.secret.is_some() {
-                *place.secret = Some(self.open(&keys.role, &place.path, stored.sealed(&place.path))?);
+        for field in secret_fields(&mut role) {
+            if field.secret.is_some() {
+                *field.secret = Some(self.open(&keys.role, &field.path, stored.sealed(&field.path))?);
             }
         }
         let role = Arc::new(role);
@@ -166,13 +166,13 @@ impl RecordRoleStore {
     /// Opens a sealed secret of the role at `key`.
     pub(super) fn open(&self, key: &Key, path: &str, sealed: Option<&String>) -> Result<Secret, StoreError> {
         let sealed = sealed.ok_or(SealError::Damaged);
-        let opened = sealed.and_then(|sealed| self.sealer.open(&seal_place(key, path), sealed));
+        let opened = sealed.and_then(|sealed| self.sealer.open(&associated_data(key, path), sealed));
         opened.map_err(|error| error.into_store_error(key.id(), path))
     }
 
     /// Seals a secret of the role at `key`.
     pub(super) fn seal(&self, key: &Key, path: &str, secret: &Secret) -> Result<String, StoreError> {
-        let sealed = self.sealer.seal(&seal_place(key, path), secret);
+        let sealed = self.sealer.seal(&associated_data(key, path), secret);
         sealed.map_err(|error| error.into_store_error(key.id(), path))
     }
 
@@ -216,23 +216,23 @@ impl RecordRoleStore {
         stored: &StoredRole,
     ) -> Result<SealedSecrets, StoreError> {
         let mut secrets = SealedSecrets::new();
-        for place in secret_fields(role) {
-            let Some(secret) = place.secret else { continue };
-            let before = stored.sealed(&place.path).cloned();
+        for field in secret_fields(role) {
+            let Some(secret) = field.secret else { continue };
+            let before = stored.sealed(&field.path).cloned();
             let says_the_same = |before: &String| {
                 secret.is_mask()
-                    || self.open(&keys.role, &place.path, Some(before)).is_ok_and(|opened| opened == *secret)
+                    || self.open(&keys.role, &field.path, Some(before)).is_ok_and(|opened| opened == *secret)
             };
             match before.filter(says_the_same) {
-                Some(before) => secrets.insert(place.path, before),
+                Some(before) => secrets.insert(field.path, before),
                 // A mask without a stored secret is dropped.
                 None if secret.is_mask() => {
-                    *place.secret = None;
+                    *field.secret = None;
                     None
                 }
                 None => {
-                    let sealed = self.seal(&keys.role, &place.path, secret)?;
-                    secrets.insert(place.path, sealed)
+                    let sealed = self.seal(&keys.role, &field.path, secret)?;
+                    secrets.insert(field.path, sealed)
                 }
             };
         }
@@ -345,8 +345,8 @@ fn version_of<T>(record: &Option<Record<T>>) -> Option<u64> {
     record.as_ref().map(|record| record.version)
 }
 
-/// Returns the place to which a secret is bound when it is sealed.
-fn seal_place<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
+/// Returns the associated data to which a secret is bound when it is sealed.
+fn associated_data<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
     ["role secret", role.company(), role.id(), path]
 }
 

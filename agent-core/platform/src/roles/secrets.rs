@@ -24,13 +24,13 @@ pub(crate) struct SecretField<'a> {
 /// Returns all fields of a role that may hold a secret.
 pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
     let content = &mut role.content;
-    let mut places = vec![SecretField {
+    let mut fields = vec![SecretField {
         path: "content.messengerToken".to_owned(),
         destination: Vec::new(),
         secret: &mut content.messenger_token,
     }];
-    places.extend(agent_server_fields("content", &mut content.agent_server));
-    places.extend(own_tool_fields(&mut content.own_tools));
+    fields.extend(agent_server_fields("content", &mut content.agent_server));
+    fields.extend(own_tool_fields(&mut content.own_tools));
     let mut seen: HashMap<&'static str, usize> = HashMap::new();
     for child in &mut role.children {
         let mut content = |name: &'static str| {
@@ -41,22 +41,22 @@ pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
         };
         match child {
             Container::AgentServer(server) => {
-                places.extend(agent_server_fields(&content("AgentServer"), server));
+                fields.extend(agent_server_fields(&content("AgentServer"), server));
             }
             Container::EmbeddedAi(embedded) => {
-                places.extend(embedded_ai_fields(&content("EmbeddedAI"), embedded));
+                fields.extend(embedded_ai_fields(&content("EmbeddedAI"), embedded));
             }
             Container::WorkflowConnector(workflow) => {
-                places.extend(workflow_field(&content("WorkflowConnector"), workflow));
+                fields.extend(workflow_field(&content("WorkflowConnector"), workflow));
             }
             Container::SubscriptionConnector(_) | Container::Other { .. } => {}
         }
     }
-    places
+    fields
 }
 
-/// Returns the keys of an agent server and of its fallbacks, which are matched by their places. The runtime receives the
-/// key and passes it on to the configured URL or else to the provider.
+/// Returns the keys of an agent server and of its fallbacks, which are matched by their positions. The runtime
+/// receives the key and passes it on to the configured URL or else to the provider.
 fn agent_server_fields<'a>(content: &str, server: &'a mut AgentServer) -> Vec<SecretField<'a>> {
     let provider = resolve_destination(&server.agent_server_local_url, &server.agent_server_provider, "");
     let own = SecretField {
@@ -70,7 +70,7 @@ fn agent_server_fields<'a>(content: &str, server: &'a mut AgentServer) -> Vec<Se
     [own].into_iter().chain(fallbacks).collect()
 }
 
-/// Returns the keys of a container's model and of its fallbacks, which are matched by their places.
+/// Returns the keys of a container's model and of its fallbacks, which are matched by their positions.
 fn embedded_ai_fields<'a>(content: &str, embedded: &'a mut EmbeddedAi) -> Vec<SecretField<'a>> {
     let own = SecretField {
         path: format!("{content}.apiKey"),
@@ -97,7 +97,7 @@ fn workflow_field<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Opt
 }
 
 /// Returns the secrets of the role's own tools. A tool's is identified by its name, and a group's by its id, so that its
-/// place in the list does not matter; of two of one name, which cannot be saved, the second has none. It is sent to the
+/// position in the list does not matter; of two of one name, which cannot be saved, the second has none. It is sent to the
 /// origin of the address.
 fn own_tool_fields(tools: &mut OwnTools) -> impl Iterator<Item = SecretField<'_>> {
     let http_url = |settings: &Map<String, Value>| {
@@ -176,15 +176,15 @@ fn normalize_url(url: &Option<String>) -> String {
 pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
     let stored = stored.as_mut().map(secret_fields).unwrap_or_default();
     let mut stored: HashMap<String, SecretField<'_>> =
-        stored.into_iter().map(|place| (place.path.clone(), place)).collect();
-    for place in secret_fields(role) {
-        let given = place.secret.take().filter(|secret| !secret.is_mask());
-        *place.secret = match given {
+        stored.into_iter().map(|field| (field.path.clone(), field)).collect();
+    for field in secret_fields(role) {
+        let given = field.secret.take().filter(|secret| !secret.is_mask());
+        *field.secret = match given {
             Some(secret) => Some(secret).filter(|secret| !secret.expose().is_empty()),
             None => {
-                let before = stored.remove(&place.path);
+                let before = stored.remove(&field.path);
                 before
-                    .filter(|before| before.destination == place.destination)
+                    .filter(|before| before.destination == field.destination)
                     .and_then(|before| before.secret.take())
             }
         };
@@ -195,9 +195,9 @@ pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
 pub fn fill_secrets(role: &mut RoleBlock, stored: RoleBlock) {
     let mut filled = role.clone();
     merge_secrets(&mut filled, Some(stored));
-    for (place, filled) in secret_fields(role).into_iter().zip(secret_fields(&mut filled)) {
+    for (field, filled) in secret_fields(role).into_iter().zip(secret_fields(&mut filled)) {
         if let Some(secret) = filled.secret.take() {
-            *place.secret = Some(secret);
+            *field.secret = Some(secret);
         }
     }
 }

@@ -65,20 +65,20 @@ impl Model for ObservedModel {
 }
 
 impl RunObserver {
-    /// Begins an answer of the model and returns its place; `None` if the run has too many.
+    /// Begins an answer of the model and returns its index; `None` if the run has too many.
     fn begin_answer(&self, entry: usize, request_sha256: Option<String>) -> Option<usize> {
         let mut state = self.state();
         let attempts = std::mem::take(&mut state.attempts);
-        let place = state.rounds.len();
-        (place < MAX_TIMED_ROUNDS).then(|| {
+        let index = state.rounds.len();
+        (index < MAX_TIMED_ROUNDS).then(|| {
             state.rounds.push(RoundRecord { attempts, entry, request_sha256, ..RoundRecord::default() });
-            place
+            index
         })
     }
 
-    fn answer_mut(&self, place: Option<usize>, change: impl FnOnce(&mut RoundRecord)) {
+    fn answer_mut(&self, index: Option<usize>, change: impl FnOnce(&mut RoundRecord)) {
         let mut state = self.state();
-        if let Some(round) = place.and_then(|place| state.rounds.get_mut(place)) {
+        if let Some(round) = index.and_then(|index| state.rounds.get_mut(index)) {
             change(round);
         }
     }

@@ -133,7 +133,7 @@ impl UsageRecorder {
         }
         let mut settlement = hold.and_then(|hold| hold.settle_with(&entries));
         let last = entries.len().saturating_sub(1);
-        for (place, entry) in entries.into_iter().enumerate() {
+        for (index, entry) in entries.into_iter().enumerate() {
             if let Some(observer) = self.shared.observer.as_ref().filter(|_| entry.is_model_call()) {
                 let provider = billing.map_or(&entry.provider, |billing| &billing.provider_type);
                 observer.on_model_call(&entry, provider);
@@ -142,7 +142,7 @@ impl UsageRecorder {
             if let Some(totals) = queue.runs.get_mut(&run_key(&entry.scope)) {
                 totals.add(&entry);
             }
-            let settlement = settlement.take_if(|_| place == last);
+            let settlement = settlement.take_if(|_| index == last);
             self.push(queue, QueuedEntry { entry, settlement });
         }
     }

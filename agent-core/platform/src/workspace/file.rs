@@ -137,11 +137,11 @@ impl WorkspaceFileError {
     /// Creates an error of faults at these paths in `text`.
     fn locate(text: &str, faults: Vec<(JsonPath, String)>) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let place = |(path, message): (JsonPath, String)| {
+        let file_fault = |(path, message): (JsonPath, String)| {
             let (line, column) = locate(text, &path).unwrap_or((1, 1));
             FileFault { line, column, path: path.to_string(), message }
         };
-        Self { faults: faults.into_iter().map(place).collect() }
+        Self { faults: faults.into_iter().map(file_fault).collect() }
     }
 
     fn for_whole_file(message: String) -> Self {

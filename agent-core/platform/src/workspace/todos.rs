@@ -104,8 +104,8 @@ pub async fn update_todo(
         return Err(WorkspaceError::Invalid { field: "title", fault });
     }
     let change = |list: &mut TodoList| {
-        let place = position_of(list, id)?;
-        let todo = &mut list.todos[place];
+        let position = position_of(list, id)?;
+        let todo = &mut list.todos[position];
         if let Some(title) = title {
             title.clone_into(&mut todo.title);
         }
@@ -124,8 +124,8 @@ pub async fn delete_todo(
     version: Option<u64>,
 ) -> Result<(Todo, u64), WorkspaceError> {
     let remove = |list: &mut TodoList| {
-        let place = position_of(list, id)?;
-        Ok(list.todos.remove(place))
+        let position = position_of(list, id)?;
+        Ok(list.todos.remove(position))
     };
     change_list(records, context, version, remove).await
 }
@@ -151,8 +151,8 @@ async fn change_list(
 }
 
 fn position_of(list: &TodoList, id: &str) -> Result<usize, WorkspaceError> {
-    let place = list.todos.iter().position(|todo| todo.id == id);
-    place.ok_or_else(|| WorkspaceError::NotFound { what: "todo", id: id.to_owned() })
+    let position = list.todos.iter().position(|todo| todo.id == id);
+    position.ok_or_else(|| WorkspaceError::NotFound { what: "todo", id: id.to_owned() })
 }
 
 /// Returns the identifier and the record key of the conversation's list.

@@ -95,9 +95,9 @@ pub(super) fn insert_call_row(insert: &mut Statement<'_>, row: &CallRow) -> rusq
 /// Returns the statement that adds sums to those of a day.
 pub(super) fn upsert_day() -> String {
     let columns = [KEY_COLUMNS.as_slice(), SUM_COLUMNS.as_slice()].concat();
-    let places: Vec<String> = (1..=columns.len()).map(|n| format!("?{n}")).collect();
-    let (columns, places, added) = (columns.join(", "), places.join(", "), added_sums("", "min"));
-    format!("INSERT INTO usage_days ({columns}) VALUES ({places}) ON CONFLICT DO UPDATE SET {added}")
+    let placeholders: Vec<String> = (1..=columns.len()).map(|n| format!("?{n}")).collect();
+    let (columns, placeholders, added) = (columns.join(", "), placeholders.join(", "), added_sums("", "min"));
+    format!("INSERT INTO usage_days ({columns}) VALUES ({placeholders}) ON CONFLICT DO UPDATE SET {added}")
 }
 
 /// Adds the sums of a row to those of its day.
@@ -108,7 +108,7 @@ pub(super) fn insert_day_row(upsert: &mut Statement<'_>, row: &DayRow) -> rusqli
     Ok(())
 }
 
-/// Reads the columns of sums that begin at a place.
+/// Reads the columns of sums that begin at an index.
 pub(super) fn sum_columns(row: &Row<'_>, first: usize) -> rusqlite::Result<[i64; SUM_COLUMNS.len()]> {
     let mut columns = [0; SUM_COLUMNS.len()];
     for (position, column) in columns.iter_mut().enumerate() {

@@ -89,13 +89,13 @@ pub(in crate::app) struct LogCursor {
     /// Number of the next event.
     pub(in crate::app) next: u64,
     /// First event of the chunk that was read last, the number of its bytes that were read, and the reader's state.
-    place: Option<(u64, usize, ChunkReader)>,
+    position: Option<(u64, usize, ChunkReader)>,
 }
 
 impl LogCursor {
     /// Returns a cursor before event `next`.
     pub(in crate::app) fn at(next: u64) -> Self {
-        Self { next, place: None }
+        Self { next, position: None }
     }
 }
 
@@ -216,7 +216,7 @@ impl Tail {
         if cursor.next < first {
             return TailRead::Stored;
         }
-        let (mut index, offset, mut reader) = match cursor.place.take() {
+        let (mut index, offset, mut reader) = match cursor.position.take() {
             Some((chunk, offset, reader)) if chunk == first => (cursor.next, offset, reader),
             _ => (first, 0, ChunkReader::default()),
         };
@@ -229,7 +229,7 @@ impl Tail {
             index += 1;
         });
         cursor.next = index;
-        cursor.place = Some((first, body.len(), reader));
+        cursor.position = Some((first, body.len(), reader));
         TailRead::Events(events)
     }
 }

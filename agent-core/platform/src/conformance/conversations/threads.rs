@@ -252,16 +252,16 @@ pub(super) async fn paths_and_trees_are_read_in_pages(store: &dyn Conversations)
         assert_eq!((&link.id, link.role), (&node.id, node.message.role()));
         assert_eq!((link.hash, link.status), (node.message.hash(), NodeStatus::Complete));
     }
-    for places in [&[][..], &[0], &[1, 2, 7], &[0, 1, 2, 3, 4, 5, 6, 7], &[6, 8, u32::MAX]] {
-        let expected: Vec<_> = places.iter().filter_map(|seq| links.get(*seq as usize)).collect();
-        let contents = done("contents", store.contents(&key("t"), places).await);
+    for seqs in [&[][..], &[0], &[1, 2, 7], &[0, 1, 2, 3, 4, 5, 6, 7], &[6, 8, u32::MAX]] {
+        let expected: Vec<_> = seqs.iter().filter_map(|seq| links.get(*seq as usize)).collect();
+        let contents = done("contents", store.contents(&key("t"), seqs).await);
         let listed_nodes = contents.iter().map(|node| (node.seq, node.status, node.message.hash()));
         let expected = expected.into_iter().map(|link| (link.seq, link.status, link.hash));
-        assert_eq!(listed_nodes.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{places:?}");
+        assert_eq!(listed_nodes.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{seqs:?}");
         for node in contents {
             // The last node was appended after these were read.
             if let Some(of) = all.get(node.seq as usize) {
-                assert_eq!((&node.message, node.origin), (&of.message, of.origin), "{places:?}");
+                assert_eq!((&node.message, node.origin), (&of.message, of.origin), "{seqs:?}");
             }
         }
     }
@@ -283,8 +283,8 @@ pub(super) async fn a_thread_is_read_with_its_path(store: &dyn Conversations) {
         let read = done("path", store.path(&key("t")).await).expect("a thread");
         let links = done("links", store.links(&key("t")).await).expect("a thread");
         assert_eq!((&read.thread, &read.links), (&links.thread, &links.links));
-        let places: &[u32] = if branch.is_some() { &[0, 3] } else { &[4] };
-        let expected = done("contents", store.contents(&key("t"), places).await);
+        let seqs: &[u32] = if branch.is_some() { &[0, 3] } else { &[4] };
+        let expected = done("contents", store.contents(&key("t"), seqs).await);
         assert!(read.contents.is_empty() || read.contents == expected, "{:?}", read.contents);
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct OwnerConversations {
 pub(super) struct MemoryThread {
     pub(super) thread: Thread,
     pub(super) nodes: Vec<StoredNode>,
-    /// Contexts of messages, by place and turn.
+    /// Contexts of messages, by position and turn.
     contexts: BTreeMap<(u32, RunId), Arc<str>>,
 }
 
@@ -88,7 +88,7 @@ impl ConversationState {
         owner.and_then(|owner| owner.threads.get_mut(&key.id)).ok_or(ConversationError::ThreadNotFound)
     }
 
-    /// Returns the threads after a place in the order of company, owner and id.
+    /// Returns the threads after a position in the order of company, owner and id.
     pub(super) fn scan(&self, after: Option<(CompanyId, UserId, ThreadId)>) -> ThreadScan {
         let mut page = BTreeMap::new();
         for (owner, found) in &self.owners {
@@ -228,14 +228,14 @@ impl ConversationState {
         }
     }
 
-    /// Copies the contexts of a path, whose nodes are at these places, into its fork.
+    /// Copies the contexts of a path, whose nodes are at these positions, into its fork.
     pub(super) fn copy_contexts(&mut self, from: &ThreadKey, seqs: &[u32], into: &ThreadKey) {
         let Some(source) = self.find(from) else { return };
-        let places: HashMap<u32, u32> = seqs.iter().copied().zip(0..).collect();
-        let place = |((seq, turn), text): (&(u32, RunId), &Arc<str>)| {
-            Some(((*places.get(seq)?, turn.clone()), Arc::clone(text)))
+        let positions: HashMap<u32, u32> = seqs.iter().copied().zip(0..).collect();
+        let copy = |((seq, turn), text): (&(u32, RunId), &Arc<str>)| {
+            Some(((*positions.get(seq)?, turn.clone()), Arc::clone(text)))
         };
-        let copied: BTreeMap<(u32, RunId), Arc<str>> = source.contexts.iter().filter_map(place).collect();
+        let copied: BTreeMap<(u32, RunId), Arc<str>> = source.contexts.iter().filter_map(copy).collect();
         self.context_bytes += copied.values().map(|text| text.len()).sum::<usize>();
         if let Ok(fork) = self.find_mut(into) {
             fork.contexts = copied;
@@ -249,7 +249,7 @@ impl ConversationState {
         else {
             return;
         };
-        let erased = found.contexts.extract_if(.., |(place, _), _| *place == seq);
+        let erased = found.contexts.extract_if(.., |(position, _), _| *position == seq);
         let bytes = erased.map(|(_, text)| text.len()).sum::<usize>();
         self.context_bytes -= bytes;
     }

@@ -82,7 +82,7 @@ impl<'l> WalkIndex<'l> {
 #[derive(Default)]
 struct Cursor {
     /// Node that the walk has come to.
-    place: Option<usize>,
+    node: Option<usize>,
     is_known: bool,
     /// New messages after the last known element, and the node below which they go.
     new: Vec<Message>,
@@ -92,8 +92,8 @@ struct Cursor {
 
 impl Cursor {
     /// Moves to a known node. What was new before it is not.
-    fn move_to(&mut self, place: usize) {
-        *self = Self { place: Some(place), is_known: true, ..Self::default() };
+    fn move_to(&mut self, node: usize) {
+        *self = Self { node: Some(node), is_known: true, ..Self::default() };
     }
 
     /// Adds a new message below `below`, or below the new message before it.
@@ -148,13 +148,13 @@ impl<'l> Walk<'l> {
         self.link(at).role == NodeRole::User
     }
 
-    fn next(&self, place: Option<usize>) -> Option<usize> {
-        place.map_or(self.next_root, |at| self.next[at])
+    fn next(&self, node: Option<usize>) -> Option<usize> {
+        node.map_or(self.next_root, |at| self.next[at])
     }
 
-    /// Returns the end of the answer below `place`.
-    fn answer_end(&self, place: Option<usize>) -> Option<usize> {
-        match place {
+    /// Returns the end of the answer below `node`.
+    fn answer_end(&self, node: Option<usize>) -> Option<usize> {
+        match node {
             Some(at) => Some(self.answer_ends[at]),
             None => self.next_root.filter(|root| !self.is_user(*root)).map(|root| self.answer_ends[root]),
         }
@@ -195,9 +195,9 @@ impl<'l> Walk<'l> {
         if !cursor.new.is_empty() {
             return Choice::new(cursor.below, cursor.new, cursor.trigger);
         }
-        match cursor.place {
+        match cursor.node {
             Some(at) if self.is_user(at) => self.answer_anew(at),
-            place => Choice::answer(self.answer_end(place), RunTriggerKind::Chat),
+            node => Choice::answer(self.answer_end(node), RunTriggerKind::Chat),
         }
     }
 
@@ -256,7 +256,7 @@ impl<'l> Walk<'l> {
         {
             return self.walk_version(id, newest, message, cursor);
         }
-        let below = self.answer_end(cursor.place);
+        let below = self.answer_end(cursor.node);
         if by_content && (cursor.new.is_empty() || !cursor.is_known) {
             let next = self.next(below);
             let hash = ContentHash::of(message);
@@ -266,7 +266,7 @@ impl<'l> Walk<'l> {
             }
             let is_deleted = |at: &usize| self.is_user(*at) && self.link(*at).status == NodeStatus::Deleted;
             if let Some(at) = next.filter(is_deleted).filter(|_| !is_last) {
-                cursor.place = Some(at);
+                cursor.node = Some(at);
                 return;
             }
         }
@@ -274,7 +274,7 @@ impl<'l> Walk<'l> {
     }
 
     fn walk_answer(&self, message: &Message, pending: &mut HashSet<String>, cursor: &mut Cursor) {
-        let next = self.next(cursor.place).filter(|at| !self.is_user(*at));
+        let next = self.next(cursor.node).filter(|at| !self.is_user(*at));
         if let Some(id) = message.id.as_deref() {
             let is_same = |at: &usize| {
                 let link = self.link(*at);
@@ -298,11 +298,11 @@ impl<'l> Walk<'l> {
         }
         let hash = ContentHash::of(message);
         if let Some(at) =
-            self.index().by_content.get(&(cursor.place, hash)).copied().filter(|at| !self.is_user(*at))
+            self.index().by_content.get(&(cursor.node, hash)).copied().filter(|at| !self.is_user(*at))
         {
             return cursor.move_to(next.filter(|next| self.link(*next).hash == hash).unwrap_or(at));
         }
-        cursor.place = next.or(cursor.place);
+        cursor.node = next.or(cursor.node);
     }
 
     /// Places messages below a node that the request names, or as a new root.

@@ -83,7 +83,7 @@ fn description(operation: &OpenApiOperation<'_>) -> String {
     cut(&whole)
 }
 
-/// Returns the parameters of an operation; its own replace those of the path with the same name and place.
+/// Returns the parameters of an operation; its own replace those of the path with the same name and location.
 fn parameters<'d>(
     document: &'d OpenApiDocument<'d>,
     operation: &OpenApiOperation<'d>,
@@ -172,14 +172,14 @@ impl<'d> RequestBuilder<'d> {
 
     fn add_parameter(&mut self, parameter: &'d Map<String, Value>) -> Result<(), String> {
         let text = |field: &str| parameter.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (name, place) = (text("name"), text("in"));
-        let is_required = place == "path" || parameter.get("required") == Some(&Value::Bool(true));
+        let (name, location) = (text("name"), text("in"));
+        let is_required = location == "path" || parameter.get("required") == Some(&Value::Bool(true));
         let is_ignored =
-            place == "header" && IGNORED_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
+            location == "header" && IGNORED_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
         if is_ignored {
             return Ok(());
         }
-        match self.unsupported(parameter, (name, place)) {
+        match self.unsupported(parameter, (name, location)) {
             // The operation can be called without it.
             Some(_) if !is_required => return Ok(()),
             Some(reason) => return Err(format!("has the parameter {name:?}, {reason}")),
@@ -196,7 +196,7 @@ impl<'d> RequestBuilder<'d> {
         }
         let argument = self.argument(name, schema, is_required);
         let placeholder = Value::String(format!("{{{argument}}}"));
-        match place {
+        match location {
             "path" => drop(self.path_arguments.insert(name.to_owned(), argument)),
             "query" => drop(self.query.insert(name.to_owned(), placeholder)),
             _ => drop(self.headers.insert(name.to_owned(), placeholder)),
@@ -208,7 +208,7 @@ impl<'d> RequestBuilder<'d> {
     fn unsupported(
         &self,
         parameter: &'d Map<String, Value>,
-        (name, place): (&str, &str),
+        (name, location): (&str, &str),
     ) -> Option<&'static str> {
         if parameter.contains_key("content") {
             return Some("which is serialized as a media type");
@@ -222,7 +222,7 @@ impl<'d> RequestBuilder<'d> {
         };
         let style = parameter.get("style").and_then(Value::as_str);
         let explode = parameter.get("explode").and_then(Value::as_bool);
-        match place {
+        match location {
             "path" if style.is_some_and(|style| style != "simple") => Some("whose style is not supported"),
             "path" | "header" if has_type("array") || has_type("object") => {
                 Some("which is a list or an object")

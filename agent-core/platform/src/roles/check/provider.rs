@@ -47,9 +47,9 @@ pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) ->
         let Container::EmbeddedAi(settings) = child else { continue };
         let EmbeddedAi { provider, model, base_url, api_key, fallbacks, .. } = settings;
         let own = (format!("children[{i}].content"), provider, model, (base_url, api_key));
-        let fallbacks = fallbacks.iter().enumerate().map(|(place, fallback)| {
+        let fallbacks = fallbacks.iter().enumerate().map(|(index, fallback)| {
             let FallbackModel { provider, model, base_url, api_key, .. } = fallback;
-            let at = format!("children[{i}].content.fallbacks[{place}]");
+            let at = format!("children[{i}].content.fallbacks[{index}]");
             (at, provider, model, (base_url, api_key))
         });
         for (at, provider, model, (base_url, api_key)) in std::iter::once(own).chain(fallbacks) {

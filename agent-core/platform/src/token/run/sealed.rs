@@ -19,8 +19,8 @@ use agent_core::secret::Secret;
 const SEALED_PREFIX: &str = "agr_";
 /// Length of an id in base64url.
 const ENCODED_ID_LEN: usize = 22;
-/// First part of the place for which a token is sealed; the second is the id.
-const PLACE: &str = "run token";
+/// First part of the associated data of a sealed token; the second is the id.
+const TOKEN_DATA: &str = "run token";
 
 /// Maximum length of a text. It is part of an address, for which common proxies have 8 KiB. A token with more, such as
 /// one with hundreds of tools, is not sealed.
@@ -70,7 +70,7 @@ impl RunTokenSealer {
     pub(super) fn seal(&self, id: Uuid, token: &Token) -> Option<Secret> {
         let content = SealedToken { token: token.clone(), process: self.process.clone() };
         let content = Secret::new(serde_json::to_string(&content).ok()?);
-        let sealed = self.sealer.seal(&[PLACE, &id.to_string()], &content);
+        let sealed = self.sealer.seal(&[TOKEN_DATA, &id.to_string()], &content);
         let sealed = sealed.inspect_err(|error| tracing::warn!(%error, "a run token was not sealed")).ok()?;
         let text = format!("{SEALED_PREFIX}{}.{sealed}", URL_SAFE_NO_PAD.encode(id.as_bytes()));
         (text.len() <= MAX_SEALED_TEXT_BYTES).then(|| Secret::new(text))
@@ -82,7 +82,8 @@ impl RunTokenSealer {
     /// [`TokenError::WrongSecret`] if it was not sealed under a key of this process for its id.
     pub(super) fn open(&self, text: &SealedText<'_>) -> Result<SealedToken, TokenError> {
         let id = text.id.to_string();
-        let content = self.sealer.open(&[PLACE, &id], text.sealed).map_err(|_| TokenError::WrongSecret)?;
+        let content =
+            self.sealer.open(&[TOKEN_DATA, &id], text.sealed).map_err(|_| TokenError::WrongSecret)?;
         let content: SealedToken =
             serde_json::from_str(content.expose()).map_err(|_| TokenError::Malformed)?;
         if content.token.id == id { Ok(content) } else { Err(TokenError::Malformed) }

@@ -235,8 +235,8 @@ impl Budget {
             return Err(InvalidBudgetError::new("limits", range));
         }
         let mut limits: Vec<BudgetLimit> = Vec::with_capacity(given.len());
-        for (place, limit) in given.iter().enumerate() {
-            let path = || format!("limits[{place}]");
+        for (index, limit) in given.iter().enumerate() {
+            let path = || format!("limits[{index}]");
             let limit = BudgetLimit::deserialize(limit)
                 .map_err(|error| InvalidBudgetError::new(path(), format!("is not valid: {error}")))?;
             let is_of_run = limit.window == Some(BudgetWindow::Run);

@@ -236,7 +236,7 @@ impl FileChecker<'_> {
         let mut role = role.clone();
         let secrets = secret_fields(&mut role)
             .into_iter()
-            .filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
+            .filter_map(|field| Some(field.secret.as_ref()?.expose().len()));
         let bytes: usize = secrets.map(|bytes| bytes.div_ceil(3) * 4 + 256).sum();
         if bytes > MAX_VALUE_BYTES {
             let fault =

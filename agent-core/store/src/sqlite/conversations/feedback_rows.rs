@@ -56,7 +56,7 @@ pub(in crate::sqlite) fn insert_feedback(
 }
 
 impl ConversationTables<'_> {
-    /// Returns at most `limit` feedbacks on an agent's messages after a place, with the messages that are shared.
+    /// Returns at most `limit` feedbacks on an agent's messages after a position, with the messages that are shared.
     pub(super) fn agent_feedback(
         &self,
         company: &CompanyId,
@@ -79,7 +79,7 @@ impl ConversationTables<'_> {
         Ok(found)
     }
 
-    /// Returns at most `limit` threads of visitors with an agent after a place.
+    /// Returns at most `limit` threads of visitors with an agent after a position.
     pub(super) fn visitor_threads(
         &self,
         company: &CompanyId,
@@ -92,8 +92,8 @@ impl ConversationTables<'_> {
              WHERE company = ?1 AND agent = ?2 AND owner GLOB 'widget:*' AND (active_ms, owner, id) < (?3, ?4, ?5)
              ORDER BY active_ms DESC, owner DESC, id DESC LIMIT ?6",
         )?;
-        let place = params![&**company, &**agent, after.active_ms, &*after.owner, &*after.id, limit];
-        let mut rows = statement.query(place)?;
+        let parameters = params![&**company, &**agent, after.active_ms, &*after.owner, &*after.id, limit];
+        let mut rows = statement.query(parameters)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let thread = parse_thread(text(row, 1)?, text(row, 2)?)?;

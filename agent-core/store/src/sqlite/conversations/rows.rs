@@ -195,7 +195,7 @@ impl ConversationTables<'_> {
         Ok(known)
     }
 
-    /// Returns at most `limit` threads after a place.
+    /// Returns at most `limit` threads after a position.
     pub(super) fn threads(
         &self,
         owner: &ThreadOwner,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::server::identity::Identity;
 
 /// First part of the associated data; no other sealed text of the platform has it.
-const PLACE: &str = "mcp session id";
+const SESSION_DATA: &str = "mcp session id";
 /// Time after its `initialize` for which a session can be restored.
 const RESTORE_WINDOW: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Maximum length of a sealed session id, which is a header of every request: proxies commonly allow 8 KiB per header.
@@ -66,7 +66,7 @@ impl SessionSealer {
         params.client_info = Implementation::new(truncate(name), truncate(version));
         let state = SealedState { opened_at: self.now(), params };
         let text = Secret::new(serde_json::to_string(&state).ok()?);
-        let sealed = self.sealer.seal(&place(identity), &text).ok()?;
+        let sealed = self.sealer.seal(&associated_data(identity), &text).ok()?;
         (sealed.len() <= MAX_SEALED_ID_BYTES).then(|| sealed.into())
     }
 
@@ -76,7 +76,7 @@ impl SessionSealer {
         if id.len() > MAX_SEALED_ID_BYTES {
             return None;
         }
-        let text = self.sealer.open(&place(identity), id).ok()?;
+        let text = self.sealer.open(&associated_data(identity), id).ok()?;
         let state: SealedState = serde_json::from_str(text.expose()).ok()?;
         // A time in the future is the time of a process whose clock is ahead.
         let age = self.now().saturating_sub(state.opened_at);
@@ -89,8 +89,8 @@ impl SessionSealer {
     }
 }
 
-fn place(identity: &Identity) -> [&str; 3] {
-    [PLACE, identity.context.company_id.as_str(), &identity.id]
+fn associated_data(identity: &Identity) -> [&str; 3] {
+    [SESSION_DATA, identity.context.company_id.as_str(), &identity.id]
 }
 
 /// Truncates a text to [`MAX_CLIENT_INFO_BYTES`].
