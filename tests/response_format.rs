@@ -1,4 +1,4 @@
-//! Answers in JSON: requests of each rung, results in every framing, repairs, and refusals.
+//! Answers in JSON: requests of each method, results in every framing, repairs, and refusals.
 
 use std::path::Path;
 
@@ -70,7 +70,7 @@ fn last(events: &[Value]) -> &Value {
 async fn the_request_of_each_rung_is_the_one_that_the_preview_shows() {
     let json_schema = json!({"type": "json_schema", "json_schema":
         {"name": "order", "strict": true, "schema": order()}});
-    for (model, rung, sent_format) in [
+    for (model, method, sent_format) in [
         (SCHEMA_MODEL, "schema", json_schema),
         (OBJECT_MODEL, "object", json!({"type": "json_object"})),
         (UNKNOWN_MODEL, "prompt", Value::Null),
@@ -90,7 +90,7 @@ async fn the_request_of_each_rung_is_the_one_that_the_preview_shows() {
         let (status, shown) =
             call_as(&app, &token, "POST", &format!("{PREVIEW}?attempts=all"), request_body).await;
         assert_eq!(status, 200, "{shown}");
-        assert_eq!(shown["attempts"][0]["responseFormat"], rung, "{shown}");
+        assert_eq!(shown["attempts"][0]["responseFormat"], method, "{shown}");
         assert_eq!(shown["attempts"][1]["responseFormat"], "prompt");
         let spare = shown["attempts"][1]["payload"].to_string();
         assert!(spare.contains("JSON Schema") && !spare.contains("response_format"), "{spare}");
@@ -101,7 +101,7 @@ async fn the_request_of_each_rung_is_the_one_that_the_preview_shows() {
         assert_eq!(prompt["value"]["requestSha256"], shown["requestSha256"]);
         assert_eq!(request_body["response_format"], sent_format);
         let system = request_body["messages"][0]["content"].as_str().expect("a text");
-        assert_eq!(system.contains(&order().to_string()), rung != "schema", "{system}");
+        assert_eq!(system.contains(&order().to_string()), method != "schema", "{system}");
         assert_eq!(
             last(&events)["result"],
             json!({"finishReason": "stop", "object": {"item": "pear", "count": 3}})

@@ -94,7 +94,7 @@ async fn respond(
 /// the run.
 ///
 /// # Errors
-/// Same as [`into_response`], and the refusal of a queued run.
+/// Same as [`into_response`], and that of a queued run that could not begin.
 pub(crate) async fn run_response(
     framing: Framing,
     source: impl Into<RunSource>,
@@ -103,9 +103,10 @@ pub(crate) async fn run_response(
 ) -> HandlerResult {
     let turn_id = recorder.as_ref().and_then(|recorder| recorder.turn_id());
     let source = source.into();
-    let refusal = source.refusal();
+    let queue_error = source.queue_error();
     let events = TimeoutStream::new(source, limits).with_recorder(recorder);
-    let response = respond(framing, events, turn_id, limits).await.map_err(|error| refusal.or(error))?;
+    let response =
+        respond(framing, events, turn_id, limits).await.map_err(|error| queue_error.take_or(error))?;
     Ok(into_handled(response, limits))
 }
 
@@ -143,16 +144,16 @@ pub(crate) fn run_detached(events: RunSource, recorder: Box<dyn RunRecorder>, li
 /// the future is dropped, the run's client has disconnected.
 ///
 /// # Errors
-/// The error of the run, and the refusal of a queued one; a run that is too long.
+/// The error of the run, and that of a queued one that could not begin; a run that is too long.
 pub(crate) async fn collect_run(
     events: RunSource,
     recorder: Option<Box<dyn RunRecorder>>,
     limits: &StreamLimits,
     max_bytes: usize,
 ) -> Result<CollectedRun, HttpError> {
-    let refusal = events.refusal();
+    let queue_error = events.queue_error();
     let events = TimeoutStream::new(events, limits).with_recorder(recorder);
-    collect(AttachedStream(Some(events)), max_bytes).await.map_err(|error| refusal.or(error))
+    collect(AttachedStream(Some(events)), max_bytes).await.map_err(|error| queue_error.take_or(error))
 }
 
 fn build_response(framing: Framing, body: StreamBody) -> Response<StreamBody> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agent_core::role::OwnTools;
-use agent_platform::own_tools::{SettingsFault, compile_open_api, faults};
+use agent_platform::own_tools::{ToolSettingsError, compile_open_api, faults};
 use serde_json::{Value, json};
 
 use super::http::put_agent;
@@ -99,7 +99,7 @@ fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
 /// # Errors
 /// Reason for which the operation is not usable.
 fn compile(document: &Value, operation: &JsonOperation<'_>) -> Result<usize, String> {
-    let describe = |SettingsFault { path, message }: SettingsFault| format!("{path} {message}");
+    let describe = |ToolSettingsError { path, message }: ToolSettingsError| format!("{path} {message}");
     let entry = json!({"id": "api", "server": SERVER, "operations": [operation.key]});
     let Value::Object(mut entry) = entry else { panic!("not an object") };
     compile_open_api(&mut entry, document).map_err(describe)?;

@@ -13,8 +13,8 @@ use jiff::civil::Date;
 use serde_json::{Map, Value};
 
 pub use entry::{CatalogModel, InputModality, ModelPrice, ReasoningOption, StructuredOutput, TokenPrices};
+pub(crate) use file::CatalogEntryError;
 pub use file::CatalogError;
-pub(crate) use file::EntryFault;
 
 pub use crate::amount::{AmountError, NanoUsd};
 
@@ -131,7 +131,7 @@ impl Catalog {
 
 impl CatalogModel {
     /// Reads an entry with the members `provider` and `model`, with the date of its prices.
-    pub(crate) fn read(entry: &Map<String, Value>, as_of: &str) -> Result<Self, EntryFault> {
+    pub(crate) fn read(entry: &Map<String, Value>, as_of: &str) -> Result<Self, CatalogEntryError> {
         file::read_entry(entry, as_of)
     }
 
@@ -169,7 +169,7 @@ impl ModelPrice {
     ///
     /// # Errors
     /// The members that are unknown, missing or no prices.
-    pub(crate) fn of_role(members: &Map<String, Value>) -> Result<Option<Self>, Vec<EntryFault>> {
+    pub(crate) fn of_role(members: &Map<String, Value>) -> Result<Option<Self>, Vec<CatalogEntryError>> {
         if members.is_empty() {
             return Ok(None);
         }

@@ -83,12 +83,12 @@ pub fn sign_in_required(message: impl Into<Cow<'static, str>>) -> AgentError {
     AgentError::new(AgentErrorKind::SignInRequired, message).with_member("signIn", SIGN_IN_PATH)
 }
 
-/// Deletes what is stored of a user's subscription, and returns true if there was anything. A process that is about to
-/// store new tokens revokes them instead.
+/// Deletes the sign-ins and tokens of a user's subscription, and returns true if there was anything.
+/// A process that is about to store new tokens revokes them instead.
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn erase(
+pub async fn delete_subscription(
     records: &dyn Records,
     company_id: &CompanyId,
     user_id: &UserId,

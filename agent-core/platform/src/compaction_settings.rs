@@ -74,9 +74,9 @@ impl Default for CompactionSettings {
     }
 }
 
-/// Invalid setting.
+/// Error of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompactionFault {
+pub struct CompactionSettingsError {
     /// Path of the setting below `compaction`; empty for the settings together.
     pub path: String,
     /// Description, worded to follow the path.
@@ -93,7 +93,7 @@ impl CompactionSettings {
     ///
     /// # Errors
     /// All invalid settings.
-    pub fn read(members: &Map<String, Value>) -> Result<Self, Vec<CompactionFault>> {
+    pub fn read(members: &Map<String, Value>) -> Result<Self, Vec<CompactionSettingsError>> {
         let mut reader = SettingsReader::default();
         let mut settings = Self::default();
         for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
@@ -148,12 +148,12 @@ impl CompactionSettings {
 
 #[derive(Default)]
 struct SettingsReader {
-    faults: Vec<CompactionFault>,
+    faults: Vec<CompactionSettingsError>,
 }
 
 impl SettingsReader {
     fn fault(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.faults.push(CompactionFault { path: path.into(), message: message.into() });
+        self.faults.push(CompactionSettingsError { path: path.into(), message: message.into() });
     }
 
     fn mode(&mut self, value: &Value) -> Option<CompactionMode> {
@@ -234,7 +234,8 @@ mod tests {
 
     fn read(value: Value) -> Result<CompactionSettings, Vec<String>> {
         let Value::Object(members) = value else { panic!("an object") };
-        let paths = |faults: Vec<CompactionFault>| faults.into_iter().map(|fault| fault.path).collect();
+        let paths =
+            |faults: Vec<CompactionSettingsError>| faults.into_iter().map(|fault| fault.path).collect();
         CompactionSettings::read(&members).map_err(paths)
     }
 

@@ -94,7 +94,7 @@ pub use store::{
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,
-    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, VisitorThreadCursor,
+    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleSource, VisitorThreadCursor,
 };
 pub use thread_cache::{LoadedThread, ThreadCache};
 pub use thread_limit::{

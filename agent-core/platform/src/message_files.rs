@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::history::{part_for_media_type, stored_file_id};
 use crate::records::{Record, Records, StoreError};
-use crate::workspace::{UserFile, get_user_files, hold_user_file};
+use crate::workspace::{UserFile, add_file_thread, get_user_files};
 
 /// Maximum size of the files in a prompt, in bytes. The newest ones are kept.
 pub const MAX_PROMPT_FILE_BYTES: u64 = 20 * 1024 * 1024;
@@ -101,7 +101,7 @@ impl MessageFiles<'_> {
         for id in ids {
             let Some(record) = user_files.get(id) else { continue };
             if let Some(thread) = thread {
-                hold_user_file(self.records, self.company_id, record, thread).await?;
+                add_file_thread(self.records, self.company_id, record, thread).await?;
             }
             let Some(less) = rest.checked_sub(record.value.bytes) else { continue };
             if let Some(bytes) = record.value.read(self.records, self.company_id).await? {

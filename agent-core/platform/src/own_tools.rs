@@ -49,7 +49,7 @@ pub use open_api::{SkippedOperationReport, compile_open_api, skipped_operations}
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
 pub use server_calls::{CallMeta, ToolServerAddress, ToolServerClient, ToolServerConnection};
-pub use settings::SettingsFault;
+pub use settings::ToolSettingsError;
 pub use tool_server::ToolDefinition;
 
 /// Request of a tool call, complete but for the headers that every request of the client has.
@@ -107,7 +107,7 @@ pub trait HttpToolClient: Send + Sync + 'static {
 }
 
 /// Returns the faults of a role's own tools. `is_taken` returns true for the names of other tools.
-pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<SettingsFault> {
+pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<ToolSettingsError> {
     let mut check = FaultCheck { is_taken, found: Vec::new(), names: Vec::new(), ids: Vec::new(), bytes: 0 };
     for (index, tool) in tools.http_tools.iter().enumerate() {
         check.http_tool(&format!("httpTools[{index}]"), tool);
@@ -126,12 +126,12 @@ pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<Settings
     };
     if names.len() > MAX_OWN_TOOLS {
         let message = format!("makes {} tools of the agent's own; the limit is {MAX_OWN_TOOLS}", names.len());
-        found.push(SettingsFault::new(path, message));
+        found.push(ToolSettingsError::new(path, message));
     }
     if bytes > MAX_DEFINITION_BYTES {
         let path = if tools.open_api.is_empty() { "httpTools" } else { "openApi" };
         let message = format!("makes {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
-        found.push(SettingsFault::new(path, message));
+        found.push(ToolSettingsError::new(path, message));
     }
     found
 }
@@ -139,7 +139,7 @@ pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<Settings
 /// Search for the faults of a role's own tools.
 struct FaultCheck<F> {
     is_taken: F,
-    found: Vec<SettingsFault>,
+    found: Vec<ToolSettingsError>,
     /// Names of the tools so far, and ids of the groups.
     names: Vec<String>,
     ids: Vec<String>,
@@ -183,23 +183,24 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
         }
     }
 
-    fn add(&mut self, at: &str, SettingsFault { path, message }: SettingsFault) {
+    fn add(&mut self, at: &str, ToolSettingsError { path, message }: ToolSettingsError) {
         let path = if path.is_empty() { at.to_owned() } else { format!("{at}.{path}") };
-        self.found.push(SettingsFault { path, message });
+        self.found.push(ToolSettingsError { path, message });
     }
 
     fn id(&mut self, at: &str, id: &str) {
         if self.ids.iter().any(|other| other == id) {
-            self.found.push(SettingsFault::new(format!("{at}.id"), "is the id of another group of tools"));
+            self.found
+                .push(ToolSettingsError::new(format!("{at}.id"), "is the id of another group of tools"));
         }
         self.ids.push(id.to_owned());
     }
 
     fn name(&mut self, path: String, name: &str) {
         if (self.is_taken)(name) {
-            self.found.push(SettingsFault::new(path, "is the name of a built-in tool"));
+            self.found.push(ToolSettingsError::new(path, "is the name of a built-in tool"));
         } else if self.names.iter().any(|other| other == name) {
-            self.found.push(SettingsFault::new(path, "is the name of another tool"));
+            self.found.push(ToolSettingsError::new(path, "is the name of another tool"));
         }
         self.names.push(name.to_owned());
     }
@@ -207,7 +208,7 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
 
 /// Returns the HTTP tools of a role that pass the checks, those of OpenAPI documents among them.
 fn parse_http_tools(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
-    let report = |SettingsFault { path, message }| {
+    let report = |ToolSettingsError { path, message }| {
         tracing::warn!(path, message, "a tool of a role is invalid and is not offered");
     };
     let http = tools.http_tools.iter().filter_map(|tool| HttpTool::parse(tool).map_err(report).ok());
@@ -223,7 +224,7 @@ fn parse_servers(tools: &OwnTools) -> Vec<Arc<ToolServer>> {
         match ToolServer::parse(server) {
             Ok(server) if all.iter().all(|other| other.id != server.id) => all.push(Arc::new(server)),
             Ok(_) => {}
-            Err(SettingsFault { path, message }) => {
+            Err(ToolSettingsError { path, message }) => {
                 tracing::warn!(path, message, "a tool server of a role is invalid and is not used");
             }
         }

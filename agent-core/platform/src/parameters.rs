@@ -185,9 +185,9 @@ impl ModelApi {
     }
 }
 
-/// Fault of a parameter.
+/// Error of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParameterFault {
+pub struct ParameterError {
     /// Name of the parameter.
     pub name: String,
     /// Description, worded to follow the name.
@@ -213,7 +213,7 @@ impl ModelParameters {
     ///
     /// # Errors
     /// The faults of all values: unknown names, wrong types and values out of their bounds.
-    pub fn read(json: &Map<String, Value>) -> Result<Self, Vec<ParameterFault>> {
+    pub fn read(json: &Map<String, Value>) -> Result<Self, Vec<ParameterError>> {
         let (mut read, mut faults) = (Self::default(), Vec::new());
         for (name, value) in json.iter().filter(|(_, value)| !value.is_null()) {
             let set = match name.as_str() {
@@ -234,7 +234,7 @@ impl ModelParameters {
                 _ => Err("is not a parameter of models".to_owned()),
             };
             if let Err(message) = set {
-                faults.push(ParameterFault { name: name.clone(), message });
+                faults.push(ParameterError { name: name.clone(), message });
             }
         }
         if faults.is_empty() { Ok(read) } else { Err(faults) }
@@ -381,7 +381,7 @@ mod tests {
 
     use super::*;
 
-    fn read(json: Value) -> Result<ModelParameters, Vec<ParameterFault>> {
+    fn read(json: Value) -> Result<ModelParameters, Vec<ParameterError>> {
         let Value::Object(json) = json else { panic!("an object") };
         ModelParameters::read(&json)
     }

@@ -1,28 +1,28 @@
 //! Answers in JSON: their formats, the requests for them, and their validation.
 //!
 //! A role or a request names a [`ResponseFormat`](agent_core::role::ResponseFormat). [`FormattedModels`] request it of each
-//! model by the means that the model has, which is known before anything is sent; [`ValidatedModels`] hold an answer back
-//! until it is complete and valid, and ask for another one if it is not.
+//! model by the method that the model supports, which is known before anything is sent; [`ValidatedModels`] hold an answer
+//! back until it is complete and valid, and ask for another one if it is not.
 //!
 //! | module | content |
 //! |---|---|
 //! | `schema` | bounds of formats, and validation of answers |
-//! | `rung` | means by which a model is bound to a format |
+//! | `method` | methods by which a model is bound to a format |
 //! | `dialect` | subsets of JSON Schema that providers take |
 //! | `request` | [`FormattedModels`] |
 //! | `answer` | [`ValidatedModels`] |
 
 mod answer;
 mod dialect;
+mod method;
 mod request;
-mod rung;
 mod schema;
 #[cfg(test)]
 mod tests;
 
 pub use answer::ValidatedModels;
+pub use method::FormatMethod;
 pub use request::FormattedModels;
-pub use rung::FormatRung;
 pub use schema::{
-    AnswerValidator, FormatFault, MAX_REPAIRS, MAX_RESPONSE_SCHEMA_BYTES, check_response_format,
+    AnswerValidator, FormatError, MAX_REPAIRS, MAX_RESPONSE_SCHEMA_BYTES, check_response_format,
 };

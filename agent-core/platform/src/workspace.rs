@@ -76,7 +76,7 @@ pub use file::{
 pub use index_status::{EmbeddingFailure, EmbeddingFailureReason, IndexStatus};
 pub use memories::{
     MAX_MEMORIES_PER_FOLDER, MAX_MEMORY_TEXT_BYTES, Memory, MemoryFolder, MemorySelection, create_memory,
-    delete_memories, forget_memory, list_memories, page_memories, search_memories,
+    delete_memories, delete_memory, list_memories, page_memories, search_memories,
 };
 #[cfg(test)]
 pub(crate) use metrics::MAX_METRICS_PER_AGENT;
@@ -102,7 +102,7 @@ pub use uploads::{NewUpload, StagedUpload, UploadUsage, reindex_document, rename
 pub use user_deletion::{UserDeletion, delete_user};
 pub use user_files::{
     ExpiredFiles, MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, USER_FILE_COLLECTION, UserFile,
-    delete_expired_file, delete_user_file, get_user_files, has_all_user_files, hold_user_file,
+    add_file_thread, delete_expired_file, delete_user_file, get_user_files, has_all_user_files,
     list_expired_files, list_user_files,
 };
 pub use user_jobs::{DELETED_USER_COLLECTION, cancel_user_jobs};

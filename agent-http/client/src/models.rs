@@ -26,7 +26,7 @@ use agent_core::model::Model;
 use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
 use agent_platform::catalog::{CatalogModel, LOCAL_PROVIDER};
-use agent_platform::parameters::{ModelApi, ModelParameters, ParameterFault};
+use agent_platform::parameters::{ModelApi, ModelParameters, ParameterError};
 use agent_platform::usage::OperatorAddresses;
 use serde_json::{Map, Value};
 use url::Url;
@@ -113,7 +113,7 @@ impl HostedSettings<'_> {
 }
 
 /// Returns the error of parameters that were stored before they were checked, or that a request names.
-pub(crate) fn invalid_parameters(faults: Vec<ParameterFault>) -> AgentError {
+pub(crate) fn invalid_parameters(faults: Vec<ParameterError>) -> AgentError {
     let fault = faults.first().map(|fault| format!("parameters.{} {}", fault.name, fault.message));
     AgentError::new(AgentErrorKind::InvalidRequest, fault.unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_platform::own_tools::{MAX_OWN_TOOLS, SettingsFault, compile_open_api};
+use agent_platform::own_tools::{MAX_OWN_TOOLS, ToolSettingsError, compile_open_api};
 use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
 use agent_platform::roles::{RoleFinding, warnings};
 use agent_platform::workspace::{MemorySelection, ReferenceError, delete_memories, get_document};
@@ -212,7 +212,7 @@ impl Agents {
                 (None, None) => continue,
                 _ => return Err(HttpError::invalid(&entry_path, "has a document and a documentId")),
             };
-            compile_open_api(entry, &document).map_err(|SettingsFault { path, message }| {
+            compile_open_api(entry, &document).map_err(|ToolSettingsError { path, message }| {
                 HttpError::invalid(&format!("{entry_path}.{path}"), message)
             })?;
         }

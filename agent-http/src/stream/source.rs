@@ -25,13 +25,13 @@ pub(crate) struct RunSource {
 
 struct QueuedRun {
     begin: BoxFuture<'static, Result<EventStream, HttpError>>,
-    refusal: RunRefusal,
+    queue_error: QueueErrorSlot,
 }
 
 impl RunSource {
     /// Creates the source of a queued run. `begin` waits for its turn and begins it.
     pub(crate) fn queued(run: RunIds, begin: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
-        let queued = QueuedRun { begin, refusal: RunRefusal::default() };
+        let queued = QueuedRun { begin, queue_error: QueueErrorSlot::default() };
         let events = EventStream::new(run, stream::pending());
         Self { events, queued: Some(Box::new(queued)), whole_delivery: None }
     }
@@ -53,8 +53,8 @@ impl RunSource {
     }
 
     /// Returns the slot for the error of a queued run that cannot begin.
-    pub(super) fn refusal(&self) -> RunRefusal {
-        self.queued.as_ref().map(|queued| queued.refusal.clone()).unwrap_or_default()
+    pub(super) fn queue_error(&self) -> QueueErrorSlot {
+        self.queued.as_ref().map(|queued| queued.queue_error.clone()).unwrap_or_default()
     }
 
     /// Returns the events, the delivery of the answer and, for a queued run, the wait before them.
@@ -63,9 +63,9 @@ impl RunSource {
         limits: &StreamLimits,
     ) -> (EventStream, Option<WholeDelivery>, Option<Box<QueueWait>>) {
         let wait = self.queued.map(|queued| {
-            let QueuedRun { begin, refusal } = *queued;
+            let QueuedRun { begin, queue_error } = *queued;
             let keep_alive = Box::pin(tokio::time::sleep(KEEP_ALIVE_INTERVAL));
-            Box::new(QueueWait { begin, refusal, keep_alive, limits: limits.clone() })
+            Box::new(QueueWait { begin, queue_error, keep_alive, limits: limits.clone() })
         });
         (self.events, self.whole_delivery, wait)
     }
@@ -77,13 +77,13 @@ impl From<EventStream> for RunSource {
     }
 }
 
-/// Reason for which a queued run has not begun, for responses that have no head yet.
+/// Slot for the error of a queued run that could not begin, for responses that have no head yet.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RunRefusal(Arc<Mutex<Option<HttpError>>>);
+pub(super) struct QueueErrorSlot(Arc<Mutex<Option<HttpError>>>);
 
-impl RunRefusal {
-    /// Returns the refusal, or else the error of the run.
-    pub(super) fn or(self, error: impl Into<HttpError>) -> HttpError {
+impl QueueErrorSlot {
+    /// Takes the error out of the slot; returns `error`, which is that of the run, if the slot is empty.
+    pub(super) fn take_or(self, error: impl Into<HttpError>) -> HttpError {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(|| error.into())
     }
 }
@@ -91,7 +91,7 @@ impl RunRefusal {
 /// Wait of a queued run.
 pub(super) struct QueueWait {
     begin: BoxFuture<'static, Result<EventStream, HttpError>>,
-    refusal: RunRefusal,
+    queue_error: QueueErrorSlot,
     keep_alive: Pin<Box<Sleep>>,
     limits: StreamLimits,
 }
@@ -106,7 +106,7 @@ impl QueueWait {
             Ok(events) => Ok((events, StreamTimer::new(&self.limits))),
             Err(error) => {
                 let (message, code) = (error.detail().to_owned(), error.code().as_str().to_owned());
-                *self.refusal.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *self.queue_error.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 Err(RunEnd::Failed { message, code, usage: Vec::new() })
             }
         })

@@ -119,8 +119,9 @@ const PRICE_NAMES: [&str; 4] = ["input", "cachedInput", "cacheWrite", "output"];
 ///
 /// # Errors
 /// The members that are unknown, missing or no prices.
-pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, Vec<EntryFault>> {
-    let fault = |path: &str, message: &str| EntryFault { path: path.to_owned(), message: message.to_owned() };
+pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, Vec<CatalogEntryError>> {
+    let fault =
+        |path: &str, message: &str| CatalogEntryError { path: path.to_owned(), message: message.to_owned() };
     let unknown = members.keys().filter(|name| !PRICE_NAMES.contains(&name.as_str()));
     let message = format!("is not the name of a price: expected one of {}", PRICE_NAMES.join(", "));
     let mut faults: Vec<_> = unknown.map(|name| fault(name, &message)).collect();
@@ -147,9 +148,9 @@ pub(super) fn read_prices(members: &Map<String, Value>) -> Result<TokenPrices, V
     }
 }
 
-/// Fault of a model's entry.
+/// Error of a model's entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EntryFault {
+pub(crate) struct CatalogEntryError {
     /// Path of the member; empty for the entry itself.
     pub(crate) path: String,
     /// Description, worded to follow the path. It does not repeat the value.
@@ -157,7 +158,7 @@ pub(crate) struct EntryFault {
 }
 
 /// Reads one entry with the members that files have, with the date of its prices.
-pub(super) fn read_entry(entry: &Map<String, Value>, as_of: &str) -> Result<CatalogModel, EntryFault> {
+pub(super) fn read_entry(entry: &Map<String, Value>, as_of: &str) -> Result<CatalogModel, CatalogEntryError> {
     let text: ModelText =
         serde_path_to_error::deserialize(Value::Object(entry.clone())).map_err(|error| {
             let path = error.path().to_string();
@@ -167,14 +168,14 @@ pub(super) fn read_entry(entry: &Map<String, Value>, as_of: &str) -> Result<Cata
                 None if message.starts_with("missing field") => format!("has a {message}"),
                 None => "is not valid".to_owned(),
             };
-            EntryFault { path: if path == "." { String::new() } else { path }, message }
+            CatalogEntryError { path: if path == "." { String::new() } else { path }, message }
         })?;
     text.read(as_of).map_err(|error| match error {
-        CatalogError::Price { member, .. } => EntryFault {
+        CatalogError::Price { member, .. } => CatalogEntryError {
             path: format!("prices.{member}"),
             message: "must be a decimal number of dollars from 0 to 10000".to_owned(),
         },
-        _ => EntryFault { path: String::new(), message: "is not valid".to_owned() },
+        _ => CatalogEntryError { path: String::new(), message: "is not valid".to_owned() },
     })
 }
 

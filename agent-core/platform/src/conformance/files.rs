@@ -12,8 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::message_files::{MAX_PROMPT_FILES, MessageFiles};
 use crate::records::{Inventory, ListQuery, Record};
 use crate::workspace::{
-    NewUserFile, UploadUsage, UserFile, delete_expired_file, delete_user, delete_user_file, get_user_files,
-    has_all_user_files, hold_user_file, list_expired_files, list_user_files,
+    NewUserFile, UploadUsage, UserFile, add_file_thread, delete_expired_file, delete_user, delete_user_file,
+    get_user_files, has_all_user_files, list_expired_files, list_user_files,
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -185,11 +185,11 @@ async fn files_end_with_their_time_and_their_threads(bench: &FileBench) {
     }
     // A thread that takes the file while it is swept keeps it.
     let stale = bench.find(&held.id).await.expect("a file");
-    hold_user_file(records, &bench.company, &stale, &"t2".into()).await.expect("held");
+    add_file_thread(records, &bench.company, &stale, &"t2".into()).await.expect("held");
     let swept = delete_expired_file(records, &bench.company, &stale, &BTreeSet::new()).await.expect("swept");
     assert!(!swept, "the record has changed");
     // Another process holds it at the same time: neither thread is lost.
-    hold_user_file(records, &bench.company, &stale, &"t3".into()).await.expect("held");
+    add_file_thread(records, &bench.company, &stale, &"t3".into()).await.expect("held");
     let held = bench.find(&held.id).await.expect("a file");
     assert_eq!(held.value.threads, [thread, "t2".into(), "t3".into()]);
     assert!(delete_expired_file(records, &bench.company, &held, &BTreeSet::new()).await.expect("swept"));

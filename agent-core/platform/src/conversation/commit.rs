@@ -29,7 +29,7 @@ use super::tree::branch_leaf;
 use super::{
     ConversationError, CreateThread, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES, NewNode, NewThread,
     Node, NodeId, NodeLink, Run, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch,
-    ThreadStatus, TitleFrom, check_conversation_id, title,
+    ThreadStatus, TitleSource, check_conversation_id, title,
 };
 
 /// Position of a stored node, as far as a new node needs it.
@@ -124,7 +124,7 @@ pub fn fork(
     (thread.title, thread.title_from) = (source.title, source.title_from);
     if let Some(title) = &fork.title {
         check_title(title)?;
-        (thread.title, thread.title_from) = (title.clone(), TitleFrom::User);
+        (thread.title, thread.title_from) = (title.clone(), TitleSource::User);
     }
     let copy = |(seq, node): (u32, StoredNode)| {
         let link = NodeLink { seq, parent: seq.checked_sub(1), ..node.link };
@@ -153,7 +153,7 @@ pub fn patch(
     }
     if let Some(title) = &patch.title {
         check_title(title)?;
-        (thread.title, thread.title_from) = (title.clone(), TitleFrom::User);
+        (thread.title, thread.title_from) = (title.clone(), TitleSource::User);
     }
     if let Some(metadata) = &patch.metadata {
         check_metadata(metadata)?;
@@ -184,7 +184,7 @@ fn new_thread(
     let NewThread { origin, title, metadata } = new;
     title.as_deref().map_or(Ok(()), check_title)?;
     check_metadata(metadata)?;
-    let title_from = if title.is_some() { TitleFrom::User } else { TitleFrom::Message };
+    let title_from = if title.is_some() { TitleSource::User } else { TitleSource::Message };
     Ok(Thread {
         id: key.id.clone(),
         agent_id,
@@ -216,7 +216,7 @@ fn apply_nodes(thread: &mut Thread, nodes: &[StoredNode], now: Timestamp) {
     let retention = thread.expires_at.map(|at| at.duration_since(thread.last_activity_at));
     thread.last_activity_at = thread.last_activity_at.max(now);
     thread.expires_at = expiry(thread.last_activity_at, retention);
-    if thread.title.is_empty() && thread.title_from == TitleFrom::Message {
+    if thread.title.is_empty() && thread.title_from == TitleSource::Message {
         thread.title = title(nodes.iter().map(|node| &node.message));
     }
 }

@@ -388,7 +388,7 @@ impl Conversations for MemoryConversations {
         state.signals.retain(|_, until| *until > now);
         let found = state.signals.keys().filter(|(to, ..)| to == process);
         let found: Vec<_> = found.map(|(_, run, signal)| (run.clone(), *signal)).collect();
-        state.signals.retain(|(to, _, signal), _| to != process || !signal.is_act());
+        state.signals.retain(|(to, _, signal), _| to != process || !signal.is_delivered_once());
         Ok(found)
     }
 

@@ -76,8 +76,8 @@ impl RunSignal {
         }
     }
 
-    /// Returns true if the signal is returned once.
-    pub fn is_act(self) -> bool {
+    /// Returns true if the signal is delivered once; other signals are delivered until they expire.
+    pub fn is_delivered_once(self) -> bool {
         matches!(self, Self::Start | Self::Cancel(_))
     }
 }

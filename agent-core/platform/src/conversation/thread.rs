@@ -28,7 +28,7 @@ pub struct Thread {
     /// Title; empty for a thread without messages that was given none.
     pub title: String,
     /// Source of the title.
-    pub title_from: TitleFrom,
+    pub title_from: TitleSource,
     /// State, for lists.
     pub status: ThreadStatus,
     /// The run that has not ended.
@@ -70,7 +70,7 @@ pub struct Thread {
 /// Source of a title.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum TitleFrom {
+pub enum TitleSource {
     /// First line of the first user message.
     #[default]
     Message,

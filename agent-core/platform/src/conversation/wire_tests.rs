@@ -16,7 +16,7 @@ fn a_thread_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
         id: "t".into(),
         agent_id: "a".into(),
         title: "Hello".to_owned(),
-        title_from: TitleFrom::Message,
+        title_from: TitleSource::Message,
         status: ThreadStatus::AwaitingTools,
         open_run_id: None,
         active_run_id: None,

@@ -10,7 +10,7 @@ use agent_core::event::ReportedToolCalls;
 use agent_core::payload::Payload;
 use serde_json::json;
 
-use super::circuits::{CircuitCall, CircuitRefusal};
+use super::circuits::{CircuitCall, CircuitError};
 use super::entries::{Entries, PreparedCall};
 use super::target::{AnswerEvents, CallTarget};
 use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, plan};
@@ -167,8 +167,8 @@ impl<T: CallTarget> RoundCalls<T> {
                 }
                 Err(refusal) => {
                     let reason = match refusal {
-                        CircuitRefusal::Open => CIRCUIT_OPEN,
-                        CircuitRefusal::BudgetSpent => REPEATS_SPENT,
+                        CircuitError::Open => CIRCUIT_OPEN,
+                        CircuitError::BudgetSpent => REPEATS_SPENT,
                     };
                     last_resort.get_or_insert((entry, payload));
                     if self.entries.entries.len() > 1 {
@@ -200,7 +200,7 @@ impl<T: CallTarget> RoundCalls<T> {
         }
     }
 
-    fn begin(&self, entry: usize, is_last_resort: bool) -> Result<CircuitCall, CircuitRefusal> {
+    fn begin(&self, entry: usize, is_last_resort: bool) -> Result<CircuitCall, CircuitError> {
         let now = self.entries.clock.monotonic();
         let route = &self.entries.entries[entry].route;
         let is_repeat = self.called.contains(route.address());

@@ -63,7 +63,7 @@ impl CircuitKey {
 
 /// Reason for which a call is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CircuitRefusal {
+pub(super) enum CircuitError {
     Open,
     BudgetSpent,
 }
@@ -149,14 +149,14 @@ impl Circuits {
         key: CircuitKey,
         now: Instant,
         (is_repeat, is_last_resort): (bool, bool),
-    ) -> Result<CircuitCall, CircuitRefusal> {
+    ) -> Result<CircuitCall, CircuitError> {
         let mut table = self.lock();
         let state = table.circuits.get(&key).map_or(CircuitState::Closed, |circuit| circuit.state(now));
         if state == CircuitState::Open && !is_last_resort {
-            return Err(CircuitRefusal::Open);
+            return Err(CircuitError::Open);
         }
         if is_repeat && table.budgets.get(&key.account).is_some_and(|budget| !budget.allows(now)) {
-            return Err(CircuitRefusal::BudgetSpent);
+            return Err(CircuitError::BudgetSpent);
         }
         let new = || RepeatBudget { window_start: now, calls: 0, repeats: 0 };
         let budget = bounded_entry(&mut table.budgets, &key.account, new);
@@ -248,7 +248,7 @@ impl Drop for CircuitCall {
 mod tests {
     use super::*;
 
-    fn begin(circuits: &Arc<Circuits>, key: CircuitKey, now: Instant) -> Result<CircuitCall, CircuitRefusal> {
+    fn begin(circuits: &Arc<Circuits>, key: CircuitKey, now: Instant) -> Result<CircuitCall, CircuitError> {
         circuits.begin(key, now, (false, false))
     }
 
@@ -259,16 +259,16 @@ mod tests {
         for _ in 0..MIN_FAILURES {
             begin(&circuits, key, start).expect("closed").fail(FailureClass::Transient, None, start);
         }
-        assert_eq!(begin(&circuits, key, start).err(), Some(CircuitRefusal::Open));
+        assert_eq!(begin(&circuits, key, start).err(), Some(CircuitError::Open));
         let other = CircuitKey::new("https://a.example", "m", "another key");
         assert!(begin(&circuits, other, start).is_ok(), "another key has its own circuit");
         let later = start + TRANSIENT_OPEN;
         let probe = begin(&circuits, key, later).expect("a probe");
-        assert_eq!(begin(&circuits, key, later).err(), Some(CircuitRefusal::Open), "one probe");
+        assert_eq!(begin(&circuits, key, later).err(), Some(CircuitError::Open), "one probe");
         drop(probe);
         let probe = begin(&circuits, key, later).expect("a dropped probe is made again");
         probe.fail(FailureClass::Transient, None, later);
-        assert_eq!(begin(&circuits, key, later).err(), Some(CircuitRefusal::Open));
+        assert_eq!(begin(&circuits, key, later).err(), Some(CircuitError::Open));
         begin(&circuits, key, later + TRANSIENT_OPEN).expect("a probe").succeed(later + TRANSIENT_OPEN);
         for _ in 0..3 {
             assert!(begin(&circuits, key, later + TRANSIENT_OPEN).is_ok(), "closed");
@@ -291,7 +291,7 @@ mod tests {
             begin(&circuits, key, start).expect("closed").fail(class, retry_after, start);
             if !expected.is_zero() {
                 let before = start + expected - Duration::from_millis(1);
-                assert_eq!(begin(&circuits, key, before).err(), Some(CircuitRefusal::Open), "{class:?}");
+                assert_eq!(begin(&circuits, key, before).err(), Some(CircuitError::Open), "{class:?}");
             }
             assert!(begin(&circuits, key, start + expected).is_ok(), "{class:?}");
         }
@@ -313,7 +313,7 @@ mod tests {
             circuits.begin(CircuitKey::new(address, model, key), now, (true, false)).map(drop)
         };
         assert!(!circuits.allows_repeat(&key, now));
-        assert_eq!(repeat("a", "another model", "k"), Err(CircuitRefusal::BudgetSpent));
+        assert_eq!(repeat("a", "another model", "k"), Err(CircuitError::BudgetSpent));
         assert_eq!(repeat("a", "m", "another tenant's"), Ok(()), "it has a budget of its own");
         assert_eq!(repeat("b", "m", "k"), Ok(()));
         assert_eq!(begin(now + BUDGET_WINDOW, true), Ok(()), "a new window");

@@ -9,7 +9,7 @@ use super::entries::PreparedCall;
 use super::servers::ServerTarget;
 use super::target::{CallTarget, ModelTarget};
 use crate::catalog::ModelPrice;
-use crate::response_format::FormatRung;
+use crate::response_format::FormatMethod;
 
 /// A model or an agent server that a call may go to. Its request is the one that a run with the same inputs would send to it.
 #[derive(Debug, Clone, Serialize)]
@@ -46,7 +46,7 @@ pub struct AttemptPreview {
     pub ignored_parameters: Vec<&'static str>,
     /// Means by which the model is bound to the format of the answer, if one is named.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_format: Option<FormatRung>,
+    pub response_format: Option<FormatMethod>,
     /// Hash of the request in its shown form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_sha256: Option<String>,

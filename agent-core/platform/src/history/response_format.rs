@@ -8,7 +8,7 @@ use super::FieldError;
 use super::completion_error::CompletionError;
 use super::json::{ObjectFields, Value};
 use super::sources::FieldSources;
-use crate::response_format::{FormatFault, check_response_format};
+use crate::response_format::{FormatError, check_response_format};
 
 /// Field of the platform's own requests, and its members.
 const FIELD: &str = "responseFormat";
@@ -52,7 +52,7 @@ fn read_format(value: &Value<'_>) -> Result<ResponseFormat, FieldError> {
         strict: fields.boolean("strict")?,
         repairs,
     };
-    check_response_format(&format).map_err(|FormatFault { path, message }| FieldError::new(path, message))?;
+    check_response_format(&format).map_err(|FormatError { path, message }| FieldError::new(path, message))?;
     Ok(format)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn read_completion_format(
                 ..json
             };
             check_response_format(&format)
-                .map_err(|FormatFault { path, message }| with_path(FieldError::new(path, message)))?;
+                .map_err(|FormatError { path, message }| with_path(FieldError::new(path, message)))?;
             format
         }
         _ => {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::redact::Redactor;
 use super::request::check_header_name;
-use super::{SettingsFault, settings};
+use super::{ToolSettingsError, settings};
 use crate::jwt;
 
 /// Header with the signed identity.
@@ -60,21 +60,21 @@ struct IdentityClaims<'a> {
 
 impl Credential {
     /// Parses and checks the settings. The path of the fault is within the tool.
-    pub(super) fn parse(auth: Option<&ToolAuth>) -> Result<Self, SettingsFault> {
+    pub(super) fn parse(auth: Option<&ToolAuth>) -> Result<Self, ToolSettingsError> {
         let Some(ToolAuth { secret, settings }) = auth else {
             return Ok(Self { kind: CredentialKind::None, secret: None });
         };
-        let in_auth = |SettingsFault { path, message }| match path.is_empty() {
-            true => SettingsFault::new("auth", message),
-            false => SettingsFault::new(format!("auth.{path}"), message),
+        let in_auth = |ToolSettingsError { path, message }| match path.is_empty() {
+            true => ToolSettingsError::new("auth", message),
+            false => ToolSettingsError::new(format!("auth.{path}"), message),
         };
         let kind: CredentialKind = settings::read(settings).map_err(in_auth)?;
         match &kind {
             CredentialKind::Basic { user } if user.contains(':') || user.chars().any(char::is_control) => {
-                return Err(SettingsFault::new("auth.user", "has a character that is not allowed"));
+                return Err(ToolSettingsError::new("auth.user", "has a character that is not allowed"));
             }
             CredentialKind::Header { name } => {
-                check_header_name(name).map_err(|message| SettingsFault::new("auth.name", message))?;
+                check_header_name(name).map_err(|message| ToolSettingsError::new("auth.name", message))?;
             }
             _ => {}
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::credential::Credential;
 use super::request::{RequestSettings, RequestTemplate};
 use super::settings::read;
-use super::{MAX_NAME_BYTES, SettingsFault, schema};
+use super::{MAX_NAME_BYTES, ToolSettingsError, schema};
 
 /// Maximum length of a tool's description, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 4096;
@@ -105,9 +105,9 @@ impl ResultSettings {
         self.max_bytes.unwrap_or(DEFAULT_RESULT_BYTES)
     }
 
-    fn check(&self) -> Result<(), SettingsFault> {
+    fn check(&self) -> Result<(), ToolSettingsError> {
         if self.pick.as_deref().is_some_and(|pick| !pick.is_empty() && !pick.starts_with('/')) {
-            return Err(SettingsFault::new("result.pick", "is not a JSON Pointer, such as /data"));
+            return Err(ToolSettingsError::new("result.pick", "is not a JSON Pointer, such as /data"));
         }
         if self.max_bytes.is_some_and(|bytes| !RESULT_BYTES_RANGE.contains(&bytes)) {
             return Err(out_of_range(
@@ -118,15 +118,15 @@ impl ResultSettings {
         }
         if self.errors.len() > MAX_ERROR_TEXTS {
             let message = format!("has more than {MAX_ERROR_TEXTS} entries");
-            return Err(SettingsFault::new("result.errors", message));
+            return Err(ToolSettingsError::new("result.errors", message));
         }
         for (status, text) in &self.errors {
             let path = || format!("result.errors.{status}");
             if !status.parse::<u16>().is_ok_and(|status| (400..600).contains(&status)) {
-                return Err(SettingsFault::new(path(), "is not a status from 400 to 599"));
+                return Err(ToolSettingsError::new(path(), "is not a status from 400 to 599"));
             }
             if text.len() > MAX_ERROR_TEXT_BYTES {
-                return Err(SettingsFault::new(path(), format!("exceeds {MAX_ERROR_TEXT_BYTES} bytes")));
+                return Err(ToolSettingsError::new(path(), format!("exceeds {MAX_ERROR_TEXT_BYTES} bytes")));
             }
         }
         Ok(())
@@ -137,8 +137,8 @@ pub(super) fn out_of_range(
     path: &str,
     least: impl std::fmt::Display,
     most: impl std::fmt::Display,
-) -> SettingsFault {
-    SettingsFault::new(path, format!("must be from {least} to {most}"))
+) -> ToolSettingsError {
+    ToolSettingsError::new(path, format!("must be from {least} to {most}"))
 }
 
 fn schema_without_arguments() -> Value {
@@ -147,18 +147,18 @@ fn schema_without_arguments() -> Value {
 
 impl HttpTool {
     /// Parses and checks a tool. The path of the fault is within the tool.
-    pub(super) fn parse(tool: &OwnTool) -> Result<Self, SettingsFault> {
+    pub(super) fn parse(tool: &OwnTool) -> Result<Self, ToolSettingsError> {
         let settings: HttpToolSettings = read(&tool.settings)?;
         check_name(&settings.name)?;
         if settings.description.trim().is_empty() {
-            return Err(SettingsFault::new("description", "is empty; the model chooses a tool by it"));
+            return Err(ToolSettingsError::new("description", "is empty; the model chooses a tool by it"));
         }
         if settings.description.len() > MAX_DESCRIPTION_BYTES {
             let message = format!("exceeds {MAX_DESCRIPTION_BYTES} bytes");
-            return Err(SettingsFault::new("description", message));
+            return Err(ToolSettingsError::new("description", message));
         }
         let validator = schema::compile(&settings.input_schema)
-            .map_err(|message| SettingsFault::new("inputSchema", message))?;
+            .map_err(|message| ToolSettingsError::new("inputSchema", message))?;
         let credential = Credential::parse(tool.auth.as_ref())?;
         let request = RequestTemplate::parse(&settings.request)?;
         check_arguments(&settings.input_schema, &request)?;
@@ -169,7 +169,7 @@ impl HttpTool {
         }
         let is_signed = settings.identity == IdentitySetting::Signed;
         if is_signed && tool.auth.is_none() {
-            return Err(SettingsFault::new("auth.secret", "is needed: it signs the identity"));
+            return Err(ToolSettingsError::new("auth.secret", "is needed: it signs the identity"));
         }
         let spec = ToolSpec {
             name: settings.name,
@@ -197,12 +197,12 @@ impl HttpTool {
     }
 }
 
-fn check_name(name: &str) -> Result<(), SettingsFault> {
+fn check_name(name: &str) -> Result<(), ToolSettingsError> {
     let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     match is_valid {
         true => Ok(()),
-        false => Err(SettingsFault::new(
+        false => Err(ToolSettingsError::new(
             "name",
             format!("must be 1 to {MAX_NAME_BYTES} letters, digits, underscores and hyphens"),
         )),
@@ -210,24 +210,24 @@ fn check_name(name: &str) -> Result<(), SettingsFault> {
 }
 
 /// Checks that each placeholder is an argument, and that those of the path are required.
-fn check_arguments(schema: &Value, request: &RequestTemplate) -> Result<(), SettingsFault> {
+fn check_arguments(schema: &Value, request: &RequestTemplate) -> Result<(), ToolSettingsError> {
     let required = |name: &str| {
         schema["required"].as_array().is_some_and(|required| required.iter().any(|item| item == name))
     };
     for (path, name, is_needed) in request.arguments() {
         if schema["properties"].get(name).is_none() {
             let message = format!("has the placeholder {{{name}}}, which is not a property of inputSchema");
-            return Err(SettingsFault::new(path, message));
+            return Err(ToolSettingsError::new(path, message));
         }
         if is_needed && !required(name) {
             let message = format!("has the placeholder {{{name}}}, which inputSchema does not require");
-            return Err(SettingsFault::new(path, message));
+            return Err(ToolSettingsError::new(path, message));
         }
     }
     Ok(())
 }
 
-pub(super) fn raw_json(schema: &Value) -> Result<Arc<serde_json::value::RawValue>, SettingsFault> {
+pub(super) fn raw_json(schema: &Value) -> Result<Arc<serde_json::value::RawValue>, ToolSettingsError> {
     let raw = serde_json::value::to_raw_value(schema);
-    raw.map(Arc::from).map_err(|error| SettingsFault::new("inputSchema", error.to_string()))
+    raw.map(Arc::from).map_err(|error| ToolSettingsError::new("inputSchema", error.to_string()))
 }

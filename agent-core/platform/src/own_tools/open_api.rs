@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::definition::HttpTool;
 use super::settings::read;
 use super::tool_server::{check_group_id, parse_server_url};
-use super::{MAX_OWN_TOOLS, SettingsFault};
+use super::{MAX_OWN_TOOLS, ToolSettingsError};
 
 use document::OpenApiDocument;
 
@@ -76,18 +76,18 @@ pub fn skipped_operations(tools: &OwnTools) -> Vec<SkippedOperationReport> {
 ///
 /// # Errors
 /// Fault with the field's path in the entry.
-pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Result<(), SettingsFault> {
+pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Result<(), ToolSettingsError> {
     let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (id, server) = (text("id"), text("server"));
     let document =
-        OpenApiDocument::new(document).map_err(|message| SettingsFault::new("document", message))?;
+        OpenApiDocument::new(document).map_err(|message| ToolSettingsError::new("document", message))?;
     let keys = entry.get("operations").and_then(Value::as_array).cloned().unwrap_or_default();
     let (mut compiled, mut skipped) = (Vec::new(), Vec::new());
     for (i, key) in keys.iter().take(MAX_OWN_TOOLS).enumerate() {
         let key = key.as_str().unwrap_or_default();
         let Some(found) = document.operation(key) else {
             let message = "is not the operationId of an operation of the document, nor its method and path";
-            return Err(SettingsFault::new(format!("operations[{i}]"), message));
+            return Err(ToolSettingsError::new(format!("operations[{i}]"), message));
         };
         let tool = found.and_then(|operation| {
             let settings = operation::compile(&document, &operation, (&grouped_name(&id, key), &server))?;
@@ -115,7 +115,7 @@ fn check(settings: Map<String, Value>) -> Result<Map<String, Value>, String> {
         let tool = OwnTool { auth: None, settings: settings.clone() };
         HttpTool::parse(&tool)
             .map(drop)
-            .map_err(|SettingsFault { path, message }| format!("{path} {message}"))
+            .map_err(|ToolSettingsError { path, message }| format!("{path} {message}"))
     };
     if parse(&settings).is_ok() {
         return Ok(settings);
@@ -131,17 +131,17 @@ fn check(settings: Map<String, Value>) -> Result<Map<String, Value>, String> {
 ///
 /// # Errors
 /// Fault with the field's path in the entry.
-pub(super) fn parse_open_api(entry: &OwnTool) -> Result<Vec<HttpTool>, SettingsFault> {
+pub(super) fn parse_open_api(entry: &OwnTool) -> Result<Vec<HttpTool>, ToolSettingsError> {
     let settings: OpenApiSettings = read(&entry.settings)?;
     check_group_id(&settings.id)?;
-    parse_server_url(&settings.server).map_err(|message| SettingsFault::new("server", message))?;
+    parse_server_url(&settings.server).map_err(|message| ToolSettingsError::new("server", message))?;
     if settings.operations.is_empty() || settings.operations.len() > MAX_OWN_TOOLS {
         let message = format!("must name 1 to {MAX_OWN_TOOLS} operations of the document");
-        return Err(SettingsFault::new("operations", message));
+        return Err(ToolSettingsError::new("operations", message));
     }
     let mut tools = Vec::new();
     for (i, key) in settings.operations.iter().enumerate() {
-        let fault = |message: String| SettingsFault::new(format!("operations[{i}]"), message);
+        let fault = |message: String| ToolSettingsError::new(format!("operations[{i}]"), message);
         let name = grouped_name(&settings.id, key);
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(fault(format!("must have 1 to {MAX_KEY_BYTES} bytes")));
@@ -178,7 +178,8 @@ fn parse_tool(
         compiled.insert("identity".to_owned(), identity.clone());
     }
     let tool = OwnTool { auth: entry.auth.clone(), settings: compiled };
-    HttpTool::parse(&tool).map_err(|SettingsFault { path, message }| format!("has a fault: {path} {message}"))
+    HttpTool::parse(&tool)
+        .map_err(|ToolSettingsError { path, message }| format!("has a fault: {path} {message}"))
 }
 
 /// Returns the hints of a tool by the method of its request. They are not a part of the compiled tool, so that the rules of

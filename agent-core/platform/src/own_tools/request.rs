@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::SettingsFault;
+use super::ToolSettingsError;
 use super::template::{ArgumentError, BodyTemplate, Template, is_given, value_text};
 use crate::media_type::is_json;
 
@@ -89,20 +89,20 @@ pub(super) struct FilledRequest {
 
 impl RequestTemplate {
     /// Parses and checks a request. The path of the fault is within the tool.
-    pub(super) fn parse(settings: &RequestSettings) -> Result<Self, SettingsFault> {
+    pub(super) fn parse(settings: &RequestSettings) -> Result<Self, ToolSettingsError> {
         let method = METHODS.into_iter().find(|method| *method == settings.method);
         let method = method.ok_or_else(|| {
-            SettingsFault::new("request.method", format!("must be one of {}", METHODS.join(", ")))
+            ToolSettingsError::new("request.method", format!("must be one of {}", METHODS.join(", ")))
         })?;
         let (origin, segments) =
-            parse_url(&settings.url).map_err(|message| SettingsFault::new("request.url", message))?;
+            parse_url(&settings.url).map_err(|message| ToolSettingsError::new("request.url", message))?;
         if settings.query.len() > MAX_FIELDS || settings.headers.len() > MAX_FIELDS {
             let message = format!("has more than {MAX_FIELDS} query parameters or headers");
-            return Err(SettingsFault::new("request", message));
+            return Err(ToolSettingsError::new("request", message));
         }
         let query = settings.query.iter().map(|(name, value)| Ok((name.clone(), parse_query(name, value)?)));
         let headers = settings.headers.iter().map(|(name, value)| {
-            let fault = |message| SettingsFault::new(format!("request.headers.{name}"), message);
+            let fault = |message| ToolSettingsError::new(format!("request.headers.{name}"), message);
             check_header_name(name).map_err(fault)?;
             if name.eq_ignore_ascii_case("authorization") {
                 return Err(fault("must be set by auth, which keeps its secret"));
@@ -113,18 +113,18 @@ impl RequestTemplate {
             }
             Ok((name.clone(), template))
         });
-        let body = match &settings.body {
-            Some(_) if method == "GET" => {
-                return Err(SettingsFault::new("request.body", "is not allowed with GET"));
-            }
-            Some(body) => Some(
-                BodyTemplate::parse(body)
-                    .map_err(|(path, message)| SettingsFault::new(format!("request.body{path}"), message))?,
-            ),
-            None => None,
-        };
+        let body =
+            match &settings.body {
+                Some(_) if method == "GET" => {
+                    return Err(ToolSettingsError::new("request.body", "is not allowed with GET"));
+                }
+                Some(body) => Some(BodyTemplate::parse(body).map_err(|(path, message)| {
+                    ToolSettingsError::new(format!("request.body{path}"), message)
+                })?),
+                None => None,
+            };
         let content_type = parse_content_type(settings)
-            .map_err(|message| SettingsFault::new("request.contentType", message))?;
+            .map_err(|message| ToolSettingsError::new("request.contentType", message))?;
         let (query, headers) = (query.collect::<Result<_, _>>()?, headers.collect::<Result<_, _>>()?);
         Ok(Self { method, origin, segments, query, headers, body, content_type })
     }
@@ -260,8 +260,8 @@ fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str
     }
 }
 
-fn parse_query(name: &str, value: &Value) -> Result<QueryValue, SettingsFault> {
-    let fault = |message| SettingsFault::new(format!("request.query.{name}"), message);
+fn parse_query(name: &str, value: &Value) -> Result<QueryValue, ToolSettingsError> {
+    let fault = |message| ToolSettingsError::new(format!("request.query.{name}"), message);
     match value {
         Value::String(text) => Template::parse(text).map(QueryValue::Text).map_err(fault),
         Value::Number(_) | Value::Bool(_) => Ok(QueryValue::Constant(value.to_string())),

@@ -2,28 +2,28 @@
 
 use serde_json::{Map, Value};
 
-/// Fault of a setting.
+/// Error of a setting of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingsFault {
+pub struct ToolSettingsError {
     /// Path of the field in the role's content, such as `httpTools[1].request.url`.
     pub path: String,
     /// Description, worded to follow the path.
     pub message: String,
 }
 
-impl SettingsFault {
+impl ToolSettingsError {
     pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
 }
 
-/// Deserializes settings; the fault has the path of the field.
+/// Deserializes settings; the error has the path of the field.
 pub(super) fn read<T: serde::de::DeserializeOwned>(
     settings: &Map<String, Value>,
-) -> Result<T, SettingsFault> {
+) -> Result<T, ToolSettingsError> {
     serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { String::new() } else { path };
-        SettingsFault::new(path, format!("is invalid: {}", error.inner()))
+        ToolSettingsError::new(path, format!("is invalid: {}", error.inner()))
     })
 }

@@ -17,7 +17,7 @@ use super::definition::{
 };
 use super::fingerprint::fingerprint;
 use super::settings::read;
-use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, SettingsFault, schema};
+use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError, schema};
 
 /// Default time limit of a request to a tool server.
 const DEFAULT_TIMEOUT_MS: u64 = 20_000;
@@ -87,10 +87,11 @@ pub(super) struct ServerTool {
 
 impl ToolServer {
     /// Parses and checks a server. The path of the fault is within the server.
-    pub(super) fn parse(server: &OwnTool) -> Result<Self, SettingsFault> {
+    pub(super) fn parse(server: &OwnTool) -> Result<Self, ToolSettingsError> {
         let settings: ToolServerSettings = read(&server.settings)?;
         check_group_id(&settings.id)?;
-        let url = parse_server_url(&settings.url).map_err(|message| SettingsFault::new("url", message))?;
+        let url =
+            parse_server_url(&settings.url).map_err(|message| ToolSettingsError::new("url", message))?;
         check_tool_names(&settings.id, &settings.tools)?;
         let timeout_ms = settings.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
         if !TIMEOUT_RANGE_MS.contains(&timeout_ms) {
@@ -103,7 +104,7 @@ impl ToolServer {
         }
         let is_signed = settings.identity == IdentitySetting::Signed;
         if is_signed && server.auth.is_none() {
-            return Err(SettingsFault::new("auth.secret", "is needed: it signs the identity"));
+            return Err(ToolSettingsError::new("auth.secret", "is needed: it signs the identity"));
         }
         Ok(Self {
             id: settings.id,
@@ -146,9 +147,9 @@ impl ToolDefinition {
 
 impl ServerTool {
     /// Creates a tool from its pinned definition.
-    pub(super) fn new(server: &Arc<ToolServer>, pinned: &ToolDefinition) -> Result<Self, SettingsFault> {
+    pub(super) fn new(server: &Arc<ToolServer>, pinned: &ToolDefinition) -> Result<Self, ToolSettingsError> {
         let validator = schema::compile(&pinned.input_schema)
-            .map_err(|message| SettingsFault::new("inputSchema", message))?;
+            .map_err(|message| ToolSettingsError::new("inputSchema", message))?;
         let spec = ToolSpec {
             name: server.offered_name(&pinned.name),
             description: pinned.description.clone().or_else(|| pinned.title.clone()).unwrap_or_default(),
@@ -182,22 +183,22 @@ fn hints(annotations: Option<&Value>) -> ToolAnnotations {
 }
 
 /// Checks the id of a group of tools, with which their names begin.
-pub(super) fn check_group_id(id: &str) -> Result<(), SettingsFault> {
+pub(super) fn check_group_id(id: &str) -> Result<(), ToolSettingsError> {
     let is_valid = (1..=MAX_ID_BYTES).contains(&id.len())
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     match is_valid {
         true => Ok(()),
         false => {
             let message = format!("must be 1 to {MAX_ID_BYTES} letters, digits, underscores and hyphens");
-            Err(SettingsFault::new("id", message))
+            Err(ToolSettingsError::new("id", message))
         }
     }
 }
 
-fn check_tool_names(id: &str, tools: &[String]) -> Result<(), SettingsFault> {
+fn check_tool_names(id: &str, tools: &[String]) -> Result<(), ToolSettingsError> {
     if tools.is_empty() || tools.len() > MAX_OWN_TOOLS {
         let message = format!("must name 1 to {MAX_OWN_TOOLS} tools of the server");
-        return Err(SettingsFault::new("tools", message));
+        return Err(ToolSettingsError::new("tools", message));
     }
     let mut seen = HashSet::new();
     for (i, name) in tools.iter().enumerate() {
@@ -209,7 +210,7 @@ fn check_tool_names(id: &str, tools: &[String]) -> Result<(), SettingsFault> {
         } else {
             continue;
         };
-        return Err(SettingsFault::new(format!("tools[{i}]"), message));
+        return Err(ToolSettingsError::new(format!("tools[{i}]"), message));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::catalog::{CatalogModel, EntryFault};
+use crate::catalog::{CatalogEntryError, CatalogModel};
 use crate::roles::resolve_destination;
 
 /// Maximum number of models that a provider describes.
@@ -246,10 +246,12 @@ fn read_models(body: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, Inv
         if !names.insert(name) {
             return Err(InvalidProviderError::new(format!("{at}.model"), "is that of another model"));
         }
-        CatalogModel::read(&with_names(entry, "", ""), "").map_err(|EntryFault { path, message }| {
-            let dot = if path.is_empty() { "" } else { "." };
-            InvalidProviderError::new(format!("{at}{dot}{path}"), message)
-        })?;
+        CatalogModel::read(&with_names(entry, "", ""), "").map_err(
+            |CatalogEntryError { path, message }| {
+                let dot = if path.is_empty() { "" } else { "." };
+                InvalidProviderError::new(format!("{at}{dot}{path}"), message)
+            },
+        )?;
         models.push(entry.clone());
     }
     Ok(models)

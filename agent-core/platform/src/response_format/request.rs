@@ -12,7 +12,7 @@ use agent_core::role::ResponseFormat;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 
-use super::FormatRung;
+use super::FormatMethod;
 use crate::catalog::Catalog;
 
 /// Identifier of the prompt's fragment that describes the format.
@@ -23,7 +23,7 @@ const OF_SCHEMA: &str = "Your final answer must be one JSON value that conforms 
 const OF_OBJECT: &str =
     "Your final answer must be one JSON object, and nothing else: no explanation and no code fence.";
 
-/// A [`ModelSource`] whose models request the format of an answer by the [means](FormatRung) that each model has.
+/// A [`ModelSource`] whose models request the format of an answer by the [method](FormatMethod) that each model has.
 pub struct FormattedModels<S> {
     source: S,
     catalog: Arc<Catalog>,
@@ -68,19 +68,19 @@ impl Model for FormattedModel {
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let Some(format) = &request.response_format else { return self.model.prepare(request) };
         let info = self.model.info();
-        let rung = FormatRung::choose(format, &info, request, &self.catalog);
-        let response_format = match rung {
-            FormatRung::Schema => Some(format.clone()),
-            FormatRung::Object => {
+        let method = FormatMethod::choose(format, &info, request, &self.catalog);
+        let response_format = match method {
+            FormatMethod::Schema => Some(format.clone()),
+            FormatMethod::Object => {
                 Some(Arc::new(ResponseFormat { schema: None, ..ResponseFormat::clone(format) }))
             }
-            FormatRung::Prompt => None,
+            FormatMethod::Prompt => None,
         };
         let mut request = ModelRequest { response_format, ..request.clone() };
-        if rung.is_in_prompt(&info) {
+        if method.is_in_prompt(&info) {
             request.prompt = Arc::new(with_description(&request.prompt, format));
         }
-        Ok(self.model.prepare(&request)?.with_attachment(rung))
+        Ok(self.model.prepare(&request)?.with_attachment(method))
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {

@@ -53,16 +53,16 @@ const REFUSED_KEYWORDS: [&str; 8] = [
     "id",
 ];
 
-/// Fault of a format.
+/// Error of a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FormatFault {
+pub struct FormatError {
     /// Path of the member in the format, such as `schema.properties.price`.
     pub path: String,
     /// Description, worded to follow the path.
     pub message: String,
 }
 
-impl FormatFault {
+impl FormatError {
     fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
@@ -73,7 +73,7 @@ impl FormatFault {
 /// # Errors
 /// The first fault: a name or number out of its bounds, a schema over its limits, with references that do not lead to a place
 /// in it, or recursive.
-pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatFault> {
+pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatError> {
     let ResponseFormat { kind, name, schema, strict, repairs } = format;
     if *kind == ResponseKind::Text {
         let members = [
@@ -83,7 +83,7 @@ pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatFault>
             ("repairs", repairs.is_some()),
         ];
         return match members.into_iter().find(|(_, is_set)| *is_set) {
-            Some((name, _)) => Err(FormatFault::new(name, "has no use with the type text")),
+            Some((name, _)) => Err(FormatError::new(name, "has no use with the type text")),
             None => Ok(()),
         };
     }
@@ -92,10 +92,10 @@ pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatFault>
         && (name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(is_letter))
     {
         let message = format!("must have 1 to {MAX_NAME_CHARS} letters, digits, underscores and hyphens");
-        return Err(FormatFault::new("name", message));
+        return Err(FormatError::new("name", message));
     }
     if repairs.is_some_and(|repairs| repairs > MAX_REPAIRS) {
-        return Err(FormatFault::new("repairs", format!("must be from 0 to {MAX_REPAIRS}")));
+        return Err(FormatError::new("repairs", format!("must be from 0 to {MAX_REPAIRS}")));
     }
     AnswerValidator::new(format).map(drop)
 }
@@ -120,15 +120,15 @@ impl AnswerValidator {
     ///
     /// # Errors
     /// The first fault of the schema.
-    pub fn new(format: &ResponseFormat) -> Result<Self, FormatFault> {
+    pub fn new(format: &ResponseFormat) -> Result<Self, FormatError> {
         let Some(schema) = &format.schema else { return Ok(Self { validator: None }) };
         if !schema.is_object() {
-            return Err(FormatFault::new("schema", "must be an object"));
+            return Err(FormatError::new("schema", "must be an object"));
         }
         let bytes = schema.to_string().len();
         if bytes > MAX_RESPONSE_SCHEMA_BYTES {
             let message = format!("has {bytes} bytes; the limit is {MAX_RESPONSE_SCHEMA_BYTES}");
-            return Err(FormatFault::new("schema", message));
+            return Err(FormatError::new("schema", message));
         }
         let mut check =
             SchemaCheck { root: schema, within: Vec::new(), subschemas: 0, enum_values: 0, patterns: 0 };
@@ -136,7 +136,7 @@ impl AnswerValidator {
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
         let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
         let invalid = |error: jsonschema::ValidationError<'_>| {
-            FormatFault::new("schema", format!("is not a valid JSON Schema: {}", cut(error.to_string())))
+            FormatError::new("schema", format!("is not a valid JSON Schema: {}", cut(error.to_string())))
         };
         Ok(Self { validator: Some(validator.map_err(invalid)?) })
     }
@@ -203,18 +203,18 @@ struct SchemaCheck<'a> {
 
 impl<'a> SchemaCheck<'a> {
     /// Checks a schema at a path, which is nested in `depth` schemas with itself.
-    fn schema(&mut self, schema: &'a Value, path: &str, depth: usize) -> Result<(), FormatFault> {
+    fn schema(&mut self, schema: &'a Value, path: &str, depth: usize) -> Result<(), FormatError> {
         let Value::Object(members) = schema else { return Ok(()) };
         self.subschemas += 1;
         if self.within.iter().any(|around| std::ptr::eq(*around, schema)) {
-            return Err(FormatFault::new(path, "makes the schema recursive, which is not supported"));
+            return Err(FormatError::new(path, "makes the schema recursive, which is not supported"));
         }
         if depth > MAX_DEPTH {
-            return Err(FormatFault::new(path, format!("is nested more than {MAX_DEPTH} schemas deep")));
+            return Err(FormatError::new(path, format!("is nested more than {MAX_DEPTH} schemas deep")));
         }
         if self.subschemas > MAX_SUBSCHEMAS {
             let message = format!("has more than {MAX_SUBSCHEMAS} schemas, with references followed");
-            return Err(FormatFault::new("schema", message));
+            return Err(FormatError::new("schema", message));
         }
         self.within.push(schema);
         for (name, value) in members {
@@ -227,9 +227,9 @@ impl<'a> SchemaCheck<'a> {
     }
 
     /// Counts what a keyword adds to the limits.
-    fn count(&mut self, name: &str, value: &Value, path: &str) -> Result<(), FormatFault> {
+    fn count(&mut self, name: &str, value: &Value, path: &str) -> Result<(), FormatError> {
         if REFUSED_KEYWORDS.contains(&name) {
-            return Err(FormatFault::new(path, "is not supported"));
+            return Err(FormatError::new(path, "is not supported"));
         }
         match (name, value) {
             ("enum", Value::Array(values)) => self.enum_values += values.len(),
@@ -239,10 +239,10 @@ impl<'a> SchemaCheck<'a> {
         }
         if self.enum_values > MAX_ENUM_VALUES {
             let message = format!("adds up to more than {MAX_ENUM_VALUES} values in enumerations");
-            return Err(FormatFault::new(path, message));
+            return Err(FormatError::new(path, message));
         }
         if self.patterns > MAX_PATTERNS {
-            return Err(FormatFault::new(path, format!("adds up to more than {MAX_PATTERNS} patterns")));
+            return Err(FormatError::new(path, format!("adds up to more than {MAX_PATTERNS} patterns")));
         }
         Ok(())
     }
@@ -253,11 +253,11 @@ impl<'a> SchemaCheck<'a> {
         (name, value): (&str, &'a Value),
         path: &str,
         depth: usize,
-    ) -> Result<(), FormatFault> {
+    ) -> Result<(), FormatError> {
         match value {
             Value::String(reference) if name == "$ref" => {
                 let target = self.target(reference).ok_or_else(|| {
-                    FormatFault::new(path, "must be the path of a place in the schema, such as #/$defs/item")
+                    FormatError::new(path, "must be the path of a place in the schema, such as #/$defs/item")
                 })?;
                 self.schema(target, path, depth)
             }

@@ -384,7 +384,7 @@ fn model_request(tools: bool) -> ModelRequest {
 
 #[test]
 fn the_rung_is_that_of_the_provider_the_model_and_the_schema() {
-    use FormatRung::{Object, Prompt, Schema};
+    use FormatMethod::{Object, Prompt, Schema};
     let optional =
         json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false});
     let bounded = json!({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}, "required": ["a"],
@@ -423,8 +423,8 @@ fn the_rung_is_that_of_the_provider_the_model_and_the_schema() {
         let model_of = |models: &dyn agent_core::backend::ModelSource| models.model(&Default::default());
         let request = ModelRequest { response_format: Some(Arc::new(format)), ..model_request(tools) };
         let payload = model_of(&models).expect("a model").prepare(&request).expect("a payload");
-        let rung = payload.attachment::<FormatRung>().copied();
-        assert_eq!(rung, Some(expected), "{provider} {model} {:?}", request.response_format);
+        let method = payload.attachment::<FormatMethod>().copied();
+        assert_eq!(method, Some(expected), "{provider} {model} {:?}", request.response_format);
         let body: Value = serde_json::from_slice(payload.bytes()).expect("JSON");
         let is_described = expected != Schema || provider == "ollama";
         assert_eq!(body["system"].is_string(), is_described, "{provider} {model}");

@@ -22,8 +22,8 @@ use prices::{check_model_prices, check_server_prices};
 use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, check_summary_provider, is_blank};
 
 use crate::catalog::LOCAL_PROVIDER;
-use crate::compaction_settings::{CompactionFault, CompactionSettings};
-use crate::own_tools::{self, SettingsFault};
+use crate::compaction_settings::{CompactionSettings, CompactionSettingsError};
+use crate::own_tools::{self, ToolSettingsError};
 use crate::parameters::{ModelApi, ModelParameters};
 use crate::response_format::check_response_format;
 
@@ -194,15 +194,16 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
     findings.extend(
         own_tools::faults(&role.content.own_tools, is_taken)
             .into_iter()
-            .map(|SettingsFault { path, message }| RoleFinding::new(format!("content.{path}"), message)),
+            .map(|ToolSettingsError { path, message }| RoleFinding::new(format!("content.{path}"), message)),
     );
     findings
 }
 
 /// Checks the settings of the compaction.
 fn compaction_faults(members: &Map<String, Value>) -> Vec<RoleFinding> {
-    let finding =
-        |CompactionFault { path, message }| RoleFinding::new(format!("content.compaction.{path}"), message);
+    let finding = |CompactionSettingsError { path, message }| {
+        RoleFinding::new(format!("content.compaction.{path}"), message)
+    };
     let settings = match CompactionSettings::read(members) {
         Ok(settings) => settings,
         Err(faults) => return faults.into_iter().map(finding).collect(),

@@ -103,6 +103,6 @@ struct Forgotten {
 
 async fn forget(stores: &Stores, context: &ExecutionContext, given: Forget) -> Result<Forgotten, ToolError> {
     let folder = folder(stores, context).await?;
-    workspace::forget_memory(&*stores.records, &folder, &given.id).await?;
+    workspace::delete_memory(&*stores.records, &folder, &given.id).await?;
     Ok(Forgotten { forgotten: given.id })
 }

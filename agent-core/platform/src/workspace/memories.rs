@@ -181,7 +181,7 @@ pub async fn create_memory(
 ///
 /// # Errors
 /// [`WorkspaceError::NotFound`] if the folder has no such entry.
-pub async fn forget_memory(
+pub async fn delete_memory(
     records: &dyn Records,
     folder: &MemoryFolder,
     id: &str,
@@ -430,7 +430,7 @@ mod tests {
         let (records, folder) = (MemoryRecords::default(), folder_of("c", "a", None, "ada"));
         let entry = ready(create_memory(&records, &folder, "one"));
         let forget = |folder: &MemoryFolder, id: &str| {
-            forget_memory(&records, folder, id)
+            delete_memory(&records, folder, id)
                 .now_or_never()
                 .expect("no wait")
                 .map_err(|error| error.to_string())

@@ -56,7 +56,7 @@ pub async fn delete_user(
         })
         .await?,
         summaries: clear(inventory, &summaries).await?,
-        subscriptions: usize::from(coding::erase(inventory, company_id, user_id).await?),
+        subscriptions: usize::from(coding::delete_subscription(inventory, company_id, user_id).await?),
         users: usize::from(inventory.delete(&user, Precondition::Any).await?),
     })
 }

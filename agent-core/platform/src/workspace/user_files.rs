@@ -247,11 +247,11 @@ pub(super) async fn delete_user_files(
     }
 }
 
-/// Records that a thread has a file, so that it stays as long as the thread.
+/// Adds a thread to those that have a file, so that the file is kept as long as the thread.
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn hold_user_file(
+pub async fn add_file_thread(
     records: &dyn Records,
     company_id: &CompanyId,
     file: &Record<UserFile>,

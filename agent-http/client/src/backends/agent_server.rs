@@ -14,7 +14,7 @@ use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::{AgentServer, TokenLimits};
 use agent_core::secret::Secret;
 use agent_platform::fallback::UpstreamError;
-use agent_platform::parameters::{ModelParameters, ParameterFault};
+use agent_platform::parameters::{ModelParameters, ParameterError};
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 use url::Url;
@@ -99,7 +99,7 @@ fn window_key_of(settings: &AgentServer) -> String {
 ///
 /// # Errors
 /// The faults of the parameters, which roles that were stored before they were checked may have.
-fn token_limits(settings: &AgentServer) -> Result<TokenLimits, Vec<ParameterFault>> {
+fn token_limits(settings: &AgentServer) -> Result<TokenLimits, Vec<ParameterError>> {
     let parameters = ModelParameters::read(&settings.parameters)?;
     let max_output_tokens = parameters.max_output_tokens.or(settings.token_limits.max_output_tokens);
     Ok(TokenLimits { max_output_tokens, ..settings.token_limits })

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::bench::{Bench, Gate, Process, company, never, user};
 use crate::coding::{
     CodingAuthorityError, CodingTokenError, MAX_SIGN_INS_PER_HOUR, SignInError, SignInReason, SignInStatus,
-    SignInView, erase, expire_sign_ins, rotate_secrets,
+    SignInView, delete_subscription, expire_sign_ins, rotate_secrets,
 };
 use crate::roles::RotationReport;
 use crate::seal::Sealer;
@@ -141,7 +141,10 @@ pub(super) async fn what_was_erased_gets_no_tokens(bench: &Bench) {
     bench.clock.advance(5 * SECOND);
     let erasing = async {
         bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
-        assert!(erase(&*bench.records, &company(), &user()).await.expect("erased"), "there was something");
+        assert!(
+            delete_subscription(&*bench.records, &company(), &user()).await.expect("erased"),
+            "there was something"
+        );
         gate.open();
     };
     join(status(&process, &id), erasing).await.0.ok();

@@ -6,7 +6,7 @@ use super::support::*;
 use crate::conversation::{
     ConversationError, Conversations, CreateThread, ForkThread, NewNode, NewThread, NodeId, NodeMessage,
     NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, ThreadKey, ThreadOrigin, ThreadPatch,
-    ThreadStatus, TitleFrom,
+    ThreadStatus, TitleSource,
 };
 
 pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conversations) {
@@ -19,7 +19,7 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
     assert!(done("links", store.links(&key("t")).await).is_none());
     let created = done("create", store.create(create(key("t"), &["Hello\nthere", "Hi"], 5)).await);
     assert_eq!(created, thread(store, &key("t")).await, "a thread is read as it was created");
-    assert_eq!((created.title.as_str(), created.title_from), ("Hello", TitleFrom::Message));
+    assert_eq!((created.title.as_str(), created.title_from), ("Hello", TitleSource::Message));
     assert_eq!((created.message_count, created.version, created.status), (2, 1, ThreadStatus::Idle));
     assert_eq!((created.created_at, created.last_activity_at), (at(5), at(5)));
     let nodes = path(store, &key("t")).await;
@@ -42,7 +42,7 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
     let retention = Some(jiff::SignedDuration::from_millis(3));
     let full = CreateThread { new, retention, ..create(key("full"), &["Hello"], 6) };
     let created = done("create", store.create(full).await);
-    assert_eq!((created.title.as_str(), created.title_from), ("Mine", TitleFrom::User));
+    assert_eq!((created.title.as_str(), created.title_from), ("Mine", TitleSource::User));
     assert_eq!((created.origin, created.expires_at), (ThreadOrigin::Job, Some(at(9))));
     assert_eq!(thread(store, &key("full")).await, created);
 }
@@ -91,7 +91,7 @@ pub(super) async fn a_patch_changes_what_it_names(store: &dyn Conversations) {
     let patched = done("patch", store.patch(&key("t"), patch.clone(), at(9)).await);
     assert_eq!(
         (patched.title.as_str(), patched.title_from, patched.archived),
-        ("New", TitleFrom::User, true)
+        ("New", TitleSource::User, true)
     );
     assert_eq!(patched.metadata, metadata.unwrap_or_default());
     assert_eq!(patched.last_activity_at, at(0), "a change of the title is no activity");

@@ -1,7 +1,7 @@
 //! Erasure of messages and deletion of threads: what is left of a node, its thread and its run.
 
 use super::super::{
-    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, TitleFrom, title,
+    Approval, ContentHash, NodeMessage, NodeStatus, Run, RunEvents, StoredNode, Thread, TitleSource, title,
 };
 
 /// Returns a run without its log, and without what it has kept of its messages.
@@ -28,7 +28,7 @@ pub fn erase_node<'m>(
     node.feedback = None;
     // The hash would tell a short text to an attacker who tries all of them.
     node.link.hash = ContentHash::default();
-    if thread.title_from == TitleFrom::Message {
+    if thread.title_from == TitleSource::Message {
         thread.title = title(others);
     }
     thread.version += 1;

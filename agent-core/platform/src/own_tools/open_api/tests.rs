@@ -303,7 +303,7 @@ fn long_names_end_with_a_hash() {
         "/a": {"get": {"operationId": keys[0]}}, "/b": {"get": {"operationId": keys[1]}}}});
     let entry = compile(&root, &[&keys[0], &keys[1]]);
     let own_tools: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
-    assert_eq!(super::super::faults(&own_tools, |_| false), Vec::<SettingsFault>::new());
+    assert_eq!(super::super::faults(&own_tools, |_| false), Vec::<ToolSettingsError>::new());
     let names: Vec<String> = tools(&entry).into_iter().map(|tool| tool.spec.name.clone()).collect();
     assert_eq!(names, own_tools.names().collect::<Vec<_>>(), "the names by which the agent may call them");
     assert_ne!(names[0], names[1]);

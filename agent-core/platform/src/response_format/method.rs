@@ -1,4 +1,4 @@
-//! Means by which a model is bound to a format.
+//! Methods by which a model is bound to a format.
 
 use agent_core::model::{ModelInfo, ModelRequest};
 use agent_core::role::ResponseFormat;
@@ -12,10 +12,10 @@ use crate::parameters::ModelApi;
 /// Provider name of users' own subscriptions, which are called through the Responses API.
 const SUBSCRIPTION_PROVIDER: &str = "subscription";
 
-/// Means by which a model is bound to a format, the surest first.
+/// Method by which a model is bound to a format, the surest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FormatRung {
+pub enum FormatMethod {
     /// The provider binds the answer to the schema.
     Schema,
     /// The provider binds the answer to JSON; the schema is in the prompt.
@@ -24,8 +24,8 @@ pub enum FormatRung {
     Prompt,
 }
 
-impl FormatRung {
-    /// Returns the means for a model, by its API and by what the catalogue knows of it.
+impl FormatMethod {
+    /// Returns the method for a model, by its API and by what the catalogue knows of it.
     pub(super) fn choose(
         format: &ResponseFormat,
         model: &ModelInfo,
