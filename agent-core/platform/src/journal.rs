@@ -82,7 +82,7 @@ impl Journals {
         let (records, which) = (&*self.records, (job_id, occurrence));
         let attempt = occurrence::claim(records, &self.process, company_id, which, self.now(), lease).await?;
         let (claim, work, is_repeated) = match attempt {
-            ClaimAttempt::Busy(left) => return Ok(ClaimOutcome::Busy(left)),
+            ClaimAttempt::Busy(remaining) => return Ok(ClaimOutcome::Busy(remaining)),
             ClaimAttempt::Done => return Ok(ClaimOutcome::Done),
             ClaimAttempt::Claimed { claim, work, is_repeated } => (claim, work, is_repeated),
         };

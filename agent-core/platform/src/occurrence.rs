@@ -103,8 +103,12 @@ pub(crate) fn decide_occurrence(
         Some(OccurrenceState::Running { until, .. } | OccurrenceState::FollowUp { until, .. })
             if *until > now && owner != OwnerState::Gone =>
         {
-            let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-            OccurrenceDecision::Wait(if owner == OwnerState::Alive { left.min(BUSY_RECHECK) } else { left })
+            let remaining = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+            OccurrenceDecision::Wait(if owner == OwnerState::Alive {
+                remaining.min(BUSY_RECHECK)
+            } else {
+                remaining
+            })
         }
         Some(OccurrenceState::Running { .. }) => OccurrenceDecision::Run,
         Some(OccurrenceState::FollowUp { request, .. }) => OccurrenceDecision::FollowUp(request.clone()),
@@ -210,7 +214,7 @@ pub(crate) async fn claim(
             holder,
             now,
         ) {
-            OccurrenceDecision::Wait(left) => return Ok(ClaimAttempt::Busy(left)),
+            OccurrenceDecision::Wait(remaining) => return Ok(ClaimAttempt::Busy(remaining)),
             OccurrenceDecision::Nothing => return Ok(ClaimAttempt::Done),
             OccurrenceDecision::Run => OccurrenceWork::Run,
             OccurrenceDecision::FollowUp(request) => OccurrenceWork::FollowUp(request),
@@ -315,8 +319,10 @@ mod tests {
         else {
             panic!("it is new")
         };
-        let ClaimAttempt::Busy(left) = claimed(&records, &other, 1, 2) else { panic!("a process runs it") };
-        assert_eq!(left, BUSY_RECHECK);
+        let ClaimAttempt::Busy(remaining) = claimed(&records, &other, 1, 2) else {
+            panic!("a process runs it")
+        };
+        assert_eq!(remaining, BUSY_RECHECK);
         let ClaimAttempt::Claimed { claim: second, is_repeated: true, .. } = claimed(&records, &other, 1, 3)
         else {
             panic!("the process has ended")
@@ -341,8 +347,10 @@ mod tests {
         let old = serde_json::json!({"is": "running", "until": "1970-01-01T00:00:30Z"});
         ready(records.put_as(&key, &old, Precondition::Absent));
         let process = ProcessLease::default();
-        let ClaimAttempt::Busy(left) = claimed(&records, &process, 1, 10) else { panic!("it is claimed") };
-        assert_eq!(left, Duration::from_secs(20));
+        let ClaimAttempt::Busy(remaining) = claimed(&records, &process, 1, 10) else {
+            panic!("it is claimed")
+        };
+        assert_eq!(remaining, Duration::from_secs(20));
         assert!(matches!(claimed(&records, &process, 1, 30), ClaimAttempt::Claimed { .. }));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The turn is run by the functions that run every turn. A [`Replay`] gives them a recorded role and recorded fragments,
 //! a [`ReplayModels`] whose models build their requests as always and answer from the record, and a tool registry that
-//! answers from the record too. Nobody is called, and nothing is stored.
+//! answers from the record too. No service is called, and nothing is stored.
 //!
 //! | module | content |
 //! |---|---|

@@ -129,6 +129,6 @@ pub(crate) trait CopyTarget: CopySink {
 
     async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError>;
 
-    /// Commits.
+    /// Commits the transaction.
     async fn finish(self) -> Result<(), CopyError>;
 }

@@ -43,7 +43,7 @@ impl Vocabulary {
         Self { by_length }
     }
 
-    /// The rank of a token: the lower it is, the sooner its halves are merged.
+    /// Returns the rank of a token: the lower it is, the sooner its halves are merged.
     fn rank(&self, token: &[u8]) -> Option<u32> {
         let TokensOfLength { tokens, ranks } = self.by_length.get(token.len().checked_sub(1)?)?;
         let (mut begin, mut end) = (0, ranks.len() / RANK_BYTES);
@@ -58,8 +58,8 @@ impl Vocabulary {
         None
     }
 
-    /// The number of tokens that a piece of text is encoded as: its bytes, of which the two neighbours with the
-    /// lowest rank are merged until no two neighbours make a token. Every single byte is a token.
+    /// Counts the tokens that a piece of text is encoded as: its bytes, of which the two neighbours with the lowest rank
+    /// are merged until no two neighbours make a token. Every single byte is a token.
     pub(super) fn count(&self, piece: &[u8], buffers: &mut MergeBuffers) -> usize {
         if self.rank(piece).is_some() {
             return 1;

@@ -99,7 +99,7 @@ pub(super) fn block(
 
 /// Returns the user's latest texts, the latest first.
 fn user_words(messages: &[&Message], tokens: usize, counter: &dyn TokenCounter) -> Vec<String> {
-    let (mut words, mut left) = (Vec::new(), tokens);
+    let (mut words, mut remaining_tokens) = (Vec::new(), tokens);
     for message in messages.iter().rev().filter(|message| message.role == Role::User) {
         let text = message.content.to_text();
         if text.trim().is_empty() {
@@ -107,10 +107,10 @@ fn user_words(messages: &[&Message], tokens: usize, counter: &dyn TokenCounter) 
         }
         // A line has its mark and its end.
         let cost = if text.len() > tokens.saturating_mul(16) { usize::MAX } else { counter.count(&text) + 3 };
-        if cost > left {
+        if cost > remaining_tokens {
             break;
         }
-        left -= cost;
+        remaining_tokens -= cost;
         words.push(text.trim().to_owned());
     }
     words

@@ -64,17 +64,17 @@ impl ChunkWriter {
         Self { first, ..Self::default() }
     }
 
-    /// Number of the first event.
+    /// Returns the number of the first event.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Number of the next event.
+    /// Returns the number of the next event.
     pub fn next(&self) -> u64 {
         self.first + self.count
     }
 
-    /// The packed events so far.
+    /// Returns the packed events so far.
     pub fn body(&self) -> &[u8] {
         &self.body
     }

@@ -195,8 +195,9 @@ pub trait Conversations: Send + Sync {
         cursor: Option<&str>,
     ) -> Result<WaitingRuns, ConversationError>;
 
-    /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), in the
-    /// order of the times at which they became due, and the cursor of the next page. Runs that wait for somebody cost nothing.
+    /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most
+    /// [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), in the order of the times at which they became due, and the cursor
+    /// of the next page. Runs that wait for decisions cost nothing.
     ///
     /// # Errors
     /// [`ConversationError::Invalid`] for a cursor that no page has given.

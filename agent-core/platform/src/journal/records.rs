@@ -64,7 +64,7 @@ impl Records for JournaledRecords {
     }
 }
 
-/// Error of a write under a claim that another process has taken over.
+/// Creates the error of a write under a claim that another process has taken over.
 pub(super) fn claim_lost() -> StoreError {
     StoreError::unavailable("another process has taken the occurrence over")
 }

@@ -39,10 +39,10 @@ impl CallerLayer {
         let minute = turn.now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs() / 60;
         let zone = turn.context.timezone.as_deref();
         let latest = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(told) = &*latest()
-            && (told.minute, told.zone.as_deref()) == (minute, zone)
+        if let Some(cached) = &*latest()
+            && (cached.minute, cached.zone.as_deref()) == (minute, zone)
         {
-            return Some(told.part.clone());
+            return Some(cached.part.clone());
         }
         let part = self.cache.part(format_time(turn)?);
         *latest() = Some(CachedTime { minute, zone: zone.map(str::to_owned), part: part.clone() });

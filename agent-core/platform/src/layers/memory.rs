@@ -67,10 +67,10 @@ impl ContextLayer for MemoryLayer {
 
 /// Returns the longest suffix of `texts` whose total length is at most `max_bytes`.
 fn newest_within<'a, 'b>(texts: &'b [&'a str], max_bytes: usize) -> &'b [&'a str] {
-    let mut left = max_bytes;
+    let mut remaining_bytes = max_bytes;
     let fits = |text: &&&str| {
-        let rest = left.checked_sub(text.len());
-        left = rest.unwrap_or(0);
+        let rest = remaining_bytes.checked_sub(text.len());
+        remaining_bytes = rest.unwrap_or(0);
         rest.is_some()
     };
     let count = texts.iter().rev().take_while(fits).count();

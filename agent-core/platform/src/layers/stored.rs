@@ -60,10 +60,10 @@ pub(super) fn share_tokens(sizes: &[usize], total: usize) -> Vec<usize> {
     let mut by_size: Vec<usize> = (0..shown).collect();
     by_size.sort_by_key(|&i| sizes[i]);
     let mut shares = vec![0; sizes.len()];
-    let mut left = total;
+    let mut remaining_tokens = total;
     for (position, i) in by_size.into_iter().enumerate() {
-        shares[i] = sizes[i].min(left / (shown - position));
-        left -= shares[i];
+        shares[i] = sizes[i].min(remaining_tokens / (shown - position));
+        remaining_tokens -= shares[i];
     }
     shares
 }

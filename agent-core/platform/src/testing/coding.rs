@@ -189,7 +189,7 @@ impl ScriptedIssuer {
         call: IssuerCall,
         process: impl FnOnce(&mut IssuerState, Instant) -> Result<T, CodingAuthorityError> + Send,
     ) -> Result<T, CodingAuthorityError> {
-        // Whoever waits for the call may change the state, so that the answer is that of the call's moment.
+        // A test that waits for the call may change the state, so that the answer is that of the call's moment.
         let begun = {
             let mut state = self.lock();
             *state.calls.entry(call).or_default() += 1;

@@ -8,17 +8,17 @@ use super::entry::UsageEntry;
 
 /// Receiver of the ends of calls and runs, such as the process's metrics.
 pub trait UsageObserver: Send + Sync + 'static {
-    /// A call of a model has ended. `provider` is the built-in provider whose API was called, where that of the entry is the
-    /// identifier of a company's.
+    /// Receives the end of a call of a model. `provider` is the built-in provider whose API was called; that of the entry
+    /// may be the identifier of a company's.
     fn on_model_call(&self, entry: &UsageEntry, provider: &str);
 
-    /// A call of a tool has ended; `tool` is the name of a tool that exists.
+    /// Receives the end of a call of a tool; `tool` is the name of a tool that exists.
     fn on_tool_call(&self, tool: &str, outcome: &'static str);
 
-    /// A run has ended. The default does nothing.
+    /// Receives the end of a run. The default does nothing.
     fn on_run_end(&self, _run: &RunSummary<'_>) {}
 
-    /// A limit has not admitted a run or a call; `kind` is that of its subject. The default does nothing.
+    /// Receives the rejection of a run or a call by a limit; `kind` is that of its subject. The default does nothing.
     fn on_budget_refusal(&self, _kind: &'static str, _unit: &'static str) {}
 }
 

@@ -159,7 +159,7 @@ impl StreamableHttpClient for HttpClient {
         result.map(drop).map_err(StreamableHttpError::Client)
     }
 
-    /// Refuses, as a server without a standalone stream would: everything that a call needs arrives in its own
+    /// Returns the error of a server without a standalone stream: everything that a call needs arrives in its own
     /// response, and an interrupted stream is not resumed.
     async fn get_stream(
         &self,

@@ -232,7 +232,7 @@ fn page<'a, T>(
     Ok((page, next))
 }
 
-/// Error for an unknown or forbidden tool, which the caller cannot distinguish.
+/// Returns the error for an unknown or forbidden tool, which the caller cannot distinguish.
 fn unknown_tool(name: &str) -> ErrorData {
     let excerpt = &name[..name.floor_char_boundary(MAX_ERROR_NAME_BYTES)];
     ErrorData::invalid_params(format!("Unknown tool: {excerpt}"), None)

@@ -343,7 +343,7 @@ impl ServerHandler for McpHandler {
         Err(method_not_found())
     }
 
-    /// Log messages are not sent to clients, and the capability is not announced.
+    /// Returns the error of an unknown method: log messages are not sent to clients, and the capability is not announced.
     #[expect(deprecated, reason = "clients of older revisions send the request")]
     async fn set_level(
         &self,

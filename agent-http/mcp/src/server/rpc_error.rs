@@ -35,26 +35,26 @@ impl RpcErrorResponse {
         Self(Box::new(Parts { status, error, id, retry_after: None, allow: None }))
     }
 
-    /// 400, for an invalid message.
+    /// Creates a 400 for an invalid message.
     pub(super) fn bad_request(id: Option<RequestId>, error: ErrorData) -> Self {
         Self::new(StatusCode::BAD_REQUEST, id, error)
     }
 
-    /// 404, for a session that does not exist or belongs to another credential. The specification requires clients to
-    /// initialize a new session then.
+    /// Creates a 404 for a session that does not exist or belongs to another credential. The specification requires
+    /// clients to initialize a new session then.
     pub(super) fn no_session(id: Option<RequestId>) -> Self {
         // The error code that the reference server uses.
         let error = ErrorData::new(ErrorCode(-32001), "session not found: initialize a new one", None);
         Self::new(StatusCode::NOT_FOUND, id, error)
     }
 
-    /// 400, for a request whose id is already in flight.
+    /// Creates a 400 for a request whose id is already in flight.
     pub(super) fn duplicate(id: RequestId) -> Self {
         let error = ErrorData::invalid_request("a request with this id is in progress", None);
         Self::bad_request(Some(id), error)
     }
 
-    /// 429, for an exceeded limit.
+    /// Creates a 429 for an exceeded limit.
     pub(super) fn limit_exceeded(
         id: Option<RequestId>,
         message: &'static str,

@@ -213,7 +213,7 @@ impl LiveRun {
         self.storing.clone().lock_owned().await
     }
 
-    /// Number of attached clients.
+    /// Returns the number of attached clients.
     pub(in crate::app) fn attached_clients(&self) -> u32 {
         self.attendance.borrow().count
     }

@@ -124,7 +124,7 @@ impl Tail {
         }
     }
 
-    /// Number of the events so far.
+    /// Returns the number of the events so far.
     pub(in crate::app) fn count(&self) -> u64 {
         self.open.next()
     }

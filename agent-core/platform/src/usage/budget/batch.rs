@@ -320,19 +320,20 @@ impl Batch {
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
-            let left = meter.state.left(&applied.limit);
+            let remaining = meter.state.remaining(&applied.limit);
             let least = demand.amount(admission.output.least);
-            if least > left {
+            if least > remaining {
                 let refusal = Box::new(applied.exceeded(&meter.state, self.now));
                 // A limit without an amount left is not waited for.
-                let may_wait = least <= left.saturating_add(meter.state.reserved) && admission.call.is_some();
+                let may_wait =
+                    least <= remaining.saturating_add(meter.state.reserved) && admission.call.is_some();
                 return Ok(if may_wait {
                     AdmissionDecision::Wait(refusal)
                 } else {
                     AdmissionDecision::Refuse(refusal)
                 });
             }
-            output = output.min(demand.max_output(left, admission.output));
+            output = output.min(demand.max_output(remaining, admission.output));
         }
         let mut held = Vec::new();
         for (applied, demand) in &admission.demands {

@@ -112,11 +112,11 @@ impl Demand {
 
     /// Returns the largest number of output tokens in a range for which an amount is enough. The amount is enough for the
     /// least.
-    pub(super) fn max_output(&self, left: i64, range: OutputRange) -> u64 {
+    pub(super) fn max_output(&self, remaining: i64, range: OutputRange) -> u64 {
         let (mut fits, mut exceeds) = (range.least, range.wanted.saturating_add(1));
         while exceeds.saturating_sub(fits) > 1 {
             let middle = fits + (exceeds - fits) / 2;
-            match self.amount(middle) <= left {
+            match self.amount(middle) <= remaining {
                 true => fits = middle,
                 false => exceeds = middle,
             }

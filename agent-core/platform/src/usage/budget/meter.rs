@@ -93,7 +93,7 @@ impl MeterState {
     }
 
     /// Returns the amount that is neither used nor reserved.
-    pub(super) fn left(&self, limit: &BudgetLimit) -> i64 {
+    pub(super) fn remaining(&self, limit: &BudgetLimit) -> i64 {
         limit.amount.saturating_sub(self.total_used()).saturating_sub(self.reserved)
     }
 
@@ -164,10 +164,10 @@ mod tests {
             let meter = MeterState::beginning(&limit(window), &utc(), now, 4);
             assert_eq!(meter.resets_at(Some(window), &utc()), end.map(at), "{window:?}");
             let meter = MeterState { reserved: 3, ..meter };
-            assert_eq!(meter.left(&limit(window)), 3);
+            assert_eq!(meter.remaining(&limit(window)), 3);
             let next = meter.at(Some(window), &utc(), at("2027-01-01T00:00:00Z"));
-            let left = if end.is_none() || window == BudgetWindow::Minute { 3 } else { 7 };
-            assert_eq!((next.left(&limit(window)), next.reserved), (left, 3), "{window:?}");
+            let remaining = if end.is_none() || window == BudgetWindow::Minute { 3 } else { 7 };
+            assert_eq!((next.remaining(&limit(window)), next.reserved), (remaining, 3), "{window:?}");
         }
     }
 
@@ -175,8 +175,8 @@ mod tests {
     fn a_minute_slides_by_its_halves() {
         let (window, limit) = (Some(BudgetWindow::Minute), limit(BudgetWindow::Minute));
         let first = MeterState::beginning(&limit, &utc(), at("2026-01-01T00:00:29Z"), 8);
-        assert_eq!(first.at(window, &utc(), at("2026-01-01T00:00:31Z")).left(&limit), 2);
-        assert_eq!(first.at(window, &utc(), at("2026-01-01T00:01:00Z")).left(&limit), 10);
+        assert_eq!(first.at(window, &utc(), at("2026-01-01T00:00:31Z")).remaining(&limit), 2);
+        assert_eq!(first.at(window, &utc(), at("2026-01-01T00:01:00Z")).remaining(&limit), 10);
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl ToolAccess {
     }
 }
 
-/// Error for a defect or a store failure; the cause is logged.
+/// Returns the error for a defect or a store failure, and logs the cause.
 pub(super) fn failed(error: &dyn std::error::Error) -> ErrorData {
     tracing::error!(error = %error, source = error.source(), "the tool server failed");
     ErrorData::internal_error("the server failed", None)
