@@ -175,8 +175,8 @@ impl ContentColumns<'_> {
     }
 }
 
-/// Parses the column `body` of the node `id`. The role tells the kind of message, so that it need not be found out by the
-/// content, for which serde keeps a copy.
+/// Parses the column `body` of the node `id`. The role gives the kind of message: serde would copy the content to find
+/// the kind.
 fn parse_message(role: &str, id: &str, body: &str) -> Result<NodeMessage, StoreError> {
     match role == NodeRole::Reasoning.as_str() {
         true => from_json("nodes", id, body).map(NodeMessage::Reasoning),

@@ -156,7 +156,7 @@ struct SourceMetadata<'a> {
     agentd: SourceLocation<'a>,
 }
 
-/// The document of a source and the position in its text in characters. Visitors are told the page alone.
+/// The document of a source and the position in its text, in characters. Visitors get the page only.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SourceLocation<'a> {

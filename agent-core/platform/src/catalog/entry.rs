@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::amount::NanoUsd;
 
-/// A model of the catalogue. What a file does not tell is absent.
+/// A model of the catalogue. Members that no file has are absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogModel {

@@ -110,7 +110,7 @@ impl HistoryBudget {
     }
 }
 
-/// A history with what is needed to shorten it.
+/// Messages of a conversation, with their token budget and the plan by which they are shortened.
 struct History {
     messages: Vec<Arc<PromptMessage>>,
     /// Messages in place of tool results.
@@ -120,7 +120,8 @@ struct History {
 }
 
 impl History {
-    /// Plans the compaction of a history; `None` if it is sent as it is, and nothing is to be prepared for later.
+    /// Plans the compaction of a history; `None` if it is sent unchanged, and no summary is prepared for later
+    /// turns.
     fn plan(assembly: &AssemblyInput<'_>, settings: &CompactionSettings) -> Option<Self> {
         let budget = HistoryBudget::of(assembly)?;
         let limits = budget.limits(settings);

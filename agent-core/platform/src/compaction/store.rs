@@ -49,7 +49,7 @@ pub struct Summary {
     pub thread_id: Option<ThreadId>,
 }
 
-/// Hash of the messages that a summary stands for, with what it depends on besides.
+/// SHA-256 of the messages that a summary replaces, and of the agent and the settings that the summary depends on.
 #[derive(Debug, Clone)]
 pub(super) struct PrefixHasher(Sha256);
 

@@ -171,7 +171,7 @@ impl Run {
         self.state == RunState::Waiting && self.approvals.iter().all(is_refused)
     }
 
-    /// Returns the interrupts whose decisions are awaited, as the run's end has told them.
+    /// Returns the interrupts whose decisions are awaited, as the event at the run's end has them.
     pub fn open_interrupts(&self) -> Vec<&Interrupt> {
         let Some(RunOutcome::Interrupt { interrupts, .. }) = &self.outcome else { return Vec::new() };
         let is_open =

@@ -464,8 +464,8 @@ impl Run {
         }
     }
 
-    /// Returns the run as lists and its own route show it: without the manifest of its prompt. A visitor is not told how
-    /// the agent answers.
+    /// Returns the run for lists and its own route: without the manifest of its prompt, and for visitors without the fields
+    /// about the agent's backend.
     pub fn shown_to(self, audience: Audience) -> Self {
         let run = Self { prompt: None, ..self };
         match audience {

@@ -64,8 +64,8 @@ pub struct DueRuns {
 }
 
 impl DueRuns {
-    /// Builds a page from runs with their positions, in order, of which the one beyond [`MAX_REAPED_RUNS`] tells that there
-    /// are more.
+    /// Builds a page from runs with their positions, in order. One more than [`MAX_REAPED_RUNS`] means that another page
+    /// follows.
     pub fn from_overfetch<P: Serialize>(found: Vec<(P, ThreadOwner, Run)>) -> Self {
         let (runs, next_cursor) = owned_page(found, MAX_REAPED_RUNS);
         Self { runs, next_cursor }

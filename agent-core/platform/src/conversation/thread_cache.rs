@@ -261,7 +261,7 @@ impl LoadedThread {
         self.has_all_nodes()
     }
 
-    /// Returns true if there are as many nodes as the thread's row tells. A store may read the row before the nodes.
+    /// Returns true if there are as many nodes as the thread's row counts. A store may read the row before the nodes.
     fn has_all_nodes(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.message_count as usize == self.links.len())
     }

@@ -85,7 +85,7 @@ impl OpenedProvider {
         self.fill(model.as_deref(), (provider, base_url, api_key), company_model);
     }
 
-    /// Replaces all fields that decide where a key is sent, whatever their values were.
+    /// Replaces all fields that decide where a key is sent.
     fn fill(
         &self,
         model: Option<&str>,

@@ -41,8 +41,8 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         ))
 }
 
-/// No arguments: a list has a bounded number of todos and is returned whole, and a small model cannot fill in an
-/// argument wrongly.
+/// Arguments of `readTodos`: none. A list has a bounded number of todos and is returned whole, and a small model cannot
+/// fill in an argument wrongly.
 #[derive(Deserialize, JsonSchema)]
 struct ReadTodos {}
 

@@ -225,7 +225,7 @@ impl Metering {
         }
     }
 
-    /// Gives back the requests that could not be counted. Those that wait are decided by what this process knows.
+    /// Returns the requests that could not be counted to their meters. Those that wait are decided by this process's counts.
     fn give_back(&self, company_id: &CompanyId, requests: Vec<UnsettledRequests>, error: &StoreError) {
         let mut table = self.lock();
         for UnsettledRequests { id, per_minute, admitted, .. } in requests {

@@ -138,7 +138,7 @@ impl KeptTurn {
         Ok(merged.prompt(sent))
     }
 
-    /// Returns the cause of the run. `merged` is the kind that its messages tell.
+    /// Returns the cause of the run. `merged` is the kind by its messages.
     pub(super) fn trigger(
         &self,
         principal: &Principal,

@@ -23,7 +23,7 @@ use super::tail::Tail;
 /// Maximum number of runs of a process that continue without their own clients, of all companies and of one.
 const MAX_DETACHED_RUNS: usize = 4_096;
 const MAX_COMPANY_DETACHED_RUNS: usize = 1_024;
-/// Time for which a run counts as watched after the store has told of a reader in another process.
+/// Time for which a run counts as watched after the store has reported a reader in another process.
 const WATCH_TIME: Duration = Duration::from_secs(1);
 
 /// Reason for which a run is stopped.

@@ -164,8 +164,8 @@ impl ConversationTables<'_> {
         Ok(seqs.map(|seq| seq.map(to_seq)).collect::<Result<_, _>>()?)
     }
 
-    /// Returns what a commit needs to know of stored nodes, to which new nodes and a new run's parent refer. Roots are counted
-    /// if one is added.
+    /// Returns the positions of the stored nodes that new nodes and a new run's parent refer to. Roots are counted if one is
+    /// added.
     pub(super) fn known(
         &self,
         thread: i64,
