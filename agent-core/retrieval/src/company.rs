@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 use std::sync::Arc;
 
-use crate::doc_index::{ChunkPlace, DocIndex, Vectors, VectorsError};
+use crate::doc_index::{ChunkLocation, DocIndex, Vectors, VectorsError};
 use crate::document::DocumentId;
 use crate::embed::EmbedderId;
 use crate::part::{Corpus, DocEntry, Part, ScopedPart, Totals};
@@ -46,7 +46,7 @@ pub enum Change {
 pub struct CompanyIndex {
     segments: Vec<Segment>,
     /// The documents that are alive, with their segment and position.
-    places: BTreeMap<DocumentId, (usize, usize)>,
+    positions: BTreeMap<DocumentId, (usize, usize)>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ struct Segment {
     /// Of all documents, alive or not.
     totals: Totals,
     owners: Vec<u32>,
-    places: Vec<ChunkPlace>,
+    locations: Vec<ChunkLocation>,
     lengths: Vec<u16>,
     postings: Postings,
     chunk_terms: ChunkTerms,
@@ -91,7 +91,7 @@ impl CompanyIndex {
     /// Gives a document vectors in place of those that it had; false if there is no such document, or if they are not as
     /// many as its chunks. Costs no merge.
     pub fn set_vectors(&mut self, id: &DocumentId, vectors: Option<Arc<Vectors>>) -> bool {
-        let Some(&(number, position)) = self.places.get(id) else { return false };
+        let Some(&(number, position)) = self.positions.get(id) else { return false };
         let document = &mut self.segments[number].documents[position];
         let fits = vectors.as_ref().is_none_or(|vectors| vectors.len() == document.chunks.len());
         if fits {
@@ -102,13 +102,13 @@ impl CompanyIndex {
 
     /// Returns the vectors of a document.
     pub fn vectors(&self, id: &DocumentId) -> Option<&Arc<Vectors>> {
-        let &(number, position) = self.places.get(id)?;
+        let &(number, position) = self.positions.get(id)?;
         self.segments[number].documents[position].vectors.as_ref()
     }
 
     /// Returns the number of documents.
     pub fn document_count(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     /// Returns the number of chunks of all documents.
@@ -118,13 +118,13 @@ impl CompanyIndex {
 
     /// Returns true if the index has a document.
     pub fn contains(&self, id: &str) -> bool {
-        self.places.contains_key(id)
+        self.positions.contains_key(id)
     }
 
     /// Returns the bytes of heap memory that the index occupies, without allocators' overhead.
     pub fn memory_bytes(&self) -> usize {
-        let places = self.places.len() * size_of::<(DocumentId, (usize, usize))>() * 3 / 2;
-        places + self.segments.iter().map(Segment::memory_bytes).sum::<usize>()
+        let positions = self.positions.len() * size_of::<(DocumentId, (usize, usize))>() * 3 / 2;
+        positions + self.segments.iter().map(Segment::memory_bytes).sum::<usize>()
     }
 
     /// Ranks the chunks of the documents in the scope.
@@ -156,7 +156,7 @@ impl CompanyIndex {
             Scope::Documents(ids) => {
                 let mut allowed: Vec<Vec<bool>> =
                     self.segments.iter().map(|segment| vec![false; segment.documents.len()]).collect();
-                for &(number, position) in ids.iter().filter_map(|id| self.places.get(id)) {
+                for &(number, position) in ids.iter().filter_map(|id| self.positions.get(id)) {
                     allowed[number][position] = true;
                 }
                 let scoped = self.segments.iter().zip(allowed);
@@ -168,7 +168,7 @@ impl CompanyIndex {
 
     /// Marks a document as deleted, so that searches leave it out.
     fn mark_deleted(&mut self, id: &DocumentId) {
-        if let Some((number, position)) = self.places.remove(id) {
+        if let Some((number, position)) = self.positions.remove(id) {
             let segment = &mut self.segments[number];
             segment.alive[position] = false;
             segment.alive_documents -= 1;
@@ -195,7 +195,7 @@ impl CompanyIndex {
         let merged: Vec<Segment> = self.segments.drain(merged_from..).collect();
         let mut first_changed = self.segments.len();
         for (number, segment) in self.segments.iter_mut().enumerate().rev() {
-            if segment.alive_chunks * 2 < segment.places.len() || !segment.alive.contains(&true) {
+            if segment.alive_chunks * 2 < segment.locations.len() || !segment.alive.contains(&true) {
                 *segment = Segment::merge(std::slice::from_ref(segment), BTreeMap::new());
                 first_changed = number;
             }
@@ -212,7 +212,7 @@ impl CompanyIndex {
         for (number, segment) in self.segments.iter().enumerate().skip(first) {
             for (position, document) in segment.documents.iter().enumerate() {
                 if segment.alive[position] {
-                    self.places.insert(document.id.clone(), (number, position));
+                    self.positions.insert(document.id.clone(), (number, position));
                 }
             }
         }
@@ -232,7 +232,7 @@ impl Segment {
         Part {
             documents: &self.documents,
             owners: Some(&self.owners),
-            places: &self.places,
+            locations: &self.locations,
             lengths: &self.lengths,
             postings: &self.postings,
             chunk_terms: Some(&self.chunk_terms),
@@ -244,31 +244,31 @@ impl Segment {
         let mut merged = Self::default();
         let chunk_count = segments.iter().map(|segment| segment.alive_chunks).sum::<usize>()
             + put.values().map(|index| index.chunk_count()).sum::<usize>();
-        merged.places.reserve_exact(chunk_count);
+        merged.locations.reserve_exact(chunk_count);
         merged.lengths.reserve_exact(chunk_count);
         merged.owners.reserve_exact(chunk_count);
         // For each source: the first chunk in the result, and of segments the new number of each chunk.
         let mut numbers: Vec<Vec<Option<u32>>> = Vec::with_capacity(segments.len());
         for segment in segments {
-            let mut of_segment = vec![None; segment.places.len()];
+            let mut of_segment = vec![None; segment.locations.len()];
             for (position, document) in segment.documents.iter().enumerate() {
                 if segment.alive[position] {
                     let range = document.chunks.start as usize..document.chunks.end as usize;
-                    let first = merged.places.len() as u32;
+                    let first = merged.locations.len() as u32;
                     for (number, slot) in (first..).zip(&mut of_segment[range.clone()]) {
                         *slot = Some(number);
                     }
                     let entry = DocEntry { chunks: first..first + range.len() as u32, ..document.clone() };
-                    merged.push(entry, &segment.places[range.clone()], &segment.lengths[range]);
+                    merged.push(entry, &segment.locations[range.clone()], &segment.lengths[range]);
                 }
             }
             numbers.push(of_segment);
         }
         let mut firsts = Vec::with_capacity(put.len());
         for (id, index) in &put {
-            let first = merged.places.len() as u32;
+            let first = merged.locations.len() as u32;
             firsts.push(first);
-            merged.push(DocEntry::new(id.clone(), index, first), &index.places, &index.lengths);
+            merged.push(DocEntry::new(id.clone(), index, first), &index.locations, &index.lengths);
         }
         let sources: Vec<&Postings> = segments
             .iter()
@@ -279,20 +279,20 @@ impl Segment {
             Some(of_segment) => of_segment[chunk as usize],
             None => Some(firsts[source - numbers.len()] + chunk),
         });
-        merged.chunk_terms = ChunkTerms::of(&merged.postings, merged.places.len());
+        merged.chunk_terms = ChunkTerms::of(&merged.postings, merged.locations.len());
         merged.documents.shrink_to_fit();
         merged.alive = vec![true; merged.documents.len()];
         merged.alive_documents = merged.documents.len();
-        merged.alive_chunks = merged.places.len();
+        merged.alive_chunks = merged.locations.len();
         merged.totals = Totals::of(&merged.documents);
         merged
     }
 
-    fn push(&mut self, entry: DocEntry, places: &[ChunkPlace], lengths: &[u16]) {
+    fn push(&mut self, entry: DocEntry, locations: &[ChunkLocation], lengths: &[u16]) {
         let position = self.documents.len() as u32;
-        self.owners.resize(self.owners.len() + places.len(), position);
+        self.owners.resize(self.owners.len() + locations.len(), position);
         self.documents.push(entry);
-        self.places.extend_from_slice(places);
+        self.locations.extend_from_slice(locations);
         self.lengths.extend_from_slice(lengths);
     }
 
@@ -310,7 +310,7 @@ impl Segment {
             + self.documents.capacity() * size_of::<DocEntry>()
             + self.alive.capacity()
             + self.owners.capacity() * size_of::<u32>()
-            + self.places.capacity() * size_of::<ChunkPlace>()
+            + self.locations.capacity() * size_of::<ChunkLocation>()
             + self.lengths.capacity() * size_of::<u16>()
             + self.postings.memory_bytes()
             + self.chunk_terms.memory_bytes()

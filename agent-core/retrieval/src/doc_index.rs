@@ -1,6 +1,6 @@
 //! The index of one document: a value that is made by pure code, stored as bytes and merged in memory.
 //!
-//! It contains the places of the chunks, their headings, and the terms of each chunk; the text itself stays in the
+//! It contains the locations of the chunks, their headings, and the terms of each chunk; the text itself stays in the
 //! store. A value may have vectors of the chunks, with the identifier of the embedder that made them.
 
 mod build;
@@ -25,9 +25,10 @@ use crate::postings::Postings;
 /// Longest text of a document that can be indexed, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 30;
 
-/// The place of a chunk. `heading` and `page` are 0 if there is none; headings are numbered from 1.
+/// The location of a chunk in its document: a byte range, a heading and a page. `heading` and `page` are 0 if
+/// there is none; headings are numbered from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ChunkPlace {
+pub(crate) struct ChunkLocation {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) heading: u32,
@@ -46,7 +47,7 @@ pub(crate) struct Labels {
 pub struct DocIndex {
     pub(crate) labels: Labels,
     pub(crate) language: Language,
-    pub(crate) places: Vec<ChunkPlace>,
+    pub(crate) locations: Vec<ChunkLocation>,
     /// Terms of each chunk without function words, counted with repetitions, at most 65,535.
     pub(crate) lengths: Vec<u16>,
     pub(crate) postings: Postings,
@@ -69,12 +70,12 @@ pub enum BuildError {
 impl DocIndex {
     /// Returns the number of chunks.
     pub fn chunk_count(&self) -> usize {
-        self.places.len()
+        self.locations.len()
     }
 
     /// Returns the byte ranges of the chunks in the document's text.
     pub fn chunk_ranges(&self) -> impl ExactSizeIterator<Item = std::ops::Range<usize>> {
-        self.places.iter().map(|place| place.start as usize..place.end as usize)
+        self.locations.iter().map(|location| location.start as usize..location.end as usize)
     }
 
     /// Returns the language by which the document was analyzed.
@@ -90,10 +91,10 @@ impl DocIndex {
     /// Returns the bytes of heap memory, with those of the vectors, which may be shared.
     pub fn memory_bytes(&self) -> usize {
         let headings: usize = self.labels.headings.iter().map(|heading| heading.len()).sum();
-        let places = self.places.capacity() * size_of::<ChunkPlace>();
+        let locations = self.locations.capacity() * size_of::<ChunkLocation>();
         let lengths = self.lengths.capacity() * size_of::<u16>();
         let vectors = self.vectors().map_or(0, Vectors::memory_bytes);
-        self.labels.title.len() + headings + places + lengths + self.postings.memory_bytes() + vectors
+        self.labels.title.len() + headings + locations + lengths + self.postings.memory_bytes() + vectors
     }
 
     /// Returns the index with vectors in place of those it had.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::analysis::Language;
-use crate::doc_index::{ChunkPlace, DocIndex, Labels, Vectors};
+use crate::doc_index::{ChunkLocation, DocIndex, Labels, Vectors};
 use crate::document::DocumentId;
 use crate::postings::{ChunkTerms, Entries, Postings};
 
@@ -37,7 +37,7 @@ impl DocEntry {
             id,
             labels: index.labels.clone(),
             language: index.language,
-            chunks: first_chunk..first_chunk + index.places.len() as u32,
+            chunks: first_chunk..first_chunk + index.locations.len() as u32,
             length: index.lengths.iter().map(|&length| u64::from(length)).sum(),
             vectors: index.vectors.clone(),
         }
@@ -50,7 +50,7 @@ pub(crate) struct Part<'a> {
     pub(crate) documents: &'a [DocEntry],
     /// For each chunk the position of its document; `None` if the part has one document.
     pub(crate) owners: Option<&'a [u32]>,
-    pub(crate) places: &'a [ChunkPlace],
+    pub(crate) locations: &'a [ChunkLocation],
     pub(crate) lengths: &'a [u16],
     pub(crate) postings: &'a Postings,
     pub(crate) chunk_terms: Option<&'a ChunkTerms>,

@@ -93,7 +93,7 @@ pub struct Hit {
 pub struct Ranking {
     /// The terms, the heaviest first.
     pub terms: Vec<QueryTerm>,
-    /// The hits, the best first; ties by document, then by place.
+    /// The hits, the best first; ties by document, then by position.
     pub hits: Vec<Hit>,
     /// The greatest relevance of a hit: of all that were scored, without feedback.
     pub relevance: f32,
@@ -149,7 +149,7 @@ fn corpus_of<'d>(documents: &'d [(DocEntry, &'d DocIndex)]) -> Corpus<'d> {
         let part = Part {
             documents: std::slice::from_ref(entry),
             owners: None,
-            places: &index.places,
+            locations: &index.locations,
             lengths: &index.lengths,
             postings: &index.postings,
             chunk_terms: None,
@@ -183,10 +183,10 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
         candidates = fusion::fuse(corpus, candidates, dense, limit);
     }
     let mut hits: Vec<Hit> = Vec::with_capacity(candidates.len());
-    let mut places = TermPlaces::default();
+    let mut positions = TermPositions::default();
     for candidate in candidates {
         let mut hit = describe(corpus, &candidate);
-        let terms_in_part = places.of_part(corpus, candidate.chunk.part, &terms.weighted);
+        let terms_in_part = positions.of_part(corpus, candidate.chunk.part, &terms.weighted);
         let of_terms = terms.weighted.iter().zip(terms_in_part.iter().copied());
         let (matched, base_score) = matched(corpus, &scores, of_terms, query_terms, &candidate.chunk);
         hit.matched = matched;
@@ -217,9 +217,9 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
 
 /// The positions of a query's terms in parts, each found once.
 #[derive(Default)]
-struct TermPlaces(BTreeMap<usize, Vec<Option<usize>>>);
+struct TermPositions(BTreeMap<usize, Vec<Option<usize>>>);
 
-impl TermPlaces {
+impl TermPositions {
     /// Returns the position of each term in a part of the corpus.
     fn of_part(
         &mut self,
@@ -261,17 +261,16 @@ fn matched<'t>(
 fn describe(corpus: &Corpus<'_>, candidate: &fusion::Fused) -> Hit {
     let part = &corpus.parts[candidate.chunk.part].part;
     let document = part.document_of(candidate.chunk.chunk);
-    let chunk_place = part.places[candidate.chunk.chunk as usize];
-    let heading = (chunk_place.heading as usize)
-        .checked_sub(1)
-        .map(|heading| document.labels.headings[heading].clone());
+    let location = part.locations[candidate.chunk.chunk as usize];
+    let heading =
+        (location.heading as usize).checked_sub(1).map(|heading| document.labels.headings[heading].clone());
     Hit {
         document: document.id.clone(),
         title: document.labels.title.clone(),
         chunk: candidate.chunk.chunk - document.chunks.start,
-        range: chunk_place.start as usize..chunk_place.end as usize,
+        range: location.start as usize..location.end as usize,
         heading,
-        page: (chunk_place.page > 0).then_some(chunk_place.page),
+        page: (location.page > 0).then_some(location.page),
         score: candidate.score,
         lexical: candidate.chunk.score,
         dense: candidate.dense,

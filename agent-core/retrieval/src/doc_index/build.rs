@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BuildError, ChunkPlace, DocIndex, Labels, MAX_TEXT_BYTES};
+use super::{BuildError, ChunkLocation, DocIndex, Labels, MAX_TEXT_BYTES};
 use crate::analysis::{Analyzer, Language};
 use crate::chunk::{Chunk, Chunker};
 use crate::document::Extracted;
@@ -36,7 +36,7 @@ impl DocIndex {
         Ok(Self {
             labels: Labels { title: title.into(), headings: builder.headings.into() },
             language,
-            places: builder.places,
+            locations: builder.locations,
             lengths: builder.lengths,
             postings: Postings::build(builder.analyzer.terms(), &builder.occurrences),
             vectors: None,
@@ -49,7 +49,7 @@ struct Builder {
     title_terms: Vec<u32>,
     heading_terms: Vec<u32>,
     headings: Vec<Arc<str>>,
-    places: Vec<ChunkPlace>,
+    locations: Vec<ChunkLocation>,
     lengths: Vec<u16>,
     occurrences: Vec<Occurrence>,
     terms: Vec<u32>,
@@ -62,7 +62,7 @@ impl Default for Builder {
             title_terms: Vec::new(),
             heading_terms: Vec::new(),
             headings: Vec::new(),
-            places: Vec::new(),
+            locations: Vec::new(),
             lengths: Vec::new(),
             occurrences: Vec::new(),
             terms: Vec::new(),
@@ -83,12 +83,12 @@ impl Builder {
         let length = self.terms.iter().filter(|&&term| !self.analyzer.is_stop_term(term)).count();
         self.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
         self.terms.sort_unstable();
-        let number = self.places.len() as u32;
+        let number = self.locations.len() as u32;
         for equal in self.terms.chunk_by(|left, right| left == right) {
             let count = u8::try_from(equal.len()).unwrap_or(u8::MAX);
             self.occurrences.push(Occurrence { term: equal[0], chunk: number, count });
         }
-        self.places.push(ChunkPlace {
+        self.locations.push(ChunkLocation {
             start: chunk.start as u32,
             end: chunk.end as u32,
             heading,

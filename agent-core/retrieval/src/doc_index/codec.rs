@@ -19,7 +19,7 @@ use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
 use super::vectors::{MAX_EMBEDDER_BYTES, VectorRow};
-use super::{ChunkPlace, DocIndex, Labels, Vectors};
+use super::{ChunkLocation, DocIndex, Labels, Vectors};
 use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
 
@@ -105,14 +105,14 @@ impl DocIndex {
         let heading_count = reader.count(1)?;
         let headings: Result<Vec<Arc<str>>, _> =
             (0..heading_count).map(|_| reader.string(usize::MAX).map(Into::into)).collect();
-        let (places, lengths) = reader.chunks(heading_count)?;
-        let postings = reader.terms(places.len())?;
-        let vectors = reader.vectors(places.len())?.map(Arc::new);
+        let (locations, lengths) = reader.chunks(heading_count)?;
+        let postings = reader.terms(locations.len())?;
+        let vectors = reader.vectors(locations.len())?.map(Arc::new);
         if !reader.rest.is_empty() {
             return Err(DecodeError::Invalid("bytes after the end"));
         }
         let labels = Labels { title, headings: headings?.into() };
-        Ok(Self { labels, language, places, lengths, postings, vectors })
+        Ok(Self { labels, language, locations, lengths, postings, vectors })
     }
 }
 
@@ -123,15 +123,15 @@ fn version_and_rest(bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
 }
 
 fn put_chunks(body: &mut Vec<u8>, index: &DocIndex) {
-    put_number(body, index.places.len());
+    put_number(body, index.locations.len());
     let mut last_start = 0;
-    for (place, &length) in index.places.iter().zip(&index.lengths) {
-        put_number(body, (place.start - last_start) as usize);
-        put_number(body, (place.end - place.start) as usize);
-        put_number(body, place.heading as usize);
-        put_number(body, place.page as usize);
+    for (location, &length) in index.locations.iter().zip(&index.lengths) {
+        put_number(body, (location.start - last_start) as usize);
+        put_number(body, (location.end - location.start) as usize);
+        put_number(body, location.heading as usize);
+        put_number(body, location.page as usize);
         put_number(body, usize::from(length));
-        last_start = place.start;
+        last_start = location.start;
     }
 }
 
@@ -253,9 +253,9 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(length)?).map_err(|_| DecodeError::Invalid("string is not UTF-8"))
     }
 
-    fn chunks(&mut self, heading_count: usize) -> Result<(Vec<ChunkPlace>, Vec<u16>), DecodeError> {
+    fn chunks(&mut self, heading_count: usize) -> Result<(Vec<ChunkLocation>, Vec<u16>), DecodeError> {
         let count = self.count(5)?;
-        let mut places = Vec::with_capacity(count);
+        let mut locations = Vec::with_capacity(count);
         let mut lengths = Vec::with_capacity(count);
         let mut last_start = 0_u32;
         for _ in 0..count {
@@ -269,12 +269,12 @@ impl<'a> Reader<'a> {
             if heading as usize > heading_count {
                 return Err(DecodeError::Invalid("unknown heading"));
             }
-            places.push(ChunkPlace { start, end, heading, page: self.number()? });
+            locations.push(ChunkLocation { start, end, heading, page: self.number()? });
             let terms = self.number()?;
             lengths.push(u16::try_from(terms).map_err(|_| DecodeError::Invalid("number of terms"))?);
             last_start = start;
         }
-        Ok((places, lengths))
+        Ok((locations, lengths))
     }
 
     fn terms(&mut self, chunk_count: usize) -> Result<Postings, DecodeError> {

@@ -12,10 +12,10 @@ impl DocIndex {
     /// Returns the text of a chunk as embedders take it: below the title and the headings, so that it is understood alone.
     /// `text` is that of the document; `None` if there is no such chunk in it.
     pub fn embedding_input(&self, text: &str, chunk: usize) -> Option<String> {
-        let chunk_place = self.places.get(chunk)?;
-        let content = text.get(chunk_place.start as usize..chunk_place.end as usize)?;
+        let location = self.locations.get(chunk)?;
+        let content = text.get(location.start as usize..location.end as usize)?;
         let heading =
-            (chunk_place.heading as usize).checked_sub(1).map(|heading| &*self.labels.headings[heading]);
+            (location.heading as usize).checked_sub(1).map(|heading| &*self.labels.headings[heading]);
         let lines = [Some(&*self.labels.title), heading, Some(content)];
         let lines: Vec<&str> = lines.into_iter().flatten().filter(|line| !line.is_empty()).collect();
         Some(lines.join("\n"))

@@ -46,7 +46,7 @@ fn an_index_has_the_chunks_with_their_places() {
         ]
     );
     assert_eq!(index.language(), Language::English);
-    assert_eq!(index.places[1].page, 2);
+    assert_eq!(index.locations[1].page, 2);
     assert_eq!(index.labels.headings.iter().map(AsRef::as_ref).collect::<Vec<_>>(), ["Travel", "Costs"]);
     let query = Query { text: "handbook costs", previous: None };
     let hits = search_documents([(DocumentId::from("h"), &index)], &query, &SearchOptions::default()).hits;

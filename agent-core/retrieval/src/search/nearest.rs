@@ -24,7 +24,7 @@ impl<'a> VectorQuery<'a> {
     }
 }
 
-/// Returns the chunks with the greatest similarities, at most as many as a search combines; ties by document and place.
+/// Returns the chunks with the greatest similarities, at most as many as a search combines; ties by document and position.
 pub(crate) fn nearest(corpus: &Corpus<'_>, query: &VectorQuery<'_>) -> Result<Vec<DenseHit>, VectorsError> {
     let quantized = QuantizedQuery::new(query.embedder.as_str(), query.vector, query.method)?;
     let mut best = BestCandidates::new(corpus, FUSION_CANDIDATES);

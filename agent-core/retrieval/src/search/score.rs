@@ -15,7 +15,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Compares by score, the greatest first; ties by document and place.
+    /// Compares by score, the greatest first; ties by document and position.
     pub(super) fn compare(&self, other: &Self, corpus: &Corpus<'_>) -> Ordering {
         other.score.total_cmp(&self.score).then_with(|| self.key(corpus).cmp(&other.key(corpus)))
     }
@@ -40,7 +40,7 @@ impl Scores {
         let longest = corpus.parts.iter().flat_map(|part| part.part.lengths).max().copied().unwrap_or(0);
         let norm = |length: u16| K1 * (1.0 - B + B * f32::from(length) / mean.max(1.0));
         Self {
-            scores: corpus.parts.iter().map(|part| vec![0.0; part.part.places.len()]).collect(),
+            scores: corpus.parts.iter().map(|part| vec![0.0; part.part.locations.len()]).collect(),
             norms: (0..=longest).map(norm).collect(),
         }
     }

@@ -1,6 +1,6 @@
 //! Check of vectors against the words of their chunks: detects an embedder whose vectors have no relation to the texts.
 //!
-//! 1. A sample of the chunks with vectors is drawn by the hashes of their places (module `sample`).
+//! 1. A sample of the chunks with vectors is drawn by the hashes of their positions (module `sample`).
 //! 2. Those that have the most rare words in common are paired, each chunk once (module `related`).
 //! 3. If vectors do not depend on the texts, the second chunks could as well be assigned to the first ones in any other way.
 //!    The similarities of the pairs are compared with those under all assignments (module `permutation`).

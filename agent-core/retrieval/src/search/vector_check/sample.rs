@@ -23,8 +23,8 @@ pub(super) struct SampledChunk<'a> {
     pub(super) vector: VectorRow<'a>,
 }
 
-/// Selects chunks with vectors of an embedder by the hashes of their places, so that a change of a document changes little of
-/// the sample. Adjacent chunks, which are related, are drawn together. Chunks with equal words count once: they have equal
+/// Selects chunks with vectors of an embedder by the hashes of their positions, so that a change of a document changes little
+/// of the sample. Adjacent chunks, which are related, are drawn together. Chunks with equal words count once: they have equal
 /// vectors whatever the model. All vectors have as many components as the first.
 pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<SampledChunk<'a>> {
     let mut selected = BestCandidates::new(corpus, MAX_CHUNKS);
@@ -62,7 +62,8 @@ pub(super) fn draw<'a>(corpus: &Corpus<'a>, embedder: &EmbedderId) -> Vec<Sample
     sample
 }
 
-/// Returns a number of 24 bits, which a score has exactly: the finalizer of SplitMix64 of a document's hash and a place in it.
+/// Returns a number of 24 bits, which a score has exactly: the finalizer of SplitMix64 of a document's hash and a
+/// position in it.
 fn priority(seed: u64, position: u32) -> f32 {
     let mut mixed = seed.wrapping_add(u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
