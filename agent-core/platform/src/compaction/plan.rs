@@ -1,8 +1,8 @@
-//! Place at which a history is shortened. Pure: it depends on the history, the settings and the window alone.
+//! Point at which a history is shortened. Pure: it depends on the history, the settings and the window alone.
 //!
 //! The course of the conversation is computed again from its beginning: at each user message, which is the end of a
-//! prompt that was sent, the size of that prompt decides. So every process finds the same place without stored state, and
-//! the place stays until the conversation has grown by the distance between the thresholds.
+//! prompt that was sent, the size of that prompt decides. So every process finds the same point without stored state, and
+//! the point stays until the conversation has grown by the distance between the thresholds.
 
 use agent_core::message::Role;
 
