@@ -19,9 +19,10 @@ use crate::support::vendor::read_request;
 
 /// Size of the streams in bytes.
 const LONG: usize = 50_000_000;
-/// Environment variable with the size of the stream in pieces of one byte, each of which costs more than its byte.
-const BYTEWISE_BYTES: &str = "CODING_BYTEWISE_BYTES";
-const DEFAULT_BYTEWISE_BYTES: usize = 5_000_000;
+/// Environment variable with the size of the streams in pieces of one and of seven bytes, each of which costs more than
+/// its bytes.
+const SMALL_PIECES_BYTES: &str = "CODING_SMALL_PIECES_BYTES";
+const DEFAULT_SMALL_PIECES_BYTES: usize = 5_000_000;
 
 /// Size at which encoded pieces are written.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -144,8 +145,8 @@ async fn expect_content(response: Response, content: &[u8], what: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_in_pieces_of_any_size_has_the_same_bytes() {
     let content = content();
-    let bytewise = env_number(BYTEWISE_BYTES, DEFAULT_BYTEWISE_BYTES).min(LONG);
-    for (size, piece) in [(bytewise, 1), (LONG, 7), (LONG, 8191), (LONG, 1 << 20)] {
+    let small = env_number(SMALL_PIECES_BYTES, DEFAULT_SMALL_PIECES_BYTES).min(LONG);
+    for (size, piece) in [(small, 1), (small, 7), (LONG, 8191), (LONG, 1 << 20)] {
         let (address, _) = serve(content.clone(), size, piece).await;
         let (_runtime, response) = call(address).await;
         expect_content(response, &content[..size], &format!("by {piece}")).await;
