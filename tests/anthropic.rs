@@ -135,6 +135,33 @@ async fn the_preview_shows_the_request() {
     assert!(!shown.to_string().contains(KEY));
 }
 
+#[tokio::test]
+async fn parameters_that_a_thinking_model_refuses_are_told_and_not_sent() {
+    let vendor = Vendor::start().await;
+    vendor.on(MODEL, [message([text_block(0, "Hi.")], "end_turn")]);
+    let parameters = json!({"temperature": 0.5, "topK": 9, "stopSequences": ["END"]});
+    let app = start(&vendor, json!({"enableThinking": true, "parameters": parameters})).await;
+    let token = session_token("u1", "c1");
+    let request = json!({"agentId": "a1", "message": "Hello"});
+    let (status, shown) = call_as(&app, &token, "POST", "/api/svcchat/previewPrompt", Some(request)).await;
+    assert_eq!(status, 200, "{shown}");
+    let refused = json!(["temperature", "topK"]);
+    assert_eq!(shown["attempts"][0]["ignoredParameters"], refused, "{shown}");
+    let events = run(&app, "Hello").await;
+    let told = events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
+    assert_eq!(told["value"]["parameters"], refused);
+    let sent = checked(&vendor).remove(0);
+    assert_eq!((sent.get("temperature"), sent.get("top_k")), (None, None));
+    assert_eq!(sent["stop_sequences"], json!(["END"]));
+    // Saving warns of them.
+    let (_, agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
+    let (status, saved) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent)).await;
+    assert_eq!(status, 200, "{saved}");
+    for name in ["temperature", "topK"] {
+        assert!(saved.to_string().contains(&format!("children[0].content.parameters.{name}")), "{saved}");
+    }
+}
+
 fn failure(status: &str, headers: &str, kind: &str) -> Vec<Step> {
     let body = json!({"type": "error", "error": {"type": kind, "message": "planted words"}}).to_string();
     json_response(status, headers, &body)

@@ -5,6 +5,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::ModelRequest;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::messages_model::{MessagesModel, ThinkingForm};
 use agent_platform::parameters::ModelParameters;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::RequestTraits;
 use super::messages::{CACHE_BREAKPOINT, MessagesWriter, is_supported};
-use super::thinking::{self, ThinkingForm};
+use super::thinking;
 use crate::models::body::BODY_HEADROOM;
 use crate::models::names::wire_tool_name;
 use crate::models::sampling;
@@ -42,7 +43,7 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
         _ => body.raw(r#","max_tokens":"#).output_limit(max_output_tokens),
     };
     push_parameters(&model.parameters, thinking != ThinkingForm::None, &mut body);
-    push_tools(request, &mut body);
+    push_tools(model, request, &mut body);
     push_system(request, &mut body);
     push_messages(request, &mut body);
     body.raw("}");
@@ -68,7 +69,7 @@ fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut Payloa
 
 /// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt. The
 /// last one has a breakpoint if no system prompt follows, whose breakpoints include the tools.
-fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
+fn push_tools(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
         return;
     }
@@ -85,7 +86,7 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
         debug_assert_eq!(end, Some(b'}'), "a tool is an object");
         body.raw(CACHE_BREAKPOINT).raw("}");
     }
-    body.raw(r#"],"tool_choice":"#).json(&choice(request));
+    body.raw(r#"],"tool_choice":"#).json(&choice(&model.name, request));
 }
 
 /// Returns a schema without choices at its top, for which the API rejects the request; `None` if it has none. Arguments are
@@ -104,12 +105,15 @@ fn plain_schema(schema: &RawValue) -> Option<Box<RawValue>> {
     serde_json::value::to_raw_value(&members).ok()
 }
 
-fn choice(request: &ModelRequest) -> Value {
+/// Returns the choice of tools. A model that rejects forced calls may choose itself.
+fn choice(model: &str, request: &ModelRequest) -> Value {
+    let can_force = MessagesModel::of(model).takes_forced_calls();
     match &request.tool_choice {
-        ToolChoice::Required => json!({"type": "any"}),
-        ToolChoice::Tool(name) if request.tools.iter().any(|tool| tool.name == *name) => {
-            json!({"type": "tool", "name": wire_tool_name(name)})
-        }
+        ToolChoice::Required if can_force => json!({"type": "any"}),
+        ToolChoice::Tool(name) if request.tools.iter().any(|tool| tool.name == *name) => match can_force {
+            true => json!({"type": "tool", "name": wire_tool_name(name)}),
+            false => json!({"type": "auto"}),
+        },
         // A tool that is not offered cannot be called.
         ToolChoice::None | ToolChoice::Tool(_) => json!({"type": "none"}),
         _ => json!({"type": "auto"}),

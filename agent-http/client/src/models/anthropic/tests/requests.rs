@@ -204,8 +204,23 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
         ("claude-opus-5", None, Some("max"), ToolChoice::Auto, adaptive.clone(), json!("max")),
         ("claude-opus-5", Some(false), None, ToolChoice::Auto, disabled.clone(), Value::Null),
         ("claude-opus-5", Some(true), None, forced.clone(), disabled, Value::Null),
-        ("claude-fable-5", Some(false), None, ToolChoice::Auto, Value::Null, Value::Null),
-        ("claude-fable-5", Some(true), None, ToolChoice::Auto, adaptive, Value::Null),
+        ("claude-opus-4-8", None, None, ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-opus-4-8", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
+        // Models that cannot stop to think do so at the lowest level, and take no forced call.
+        ("claude-fable-5", Some(false), None, ToolChoice::Auto, Value::Null, json!("low")),
+        ("claude-fable-5", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
+        ("claude-opus-5-5", Some(false), None, ToolChoice::Auto, Value::Null, json!("low")),
+        ("claude-opus-5-5", Some(false), Some("high"), ToolChoice::Auto, Value::Null, json!("high")),
+        ("claude-opus-5-5", Some(true), None, forced.clone(), adaptive, Value::Null),
+        ("claude-opus-5-5", None, None, forced, Value::Null, Value::Null),
+        (
+            "claude-sonnet-5-5",
+            Some(false),
+            None,
+            ToolChoice::Auto,
+            json!({"type": "between_tools"}),
+            Value::Null,
+        ),
     ] {
         let request = ModelRequest {
             thinking,
@@ -265,6 +280,12 @@ fn choices_of_tools() {
         let body = body_of("m-1", &request);
         assert_eq!(body["tool_choice"], expected);
         assert_eq!(body["tools"][0]["name"], "t_afe0f0996e87");
+    }
+    for choice in [ToolChoice::Required, ToolChoice::Tool("a.tool".into())] {
+        let tools: Arc<[_]> = Arc::new([tool("a.tool", "", r#"{"type":"object"}"#)]);
+        let request = ModelRequest { tools, tool_choice: choice, ..request() };
+        let body = body_of("claude-opus-5-5", &request);
+        assert_eq!(body["tool_choice"], json!({"type": "auto"}), "the model rejects a forced call");
     }
     let untooled = ModelRequest { tool_choice: ToolChoice::Required, ..request() };
     assert_eq!(body_of("m-1", &untooled).get("tool_choice"), None);
