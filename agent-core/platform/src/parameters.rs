@@ -104,8 +104,8 @@ pub struct ModelParameters {
     pub extra_body: Map<String, Value>,
 }
 
-/// Level of a model's reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Level of a model's reasoning, the lowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReasoningLevel {
     /// Reasoning is switched off.
     None,

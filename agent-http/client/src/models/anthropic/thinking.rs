@@ -26,7 +26,9 @@ const LOWEST_EFFORT: &str = "low";
 pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) -> ThinkingForm {
     let properties = MessagesModel::of(&model.name);
     let form = properties.thinking;
-    let level = model.reasoning_effort.as_deref().or_else(|| model.parameters.reasoning?.as_one_of_three());
+    let known = || Some(model.nearest_level()?.as_str());
+    let level = model.reasoning_effort.as_deref().or_else(known);
+    let level = level.or_else(|| model.parameters.reasoning?.as_one_of_three());
     let switch = model.thinking(request);
     let effort = match form {
         ThinkingForm::Adaptive { switch_off: ThinkingOff::Unavailable, .. } if switch == Some(false) => {
