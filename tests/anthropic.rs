@@ -199,6 +199,22 @@ async fn failures_have_their_codes() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_off_is_booked_by_what_has_arrived() {
+    let vendor = Vendor::start().await;
+    vendor.on(MODEL, [failing(text_block(0, &"twelve bytes".repeat(100)), "overloaded_error")]);
+    let app = start(&vendor, json!({})).await;
+    let events = run(&app, "Hello").await;
+    assert_eq!(events.last().expect("an end")["type"], "RUN_ERROR");
+    let path = format!("/api/usage/runs/{}", events[0]["runId"].as_str().expect("a run"));
+    let fetch = async || call_as(&app, &session_token("u1", "c1"), "GET", &path, None).await.1;
+    let usage = poll_until(fetch, |usage| usage["entries"][0].is_object()).await;
+    // The vendor says at the beginning of an answer that it has one token.
+    let call = &usage["entries"][0];
+    assert_eq!((&call["outputTokens"], &call["estimated"]), (&json!(300), &json!(true)), "{usage}");
+    assert_eq!((&call["inputTokens"], &call["cachedInputTokens"]), (&json!(28), &json!(20)), "{usage}");
+}
+
+#[tokio::test]
 async fn another_model_answers_before_the_first_content() {
     let other = Vendor::start().await;
     other.on("m", [answer(&["From the other."])]);

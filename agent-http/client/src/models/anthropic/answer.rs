@@ -270,7 +270,7 @@ impl DecodeAnswer for MessageDecoder {
             Some("message_start") => {
                 let message = event.message.unwrap_or_default();
                 self.model = message.model;
-                self.take_usage(message.usage);
+                self.take_usage(message.usage.map(MessageUsage::of_prompt));
                 Ok(())
             }
             Some("content_block_start") => {

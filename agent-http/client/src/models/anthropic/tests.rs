@@ -108,7 +108,7 @@ fn thinking_block(index: usize, deltas: &[&str], signature: &str) -> Vec<Value> 
     [begin].into_iter().chain(deltas).chain([signature, stopped(index)]).collect()
 }
 
-const BEGIN: &str = "usage m-1-2026 28 1 20 -";
+const BEGIN: &str = "usage m-1-2026 28 - 20 -";
 const END: &str = "usage m-1-2026 28 9 20 4";
 
 #[tokio::test]
