@@ -237,6 +237,26 @@ async fn another_model_answers_before_the_first_content() {
     }
 }
 
+#[tokio::test]
+async fn a_fallback_gets_no_thinking_of_another_model() {
+    let vendor = Vendor::start().await;
+    let calls = [thinking_block(0, "Look first.", "sig-1"), call_block(1, "toolu_1", "readTodos", "{}")];
+    vendor.on(MODEL, [message(calls, "tool_use"), failure("529 Overloaded", "", "overloaded_error")]);
+    vendor.on("claude-opus-5", [message([text_block(0, "Done.")], "end_turn")]);
+    let fallback = json!({"provider": "anthropic", "model": "claude-opus-5", "baseUrl": vendor.base_url(),
+        "apiKey": KEY});
+    let container = json!({"enableThinking": true, "retry": {"maxAttempts": 1}, "fallbacks": [fallback]});
+    let app = start(&vendor, container).await;
+    assert_eq!(text_of(&run(&app, "Hello").await), "Done.");
+    let bodies = checked(&vendor);
+    let [_, own, other] = &bodies[..] else { panic!("{} requests", bodies.len()) };
+    assert_eq!((&own["model"], &other["model"]), (&json!(MODEL), &json!("claude-opus-5")));
+    // The API rejects a signature of another model.
+    assert!(own["messages"].to_string().contains("sig-1"), "{own}");
+    assert!(!other["messages"].to_string().contains("sig-1"), "{other}");
+    assert!(other["messages"].to_string().contains("toolu_1"), "{other}");
+}
+
 #[test]
 fn the_vendor_refuses_what_the_api_refuses() {
     let request = |change: fn(&mut Value)| {

@@ -5,7 +5,8 @@
 //! holds over users, the others over the turns of a conversation and the rounds of a run.
 //!
 //! The model's thinking is signed, and a later request of the run must repeat it unchanged. So it is kept as
-//! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its place in the answer.
+//! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its place in the answer. Another model, which answers a later
+//! round in place of the first, does not get it, since the API rejects signatures of other models.
 
 mod answer;
 mod messages;
@@ -77,7 +78,7 @@ impl Anthropic {
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
         }
-        let mut answer = MessageDecoder::new(traits);
+        let mut answer = MessageDecoder::new(&self.model.name, traits);
         match response.media_type().as_str() {
             // Some gateways report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {

@@ -45,7 +45,7 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     push_parameters(&model.parameters, thinking != ThinkingForm::None, &mut body);
     push_tools(model, request, &mut body);
     push_system(request, &mut body);
-    push_messages(request, &mut body);
+    push_messages(&model.name, request, &mut body);
     body.raw("}");
     // A prompt that was assembled elsewhere has not counted the tools.
     let counted = request.prompt.tokens().tools;
@@ -138,11 +138,11 @@ fn push_system(request: &ModelRequest, body: &mut PayloadBuilder) {
     body.raw("]");
 }
 
-fn push_messages(request: &ModelRequest, body: &mut PayloadBuilder) {
+fn push_messages(model: &str, request: &ModelRequest, body: &mut PayloadBuilder) {
     let messages = request.prompt.messages();
     // The latest turn begins with the last message of the prompt.
     let history = messages.len().saturating_sub(1);
-    let mut writer = MessagesWriter::new(body);
+    let mut writer = MessagesWriter::new(model, body);
     for (i, message) in messages.iter().enumerate() {
         if i == history {
             writer.mark();

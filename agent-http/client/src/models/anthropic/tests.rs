@@ -200,12 +200,13 @@ async fn thinking_is_kept_with_its_signature_at_its_place() {
             _ => None,
         })
         .collect();
+    let of_model = |block: Value| json!({"type": "anthropic_thinking", "model": "m-1", "block": block});
     assert_eq!(
         items,
         [
-            (json!({"type": "thinking", "thinking": "Let me see.", "signature": "EqQB/+="}), 0, 0),
-            (json!({"type": "redacted_thinking", "data": "EmwK/+=="}), 0, 0),
-            (json!({"type": "thinking", "thinking": "", "signature": "sig-2"}), 5, 0),
+            (of_model(json!({"type": "thinking", "thinking": "Let me see.", "signature": "EqQB/+="})), 0, 0),
+            (of_model(json!({"type": "redacted_thinking", "data": "EmwK/+=="})), 0, 0),
+            (of_model(json!({"type": "thinking", "thinking": "", "signature": "sig-2"})), 5, 0),
         ]
     );
     let reasoning: String = events

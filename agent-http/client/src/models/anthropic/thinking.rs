@@ -7,7 +7,7 @@ use agent_core::tool::ToolChoice;
 use agent_platform::messages_model::{MIN_THINKING_BUDGET, MessagesModel, ThinkingForm, ThinkingOff};
 use serde_json::{Map, Value, json};
 
-use crate::models::answer_parts::is_thinking;
+use crate::models::answer_parts::thinking_block;
 use crate::models::response_format::messages_format;
 use crate::models::spec::ModelSpec;
 
@@ -57,7 +57,7 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
             }
             if is_wanted || is_default { form } else { ThinkingForm::None }
         }
-        ThinkingForm::Budget if is_wanted && !is_forced && !has_begun_without(request) => {
+        ThinkingForm::Budget if is_wanted && !is_forced && !has_begun_without(&model.name, request) => {
             push_budget(level, model.limits().max_output_tokens, body)
         }
         _ => ThinkingForm::None,
@@ -89,10 +89,12 @@ fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut Payload
 
 /// Returns true if the latest turn's first calls were made without thinking: by another model, or before a restart. The
 /// API requires that such a turn continues without it.
-fn has_begun_without(request: &ModelRequest) -> bool {
+fn has_begun_without(model: &str, request: &ModelRequest) -> bool {
     let prompt = request.prompt.messages().iter().map(|message| message.original());
     let messages: Vec<&Message> = prompt.chain(&request.appended_messages).collect();
     let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |place| place + 1);
     let mut calls = messages[turn..].iter().filter(|message| !message.tool_calls.is_empty());
-    calls.next().is_some_and(|message| !message.provider_items.iter().any(is_thinking))
+    calls.next().is_some_and(|message| {
+        !message.provider_items.iter().any(|item| thinking_block(item, model).is_some())
+    })
 }

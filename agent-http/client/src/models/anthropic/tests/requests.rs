@@ -1,6 +1,7 @@
 //! Bodies of requests.
 
 use super::*;
+use crate::models::answer_parts::thinking_item;
 
 fn prepared(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
     request::prepare(model, request)
@@ -34,9 +35,14 @@ fn with_history(system: &[(&str, Stability)], history: Vec<Message>) -> ModelReq
     ModelRequest { prompt: Arc::new(prompt), ..request() }
 }
 
+/// Returns thinking of the model `m-1`.
 fn thinking(signature: &str, text_before: usize, calls_before: usize) -> ProviderItem {
-    let json = json!({"type": "thinking", "thinking": "Hm", "signature": signature}).to_string();
-    item(json, text_before, calls_before)
+    thinking_of("m-1", signature, text_before, calls_before)
+}
+
+fn thinking_of(model: &str, signature: &str, text_before: usize, calls_before: usize) -> ProviderItem {
+    let block = json!({"type": "thinking", "thinking": "Hm", "signature": signature});
+    ProviderItem { json: thinking_item(model, &block).into(), text_before, calls_before }
 }
 
 fn item(json: String, text_before: usize, calls_before: usize) -> ProviderItem {
@@ -255,15 +261,42 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
         ..with_history(&[], vec![calls(vec![]), result(), Message::user("now")])
     };
     assert!(is_asked(&of_run(vec![])), "an earlier turn does not count");
-    assert!(is_asked(&of_run(vec![calls(vec![thinking("s", 0, 0)]), result()])));
+    let own = || thinking_of("claude-haiku-4-5", "s", 0, 0);
+    assert!(is_asked(&of_run(vec![calls(vec![own()]), result()])));
+    assert!(!is_asked(&of_run(vec![calls(vec![thinking("s", 0, 0)]), result()])), "another model's");
     // The model thinks once in a turn.
-    let later = vec![calls(vec![thinking("s", 0, 0)]), result(), calls(vec![]), result()];
+    let later = vec![calls(vec![own()]), result(), calls(vec![]), result()];
     assert!(is_asked(&of_run(later)));
     assert!(!is_asked(&of_run(vec![calls(vec![]), result()])));
     // A run that continues after an approval has the calls in its history.
     let history = vec![Message::user("now"), calls(vec![]), result()];
     let resumed = ModelRequest { thinking: Some(true), ..with_history(&[], history) };
     assert!(!is_asked(&resumed));
+}
+
+#[test]
+fn a_model_gets_no_thinking_of_another_one() {
+    let answer = |item: ProviderItem| Message {
+        provider_items: vec![item],
+        ..Message::with_tool_calls("One", vec![ToolCall::new("1", "x", "{}")])
+    };
+    let named = || thinking_of("claude-opus-5", "s", 0, 0);
+    let nameless = || item(r#"{"type":"thinking","thinking":"Hm","signature":"s"}"#.to_owned(), 0, 0);
+    for (model, item, expected) in [
+        ("claude-opus-5", named(), &["thinking", "text", "tool_use"][..]),
+        ("claude-sonnet-5", named(), &["text", "tool_use"]),
+        ("claude-opus-5", nameless(), &["text", "tool_use"]),
+    ] {
+        let (answered, result) = (answer(item), Message::tool_result("1", "done"));
+        let history = vec![Message::user("now"), answered.clone(), result.clone()];
+        let appended = ModelRequest { appended_messages: vec![answered, result], ..request() };
+        for request in [appended, with_history(&[], history)] {
+            let body = body_of(model, &request);
+            let blocks = body["messages"][1]["content"].as_array().expect("blocks");
+            let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
+            assert_eq!(kinds, expected, "{model}: {body}");
+        }
+    }
 }
 
 #[test]
