@@ -17,6 +17,9 @@ const BUDGETS: [(&str, usize); 3] = [("low", 2048), ("medium", 8192), ("high", 1
 const DEFAULT_LEVEL: &str = "medium";
 /// Level of a model whose thinking is to be off and cannot be.
 const LOWEST_EFFORT: &str = "low";
+/// Levels with which thinking cannot be disabled, and the one in their place.
+const HIGHEST_EFFORTS: [&str; 2] = ["max", "xhigh"];
+const HIGHEST_EFFORT_OFF: &str = "high";
 
 /// Appends the members `thinking` and `output_config` of a request.
 ///
@@ -30,9 +33,16 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
     let level = model.reasoning_effort.as_deref().or_else(known);
     let level = level.or_else(|| model.parameters.reasoning?.as_one_of_three());
     let switch = model.thinking(request);
+    let is_forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
+        && !request.tools.is_empty()
+        && properties.takes_forced_calls();
+    let is_off = switch == Some(false) || is_forced;
     let effort = match form {
-        ThinkingForm::Adaptive { switch_off: ThinkingOff::Unavailable, .. } if switch == Some(false) => {
+        ThinkingForm::Adaptive { switch_off: ThinkingOff::Unavailable, .. } if is_off => {
             level.or(Some(LOWEST_EFFORT))
+        }
+        ThinkingForm::Adaptive { switch_off: ThinkingOff::Disabled, .. } if is_off => {
+            level.map(|level| if HIGHEST_EFFORTS.contains(&level) { HIGHEST_EFFORT_OFF } else { level })
         }
         ThinkingForm::Adaptive { .. } => level,
         _ => None,
@@ -43,14 +53,9 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
     if !output_config.is_empty() {
         body.raw(r#","output_config":"#).json(&output_config);
     }
-    let is_forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
-        && !request.tools.is_empty()
-        && properties.takes_forced_calls();
     let is_wanted = switch.unwrap_or(level.is_some());
     match form {
-        ThinkingForm::Adaptive { switch_off, .. } if switch == Some(false) || is_forced => {
-            push_switch_off(switch_off, form, body)
-        }
+        ThinkingForm::Adaptive { switch_off, .. } if is_off => push_switch_off(switch_off, form, body),
         ThinkingForm::Adaptive { is_default, .. } => {
             if is_wanted {
                 body.raw(r#","thinking":{"type":"adaptive","display":"summarized"}"#);

@@ -209,7 +209,8 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
         ("claude-opus-5", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
         ("claude-opus-5", None, Some("max"), ToolChoice::Auto, adaptive.clone(), json!("max")),
         ("claude-opus-5", Some(false), None, ToolChoice::Auto, disabled.clone(), Value::Null),
-        ("claude-opus-5", Some(true), None, forced.clone(), disabled, Value::Null),
+        ("claude-opus-5", Some(true), None, forced.clone(), disabled.clone(), Value::Null),
+        ("claude-opus-5", Some(true), Some("max"), forced.clone(), disabled, json!("high")),
         ("claude-opus-4-8", None, None, ToolChoice::Auto, Value::Null, Value::Null),
         ("claude-opus-4-8", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
         // Models that cannot stop to think do so at the lowest level, and take no forced call.
