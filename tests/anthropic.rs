@@ -127,6 +127,7 @@ async fn the_preview_shows_the_request() {
         call_as(&app, &token, "POST", "/api/svcchat/previewPrompt", Some(request.clone())).await;
     assert_eq!(status, 200, "{shown}");
     assert_eq!(shown["attempts"][0]["ignoredParameters"], json!(["seed"]));
+    assert_eq!(shown["budget"]["tokenCounter"], "claude", "{shown}");
     assert_eq!(app.chat(&request).await.status(), 200);
     let bodies = checked(&vendor);
     assert_eq!(bodies[0], shown["payload"]);

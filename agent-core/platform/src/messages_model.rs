@@ -16,6 +16,8 @@ pub struct MessagesModel {
     pub thinking: ThinkingForm,
     /// Sampling parameters that the model takes while it does not think. It takes none while it thinks.
     pub sampling: SamplingSupport,
+    /// Tokenizer of the model; `None` for models of other vendors.
+    pub tokenizer: Option<ClaudeTokenizer>,
 }
 
 /// Form in which a model thinks.
@@ -58,13 +60,42 @@ pub enum SamplingSupport {
     None,
 }
 
+/// Tokenizer of Anthropic's models. They are not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaudeTokenizer {
+    /// That of the models before version 4.7.
+    Earlier,
+    /// That of version 4.7 and of later ones.
+    Present,
+}
+
+impl ClaudeTokenizer {
+    /// Returns the name of a counter of its tokens.
+    pub fn counter_name(self) -> &'static str {
+        match self {
+            Self::Earlier => "claude",
+            Self::Present => "claude_4_7",
+        }
+    }
+
+    /// Estimates the tokens of a text that has so many of `o200k_base`, by an average of texts and code.
+    pub fn estimate(self, tokens: usize) -> usize {
+        let percent = match self {
+            Self::Earlier => 118,
+            Self::Present => 153,
+        };
+        (tokens * percent).div_ceil(100)
+    }
+}
+
 impl MessagesModel {
     /// Returns the properties of the model `name`: those of its version, as in `claude-3-7-sonnet-…` and `claude-opus-4-6`.
     /// A model of Anthropic without a version is taken to be a current one.
     pub fn of(name: &str) -> Self {
         // Gateways prefix the vendor's name, and some write versions with a dot.
         let Some(start) = name.find("claude") else {
-            return Self { thinking: ThinkingForm::Budget, sampling: SamplingSupport::Any };
+            let (thinking, sampling) = (ThinkingForm::Budget, SamplingSupport::Any);
+            return Self { thinking, sampling, tokenizer: None };
         };
         let (name, version) = (&name[start..], version(&name[start..]));
         let is_switched = SWITCHED_FAMILIES.iter().any(|family| name.contains(family));
@@ -85,7 +116,8 @@ impl MessagesModel {
         } else {
             SamplingSupport::None
         };
-        Self { thinking, sampling }
+        let tokenizer = if version < (4, 7) { ClaudeTokenizer::Earlier } else { ClaudeTokenizer::Present };
+        Self { thinking, sampling, tokenizer: Some(tokenizer) }
     }
 
     /// Returns true if the model thinks where its thinking is switched on or off; `None` leaves it to the model.
@@ -165,7 +197,14 @@ mod tests {
             ("claude-fable-5", adaptive(Unavailable), SamplingSupport::None),
             ("claude-mythos-preview", adaptive(Unavailable), SamplingSupport::None),
         ] {
-            assert_eq!(MessagesModel::of(name), MessagesModel { thinking, sampling }, "{name}");
+            let model = MessagesModel::of(name);
+            assert_eq!((model.thinking, model.sampling), (thinking, sampling), "{name}");
+            let tokenizer = match sampling {
+                Any => None,
+                All | OneOfTwo => Some(ClaudeTokenizer::Earlier),
+                SamplingSupport::None => Some(ClaudeTokenizer::Present),
+            };
+            assert_eq!(model.tokenizer, tokenizer, "{name}");
         }
     }
 

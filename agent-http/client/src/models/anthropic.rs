@@ -9,6 +9,7 @@
 //! round in place of the first, does not get it, since the API rejects signatures of other models.
 
 mod answer;
+mod counter;
 mod messages;
 mod request;
 mod thinking;
@@ -16,16 +17,19 @@ mod wire;
 
 use std::sync::Arc;
 
+use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::secret::Secret;
+use agent_platform::messages_model::MessagesModel;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use self::answer::{MessageDecoder, RequestTraits};
+use self::counter::ClaudeCounter;
 pub(super) use self::wire::PROVIDER;
 use super::answer_stream::AnswerStream;
 use super::body::{MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
@@ -99,6 +103,11 @@ impl Anthropic {
 impl Model for Anthropic {
     fn info(&self) -> ModelInfo {
         self.model.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        let tokenizer = MessagesModel::of(&self.model.name).tokenizer?;
+        Some(Arc::new(ClaudeCounter::new(tokenizer, self.model.counter()?)))
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

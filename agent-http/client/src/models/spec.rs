@@ -1,5 +1,8 @@
 //! The part of a model that all adapters share: its name, its reasoning level and its limits.
 
+use std::sync::Arc;
+
+use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
 use agent_core::model::{ModelInfo, ModelRequest};
 use agent_platform::catalog::ReasoningOption;
@@ -88,6 +91,11 @@ impl ModelSpec {
     /// Returns the limits, with the window that has been learnt.
     pub(super) fn limits(&self) -> ResolvedLimits {
         self.limits.resolve(self.provider, &self.name, &self.window_key)
+    }
+
+    /// Returns the counter from whose counts the model's own are estimated, if there is one.
+    pub(super) fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.limits.counter.clone()
     }
 
     /// Describes the model, for adapters that support media, if the model does, and tools.

@@ -4,6 +4,7 @@
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::ModelRequest;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::prompt::PromptTokens;
 use agent_core::tool::{ToolChoice, ToolSpec};
 use agent_platform::messages_model::{MessagesModel, ThinkingForm};
 use agent_platform::parameters::ModelParameters;
@@ -47,12 +48,26 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     push_system(request, &mut body);
     push_messages(&model.name, request, &mut body);
     body.raw("}");
-    // A prompt that was assembled elsewhere has not counted the tools.
-    let counted = request.prompt.tokens().tools;
-    let tools = if counted == 0 { &request.tools[..] } else { &[] };
-    body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+    body.prompt_tokens(Some(prompt_tokens(model, request)));
     body.attach(RequestTraits::new(request));
     Ok(body.finish())
+}
+
+/// Returns the tokens of a request: those of its prompt as they were counted, and those of what the run has added, which are
+/// estimated. A prompt that was assembled for a model with another tokenizer was counted by that one.
+fn prompt_tokens(model: &ModelSpec, request: &ModelRequest) -> usize {
+    let PromptTokens { system, tools, messages } = request.prompt.tokens();
+    // A prompt that was assembled elsewhere has not counted the tools.
+    let uncounted = if tools == 0 { &request.tools[..] } else { &[] };
+    let added = request.estimated_tokens(uncounted).saturating_sub(system + messages);
+    let of_prompt = system + tools + messages;
+    match MessagesModel::of(&model.name).tokenizer.filter(|_| model.counter().is_some()) {
+        None => of_prompt + added,
+        Some(tokenizer) if request.prompt.counter().id() == tokenizer.counter_name() => {
+            of_prompt + tokenizer.estimate(added)
+        }
+        Some(tokenizer) => tokenizer.estimate(of_prompt + added),
+    }
 }
 
 /// Appends the parameters of the call. A model that thinks refuses to be sampled otherwise than by its default.

@@ -276,6 +276,19 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
 }
 
 #[test]
+fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
+    let tokens = |limits: ModelLimits| {
+        let spec = ModelSpec::new("claude-opus-5").with_limits(limits);
+        let answered = vec![Message::assistant("One moment."), Message::user("Thanks.")];
+        let request = ModelRequest { appended_messages: answered, ..request() };
+        prepared(&spec, &request).expect("prepared").prompt_tokens().expect("a count")
+    };
+    let plain = tokens(ModelLimits::default());
+    let limits = ModelLimits { counter: Some(Arc::new(EstimateCounter)), ..ModelLimits::default() };
+    assert_eq!(tokens(limits), (plain * 153).div_ceil(100));
+}
+
+#[test]
 fn a_model_gets_no_thinking_of_another_one() {
     let answer = |item: ProviderItem| Message {
         provider_items: vec![item],
