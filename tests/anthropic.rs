@@ -277,11 +277,21 @@ fn the_vendor_refuses_what_the_api_refuses() {
             .expect("messages")
             .push(json!({"role": "assistant", "content": [call]}));
     };
-    let faults: [fn(&mut Value); 4] = [
+    let faults: [fn(&mut Value); 8] = [
         |body| body["max_tokens"] = json!(0),
         |body| body["messages"][0]["role"] = json!("assistant"),
         |body| body["messages"][0]["content"][0]["text"] = json!(" "),
         |body| body["seed"] = json!(7),
+        |body| body["temperature"] = json!(1.5),
+        |body| {
+            body["temperature"] = json!(0.5);
+            body["top_p"] = json!(0.5);
+        },
+        |body| {
+            body["thinking"] = json!({"type": "adaptive"});
+            body["top_k"] = json!(9);
+        },
+        |body| body["thinking"] = json!({"type": "enabled", "budget_tokens": 9}),
     ];
     let is_refused =
         |request: ReceivedRequest| std::panic::catch_unwind(|| check_request(&request, KEY)).is_err();
