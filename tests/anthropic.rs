@@ -127,12 +127,40 @@ async fn the_preview_shows_the_request() {
         call_as(&app, &token, "POST", "/api/svcchat/previewPrompt", Some(request.clone())).await;
     assert_eq!(status, 200, "{shown}");
     assert_eq!(shown["attempts"][0]["ignoredParameters"], json!(["seed"]));
+    assert_eq!(shown["budget"]["tokenCounter"], "claude", "{shown}");
     assert_eq!(app.chat(&request).await.status(), 200);
     let bodies = checked(&vendor);
     assert_eq!(bodies[0], shown["payload"]);
     let sent = [&bodies[0]["temperature"], &bodies[0]["top_k"], &bodies[0]["stop_sequences"]];
     assert_eq!(sent, [&json!(0.5), &json!(9), &json!(["END"])]);
     assert!(!shown.to_string().contains(KEY));
+}
+
+#[tokio::test]
+async fn parameters_that_a_thinking_model_refuses_are_told_and_not_sent() {
+    let vendor = Vendor::start().await;
+    vendor.on(MODEL, [message([text_block(0, "Hi.")], "end_turn")]);
+    let parameters = json!({"temperature": 0.5, "topK": 9, "stopSequences": ["END"]});
+    let app = start(&vendor, json!({"enableThinking": true, "parameters": parameters})).await;
+    let token = session_token("u1", "c1");
+    let request = json!({"agentId": "a1", "message": "Hello"});
+    let (status, shown) = call_as(&app, &token, "POST", "/api/svcchat/previewPrompt", Some(request)).await;
+    assert_eq!(status, 200, "{shown}");
+    let refused = json!(["temperature", "topK"]);
+    assert_eq!(shown["attempts"][0]["ignoredParameters"], refused, "{shown}");
+    let events = run(&app, "Hello").await;
+    let told = events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
+    assert_eq!(told["value"]["parameters"], refused);
+    let sent = checked(&vendor).remove(0);
+    assert_eq!((sent.get("temperature"), sent.get("top_k")), (None, None));
+    assert_eq!(sent["stop_sequences"], json!(["END"]));
+    // Saving warns of them.
+    let (_, agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
+    let (status, saved) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent)).await;
+    assert_eq!(status, 200, "{saved}");
+    for name in ["temperature", "topK"] {
+        assert!(saved.to_string().contains(&format!("children[0].content.parameters.{name}")), "{saved}");
+    }
 }
 
 fn failure(status: &str, headers: &str, kind: &str) -> Vec<Step> {
@@ -172,6 +200,22 @@ async fn failures_have_their_codes() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_off_is_booked_by_what_has_arrived() {
+    let vendor = Vendor::start().await;
+    vendor.on(MODEL, [failing(text_block(0, &"twelve bytes".repeat(100)), "overloaded_error")]);
+    let app = start(&vendor, json!({})).await;
+    let events = run(&app, "Hello").await;
+    assert_eq!(events.last().expect("an end")["type"], "RUN_ERROR");
+    let path = format!("/api/usage/runs/{}", events[0]["runId"].as_str().expect("a run"));
+    let fetch = async || call_as(&app, &session_token("u1", "c1"), "GET", &path, None).await.1;
+    let usage = poll_until(fetch, |usage| usage["entries"][0].is_object()).await;
+    // The vendor says at the beginning of an answer that it has one token.
+    let call = &usage["entries"][0];
+    assert_eq!((&call["outputTokens"], &call["estimated"]), (&json!(300), &json!(true)), "{usage}");
+    assert_eq!((&call["inputTokens"], &call["cachedInputTokens"]), (&json!(28), &json!(20)), "{usage}");
+}
+
+#[tokio::test]
 async fn another_model_answers_before_the_first_content() {
     let other = Vendor::start().await;
     other.on("m", [answer(&["From the other."])]);
@@ -194,6 +238,26 @@ async fn another_model_answers_before_the_first_content() {
     }
 }
 
+#[tokio::test]
+async fn a_fallback_gets_no_thinking_of_another_model() {
+    let vendor = Vendor::start().await;
+    let calls = [thinking_block(0, "Look first.", "sig-1"), call_block(1, "toolu_1", "readTodos", "{}")];
+    vendor.on(MODEL, [message(calls, "tool_use"), failure("529 Overloaded", "", "overloaded_error")]);
+    vendor.on("claude-opus-5", [message([text_block(0, "Done.")], "end_turn")]);
+    let fallback = json!({"provider": "anthropic", "model": "claude-opus-5", "baseUrl": vendor.base_url(),
+        "apiKey": KEY});
+    let container = json!({"enableThinking": true, "retry": {"maxAttempts": 1}, "fallbacks": [fallback]});
+    let app = start(&vendor, container).await;
+    assert_eq!(text_of(&run(&app, "Hello").await), "Done.");
+    let bodies = checked(&vendor);
+    let [_, own, other] = &bodies[..] else { panic!("{} requests", bodies.len()) };
+    assert_eq!((&own["model"], &other["model"]), (&json!(MODEL), &json!("claude-opus-5")));
+    // The API rejects a signature of another model.
+    assert!(own["messages"].to_string().contains("sig-1"), "{own}");
+    assert!(!other["messages"].to_string().contains("sig-1"), "{other}");
+    assert!(other["messages"].to_string().contains("toolu_1"), "{other}");
+}
+
 #[test]
 fn the_vendor_refuses_what_the_api_refuses() {
     let request = |change: fn(&mut Value)| {
@@ -213,11 +277,21 @@ fn the_vendor_refuses_what_the_api_refuses() {
             .expect("messages")
             .push(json!({"role": "assistant", "content": [call]}));
     };
-    let faults: [fn(&mut Value); 4] = [
+    let faults: [fn(&mut Value); 8] = [
         |body| body["max_tokens"] = json!(0),
         |body| body["messages"][0]["role"] = json!("assistant"),
         |body| body["messages"][0]["content"][0]["text"] = json!(" "),
         |body| body["seed"] = json!(7),
+        |body| body["temperature"] = json!(1.5),
+        |body| {
+            body["temperature"] = json!(0.5);
+            body["top_p"] = json!(0.5);
+        },
+        |body| {
+            body["thinking"] = json!({"type": "adaptive"});
+            body["top_k"] = json!(9);
+        },
+        |body| body["thinking"] = json!({"type": "enabled", "budget_tokens": 9}),
     ];
     let is_refused =
         |request: ReceivedRequest| std::panic::catch_unwind(|| check_request(&request, KEY)).is_err();

@@ -89,7 +89,7 @@ impl Message {
 /// sends it back to the provider, at its place in the answer.
 #[derive(Debug, Clone)]
 pub struct ProviderItem {
-    /// The item, as the adapter sends it back.
+    /// The item in the form of the adapter, which makes of it what it sends back.
     pub json: SharedJson,
     /// Length of the answer's text in front of the item, in bytes.
     pub text_before: usize,

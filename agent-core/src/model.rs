@@ -29,7 +29,7 @@ pub trait Model: Send + Sync + 'static {
     /// Returns the model's name, limits and capabilities.
     fn info(&self) -> ModelInfo;
 
-    /// Returns the model's exact token counter, or `None` if only the platform's estimate is available.
+    /// Returns the model's own token counter, exact or nearer than the platform's, or `None` if that one is used.
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
         None
     }

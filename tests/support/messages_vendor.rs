@@ -99,6 +99,7 @@ pub fn check_request(request: &ReceivedRequest, key: &str) {
     }
     assert!(body["max_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{body}");
     assert_eq!(body["stream"], true);
+    check_sampling(&body);
     let breakpoints = body.to_string().matches("cache_control").count();
     assert!((1..=4).contains(&breakpoints), "{breakpoints} breakpoints");
     let messages = body["messages"].as_array().expect("messages");
@@ -119,4 +120,20 @@ pub fn check_request(request: &ReceivedRequest, key: &str) {
     }
     assert_eq!(called, Vec::<&Value>::new(), "the last calls have no results");
     assert_eq!(messages.last().expect("a message")["role"], "user");
+}
+
+/// Checks the parameters that the API rejects with one another.
+fn check_sampling(body: &Value) {
+    let has = |name: &str| body.get(name).is_some();
+    let thinks = body["thinking"]["type"].as_str().is_some_and(|kind| kind != "disabled");
+    let is_sampled = ["temperature", "top_k", "top_p"].into_iter().any(has);
+    assert!(!thinks || !is_sampled, "a model that thinks is sampled: {body}");
+    assert!(!has("temperature") || !has("top_p"), "the API takes one of temperature and top_p: {body}");
+    assert!(body["temperature"].as_f64().is_none_or(|value| value <= 1.0), "{body}");
+    if let Some(budget) = body["thinking"]["budget_tokens"].as_u64() {
+        assert!(
+            budget >= 1024 && body["max_tokens"].as_u64().is_some_and(|tokens| budget < tokens),
+            "{body}"
+        );
+    }
 }

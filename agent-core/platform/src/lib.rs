@@ -37,6 +37,7 @@ pub mod local_pulse;
 pub mod media_type;
 pub mod memory;
 pub mod message_files;
+pub mod messages_model;
 pub mod messenger;
 mod minute_rate;
 pub mod model_cache;

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use crate::catalog::CatalogModel;
 use crate::forward_model::forward_model;
 use crate::model_notice::ModelNotice;
-use crate::parameters::{ModelApi, ModelParameters};
+use crate::parameters::{ModelApi, ModelParameters, thinking_switch};
 
 /// A [`ModelSource`] whose models report once a run the parameters of the settings that they are not sent, before the first
 /// event of an answer.
@@ -55,7 +55,8 @@ fn ignored_parameters(settings: &EmbeddedAi, model: &dyn Model) -> Option<ModelN
     }
     let info = model.info();
     let parameters = ModelParameters::read(&settings.parameters).ok()?;
-    let ignored = parameters.ignored(ModelApi::of_provider(&info.provider)?, &info.model);
+    let thinking = thinking_switch(settings.enable_thinking, settings.reasoning_effort.as_deref());
+    let ignored = parameters.ignored(ModelApi::of_provider(&info.provider)?, &info.model, thinking);
     let company_model = CatalogModel::of_company(settings.company_model.as_deref());
     (!ignored.is_empty()).then(|| ModelNotice::ParametersIgnored {
         provider: company_model.map_or(info.provider, |model| model.provider),

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Number, Value};
 
+use crate::messages_model::{MIN_THINKING_BUDGET, MessagesModel, SamplingSupport, ThinkingForm};
+
 /// Bounds of the numbers.
 const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
 const TOP_P: RangeInclusive<f64> = 0.0..=1.0;
@@ -72,6 +74,8 @@ const RESERVED_MEMBERS: [&str; 49] = [
 ];
 /// Beginnings of the names of models that reason and refuse to be sampled otherwise than by their default.
 const FIXED_SAMPLING: [&str; 4] = ["gpt-5", "o1", "o3", "o4"];
+/// Names of the parameters that sample an answer, as far as the Messages API has them.
+const MESSAGES_SAMPLING: [&str; 3] = ["temperature", "topP", "topK"];
 /// Families of models that do not reason, and refuse a request for it.
 const WITHOUT_REASONING: [&str; 6] = ["chatgpt-4o", "gpt-3.5", "gpt-4", "gpt-4.1", "gpt-4o", "gpt-5-chat"];
 
@@ -100,8 +104,8 @@ pub struct ModelParameters {
     pub extra_body: Map<String, Value>,
 }
 
-/// Level of a model's reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Level of a model's reasoning, the lowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReasoningLevel {
     /// Reasoning is switched off.
     None,
@@ -258,22 +262,44 @@ impl ModelParameters {
     }
 
     /// Returns the names of the parameters that are set and that a model called through an API is not sent: those that the
-    /// API does not have, and those that the model refuses.
-    pub fn ignored(&self, api: ModelApi, model: &str) -> Vec<&'static str> {
-        let refused: &[&str] = match of_openai(api, model) {
-            OpenAiFamily::Reasoning => {
-                &["temperature", "topP", "presencePenalty", "frequencyPenalty", "stopSequences"]
-            }
-            OpenAiFamily::Plain => &["reasoning"],
-            OpenAiFamily::Other => &[],
+    /// API does not have, and those that the model refuses. `thinking` is the [switch](thinking_switch) of its settings.
+    pub fn ignored(&self, api: ModelApi, model: &str, thinking: Option<bool>) -> Vec<&'static str> {
+        let refused = match api {
+            ModelApi::Messages => self.refused_by_messages(MessagesModel::of(model), thinking),
+            _ => refused_by_openai(of_openai(api, model)),
         };
         self.names().filter(|name| !api.has(name) || refused.contains(name)).collect()
     }
 
-    /// Returns the parameters that a model called through an API is sent.
+    fn refused_by_messages(&self, model: MessagesModel, thinking: Option<bool>) -> Vec<&'static str> {
+        let switch = self.reasoning.map(|level| level != ReasoningLevel::None).or(thinking);
+        let can_think = match model.thinking {
+            ThinkingForm::None => false,
+            // The budget is a part of the answer, at most its half.
+            ThinkingForm::Budget => {
+                self.max_output_tokens.is_none_or(|tokens| tokens.get() as usize >= 2 * MIN_THINKING_BUDGET)
+            }
+            ThinkingForm::Adaptive { .. } => true,
+        };
+        let mut refused = Vec::new();
+        if !can_think && self.reasoning.is_some_and(|level| level != ReasoningLevel::None) {
+            refused.push("reasoning");
+        }
+        let is_hot = || self.temperature.as_ref().and_then(Number::as_f64).is_some_and(|value| value > 1.0);
+        match model.sampling {
+            SamplingSupport::None => refused.extend(MESSAGES_SAMPLING),
+            _ if can_think && model.thinks(switch) => refused.extend(MESSAGES_SAMPLING),
+            SamplingSupport::All | SamplingSupport::OneOfTwo if is_hot() => refused.push("temperature"),
+            SamplingSupport::OneOfTwo if self.temperature.is_some() => refused.push("topP"),
+            _ => {}
+        }
+        refused
+    }
+
+    /// Returns the parameters that a model called through an API is sent, whatever the switch of its thinking.
     #[must_use]
     pub fn for_model(mut self, api: ModelApi, model: &str) -> Self {
-        for name in self.ignored(api, model) {
+        for name in self.ignored(api, model, None) {
             match name {
                 "temperature" => self.temperature = None,
                 "maxOutputTokens" => self.max_output_tokens = None,
@@ -289,6 +315,13 @@ impl ModelParameters {
         }
         self
     }
+}
+
+/// Returns true or false if the settings beside the parameters switch a model's thinking on or off: `enableThinking`, or the
+/// level of its reasoning.
+pub fn thinking_switch(enable_thinking: Option<bool>, reasoning_effort: Option<&str>) -> Option<bool> {
+    let has_level = reasoning_effort.is_some_and(|level| !level.trim().is_empty());
+    enable_thinking.or(has_level.then_some(true))
 }
 
 /// Family of a model of OpenAI, as far as its parameters are concerned.
@@ -315,6 +348,16 @@ fn of_openai(api: ModelApi, model: &str) -> OpenAiFamily {
         OpenAiFamily::Reasoning
     } else {
         OpenAiFamily::Other
+    }
+}
+
+fn refused_by_openai(family: OpenAiFamily) -> Vec<&'static str> {
+    match family {
+        OpenAiFamily::Reasoning => {
+            vec!["temperature", "topP", "presencePenalty", "frequencyPenalty", "stopSequences"]
+        }
+        OpenAiFamily::Plain => vec!["reasoning"],
+        OpenAiFamily::Other => Vec::new(),
     }
 }
 
@@ -397,7 +440,7 @@ mod tests {
         let parameters = read(all()).expect("they are right");
         let Value::Object(members) = all() else { panic!("an object") };
         assert_eq!(parameters.names().collect::<Vec<_>>(), members.keys().collect::<Vec<_>>());
-        assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3"), Vec::<&str>::new());
+        assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3", None), Vec::<&str>::new());
         assert_eq!(parameters.clone().for_model(ModelApi::Ollama, "qwen3"), parameters);
         assert_eq!(parameters.clone().for_model(ModelApi::InProcess, "m"), ModelParameters::default());
         assert_eq!(
@@ -424,12 +467,56 @@ mod tests {
                 &["topK", "presencePenalty", "frequencyPenalty", "stopSequences", "seed", "reasoning"],
             ),
             (ModelApi::Ollama, "o1", &[]),
-            (ModelApi::Messages, "claude-haiku-4-5", &["presencePenalty", "frequencyPenalty", "seed"]),
+            // The budget of thinking has no room in an answer of 500 tokens.
+            (
+                ModelApi::Messages,
+                "claude-haiku-4-5",
+                &["topP", "presencePenalty", "frequencyPenalty", "seed", "reasoning"],
+            ),
+            (
+                ModelApi::Messages,
+                "claude-opus-5",
+                &["temperature", "topP", "topK", "presencePenalty", "frequencyPenalty", "seed"],
+            ),
         ] {
-            assert_eq!(parameters.ignored(api, model), expected, "{model}");
+            assert_eq!(parameters.ignored(api, model, None), expected, "{model}");
             let sent = parameters.clone().for_model(api, model);
-            assert_eq!(sent.ignored(api, model), Vec::<&str>::new(), "{model}");
+            assert_eq!(sent.ignored(api, model, None), Vec::<&str>::new(), "{model}");
             assert_eq!(sent.names().count() + expected.len(), parameters.names().count());
+        }
+    }
+
+    #[test]
+    fn models_of_the_messages_api_refuse_parameters_by_their_version_and_thinking() {
+        let sampling = || json!({"temperature": 0.7, "topP": 0.9, "topK": 40});
+        let with = |name: &str, value: Value| {
+            let mut parameters = sampling();
+            parameters[name] = value;
+            parameters
+        };
+        let all = &["temperature", "topP", "topK"][..];
+        for (model, parameters, thinking, expected) in [
+            ("claude-3-haiku-20240307", with("reasoning", json!("low")), None, &["reasoning"][..]),
+            ("claude-3-haiku-20240307", sampling(), None, &[]),
+            ("claude-3-haiku-20240307", sampling(), Some(true), &[]),
+            ("claude-3-haiku-20240307", with("reasoning", json!("none")), None, &[]),
+            ("claude-3-haiku-20240307", with("temperature", json!(1.5)), None, &["temperature"]),
+            ("claude-sonnet-4-5", sampling(), None, &["topP"]),
+            ("claude-sonnet-4-5", with("temperature", json!(1.5)), None, &["temperature"]),
+            ("claude-sonnet-4-5", with("temperature", json!(null)), None, &[]),
+            ("claude-sonnet-4-5", sampling(), Some(true), all),
+            ("claude-sonnet-4-5", with("reasoning", json!("low")), None, all),
+            ("claude-sonnet-4-5", with("reasoning", json!("none")), Some(true), &["topP"]),
+            ("claude-opus-4-6", sampling(), None, &["topP"]),
+            ("claude-opus-4-6", sampling(), Some(true), all),
+            ("claude-opus-4-7", with("reasoning", json!("none")), None, all),
+            ("claude-opus-5-5", with("reasoning", json!("none")), None, all),
+            ("house-model", with("temperature", json!(1.5)), None, &[]),
+            ("house-model", sampling(), Some(true), all),
+        ] {
+            let set = read(parameters.clone()).expect("they are right");
+            let ignored = set.ignored(ModelApi::Messages, model, thinking);
+            assert_eq!(ignored, expected, "{model} {parameters} {thinking:?}");
         }
     }
 

@@ -1,7 +1,5 @@
 //! Sign-in and refresh with an issuer that misbehaves: each answer is one typed result, and nothing is sent twice.
 
-use std::time::{Duration, Instant};
-
 use agent_client::device_auth::DeviceAuthDialect::{self, Codex, Rfc8628};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -404,16 +402,14 @@ async fn an_issuer_that_does_not_answer_is_a_timeout() {
     issuer.script(IssuerRoute::Exchange, [vec![head(99), Step::Stall]]);
     let starting = async {
         assert_eq!(outcome(begin(&runtime).await).await, "504 BACKEND_TIMEOUT");
-        // The poll has used up as much of its time, and more is needed for the exchange of its code.
+        // The poll is answered when half of its time is over. The exchange of its code is never answered.
         gate.send_replace(true);
         issuer.wait_for_calls(IssuerRoute::Exchange, 1).await;
     };
-    let polling = async { (outcome(poll(&runtime, handle).await).await, Instant::now()) };
-    let refreshing = async { (outcome(refresh(&runtime, "r").await).await, Instant::now()) };
+    let polling = async { outcome(poll(&runtime, handle).await).await };
+    let refreshing = async { outcome(refresh(&runtime, "r").await).await };
     let ((), polled, refreshed) = tokio::join!(starting, polling, refreshing);
-    assert_eq!((polled.0.as_str(), refreshed.0.as_str()), ("504 BACKEND_TIMEOUT", "504 BACKEND_TIMEOUT"));
-    let longer = polled.1.saturating_duration_since(refreshed.1);
-    assert!(longer < Duration::from_secs(5), "two calls have one deadline, which is exceeded by {longer:?}");
+    assert_eq!((polled.as_str(), refreshed.as_str()), ("504 BACKEND_TIMEOUT", "504 BACKEND_TIMEOUT"));
     assert_eq!(issuer.all_calls(), 5, "nothing is sent twice");
 }
 

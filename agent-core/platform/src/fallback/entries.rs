@@ -31,6 +31,8 @@ pub(super) struct CallEntry<T> {
     pub(super) has_company_price: bool,
     pub(super) route: CallRoute,
     pub(super) parameters: Map<String, Value>,
+    /// True or false if the settings beside the parameters switch the model's thinking on or off.
+    pub(super) thinking: Option<bool>,
     /// Price that the settings set for the calls, if their owner pays for them.
     pub(super) own_price: Option<ModelPrice>,
 }
@@ -40,7 +42,7 @@ impl<T: CallTarget> CallEntry<T> {
     pub(super) fn ignored_parameters(&self) -> Vec<&'static str> {
         let parameters = ModelParameters::read(&self.parameters).ok();
         let known = ModelApi::of_provider(self.built_in_provider()).zip(parameters);
-        known.map(|(api, parameters)| parameters.ignored(api, &self.name)).unwrap_or_default()
+        known.map(|(api, parameters)| parameters.ignored(api, &self.name, self.thinking)).unwrap_or_default()
     }
 
     /// Returns the name of the built-in provider whose API is called.

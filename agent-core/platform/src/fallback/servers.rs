@@ -89,6 +89,7 @@ impl FallbackServers {
         let model = [&*turn.context.company_id, url, &provider, local_url, &name].join("\n");
         let route = CallRoute::new(url, "", model, settings.agent_server_api_key.clone());
         let parameters = settings.parameters.clone();
+        let thinking = settings.agent_server_enable_thinking;
         let own_price = self.servers.own_price(&settings);
         let has_own_window = settings.token_limits.context_window.is_some();
         let target = match refusal {
@@ -104,6 +105,7 @@ impl FallbackServers {
             has_company_price: false,
             route,
             parameters,
+            thinking,
             own_price,
         }
     }

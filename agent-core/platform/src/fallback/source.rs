@@ -22,6 +22,7 @@ use super::stream::FallbackStream;
 use super::target::ModelTarget;
 use super::{Circuits, RetryPolicy};
 use crate::catalog::{Catalog, CatalogModel};
+use crate::parameters::thinking_switch;
 use crate::usage::{CallNumbers, MeteredModels};
 
 /// Maximum number of fallbacks of a container.
@@ -142,6 +143,7 @@ pub fn fallback_settings<'a>(
             base_url: fallback.base_url.clone(),
             api_key: fallback.api_key.clone(),
             reasoning_effort: fallback.reasoning_effort.clone(),
+            enable_thinking: settings.enable_thinking,
             parameters: fallback.parameters.clone(),
             prices: fallback.prices.clone(),
             company_model: fallback.company_model.clone(),
@@ -187,6 +189,7 @@ fn model_entry(
         has_company_price,
         route,
         parameters,
+        thinking: thinking_switch(settings.enable_thinking, settings.reasoning_effort.as_deref()),
         own_price: None,
     }
 }

@@ -24,7 +24,7 @@ use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, check_sum
 use crate::catalog::LOCAL_PROVIDER;
 use crate::compaction_settings::{CompactionSettings, CompactionSettingsError};
 use crate::own_tools::{self, ToolSettingsError};
-use crate::parameters::{ModelApi, ModelParameters};
+use crate::parameters::{ModelApi, ModelParameters, thinking_switch};
 use crate::response_format::check_response_format;
 
 /// Names of the built-in tools, sorted.
@@ -316,10 +316,14 @@ fn tool_warnings(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
 
 /// Warns of the parameters of a container that the named models have no use for.
 fn parameter_warnings(findings: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
-    let fallbacks = embedded.fallbacks.iter().map(|other| (&other.provider, &other.model));
-    let models = std::iter::once((&embedded.provider, &embedded.model)).chain(fallbacks);
-    for (names, (name, parameters)) in models.zip(parameters_of(embedded)) {
-        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters);
+    let fallbacks = embedded.fallbacks.iter();
+    let fallbacks = fallbacks.map(|other| ((&other.provider, &other.model), &other.reasoning_effort));
+    let own = ((&embedded.provider, &embedded.model), &embedded.reasoning_effort);
+    for ((names, effort), (name, parameters)) in
+        std::iter::once(own).chain(fallbacks).zip(parameters_of(embedded))
+    {
+        let thinking = thinking_switch(embedded.enable_thinking, effort.as_deref());
+        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters, thinking);
     }
 }
 
@@ -328,7 +332,8 @@ fn server_warnings(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServ
     let servers = std::iter::once(server).chain(&server.fallbacks);
     for (server, (name, parameters)) in servers.zip(server_parameters(server)) {
         let names = (&server.agent_server_provider, &server.agent_server_model);
-        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters);
+        let thinking = server.agent_server_enable_thinking;
+        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters, thinking);
     }
 }
 
@@ -338,10 +343,11 @@ fn ignored_warnings(
     at: &str,
     (provider, model): (&Option<String>, &Option<String>),
     parameters: &Map<String, Value>,
+    thinking: Option<bool>,
 ) {
     let api = ModelApi::of_provider(provider.as_deref().unwrap_or_default().trim());
     let (Some(api), Ok(parameters)) = (api, ModelParameters::read(parameters)) else { return };
-    for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim()) {
+    for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim(), thinking) {
         let message = "has no effect on this model, which is not sent it";
         findings.push(RoleFinding::new(format!("{at}.{ignored}"), message));
     }

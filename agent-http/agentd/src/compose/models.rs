@@ -6,6 +6,7 @@ use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServ
 use agent_client::outbound::OutboundClient;
 use agent_client::secret::BoundSecret;
 use agent_core::model::Model;
+use agent_platform::bpe::BpeCounter;
 use agent_platform::company_permits::CompanyPermits;
 
 use crate::StartError;
@@ -59,6 +60,7 @@ pub(super) fn model_limits(server: &ServerConfig) -> ModelLimits {
         context_window: server.context_window,
         max_output_tokens: server.max_output_tokens,
         catalog: server.catalog.clone(),
+        counter: Some(Arc::new(BpeCounter)),
         ..ModelLimits::default()
     }
 }

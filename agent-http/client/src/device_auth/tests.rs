@@ -1,15 +1,19 @@
 //! Tests of the reading of an issuer's answers, and of the requests over loopback.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use agent_core::clock::SystemClock;
+use agent_core::clock::{Clock, SystemClock};
 use agent_core::error::AgentErrorKind;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::error::read_error_response;
 use super::fields::AnswerFields;
@@ -429,6 +433,60 @@ async fn an_issuer_asks_for_patience() {
         (error.kind(), error.retry_after()),
         (AgentErrorKind::RateLimited, Some(Duration::from_secs(17)))
     );
+}
+
+/// Clock that advances the runtime's time by 11 seconds at the end of the first request: more than a response head may
+/// take, and less than an operation.
+#[derive(Default)]
+struct SlowFirstRequest {
+    /// Number of readings. A request has two: one before it is sent, one after its response.
+    readings: AtomicUsize,
+}
+
+impl Clock for SlowFirstRequest {
+    fn now(&self) -> SystemTime {
+        SystemClock.now()
+    }
+
+    fn monotonic(&self) -> Instant {
+        if self.readings.fetch_add(1, Ordering::SeqCst) == 1 {
+            tokio::time::pause();
+            // The first poll advances the time.
+            let _ = tokio::time::advance(Duration::from_secs(11)).now_or_never();
+            tokio::time::resume();
+        }
+        SystemClock.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(duration)
+    }
+}
+
+#[tokio::test]
+async fn a_poll_and_the_exchange_of_its_code_have_one_deadline() {
+    let verifier = "v".repeat(43);
+    let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
+    let pair = json!({"authorization_code": "c", "code_verifier": verifier, "code_challenge": challenge});
+    let code = response("200 OK", "connection: close\r\n", &pair.to_string());
+    let answer = move |request: &str| match request.starts_with("POST /v1/oauth/token ") {
+        true => Vec::new(),
+        false => code.clone().into_bytes(),
+    };
+    let server = LoopbackServer::respond_by(answer, AfterResponse::Hold).await;
+    let clock = Arc::new(SlowFirstRequest::default());
+    let client = DeviceAuthClient { clock, ..client(Codex, &server.url) };
+    let polling =
+        tokio::spawn(async move { client.poll(&Secret::new("d"), &Secret::new("ABCD")).await.map(drop) });
+    while server.requests().len() < 2 {
+        assert!(!polling.is_finished(), "the code is exchanged");
+        tokio::task::yield_now().await;
+    }
+    // Nothing arrives any more, so the runtime advances its time to the timer that ends first: that of the operation, and
+    // not the one of the head of the second response.
+    tokio::time::pause();
+    let error = polling.await.expect("the poll ends").expect_err("there are no tokens");
+    assert_eq!(error.to_string(), "the issuer did not respond in time");
 }
 
 #[tokio::test]

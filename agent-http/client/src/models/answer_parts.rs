@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 
 use agent_core::message::{Message, ProviderItem, ToolCall};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
-/// Types of the blocks in which Anthropic's models think. No other API has items of these types.
-pub(super) const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
+/// Type of the items in which the thinking of Anthropic's models is kept. No other API has items of this type.
+const THINKING_TYPE: &str = "anthropic_thinking";
+/// Types of the items that an earlier version kept: blocks without the name of their model, which are not sent any more.
+const NAMELESS_THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 
 /// Part of an answer.
 pub(super) enum AnswerPart<'a> {
@@ -41,6 +44,30 @@ pub(super) fn answer_parts<'a>(
     parts
 }
 
+/// Item with a block of thinking. Its signature is valid for the model that made it alone: the API rejects it in a request to
+/// another one.
+#[derive(Serialize, Deserialize)]
+struct ThinkingItem<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    model: Cow<'a, str>,
+    #[serde(borrow)]
+    block: &'a RawValue,
+}
+
+/// Returns the item of a block of thinking that `model` has made.
+pub(super) fn thinking_item(model: &str, block: &impl Serialize) -> Box<RawValue> {
+    let block = to_raw_value(block).expect("plain data serialises into memory");
+    let item = ThinkingItem { kind: THINKING_TYPE.into(), model: model.into(), block: &block };
+    to_raw_value(&item).expect("plain data serialises into memory")
+}
+
+fn read_thinking(item: &ProviderItem) -> Option<ThinkingItem<'_>> {
+    let read: ThinkingItem<'_> = serde_json::from_str(item.json.get()).ok()?;
+    (read.kind == THINKING_TYPE).then_some(read)
+}
+
 /// Returns true if the item is thinking of one of Anthropic's models.
 pub(super) fn is_thinking(item: &ProviderItem) -> bool {
     #[derive(Deserialize)]
@@ -48,5 +75,11 @@ pub(super) fn is_thinking(item: &ProviderItem) -> bool {
         #[serde(rename = "type", borrow)]
         kind: Cow<'a, str>,
     }
-    serde_json::from_str(item.json.get()).is_ok_and(|Typed { kind }| THINKING_TYPES.contains(&kind.as_ref()))
+    let is_type = |kind: &str| kind == THINKING_TYPE || NAMELESS_THINKING_TYPES.contains(&kind);
+    serde_json::from_str(item.json.get()).is_ok_and(|Typed { kind }| is_type(&kind))
+}
+
+/// Returns the item's block, if it is thinking that `model` has made.
+pub(super) fn thinking_block<'a>(item: &'a ProviderItem, model: &str) -> Option<&'a RawValue> {
+    read_thinking(item).filter(|read| read.model == model).map(|read| read.block)
 }

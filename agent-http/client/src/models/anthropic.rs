@@ -5,9 +5,11 @@
 //! holds over users, the others over the turns of a conversation and the rounds of a run.
 //!
 //! The model's thinking is signed, and a later request of the run must repeat it unchanged. So it is kept as
-//! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its place in the answer.
+//! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its place in the answer. Another model, which answers a later
+//! round in place of the first, does not get it, since the API rejects signatures of other models.
 
 mod answer;
+mod counter;
 mod messages;
 mod request;
 mod thinking;
@@ -15,16 +17,19 @@ mod wire;
 
 use std::sync::Arc;
 
+use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::secret::Secret;
+use agent_platform::messages_model::MessagesModel;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use self::answer::{MessageDecoder, RequestTraits};
+use self::counter::ClaudeCounter;
 pub(super) use self::wire::PROVIDER;
 use super::answer_stream::AnswerStream;
 use super::body::{MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
@@ -77,7 +82,7 @@ impl Anthropic {
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
         }
-        let mut answer = MessageDecoder::new(traits);
+        let mut answer = MessageDecoder::new(&self.model.name, traits);
         match response.media_type().as_str() {
             // Some gateways report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {
@@ -98,6 +103,11 @@ impl Anthropic {
 impl Model for Anthropic {
     fn info(&self) -> ModelInfo {
         self.model.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        let tokenizer = MessagesModel::of(&self.model.name).tokenizer?;
+        Some(Arc::new(ClaudeCounter::new(tokenizer, self.model.counter()?)))
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_core::budget::TokenBudget;
+use agent_core::budget::{TokenBudget, TokenCounter};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::role::TokenLimits;
 use agent_platform::catalog::{Catalog, InputModality};
@@ -41,6 +41,9 @@ pub struct ModelLimits {
     pub catalog: Arc<Catalog>,
     /// Windows that servers have reported.
     pub learnt: Arc<LearntWindows>,
+    /// Counter by `o200k_base`, from whose counts those of tokenizers that are not published are estimated; `None` leaves them
+    /// to the platform's counter.
+    pub counter: Option<Arc<dyn TokenCounter>>,
 }
 
 impl Default for ModelLimits {
@@ -52,6 +55,7 @@ impl Default for ModelLimits {
             company: TokenLimits::default(),
             catalog: Catalog::shipped(),
             learnt: Arc::new(LearntWindows::default()),
+            counter: None,
         }
     }
 }

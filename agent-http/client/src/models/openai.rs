@@ -10,6 +10,7 @@ use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
+use agent_platform::parameters::ReasoningLevel;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use url::Url;
@@ -98,7 +99,12 @@ impl Model for OpenAi {
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
         body.raw(",").json(&self.output_limit_field()).raw(":");
         body.output_limit(self.model.limits().max_output_tokens);
-        let switched = || reasoning::effort(&self.model.name, self.model.thinking(request)?);
+        let switched = || {
+            let thinking = self.model.thinking(request)?;
+            let level = reasoning::effort(&self.model.name, thinking)?;
+            let lowest = self.model.known_levels().into_iter().min().filter(|_| !thinking);
+            Some(lowest.map_or(level, ReasoningLevel::as_str))
+        };
         if let Some(effort) = self.model.effort().or_else(switched) {
             body.raw(r#","reasoning_effort":"#).json(&effort);
         }

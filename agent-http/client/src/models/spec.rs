@@ -1,7 +1,11 @@
 //! The part of a model that all adapters share: its name, its reasoning level and its limits.
 
+use std::sync::Arc;
+
+use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
 use agent_core::model::{ModelInfo, ModelRequest};
+use agent_platform::catalog::ReasoningOption;
 use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
@@ -46,10 +50,27 @@ impl ModelSpec {
         Self { parameters, ..self }
     }
 
-    /// Returns the level of the model's reasoning in OpenAI's terms, if one is set.
+    /// Returns the level of the model's reasoning in OpenAI's terms, if one is set: that of the settings as it is, or the
+    /// parameter's, in whose place the nearest one is sent if the catalogue's model does not have it.
     pub(super) fn effort(&self) -> Option<&str> {
         let level = self.parameters.reasoning.filter(|level| *level != ReasoningLevel::None);
-        self.reasoning_effort.as_deref().or(level.map(ReasoningLevel::as_str))
+        let sent = || Some(self.nearest_level().or(level)?.as_str());
+        self.reasoning_effort.as_deref().or_else(sent)
+    }
+
+    /// Returns the level of the catalogue's model that is nearest to the parameter's, and of two the lower one; `None` without
+    /// reasoning, and for models whose levels are not known.
+    pub(super) fn nearest_level(&self) -> Option<ReasoningLevel> {
+        let level = self.parameters.reasoning.filter(|level| *level != ReasoningLevel::None)?;
+        let known = self.known_levels().into_iter().filter(|known| *known != ReasoningLevel::None);
+        known.min_by_key(|known| ((*known as u8).abs_diff(level as u8), *known))
+    }
+
+    /// Returns the levels that the model has by the catalogue; none if they are not known.
+    pub(super) fn known_levels(&self) -> Vec<ReasoningLevel> {
+        let known = self.limits.catalog.model_with_window(self.provider, &self.name);
+        let options = known.and_then(|model| model.reasoning.as_deref()).unwrap_or_default();
+        options.iter().filter_map(|option| level_of(*option)).collect()
     }
 
     /// Returns true or false if a request switches the model's reasoning on or off.
@@ -70,6 +91,11 @@ impl ModelSpec {
     /// Returns the limits, with the window that has been learnt.
     pub(super) fn limits(&self) -> ResolvedLimits {
         self.limits.resolve(self.provider, &self.name, &self.window_key)
+    }
+
+    /// Returns the counter from whose counts the model's own are estimated, if there is one.
+    pub(super) fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.limits.counter.clone()
     }
 
     /// Describes the model, for adapters that support media, if the model does, and tools.
@@ -101,6 +127,18 @@ impl ModelSpec {
             self.learn(failure, estimated);
         }
         started
+    }
+}
+
+fn level_of(option: ReasoningOption) -> Option<ReasoningLevel> {
+    match option {
+        ReasoningOption::Default => None,
+        ReasoningOption::None => Some(ReasoningLevel::None),
+        ReasoningOption::Minimal => Some(ReasoningLevel::Minimal),
+        ReasoningOption::Low => Some(ReasoningLevel::Low),
+        ReasoningOption::Medium => Some(ReasoningLevel::Medium),
+        ReasoningOption::High => Some(ReasoningLevel::High),
+        ReasoningOption::Xhigh => Some(ReasoningLevel::Xhigh),
     }
 }
 

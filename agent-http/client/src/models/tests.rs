@@ -372,6 +372,48 @@ fn parameters_are_sent_in_the_words_of_each_api() {
 }
 
 #[test]
+fn a_level_that_the_model_does_not_have_is_the_nearest_one() {
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
+    let models = EmbeddedModels {
+        hosted: vendor(&operator_url, Some("sk-op"), ""),
+        anthropic: vendor(&operator_url, Some("sk-op"), ""),
+        ollama: ollama_server(Some(&operator_url), None, ""),
+        prefer_ollama: false,
+        local: None,
+    };
+    for (provider, model, level, path, sent) in [
+        ("openai", "gpt-5", "xhigh", "/reasoning_effort", json!("high")),
+        ("openai", "gpt-5", "minimal", "/reasoning_effort", json!("minimal")),
+        ("openai", "gpt-5.1", "minimal", "/reasoning_effort", json!("low")),
+        ("openai", "openai/gpt-5.2", "xhigh", "/reasoning_effort", json!("xhigh")),
+        ("openai", "o3", "minimal", "/reasoning_effort", json!("low")),
+        ("openai", "house-model", "minimal", "/reasoning_effort", json!("minimal")),
+        // Off is the lowest level.
+        ("openai", "gpt-5.1", "none", "/reasoning_effort", json!("none")),
+        ("openai", "gpt-5.1-codex", "none", "/reasoning_effort", json!("low")),
+        ("openai", "gpt-5.5-pro", "none", "/reasoning_effort", json!("medium")),
+        ("openai-responses", "gpt-5.5-pro", "low", "/reasoning/effort", json!("medium")),
+        ("openai-responses", "gpt-5.5-pro", "none", "/reasoning/effort", json!("medium")),
+        ("openai-responses", "gpt-5.4", "none", "/reasoning/effort", json!("none")),
+        ("openai-responses", "gpt-5.4", "minimal", "/reasoning/effort", json!("low")),
+        ("anthropic", "claude-opus-5", "xhigh", "/output_config/effort", json!("xhigh")),
+        ("anthropic", "claude-opus-4-6", "xhigh", "/output_config/effort", json!("high")),
+        ("anthropic", "claude-opus-5", "minimal", "/output_config/effort", json!("low")),
+        ("anthropic", "claude-haiku-4-5", "minimal", "/thinking/budget_tokens", json!(2048)),
+    ] {
+        let Value::Object(parameters) = json!({ "reasoning": level }) else { panic!("an object") };
+        let settings = EmbeddedAi {
+            provider: Some(provider.to_owned()),
+            model: Some(model.to_owned()),
+            parameters,
+            ..EmbeddedAi::default()
+        };
+        let body = body_of(&*models.model(&settings).expect("a model"));
+        assert_eq!(body.pointer(path), Some(&sent), "{provider} {model} {level}: {body}");
+    }
+}
+
+#[test]
 fn reasoning_is_switched_off_by_its_level() {
     let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let Value::Object(parameters) = json!({"reasoning": "none"}) else { panic!("an object") };

@@ -7,9 +7,9 @@ use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::{ModelEvent, ModelRequest};
 use agent_core::payload::Payload;
 use serde_json::json;
-use serde_json::value::to_raw_value;
 
 use super::wire::{BlockDelta, Event, EventKind, MessageUsage, WireBlock};
+use crate::models::answer_parts::thinking_item;
 use crate::models::answer_stream::DecodeAnswer;
 use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::names::wire_tool_name;
@@ -69,6 +69,9 @@ pub(super) struct MessageDecoder {
     /// Events that are ready, in order.
     pub(super) ready: VecDeque<ModelEvent>,
     traits: RequestTraits,
+    /// Name of the model that was asked.
+    requested_model: String,
+    /// Name of the model that answers.
     model: Option<String>,
     usage: MessageUsage,
     open: Option<OpenBlock>,
@@ -95,8 +98,8 @@ enum BlockKind {
 }
 
 impl MessageDecoder {
-    pub(super) fn new(traits: RequestTraits) -> Self {
-        Self { traits, ..Self::default() }
+    pub(super) fn new(model: &str, traits: RequestTraits) -> Self {
+        Self { traits, requested_model: model.to_owned(), ..Self::default() }
     }
 
     /// Reads a whole answer, from a server that does not stream.
@@ -236,7 +239,7 @@ impl MessageDecoder {
 
     /// Keeps a block that the next request of the run repeats.
     fn keep(&mut self, block: &serde_json::Value) {
-        let json = to_raw_value(block).expect("plain data serialises into memory").into();
+        let json = thinking_item(&self.requested_model, block).into();
         self.items.push(ProviderItem { json, text_before: self.text_bytes, calls_before: self.calls });
     }
 
@@ -270,7 +273,7 @@ impl DecodeAnswer for MessageDecoder {
             Some("message_start") => {
                 let message = event.message.unwrap_or_default();
                 self.model = message.model;
-                self.take_usage(message.usage);
+                self.take_usage(message.usage.map(MessageUsage::of_prompt));
                 Ok(())
             }
             Some("content_block_start") => {

@@ -9,7 +9,7 @@ use agent_core::prompt::PromptMessage;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::models::answer_parts::{AnswerPart, answer_parts, is_thinking};
+use crate::models::answer_parts::{AnswerPart, answer_parts, thinking_block};
 use crate::models::names::{wire_call_id, wire_tool_name};
 
 /// Member of a block up to which the server may cache the prompt.
@@ -55,6 +55,8 @@ fn is_pdf(source: &MediaSource) -> bool {
 /// Writer of the member `messages`.
 pub(super) struct MessagesWriter<'a> {
     body: &'a mut PayloadBuilder,
+    /// Name of the model, which gets its own thinking alone.
+    model: &'a str,
     /// Role of the message whose blocks are being written.
     open: Option<WireRole>,
     /// True if the last block may have a breakpoint.
@@ -69,19 +71,23 @@ enum WireRole {
 
 impl<'a> MessagesWriter<'a> {
     /// Begins the member.
-    pub(super) fn new(body: &'a mut PayloadBuilder) -> Self {
+    pub(super) fn new(model: &'a str, body: &'a mut PayloadBuilder) -> Self {
         body.raw(r#","messages":["#);
-        Self { body, open: None, can_mark: false }
+        Self { body, model, open: None, can_mark: false }
     }
 
-    /// Appends a message of the prompt, whose blocks are encoded once.
+    /// Appends a message of the prompt. The blocks of one that are the same for all models are encoded once.
     pub(super) fn push_prepared(&mut self, message: &PromptMessage) {
-        self.push_blocks(&message.derived(Blocks::encode));
+        if message.original().provider_items.is_empty() {
+            self.push_blocks(&message.derived(|message| Blocks::encode(message, "")));
+        } else {
+            self.push_blocks(&Blocks::encode(message.message(), self.model));
+        }
     }
 
     /// Appends a message of the run.
     pub(super) fn push(&mut self, message: &Message) {
-        self.push_blocks(&Blocks::encode(message));
+        self.push_blocks(&Blocks::encode(message, self.model));
     }
 
     fn push_blocks(&mut self, blocks: &Blocks) {
@@ -127,11 +133,11 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn encode(message: &Message) -> Self {
+    fn encode(message: &Message, model: &str) -> Self {
         let mut writer = BlockWriter { json: Vec::new(), can_mark: false };
         let role = match message.role {
             Role::Assistant => {
-                writer.push_answer(message);
+                writer.push_answer(message, model);
                 WireRole::Assistant
             }
             Role::Tool => {
@@ -171,15 +177,16 @@ impl BlockWriter {
         self.push(&Block::ToolResult { tool_use_id: &id, content: parts(&message.content) });
     }
 
-    /// Appends an answer: its text, its calls and the model's thinking, in the order in which they were made.
-    fn push_answer(&mut self, message: &Message) {
+    /// Appends an answer: its text, its calls and the thinking of `model`, in the order in which they were made.
+    fn push_answer(&mut self, message: &Message, model: &str) {
         let text = message.content.to_text();
-        for part in answer_parts(message, &text, is_thinking) {
+        for part in answer_parts(message, &text, |item| thinking_block(item, model).is_some()) {
             match part {
                 AnswerPart::Text(text) => self.push_text(text),
                 AnswerPart::Calls(calls) => self.push_calls(calls),
                 AnswerPart::Item(item) => {
-                    self.next().extend_from_slice(item.json.get().as_bytes());
+                    let Some(block) = thinking_block(item, model) else { continue };
+                    self.next().extend_from_slice(block.get().as_bytes());
                     // The API rejects a breakpoint at thinking.
                     self.can_mark = false;
                 }

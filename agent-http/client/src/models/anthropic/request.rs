@@ -4,7 +4,9 @@
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::ModelRequest;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::prompt::PromptTokens;
 use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::messages_model::{MessagesModel, ThinkingForm};
 use agent_platform::parameters::ModelParameters;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::RequestTraits;
 use super::messages::{CACHE_BREAKPOINT, MessagesWriter, is_supported};
-use super::thinking::{self, ThinkingForm};
+use super::thinking;
 use crate::models::body::BODY_HEADROOM;
 use crate::models::names::wire_tool_name;
 use crate::models::sampling;
@@ -42,16 +44,30 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
         _ => body.raw(r#","max_tokens":"#).output_limit(max_output_tokens),
     };
     push_parameters(&model.parameters, thinking != ThinkingForm::None, &mut body);
-    push_tools(request, &mut body);
+    push_tools(model, request, &mut body);
     push_system(request, &mut body);
-    push_messages(request, &mut body);
+    push_messages(&model.name, request, &mut body);
     body.raw("}");
-    // A prompt that was assembled elsewhere has not counted the tools.
-    let counted = request.prompt.tokens().tools;
-    let tools = if counted == 0 { &request.tools[..] } else { &[] };
-    body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+    body.prompt_tokens(Some(prompt_tokens(model, request)));
     body.attach(RequestTraits::new(request));
     Ok(body.finish())
+}
+
+/// Returns the tokens of a request: those of its prompt as they were counted, and those of what the run has added, which are
+/// estimated. A prompt that was assembled for a model with another tokenizer was counted by that one.
+fn prompt_tokens(model: &ModelSpec, request: &ModelRequest) -> usize {
+    let PromptTokens { system, tools, messages } = request.prompt.tokens();
+    // A prompt that was assembled elsewhere has not counted the tools.
+    let uncounted = if tools == 0 { &request.tools[..] } else { &[] };
+    let added = request.estimated_tokens(uncounted).saturating_sub(system + messages);
+    let of_prompt = system + tools + messages;
+    match MessagesModel::of(&model.name).tokenizer.filter(|_| model.counter().is_some()) {
+        None => of_prompt + added,
+        Some(tokenizer) if request.prompt.counter().id() == tokenizer.counter_name() => {
+            of_prompt + tokenizer.estimate(added)
+        }
+        Some(tokenizer) => tokenizer.estimate(of_prompt + added),
+    }
 }
 
 /// Appends the parameters of the call. A model that thinks refuses to be sampled otherwise than by its default.
@@ -68,7 +84,7 @@ fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut Payloa
 
 /// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt. The
 /// last one has a breakpoint if no system prompt follows, whose breakpoints include the tools.
-fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
+fn push_tools(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
         return;
     }
@@ -85,7 +101,7 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
         debug_assert_eq!(end, Some(b'}'), "a tool is an object");
         body.raw(CACHE_BREAKPOINT).raw("}");
     }
-    body.raw(r#"],"tool_choice":"#).json(&choice(request));
+    body.raw(r#"],"tool_choice":"#).json(&choice(&model.name, request));
 }
 
 /// Returns a schema without choices at its top, for which the API rejects the request; `None` if it has none. Arguments are
@@ -104,12 +120,15 @@ fn plain_schema(schema: &RawValue) -> Option<Box<RawValue>> {
     serde_json::value::to_raw_value(&members).ok()
 }
 
-fn choice(request: &ModelRequest) -> Value {
+/// Returns the choice of tools. A model that rejects forced calls may choose itself.
+fn choice(model: &str, request: &ModelRequest) -> Value {
+    let can_force = MessagesModel::of(model).takes_forced_calls();
     match &request.tool_choice {
-        ToolChoice::Required => json!({"type": "any"}),
-        ToolChoice::Tool(name) if request.tools.iter().any(|tool| tool.name == *name) => {
-            json!({"type": "tool", "name": wire_tool_name(name)})
-        }
+        ToolChoice::Required if can_force => json!({"type": "any"}),
+        ToolChoice::Tool(name) if request.tools.iter().any(|tool| tool.name == *name) => match can_force {
+            true => json!({"type": "tool", "name": wire_tool_name(name)}),
+            false => json!({"type": "auto"}),
+        },
         // A tool that is not offered cannot be called.
         ToolChoice::None | ToolChoice::Tool(_) => json!({"type": "none"}),
         _ => json!({"type": "auto"}),
@@ -134,11 +153,11 @@ fn push_system(request: &ModelRequest, body: &mut PayloadBuilder) {
     body.raw("]");
 }
 
-fn push_messages(request: &ModelRequest, body: &mut PayloadBuilder) {
+fn push_messages(model: &str, request: &ModelRequest, body: &mut PayloadBuilder) {
     let messages = request.prompt.messages();
     // The latest turn begins with the last message of the prompt.
     let history = messages.len().saturating_sub(1);
-    let mut writer = MessagesWriter::new(body);
+    let mut writer = MessagesWriter::new(model, body);
     for (i, message) in messages.iter().enumerate() {
         if i == history {
             writer.mark();

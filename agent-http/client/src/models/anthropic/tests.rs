@@ -1,5 +1,6 @@
 //! Tests of the adapter against a scripted loopback server.
 
+use agent_core::budget::EstimateCounter;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ProviderItem, Role, ToolCall};
 use agent_core::model::ModelEvent;
@@ -108,7 +109,7 @@ fn thinking_block(index: usize, deltas: &[&str], signature: &str) -> Vec<Value> 
     [begin].into_iter().chain(deltas).chain([signature, stopped(index)]).collect()
 }
 
-const BEGIN: &str = "usage m-1-2026 28 1 20 -";
+const BEGIN: &str = "usage m-1-2026 28 - 20 -";
 const END: &str = "usage m-1-2026 28 9 20 4";
 
 #[tokio::test]
@@ -200,12 +201,13 @@ async fn thinking_is_kept_with_its_signature_at_its_place() {
             _ => None,
         })
         .collect();
+    let of_model = |block: Value| json!({"type": "anthropic_thinking", "model": "m-1", "block": block});
     assert_eq!(
         items,
         [
-            (json!({"type": "thinking", "thinking": "Let me see.", "signature": "EqQB/+="}), 0, 0),
-            (json!({"type": "redacted_thinking", "data": "EmwK/+=="}), 0, 0),
-            (json!({"type": "thinking", "thinking": "", "signature": "sig-2"}), 5, 0),
+            (of_model(json!({"type": "thinking", "thinking": "Let me see.", "signature": "EqQB/+="})), 0, 0),
+            (of_model(json!({"type": "redacted_thinking", "data": "EmwK/+=="})), 0, 0),
+            (of_model(json!({"type": "thinking", "thinking": "", "signature": "sig-2"})), 5, 0),
         ]
     );
     let reasoning: String = events
@@ -376,6 +378,28 @@ async fn the_request_goes_to_the_endpoint_with_key_version_and_the_very_bytes() 
             assert!(head.lines().any(|found| found == line), "{line}: {head}");
         }
         assert!(!head.contains("authorization"), "{head}");
+    }
+}
+
+#[test]
+fn tokens_are_estimated_for_the_models_tokenizer() {
+    let base = Url::parse("https://api.example.com").expect("an address");
+    let text = "Ein kleiner Text. ".repeat(50);
+    let plain = EstimateCounter.count(&text);
+    for (name, expected) in [
+        ("house-model", None),
+        ("claude-haiku-4-5", Some(("claude", (plain * 118).div_ceil(100)))),
+        ("claude-opus-5", Some(("claude_4_7", (plain * 153).div_ceil(100)))),
+    ] {
+        let counter = |limits: ModelLimits| {
+            let (outbound, spec) = (outbound_client(""), ModelSpec::new(name).with_limits(limits));
+            let model = Anthropic::new(outbound, &base, UrlTrust::Operator, None, spec).expect("a model");
+            model.counter()
+        };
+        assert!(counter(ModelLimits::default()).is_none(), "{name}");
+        let limits = ModelLimits { counter: Some(Arc::new(EstimateCounter)), ..ModelLimits::default() };
+        let counted = counter(limits).map(|counter| (counter.id(), counter.count(&text)));
+        assert_eq!(counted, expected, "{name}");
     }
 }
 

@@ -96,6 +96,12 @@ fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
 }
 
 impl MessageUsage {
+    /// Returns the counts of the prompt alone. At its beginning, an answer is reported to have a token or two; if it breaks
+    /// off, these are not the tokens that the vendor has made and charges for.
+    pub(super) fn of_prompt(self) -> Self {
+        Self { output_tokens: None, output_tokens_details: None, ..self }
+    }
+
     /// Returns the counts with those of a later event in their place.
     pub(super) fn with(self, later: Self) -> Self {
         Self {

@@ -5,6 +5,7 @@ use agent_core::message::Message;
 use agent_core::model::ModelRequest;
 use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::parameters::ReasoningLevel;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -14,6 +15,7 @@ use super::protocol::ResponsesProtocol;
 use crate::models::names::wire_tool_name;
 use crate::models::response_format::push_responses;
 use crate::models::sampling::{push_extra, push_sampling};
+use crate::models::spec::ModelSpec;
 
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
 const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gpt-5-chat"];
@@ -93,16 +95,26 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
 }
 
 /// Appends the request for reasoning and for its encrypted form. Switched on, the level is `medium`; switched off, it is
-/// the lowest one that every model has, without a summary.
+/// the lowest one that every model has, without a summary, or `none` if the parameters say so and the model has it.
 fn push_reasoning(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
     let (level, thinking) = (protocol.model.effort(), protocol.model.thinking(request));
     if level.is_none() && thinking != Some(true) && !reasons(&protocol.model.name) {
         return;
     }
-    let switch = thinking.map(|thinking| if thinking { "medium" } else { "low" });
+    let switch = thinking.map(|thinking| if thinking { "medium" } else { off_level(&protocol.model) });
     let summary = (thinking != Some(false)).then_some("auto");
     body.raw(r#","reasoning":"#).json(&Reasoning { effort: level.or(switch), summary });
     body.raw(r#","include":["reasoning.encrypted_content"]"#);
+}
+
+/// Returns the level at which a model reasons whose reasoning is switched off.
+fn off_level(model: &ModelSpec) -> &'static str {
+    let known = model.known_levels();
+    if model.parameters.reasoning == Some(ReasoningLevel::None) && known.contains(&ReasoningLevel::None) {
+        return ReasoningLevel::None.as_str();
+    }
+    let lowest = known.into_iter().filter(|level| *level >= ReasoningLevel::Low).min();
+    lowest.unwrap_or(ReasoningLevel::Low).as_str()
 }
 
 fn reasons(model: &str) -> bool {

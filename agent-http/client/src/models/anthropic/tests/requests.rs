@@ -1,6 +1,7 @@
 //! Bodies of requests.
 
 use super::*;
+use crate::models::answer_parts::thinking_item;
 
 fn prepared(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
     request::prepare(model, request)
@@ -34,9 +35,14 @@ fn with_history(system: &[(&str, Stability)], history: Vec<Message>) -> ModelReq
     ModelRequest { prompt: Arc::new(prompt), ..request() }
 }
 
+/// Returns thinking of the model `m-1`.
 fn thinking(signature: &str, text_before: usize, calls_before: usize) -> ProviderItem {
-    let json = json!({"type": "thinking", "thinking": "Hm", "signature": signature}).to_string();
-    item(json, text_before, calls_before)
+    thinking_of("m-1", signature, text_before, calls_before)
+}
+
+fn thinking_of(model: &str, signature: &str, text_before: usize, calls_before: usize) -> ProviderItem {
+    let block = json!({"type": "thinking", "thinking": "Hm", "signature": signature});
+    ProviderItem { json: thinking_item(model, &block).into(), text_before, calls_before }
 }
 
 fn item(json: String, text_before: usize, calls_before: usize) -> ProviderItem {
@@ -203,9 +209,25 @@ fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
         ("claude-opus-5", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
         ("claude-opus-5", None, Some("max"), ToolChoice::Auto, adaptive.clone(), json!("max")),
         ("claude-opus-5", Some(false), None, ToolChoice::Auto, disabled.clone(), Value::Null),
-        ("claude-opus-5", Some(true), None, forced.clone(), disabled, Value::Null),
-        ("claude-fable-5", Some(false), None, ToolChoice::Auto, Value::Null, Value::Null),
-        ("claude-fable-5", Some(true), None, ToolChoice::Auto, adaptive, Value::Null),
+        ("claude-opus-5", Some(true), None, forced.clone(), disabled.clone(), Value::Null),
+        ("claude-opus-5", Some(true), Some("max"), forced.clone(), disabled, json!("high")),
+        ("claude-opus-4-8", None, None, ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-opus-4-8", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
+        // Models that cannot stop to think do so at the lowest level, and take no forced call.
+        ("claude-fable-5", Some(false), None, ToolChoice::Auto, Value::Null, json!("low")),
+        ("claude-fable-5", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
+        ("claude-opus-5-5", Some(false), None, ToolChoice::Auto, Value::Null, json!("low")),
+        ("claude-opus-5-5", Some(false), Some("high"), ToolChoice::Auto, Value::Null, json!("high")),
+        ("claude-opus-5-5", Some(true), None, forced.clone(), adaptive, Value::Null),
+        ("claude-opus-5-5", None, None, forced, Value::Null, Value::Null),
+        (
+            "claude-sonnet-5-5",
+            Some(false),
+            None,
+            ToolChoice::Auto,
+            json!({"type": "between_tools"}),
+            Value::Null,
+        ),
     ] {
         let request = ModelRequest {
             thinking,
@@ -240,15 +262,55 @@ fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
         ..with_history(&[], vec![calls(vec![]), result(), Message::user("now")])
     };
     assert!(is_asked(&of_run(vec![])), "an earlier turn does not count");
-    assert!(is_asked(&of_run(vec![calls(vec![thinking("s", 0, 0)]), result()])));
+    let own = || thinking_of("claude-haiku-4-5", "s", 0, 0);
+    assert!(is_asked(&of_run(vec![calls(vec![own()]), result()])));
+    assert!(!is_asked(&of_run(vec![calls(vec![thinking("s", 0, 0)]), result()])), "another model's");
     // The model thinks once in a turn.
-    let later = vec![calls(vec![thinking("s", 0, 0)]), result(), calls(vec![]), result()];
+    let later = vec![calls(vec![own()]), result(), calls(vec![]), result()];
     assert!(is_asked(&of_run(later)));
     assert!(!is_asked(&of_run(vec![calls(vec![]), result()])));
     // A run that continues after an approval has the calls in its history.
     let history = vec![Message::user("now"), calls(vec![]), result()];
     let resumed = ModelRequest { thinking: Some(true), ..with_history(&[], history) };
     assert!(!is_asked(&resumed));
+}
+
+#[test]
+fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
+    let tokens = |limits: ModelLimits| {
+        let spec = ModelSpec::new("claude-opus-5").with_limits(limits);
+        let answered = vec![Message::assistant("One moment."), Message::user("Thanks.")];
+        let request = ModelRequest { appended_messages: answered, ..request() };
+        prepared(&spec, &request).expect("prepared").prompt_tokens().expect("a count")
+    };
+    let plain = tokens(ModelLimits::default());
+    let limits = ModelLimits { counter: Some(Arc::new(EstimateCounter)), ..ModelLimits::default() };
+    assert_eq!(tokens(limits), (plain * 153).div_ceil(100));
+}
+
+#[test]
+fn a_model_gets_no_thinking_of_another_one() {
+    let answer = |item: ProviderItem| Message {
+        provider_items: vec![item],
+        ..Message::with_tool_calls("One", vec![ToolCall::new("1", "x", "{}")])
+    };
+    let named = || thinking_of("claude-opus-5", "s", 0, 0);
+    let nameless = || item(r#"{"type":"thinking","thinking":"Hm","signature":"s"}"#.to_owned(), 0, 0);
+    for (model, item, expected) in [
+        ("claude-opus-5", named(), &["thinking", "text", "tool_use"][..]),
+        ("claude-sonnet-5", named(), &["text", "tool_use"]),
+        ("claude-opus-5", nameless(), &["text", "tool_use"]),
+    ] {
+        let (answered, result) = (answer(item), Message::tool_result("1", "done"));
+        let history = vec![Message::user("now"), answered.clone(), result.clone()];
+        let appended = ModelRequest { appended_messages: vec![answered, result], ..request() };
+        for request in [appended, with_history(&[], history)] {
+            let body = body_of(model, &request);
+            let blocks = body["messages"][1]["content"].as_array().expect("blocks");
+            let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
+            assert_eq!(kinds, expected, "{model}: {body}");
+        }
+    }
 }
 
 #[test]
@@ -265,6 +327,12 @@ fn choices_of_tools() {
         let body = body_of("m-1", &request);
         assert_eq!(body["tool_choice"], expected);
         assert_eq!(body["tools"][0]["name"], "t_afe0f0996e87");
+    }
+    for choice in [ToolChoice::Required, ToolChoice::Tool("a.tool".into())] {
+        let tools: Arc<[_]> = Arc::new([tool("a.tool", "", r#"{"type":"object"}"#)]);
+        let request = ModelRequest { tools, tool_choice: choice, ..request() };
+        let body = body_of("claude-opus-5-5", &request);
+        assert_eq!(body["tool_choice"], json!({"type": "auto"}), "the model rejects a forced call");
     }
     let untooled = ModelRequest { tool_choice: ToolChoice::Required, ..request() };
     assert_eq!(body_of("m-1", &untooled).get("tool_choice"), None);
