@@ -1,16 +1,28 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod number_format;
+mod parts;
+mod presentation;
+#[cfg(test)]
+mod tests;
+mod word;
+mod workbook;
+mod xml;
+
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
+use quick_xml::escape::unescape;
 use undoc::docx::DocxParser;
 use undoc::pptx::PptxParser;
 use undoc::render::{RenderOptions, render_section_to_string};
 use undoc::xlsx::XlsxParser;
 use undoc::{Block, ErrorKind, FormatType, ParseEvent, Section, SectionStreamOptions, Table};
 
+use self::parts::OfficeParts;
 use crate::archive;
 use crate::limits::ExtractionLimits;
 use crate::media_type::MediaType;
@@ -37,7 +49,7 @@ pub(crate) fn extract(
             ControlFlow::Break(())
         }
     };
-    let bytes = bytes.to_vec();
+    let bytes = shown_parts(media_type, bytes)?;
     let outcome = match media_type {
         MediaType::Xlsx => {
             XlsxParser::from_bytes(bytes).and_then(|mut parser| parser.for_each_section(options, receive))
@@ -52,6 +64,17 @@ pub(crate) fn extract(
         (Err(error), None) => Err(convert_error(&error)),
         (Ok(()), None) => reader.finish(),
     }
+}
+
+/// Returns a document without what a reader of it would not see, as the libraries read it.
+fn shown_parts(media_type: MediaType, bytes: &[u8]) -> Result<Vec<u8>, ExtractError> {
+    let mut parts = OfficeParts::open(bytes)?;
+    match media_type {
+        MediaType::Xlsx => workbook::change(&mut parts),
+        MediaType::Pptx => presentation::change(&mut parts),
+        _ => word::change(&mut parts),
+    }
+    Ok(parts.finish()?.unwrap_or_else(|| bytes.to_vec()))
 }
 
 /// Converts an error, without the text of the document that its message may contain.
@@ -146,6 +169,7 @@ impl SectionReader {
         let (tables, content): (Vec<_>, Vec<_>) =
             section.content.iter().partition(|block| matches!(block, Block::Table(_)));
         let name = section.name.as_deref().unwrap_or_default();
+        let name = unescape(name).unwrap_or(Cow::Borrowed(name));
         if !name.trim().is_empty() && !section.content.is_empty() {
             self.builder.push(&format!("## {name}\n\n"))?;
         }

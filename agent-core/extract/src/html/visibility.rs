@@ -52,7 +52,7 @@ impl<'a> VisualElement<'a> {
     }
 }
 
-/// What the text of an element is seen by, of which the elements within it inherit.
+/// The styles by which the text of an element is seen or not, of which the elements within it inherit.
 #[derive(Debug, Clone)]
 pub(super) struct TextVisibility {
     color: Paint,
