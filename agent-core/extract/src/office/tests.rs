@@ -127,6 +127,48 @@ fn tracked_changes_are_read_as_accepted() {
     assert_eq!(word_text(&body), "new\n\nmoved");
 }
 
+#[test]
+fn lines_of_a_paragraph_stay_apart() {
+    let line_break = "<w:r><w:br/></w:r>";
+    let page_break = "<w:r><w:br w:type=\"page\"/></w:r>";
+    let numbering = "<w:numPr><w:ilvl w:val=\"0\"/><w:numId w:val=\"1\"/></w:numPr>";
+    let body = format!(
+        "<w:p><w:pPr><w:pStyle w:val=\"Heading1\"/>{numbering}</w:pPr>{}{line_break}{}</w:p><w:p>{}{line_break}{}{page_break}{}\
+         </w:p><w:tbl><w:tr><w:tc><w:p>{}{line_break}{}</w:p></w:tc></w:tr></w:tbl>",
+        run("", "Two"),
+        run("", "lines"),
+        run("", "one"),
+        run("", "two"),
+        run("", "three"),
+        run("", "four"),
+        run("", "five"),
+    );
+    let mut parts = docx_parts();
+    let document = format!("<w:document xmlns:w=\"{WORD}\"><w:body>{body}</w:body></w:document>");
+    put(&mut parts, "word/document.xml", &document);
+    let levels = "<w:abstractNum w:abstractNumId=\"0\"><w:lvl w:ilvl=\"0\"><w:numFmt w:val=\"decimal\"/></w:lvl></w:abstractNum>\
+        <w:num w:numId=\"1\"><w:abstractNumId w:val=\"0\"/></w:num>";
+    put(&mut parts, "word/numbering.xml", &format!("<w:numbering xmlns:w=\"{WORD}\">{levels}</w:numbering>"));
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert_eq!(text, "# Two lines\n\none\ntwo\nthree\n\n| four<br>five |\n| --- |");
+}
+
+#[test]
+fn paragraphs_of_a_note_stay_apart() {
+    let mut parts = docx_parts();
+    let footnotes = format!(
+        "<w:footnotes xmlns:w=\"{WORD}\"><w:footnote w:id=\"2\"><w:p>{}</w:p><w:p>{}<w:r><w:br/></w:r>{}{}</w:p></w:footnote>\
+         </w:footnotes>",
+        run("", "First."),
+        run("", "Second."),
+        run("", "Third."),
+        run("<w:vanish/>", "secret"),
+    );
+    put(&mut parts, "word/footnotes.xml", &footnotes);
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert!(text.ends_with("[^2]: First. Second. Third."), "{text}");
+}
+
 /// Returns the text of a workbook's first sheet by its content.
 fn sheet_text(content: &str) -> String {
     let mut parts = xlsx_parts();
@@ -164,6 +206,20 @@ fn numbers_of_sheets_are_read_as_they_are_shown() {
         sheet_text(&content),
         "## R&D\n\nin A1: 2021-01-01; in B1: 25.00%; in C1: 12:00; in D1: 0.3\nin A1: 1e18; in D1: 7"
     );
+}
+
+#[test]
+fn merged_values_are_those_of_each_row() {
+    let header = ["A1", "B1"].map(|cell| text_cell(cell, 0, &format!("in {cell}"))).concat();
+    let content = format!(
+        "<sheetData><row r=\"1\">{header}</row><row r=\"2\">{}{}</row><row r=\"3\"><c r=\"B3\" t=\"e\"><v>#N/A</v></c></row>\
+         <row r=\"4\">{}</row></sheetData><mergeCells><mergeCell ref=\"A2:A3\"/></mergeCells>",
+        text_cell("A2", 0, "North"),
+        text_cell("B2", 0, "one"),
+        text_cell("B4", 0, "two"),
+    );
+    let expected = "## R&D\n\nin A1: North; in B1: one\nin A1: North; in B1: #N/A\nin B1: two";
+    assert_eq!(sheet_text(&content), expected);
 }
 
 #[test]

@@ -23,6 +23,8 @@ const FORMER_CONTENTS: [&str; 9] = [
 ];
 /// Signs of a picture or color behind the text of pages, which headers can have too.
 const BACKGROUND_SIGNS: [&str; 4] = ["<w:background", "behindDoc=\"1\"", "behindDoc=\"true\"", "z-index:-"];
+/// A space in the text of a note, whose lines and paragraphs would be joined.
+const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
 /// Styles that a style is based on one after the other.
 const MAX_BASES: usize = 16;
 /// Size of text in half points up to which it is not read.
@@ -254,6 +256,8 @@ struct PartEditor<'x> {
     styles: &'x WordStyles,
     /// True if a picture or color may be behind the whole page.
     has_background: bool,
+    /// True for footnotes and endnotes.
+    has_notes: bool,
     scopes: Vec<Scope>,
     /// The elements of properties that are open.
     properties: Vec<String>,
@@ -266,6 +270,7 @@ impl<'x> PartEditor<'x> {
             xml,
             styles,
             has_background,
+            has_notes: xml.contains("<w:footnote ") || xml.contains("<w:endnote "),
             scopes: Vec::new(),
             properties: Vec::new(),
             changes: XmlChanges::new(xml),
@@ -287,8 +292,15 @@ impl<'x> PartEditor<'x> {
                     }
                 }
                 Event::Start(element) => self.open(&element, range.start),
-                Event::Empty(element) => self.apply(&element),
-                Event::End(element) => self.close(element.name().into_inner(), range.end),
+                Event::Empty(element) => {
+                    let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
+                    if self.has_notes && is_blank && self.properties.is_empty() {
+                        self.changes.replace(range, SPACE_IN_NOTE.to_owned());
+                    } else {
+                        self.apply(&element);
+                    }
+                }
+                Event::End(element) => self.close(element.name().into_inner(), range),
                 _ => {}
             }
         }
@@ -333,7 +345,7 @@ impl<'x> PartEditor<'x> {
         }
     }
 
-    fn close(&mut self, name: &str, end: usize) {
+    fn close(&mut self, name: &str, Range { start, end }: Range<usize>) {
         if self.properties.last().is_some_and(|open| open == name) {
             self.properties.pop();
             return;
@@ -341,6 +353,9 @@ impl<'x> PartEditor<'x> {
         let Some(kind) = ScopeKind::of(name) else { return };
         let Some(scope) = self.scopes.pop_if(|scope| scope.kind == kind) else { return };
         match kind {
+            ScopeKind::Paragraph if self.has_notes => {
+                self.changes.replace(start..start, format!("<w:r>{SPACE_IN_NOTE}</w:r>"));
+            }
             ScopeKind::Row if scope.is_hidden => self.changes.remove(scope.start..end),
             ScopeKind::Run if self.hides(&scope) => {
                 if scope.has_field {

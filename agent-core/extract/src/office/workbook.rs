@@ -157,6 +157,7 @@ struct OpenCell {
     reference: Option<String>,
     style: CellStyle,
     is_number: bool,
+    is_error: bool,
     is_hidden: bool,
     value: String,
 }
@@ -252,11 +253,13 @@ impl<'x> SheetEditor<'x> {
     fn open_cell(&self, cell: &BytesStart<'_>, start: usize) -> OpenCell {
         let style = attribute(cell, "s").and_then(|style| style.parse::<usize>().ok()).unwrap_or_default();
         let style = self.styles.get(style).copied().unwrap_or_default();
+        let kind = attribute(cell, "t");
         OpenCell {
             start,
             reference: attribute(cell, "r"),
             style,
-            is_number: attribute(cell, "t").is_none_or(|kind| kind == "n"),
+            is_number: kind.as_deref().is_none_or(|kind| kind == "n"),
+            is_error: kind.as_deref() == Some("e"),
             is_hidden: style.format == NumberFormat::Hidden || (style.is_white && !self.has_other_colors),
             value: String::new(),
         }
@@ -267,6 +270,8 @@ impl<'x> SheetEditor<'x> {
         let format = cell.style.format;
         let formatted = if cell.is_hidden {
             String::new()
+        } else if cell.is_error {
+            cell.value.clone()
         } else if !cell.is_number {
             return;
         } else if let Some(formatted) = format.format(&cell.value, self.has_epoch_1904) {
