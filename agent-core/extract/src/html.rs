@@ -1,5 +1,11 @@
 //! HTML documents as Markdown.
 
+mod css;
+mod sheets;
+#[cfg(test)]
+mod tests;
+mod visibility;
+
 use std::rc::Rc;
 
 use agent_retrieval::document::TextFormat;
@@ -9,6 +15,8 @@ use htmd::options::{BulletListMarker, HrStyle, Options};
 use htmd::{Element, HtmlToMarkdown, Node};
 use markup5ever_rcdom::NodeData;
 
+use self::sheets::StyleSheets;
+use self::visibility::{TextVisibility, VisualElement};
 use crate::encoding::decode_html;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
@@ -21,6 +29,26 @@ const SKIPPED_ELEMENTS: [&str; 22] = [
 ];
 /// Roles of elements that correspond to skipped elements.
 const SKIPPED_ROLES: [&str; 3] = ["navigation", "dialog", "search"];
+/// Elements whose markers would be left of them without their text.
+const MARKED_ELEMENTS: [&str; 17] = [
+    "a",
+    "b",
+    "blockquote",
+    "code",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "i",
+    "li",
+    "ol",
+    "pre",
+    "strong",
+    "ul",
+];
 /// Characters that the converter would escape, although the text is read and not rendered.
 const ESCAPED_CHARACTERS: &str = "\\*_`[]=~>-+#.<&";
 /// First code point of the private-use characters that stand for escaped characters during the conversion.
@@ -80,10 +108,13 @@ fn attribute(element: &Element, name: &str) -> Option<String> {
 
 /// Removes what readers do not see, protects the texts from escaping, and returns the title.
 fn prepare(tree: &Rc<Node>, max_depth: usize) -> Result<Option<String>, ExtractError> {
+    let sheets = style_sheets(tree);
     let mut title = None;
+    let mut elements = Vec::new();
+    let mut hides_text = false;
     // Recursion would exhaust the stack before the depth is known.
-    let mut pending = vec![(tree.clone(), 0)];
-    while let Some((node, depth)) = pending.pop() {
+    let mut pending = vec![(tree.clone(), 0, TextVisibility::of_page(&sheets))];
+    while let Some((node, depth, visibility)) = pending.pop() {
         if depth > max_depth {
             return Err(ExtractError::LimitExceeded("the nesting of elements".to_owned()));
         }
@@ -93,11 +124,86 @@ fn prepare(tree: &Rc<Node>, max_depth: usize) -> Result<Option<String>, ExtractE
         if let NodeData::Text { contents } = &node.data {
             let mut contents = contents.borrow_mut();
             *contents = contents.chars().filter_map(protect).collect::<String>().into();
+            continue;
         }
-        node.children.borrow_mut().retain(is_visible);
-        pending.extend(node.children.borrow().iter().map(|child| (child.clone(), depth + 1)));
+        node.children.borrow_mut().retain(|child| {
+            if !is_content(child) {
+                return false;
+            }
+            let inner = visibility_of(child, &visibility, &sheets);
+            hides_text |= inner.is_none();
+            let is_visible = inner.is_some();
+            pending.extend(inner.map(|inner| (child.clone(), depth + 1, inner)));
+            is_visible
+        });
+        elements.push(node);
+    }
+    if hides_text {
+        // Elements are behind those that contain them.
+        for element in elements.iter().rev() {
+            element.children.borrow_mut().retain(|child| !is_emptied(child));
+        }
     }
     Ok(title)
+}
+
+/// Returns the style sheets of a page.
+fn style_sheets(tree: &Rc<Node>) -> StyleSheets {
+    let mut sheets = StyleSheets::default();
+    let mut pending = vec![tree.clone()];
+    while let Some(node) = pending.pop() {
+        pending.extend(node.children.borrow().iter().rev().cloned());
+        let NodeData::Element { name, attrs, .. } = &node.data else { continue };
+        let attributes = attrs.borrow();
+        let has = |name: &str, part: &str| {
+            attributes.iter().any(|attribute| {
+                &*attribute.name.local == name && attribute.value.to_ascii_lowercase().contains(part)
+            })
+        };
+        match &*name.local {
+            "style" if has("media", "print") => {}
+            "style" => {
+                for child in node.children.borrow().iter() {
+                    if let NodeData::Text { contents } = &child.data {
+                        sheets.add(&contents.borrow());
+                    }
+                }
+            }
+            "script" if !has("type", "json") => sheets.set_incomplete(),
+            "link" if has("rel", "stylesheet") => sheets.set_incomplete(),
+            "meta" if has("name", "color-scheme") && has("content", "dark") => sheets.set_incomplete(),
+            _ if attributes.iter().any(|attribute| attribute.name.local.starts_with("on")) => {
+                sheets.set_incomplete();
+            }
+            _ => {}
+        }
+    }
+    sheets
+}
+
+/// Returns the visibility of an element or text within an element; `None` if nothing of it is seen.
+fn visibility_of(node: &Rc<Node>, outer: &TextVisibility, sheets: &StyleSheets) -> Option<TextVisibility> {
+    let NodeData::Element { name, attrs, .. } = &node.data else {
+        return (!outer.hides_text()).then(|| outer.clone());
+    };
+    let attributes = attrs.borrow();
+    let mut element = VisualElement::new(&name.local);
+    for attribute in attributes.iter() {
+        element.add(&attribute.name.local, &attribute.value);
+    }
+    let inner = outer.within(&element, sheets)?;
+    let is_hidden_picture = &*name.local == "img" && inner.hides_pictures();
+    (!is_hidden_picture).then_some(inner)
+}
+
+/// Returns true for an element whose marker would be left, although nothing within it is seen.
+fn is_emptied(node: &Rc<Node>) -> bool {
+    let NodeData::Element { name, .. } = &node.data else { return false };
+    let is_blank = |child: &Rc<Node>| match &child.data {
+        NodeData::Text { contents } => contents.borrow().trim().is_empty(),
+        _ => false,
+    };
+    MARKED_ELEMENTS.contains(&&*name.local) && node.children.borrow().iter().all(is_blank)
 }
 
 /// Returns the document's title if the node is the element that contains it.
@@ -116,8 +222,8 @@ fn title_in(node: &Rc<Node>) -> Option<String> {
     })
 }
 
-/// Returns false for elements that a browser does not show, comments, and navigation.
-fn is_visible(node: &Rc<Node>) -> bool {
+/// Returns false for elements without text for readers, comments, and navigation.
+fn is_content(node: &Rc<Node>) -> bool {
     let NodeData::Element { name, attrs, .. } = &node.data else {
         return matches!(node.data, NodeData::Text { .. });
     };
@@ -128,26 +234,8 @@ fn is_visible(node: &Rc<Node>) -> bool {
         "hidden" => false,
         "aria-hidden" => !attribute.value.eq_ignore_ascii_case("true"),
         "role" => !SKIPPED_ROLES.contains(&&*attribute.value.to_ascii_lowercase()),
-        "style" => !attribute.value.split(';').any(hides),
         _ => true,
     })
-}
-
-/// Returns true for a declaration of a style by which an element is not seen.
-fn hides(declaration: &str) -> bool {
-    let declaration = declaration.to_ascii_lowercase();
-    let Some((name, value)) = declaration.split_once(':') else { return false };
-    let value = value.trim().trim_end_matches("!important").trim_end();
-    match name.trim() {
-        "display" => value == "none",
-        "visibility" => matches!(value, "hidden" | "collapse"),
-        "font-size" | "opacity" => {
-            let number =
-                value.trim_end_matches(|character: char| character.is_ascii_lowercase() || character == '%');
-            number.parse::<f32>().is_ok_and(|number| number <= 0.0)
-        }
-        _ => false,
-    }
 }
 
 /// Returns the placeholder of a character that the converter would escape; drops what looks like a placeholder.
@@ -162,63 +250,4 @@ fn protect(character: char) -> Option<char> {
 fn restore(character: char) -> char {
     let original = u32::from(character).checked_sub(PLACEHOLDER_BASE).and_then(char::from_u32);
     original.filter(|&original| ESCAPED_CHARACTERS.contains(original)).unwrap_or(character)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn markdown(html: &str) -> String {
-        extract(html.as_bytes(), &ExtractionLimits::default()).unwrap().document.text
-    }
-
-    #[test]
-    fn structure_is_kept() {
-        let html = "<!doctype html><html><head><title>Leave &amp; absence</title><style>p{}</style></head><body>\
-            <h1>Leave</h1><p>All <b>employees</b> have 30&nbsp;days.<ul><li>full time<li>part time</ul>\
-            <table><tr><th>Years</th><th>Days</th></tr><tr><td>1</td><td>30</td></tr></table>\
-            <pre><code>if a_b &lt; *c {\n  x[0]\n}</code></pre></body></html>";
-        let document = extract(html.as_bytes(), &ExtractionLimits::default()).unwrap().document;
-        assert_eq!(document.title, "Leave & absence");
-        assert_eq!(document.format, TextFormat::Markdown);
-        let expected = "# Leave\n\nAll **employees** have 30\u{a0}days.\n\n- full time\n- part time\n\n\
-            | Years | Days |\n| ----- | ---- |\n| 1     | 30   |\n\n```\nif a_b < *c {\n  x[0]\n}\n```";
-        assert_eq!(document.text, expected);
-    }
-
-    #[test]
-    fn what_readers_do_not_see_is_dropped() {
-        let html = "<nav><a href=/>Home</a></nav><script>alert(1)</script><!-- ignore --><p>seen</p>\
-            <p hidden>h1</p><p aria-hidden=true>h2</p><div style='Display : None'>h3</div><p style='font-size:0'>h4</p>\
-            <div role=navigation>h5</div><noscript>h6</noscript><template>h7</template><svg><text>h8</text></svg>\
-            <style>h9</style><p style='opacity:0.5'>faint</p><button>Accept</button>\
-            <p style='color:red;font-size: 0px'>h10</p><p style='opacity:0.0 !important'>h11</p>\
-            <p style='visibility:collapse'>h12</p><p style='opacity:0%;'>h13</p>";
-        assert_eq!(markdown(html), "seen\n\nfaint");
-    }
-
-    #[test]
-    fn text_is_not_escaped() {
-        assert_eq!(
-            markdown("<p>snake_case *p = a[0] &lt;b&gt; C:\\dir</p>"),
-            "snake_case *p = a[0] <b> C:\\dir"
-        );
-        assert_eq!(markdown("<p>1. one</p><p># two</p><p>- three</p>"), "1. one\n\n# two\n\n- three");
-        assert_eq!(markdown("a\u{f003c}b"), "ab");
-    }
-
-    #[test]
-    fn links_and_pictures_are_text() {
-        let html = "<p><a href=https://x.example/a_b>Docs</a>, <a href=/local>local</a>, <a href='javascript:x'>no</a>, \
-            <a href=https://x.example>https://x.example</a> <img src='data:image/png;base64,AAAA' alt='a chart'><img src=a></p>";
-        assert_eq!(markdown(html), "[Docs](https://x.example/a_b), local, no, https://x.example a chart");
-    }
-
-    #[test]
-    fn nesting_is_limited() {
-        let nested = |depth: usize| format!("{}text", "<div>".repeat(depth));
-        assert_eq!(markdown(&nested(200)), "text");
-        let error = extract(nested(5_000).as_bytes(), &ExtractionLimits::default()).unwrap_err();
-        assert_eq!(error, ExtractError::LimitExceeded("the nesting of elements".to_owned()));
-    }
 }

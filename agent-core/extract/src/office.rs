@@ -1,22 +1,41 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod number_format;
+mod parts;
+mod presentation;
+#[cfg(test)]
+mod tests;
+mod word;
+mod workbook;
+mod xml;
+
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
+use quick_xml::escape::unescape;
 use undoc::docx::DocxParser;
 use undoc::pptx::PptxParser;
 use undoc::render::{RenderOptions, render_section_to_string};
 use undoc::xlsx::XlsxParser;
-use undoc::{Block, ErrorKind, FormatType, ParseEvent, Section, SectionStreamOptions, Table};
+use undoc::{Block, ErrorKind, FormatType, Paragraph, ParseEvent, Section, SectionStreamOptions, Table};
 
+use self::parts::OfficeParts;
 use crate::archive;
 use crate::limits::ExtractionLimits;
 use crate::media_type::MediaType;
 use crate::rows::push_rows;
 use crate::sniff::is_encrypted_office;
 use crate::text_builder::TextBuilder;
+
+/// Blocks of a text document that are rendered at once: a copy of them is.
+const BLOCKS_AT_ONCE: usize = 256;
+/// Merged cells over several rows whose value each of the rows has.
+const MAX_REPEATED_CELLS: usize = 256;
+/// Length in bytes up to which the value of a merged cell is repeated.
+const MAX_REPEATED_BYTES: usize = 200;
 
 pub(crate) fn extract(
     media_type: MediaType,
@@ -37,7 +56,7 @@ pub(crate) fn extract(
             ControlFlow::Break(())
         }
     };
-    let bytes = bytes.to_vec();
+    let bytes = shown_parts(media_type, bytes)?;
     let outcome = match media_type {
         MediaType::Xlsx => {
             XlsxParser::from_bytes(bytes).and_then(|mut parser| parser.for_each_section(options, receive))
@@ -52,6 +71,17 @@ pub(crate) fn extract(
         (Err(error), None) => Err(convert_error(&error)),
         (Ok(()), None) => reader.finish(),
     }
+}
+
+/// Returns a document without what a reader of it would not see, as the libraries read it.
+fn shown_parts(media_type: MediaType, bytes: &[u8]) -> Result<Vec<u8>, ExtractError> {
+    let mut parts = OfficeParts::open(bytes)?;
+    match media_type {
+        MediaType::Xlsx => workbook::change(&mut parts),
+        MediaType::Pptx => presentation::change(&mut parts),
+        _ => word::change(&mut parts),
+    }
+    Ok(parts.finish()?.unwrap_or_else(|| bytes.to_vec()))
 }
 
 /// Converts an error, without the text of the document that its message may contain.
@@ -91,6 +121,7 @@ impl SectionReader {
                 include_images: false,
                 max_heading_level: 6,
                 escape_special_chars: false,
+                preserve_line_breaks: true,
                 ..RenderOptions::new()
             },
             title: None,
@@ -129,9 +160,7 @@ impl SectionReader {
         self.begin_section()?;
         match self.format {
             FormatType::Xlsx => self.push_sheet(section)?,
-            // The name of a slide is its number.
-            FormatType::Pptx => self.push_markdown(&Section { name: None, ..section.clone() })?,
-            _ => self.push_markdown(section)?,
+            _ => self.push_blocks(section)?,
         }
         let has_picture = section.content.iter().any(|block| matches!(block, Block::Image { .. }));
         let has_text = self.builder.page_text().contains(char::is_alphanumeric);
@@ -146,6 +175,7 @@ impl SectionReader {
         let (tables, content): (Vec<_>, Vec<_>) =
             section.content.iter().partition(|block| matches!(block, Block::Table(_)));
         let name = section.name.as_deref().unwrap_or_default();
+        let name = unescape(name).unwrap_or(Cow::Borrowed(name));
         if !name.trim().is_empty() && !section.content.is_empty() {
             self.builder.push(&format!("## {name}\n\n"))?;
         }
@@ -157,6 +187,17 @@ impl SectionReader {
         }
         let content = content.into_iter().cloned().collect();
         self.push_markdown(&Section { content, ..Section::new(0) })
+    }
+
+    /// Appends the blocks and notes of a slide or text document. The name of a slide is its number.
+    fn push_blocks(&mut self, section: &Section) -> Result<(), ExtractError> {
+        for blocks in section.content.chunks(BLOCKS_AT_ONCE) {
+            let mut content = blocks.to_vec();
+            content.iter_mut().for_each(keep_lines_apart);
+            self.push_markdown(&Section { content, ..Section::new(0) })?;
+        }
+        let notes = section.notes.clone();
+        self.push_markdown(&Section { notes, ..Section::new(0) })
     }
 
     fn push_markdown(&mut self, section: &Section) -> Result<(), ExtractError> {
@@ -174,13 +215,54 @@ impl SectionReader {
     }
 }
 
-/// Returns the rows of a table with each cell at its column.
+/// Keeps the lines of a block apart, of which the renderer would join the words, and headings headings where they are numbered.
+fn keep_lines_apart(block: &mut Block) {
+    match block {
+        Block::Paragraph(paragraph) => keep_paragraph_lines_apart(paragraph),
+        Block::Table(table) => {
+            let cells = table.rows.iter_mut().flat_map(|row| &mut row.cells);
+            cells.flat_map(|cell| &mut cell.content).for_each(keep_paragraph_lines_apart);
+        }
+        _ => {}
+    }
+}
+
+fn keep_paragraph_lines_apart(paragraph: &mut Paragraph) {
+    let is_heading = paragraph.heading.is_heading();
+    if is_heading {
+        paragraph.list_info = None;
+    }
+    for run in &mut paragraph.runs {
+        run.line_break |= std::mem::take(&mut run.page_break);
+        // A heading is one line.
+        if is_heading && std::mem::take(&mut run.line_break) {
+            run.text.push(' ');
+        }
+    }
+}
+
+/// Returns the rows of a table with each cell at its column. A short value that is merged over several rows is that of each.
 fn cells(table: &Table) -> impl Iterator<Item = Vec<String>> {
-    table.rows.iter().zip(table.cell_columns()).map(|(row, columns)| {
+    // Columns and values of such cells, with the number of rows that are left.
+    let mut repeated: Vec<(usize, String, u32)> = Vec::new();
+    table.rows.iter().zip(table.cell_columns()).map(move |(row, columns)| {
         let mut cells = vec![String::new(); columns.last().map_or(0, |last| last + 1)];
+        repeated.retain_mut(|(column, value, rows)| {
+            if cells.len() <= *column {
+                cells.resize(*column + 1, String::new());
+            }
+            cells[*column].clone_from(value);
+            *rows -= 1;
+            *rows > 0
+        });
         for (cell, column) in row.cells.iter().zip(columns) {
+            let value = cell.plain_text();
+            let is_short = !value.is_empty() && value.len() <= MAX_REPEATED_BYTES;
+            if cell.row_span > 1 && is_short && repeated.len() < MAX_REPEATED_CELLS {
+                repeated.push((column, value.clone(), cell.row_span - 1));
+            }
             if let Some(slot) = cells.get_mut(column) {
-                *slot = cell.plain_text();
+                *slot = value;
             }
         }
         cells

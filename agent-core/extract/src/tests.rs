@@ -87,6 +87,52 @@ fn columns_are_read_one_after_the_other() {
 }
 
 #[test]
+fn headings_over_both_columns_and_footers_divide_them() {
+    let left = [
+        "Requests are sent to the manager",
+        "two weeks before the leave begins",
+        "and the manager answers within",
+        "three days of the request unless",
+        "the manager is absent in which",
+        "case the deputy answers instead",
+        "of the manager without delay and",
+        "without further questions at all.",
+    ];
+    let right = [
+        "Days that are not taken until the",
+        "end of the year are kept until the",
+        "end of March and are then lost as",
+        "no compensation is paid for them",
+        "except at the end of employment",
+        "when the days that remain are paid",
+        "with the last salary at the rate",
+        "of the average of three months.",
+    ];
+    let title = "Leave policy of the company and of all its branches";
+    let middle = "A heading over both columns of this page, again";
+    let footer = "Internal - page 3 of 12 - revised in March of this year by the office";
+    let mut page = vec![PdfText { x: 72, y: 720, size: 20, text: title }];
+    for (number, (left, right)) in (0..).zip(left.into_iter().zip(right)) {
+        if number == 4 {
+            page.push(PdfText { x: 72, y: 560, size: 14, text: middle });
+        }
+        // Both columns are drawn line by line.
+        let y = if number < 4 { 640 - 12 * number } else { 578 - 12 * number };
+        page.extend([(72, left), (320, right)].map(|(x, text)| PdfText { x, y, size: 10, text }));
+    }
+    page.push(PdfText { x: 72, y: 40, size: 8, text: footer });
+    let mut pdf = PdfBuilder::new();
+    pdf.text_page(&page);
+    let extraction = extracted(MediaType::Pdf, &pdf.build()).unwrap();
+    let [left, right] = [left, right].map(|lines| [lines[..4].join(" "), lines[4..].join(" ")]);
+    let expected = format!(
+        "# {title}\n\n{}\n\n{}\n\n## {middle}\n\n{}\n\n{}\n\n{footer}",
+        left[0], right[0], left[1], right[1]
+    );
+    assert_eq!(page_text(&extraction, 1), expected);
+}
+
+#[test]
 fn pages_without_text_need_recognition() {
     let mut pdf = PdfBuilder::new();
     pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "A cover page with text." }]);

@@ -4,6 +4,7 @@
 //! paragraphs, then lines, sentences, words, and characters at last. Adjacent pieces are merged greedily up to the
 //! limit. A chunk that begins within a section repeats the last sentences of the chunk before.
 
+mod blocks;
 mod merge;
 mod pieces;
 mod structural;

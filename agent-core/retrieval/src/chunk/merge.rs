@@ -5,7 +5,8 @@ use std::sync::Arc;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::Chunk;
-use super::pieces::{Heading, Piece};
+use super::blocks::Heading;
+use super::pieces::Piece;
 use crate::document::Extracted;
 
 /// Between the names of nested headings.

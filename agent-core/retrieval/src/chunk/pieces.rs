@@ -2,18 +2,8 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::blocks::{Heading, MarkdownBlocks};
 use crate::document::TextFormat;
-
-/// Bytes of a heading that are kept.
-const MAX_HEADING_BYTES: usize = 200;
-
-/// A heading of a section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heading<'a> {
-    /// From 1, the outermost.
-    pub(super) level: usize,
-    pub(super) text: &'a str,
-}
 
 /// A range of the text that is short enough for a chunk, with the white space after it.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +31,11 @@ pub(super) fn split<'a>(text: &'a str, format: TextFormat, limit: usize, emit: &
     let mut paragraph = 0;
     let mut heading = None;
     let mut after_blank = false;
-    let mut fence = None;
+    let mut blocks = MarkdownBlocks::default();
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         let line_heading = match format {
-            TextFormat::Markdown => markdown_heading(line, &mut fence),
+            TextFormat::Markdown => blocks.heading(line),
             TextFormat::Plain => None,
         };
         let is_blank = line.trim().is_empty();
@@ -58,30 +48,6 @@ pub(super) fn split<'a>(text: &'a str, format: TextFormat, limit: usize, emit: &
         offset += line.len();
     }
     splitter.paragraph(paragraph, offset, heading);
-}
-
-/// Returns the heading of a line of Markdown, and follows the fences of code blocks.
-fn markdown_heading<'a>(line: &'a str, fence: &mut Option<char>) -> Option<Heading<'a>> {
-    let trimmed = line.trim_start();
-    if line.len() - trimmed.len() > 3 {
-        return None;
-    }
-    for character in ['`', '~'] {
-        let is_fence = trimmed.chars().take_while(|&other| other == character).count() >= 3;
-        match fence {
-            Some(open) if *open == character && is_fence => *fence = None,
-            None if is_fence => *fence = Some(character),
-            _ => continue,
-        }
-        return None;
-    }
-    let level = trimmed.bytes().take_while(|&byte| byte == b'#').count();
-    if fence.is_some() || !(1..=6).contains(&level) || !trimmed[level..].starts_with([' ', '\t']) {
-        return None;
-    }
-    let text = trimmed[level..].trim().trim_end_matches('#').trim_end();
-    let text = &text[..text.floor_char_boundary(MAX_HEADING_BYTES)];
-    (!text.is_empty()).then_some(Heading { level, text })
 }
 
 struct Splitter<'a, 'e, E> {

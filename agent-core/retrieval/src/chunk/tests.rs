@@ -71,6 +71,24 @@ fn markdown_headings_are_the_path_of_their_chunks() {
 }
 
 #[test]
+fn indented_code_stays_in_its_section() {
+    let text = "# Setup\n\nRun these:\n\n\t# as root\n\t```\n\tmake\n\n1. Then:\n\n       # code of the step\n\n## Check\n\nAsk it.\n";
+    let document = document(text, TextFormat::Markdown);
+    let chunks = StructuralChunker::new(40, 0).chunk(&document);
+    let parts: Vec<_> = chunks
+        .iter()
+        .map(|chunk| (chunk.heading.as_deref().unwrap_or("-"), &text[chunk.start..chunk.end]))
+        .collect();
+    let expected = [
+        ("Setup", "# Setup\n\nRun these:"),
+        ("Setup", "# as root\n\t```\n\tmake\n\n1. Then:"),
+        ("Setup", "# code of the step"),
+        ("Setup > Check", "## Check\n\nAsk it."),
+    ];
+    assert_eq!(parts, expected);
+}
+
+#[test]
 fn plain_text_has_no_headings() {
     let document = document("# a comment of a script\n\nls", TextFormat::Plain);
     assert_eq!(StructuralChunker::default().chunk(&document)[0].heading, None);
@@ -96,6 +114,9 @@ fn hostile_texts_are_split_within_the_limits() {
         "# ".repeat(500_000),
         "#\n".repeat(300_000),
         "# h\n".repeat(200_000),
+        "- ".repeat(500_000),
+        "-\n\t-\n# h\n".repeat(100_000),
+        "\t".repeat(500_000),
         "e\u{301}".repeat(300_000),
         "\u{200b}".repeat(300_000),
         "\u{202e}\u{feff}x".repeat(100_000),

@@ -24,8 +24,9 @@ use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
 
 /// The version that [`DocIndex::encode`] writes.
-pub const FORMAT_VERSION: u16 = 3;
-/// The oldest version with the same layout, whose vectors can be taken over. The terms of abbreviations were others in it.
+pub const FORMAT_VERSION: u16 = 4;
+/// The oldest version with the same layout, whose vectors can be taken over. The terms of abbreviations were others in it, and
+/// in version 3 the headings of chunks beside indented code.
 const FIRST_VERSION_WITH_VECTORS: u16 = 2;
 
 const MAGIC: &[u8; 4] = b"ADIX";
@@ -79,8 +80,8 @@ impl DocIndex {
         }
     }
 
-    /// Decodes the vectors of an index, also of one in the version of the format before, so that an index that is built again
-    /// takes them over. Returns `None` if there are none.
+    /// Decodes the vectors of an index, also of one in a former version of the same layout, so that an index that is built
+    /// again takes them over. Returns `None` if there are none.
     pub fn decode_vectors(bytes: &[u8]) -> Option<Arc<Vectors>> {
         let (version, rest) = version_and_rest(bytes).ok()?;
         let is_known = (FIRST_VERSION_WITH_VECTORS..=FORMAT_VERSION).contains(&version);

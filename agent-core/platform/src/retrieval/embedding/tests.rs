@@ -474,7 +474,7 @@ async fn an_index_of_the_format_before_is_built_again_with_its_vectors() {
     let stored = records.get_as::<serde_json::Value>(&key).await.expect("read").expect("it is stored");
     let mut old = stored.value.clone();
     let mut bytes = STANDARD_NO_PAD.decode(old["data"].as_str().expect("a text")).expect("base64");
-    bytes[4] = 2;
+    bytes[4] = 3;
     old["data"] = STANDARD_NO_PAD.encode(bytes).into();
     records.put_as(&key, &old, Precondition::Version(stored.version)).await.expect("written");
     let second = retriever(&records, &embedder);

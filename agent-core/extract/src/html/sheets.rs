@@ -1,0 +1,386 @@
+//! Rules of the style sheets within a page, and which of them apply to an element.
+//!
+//! A rule whose selector is a single compound of tag, identifier and classes is exact. Of any other selector, the last
+//! compound is read alone: an element that matches it may be one to which the rule applies. Rules within `@media` and the
+//! like are no exact ones either, and no rule is in a page with scripts or with sheets that are not read, which may change
+//! what it does.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::css::{
+    Declaration, find_at_top, is_transparent, parse_declarations, split_at_top, without_comments,
+};
+
+/// Number of rules that are kept; with more, the sheets are incomplete.
+const MAX_RULES: usize = 4_096;
+/// Classes of a selector that are compared.
+const MAX_CLASSES: usize = 8;
+/// Nesting of `@media` and the like that is read.
+const MAX_NESTING: usize = 4;
+/// States of elements in which a page is not at first, and parts of elements that have no text of their own.
+const OTHER_STATES: [&str; 13] = [
+    "active",
+    "after",
+    "before",
+    "checked",
+    "first-letter",
+    "first-line",
+    "focus",
+    "focus-visible",
+    "focus-within",
+    "hover",
+    "placeholder",
+    "target",
+    "visited",
+];
+
+/// The style sheets of a page.
+#[derive(Debug, Default)]
+pub(super) struct StyleSheets {
+    rules: Vec<Rule>,
+    /// The numbers of the rules by the identifier, class or tag that an element must have.
+    rules_by_key: HashMap<String, Vec<usize>>,
+    is_incomplete: bool,
+}
+
+/// A rule for one selector.
+#[derive(Debug)]
+struct Rule {
+    selector: Selector,
+    declarations: Rc<[Declaration]>,
+}
+
+/// The last compound of a selector.
+#[derive(Debug, Default)]
+struct Selector {
+    tag: Option<String>,
+    id: Option<String>,
+    classes: Vec<String>,
+    /// True if every element that matches the compound matches the selector.
+    is_exact: bool,
+}
+
+/// The parts of an element by which rules are found.
+#[derive(Debug, Default)]
+pub(super) struct StyledElement<'a> {
+    pub(super) tag: &'a str,
+    pub(super) id: &'a str,
+    pub(super) classes: Vec<&'a str>,
+    /// The style of the element itself.
+    pub(super) style: &'a str,
+}
+
+/// The values of an element's properties.
+#[derive(Debug, Default)]
+pub(super) struct Cascade {
+    /// `None` for a property whose value depends on rules that may apply or not.
+    values: HashMap<&'static str, Option<String>>,
+}
+
+/// Value of a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PropertyValue<'a> {
+    Unset,
+    Set(&'a str),
+    /// Rules that may apply or not set it.
+    Uncertain,
+}
+
+impl StyleSheets {
+    /// Returns true if there are scripts, or rules that were not read, such as those of other files.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
+    /// Records that the page has scripts, or rules that are not read.
+    pub(super) fn set_incomplete(&mut self) {
+        self.is_incomplete = true;
+    }
+
+    /// Adds a style sheet.
+    pub(super) fn add(&mut self, css: &str) {
+        let css = without_comments(css).replace("<!--", " ").replace("-->", " ");
+        self.add_rules(&css, true, 0);
+    }
+
+    fn add_rules(&mut self, mut css: &str, is_exact: bool, nesting: usize) {
+        while let Some(end) = find_at_top(css, |byte| matches!(byte, b'{' | b';')) {
+            let prelude = css[..end].trim();
+            let is_block = css.as_bytes()[end] == b'{';
+            css = &css[end + 1..];
+            if !is_block {
+                self.is_incomplete |= prelude.to_ascii_lowercase().starts_with("@import");
+                continue;
+            }
+            let end = find_at_top(css, |byte| byte == b'}').unwrap_or(css.len());
+            let block = &css[..end];
+            css = css.get(end + 1..).unwrap_or_default();
+            match prelude.strip_prefix('@') {
+                Some(condition) => self.add_conditional(&condition.to_ascii_lowercase(), block, nesting),
+                None => self.add_rule(prelude, block, is_exact),
+            }
+        }
+    }
+
+    /// Adds the rules of `@media` and the like, unless they are for other readers than those of a page at first.
+    fn add_conditional(&mut self, condition: &str, block: &str, nesting: usize) {
+        let has_rules = ["media", "supports", "layer", "container", "scope", "starting-style"]
+            .iter()
+            .any(|name| condition.starts_with(name));
+        if !has_rules || condition.contains("print") || condition.contains("prefers-") {
+            return;
+        }
+        if nesting == MAX_NESTING {
+            self.is_incomplete = true;
+            return;
+        }
+        self.add_rules(block, false, nesting + 1);
+    }
+
+    fn add_rule(&mut self, selectors: &str, block: &str, is_exact: bool) {
+        // Nested rules are not read.
+        self.is_incomplete |= block.contains('{');
+        let mut declarations = parse_declarations(block);
+        let is_revealed_later = ["animation", "transition"].iter().any(|name| block.contains(name));
+        if is_revealed_later {
+            declarations.retain(|declaration| declaration.name != "opacity");
+        }
+        if declarations.is_empty() {
+            return;
+        }
+        let declarations: Rc<[Declaration]> = declarations.into();
+        for selector in split_at_top(selectors, ',').filter_map(Selector::parse) {
+            if self.rules.len() == MAX_RULES {
+                self.is_incomplete = true;
+                return;
+            }
+            let selector = Selector { is_exact: selector.is_exact && is_exact, ..selector };
+            self.rules_by_key.entry(selector.key()).or_default().push(self.rules.len());
+            self.rules.push(Rule { selector, declarations: declarations.clone() });
+        }
+    }
+
+    /// Returns the values of an element's properties.
+    pub(super) fn cascade(&self, element: &StyledElement<'_>) -> Cascade {
+        let own = parse_declarations(&without_comments(element.style));
+        // The rank of a declaration: whether it is important, whether it is the element's own, and the specificity.
+        let mut ranked: Vec<((bool, bool, usize), bool, &Declaration)> = Vec::new();
+        for rule in self.rules_for(element) {
+            let is_exact = rule.selector.is_exact && !self.is_incomplete;
+            // What is not evaluated adds to the specificity.
+            let specificity = if is_exact { rule.selector.specificity() } else { usize::MAX };
+            ranked.extend(
+                rule.declarations.iter().map(|declaration| {
+                    ((declaration.is_important, false, specificity), is_exact, declaration)
+                }),
+            );
+        }
+        ranked.extend(own.iter().map(|declaration| ((declaration.is_important, true, 0), true, declaration)));
+        ranked.sort_by_key(|&(rank, ..)| rank);
+        let mut values = HashMap::new();
+        for (_, is_exact, declaration) in ranked {
+            if is_exact {
+                values.insert(declaration.name, Some(declaration.value.clone()));
+            } else if !hides(declaration) {
+                // A rule that may apply shows the element, or gives it other colors.
+                values.insert(declaration.name, None);
+            }
+        }
+        Cascade { values }
+    }
+
+    /// Returns the rules whose last compound matches an element, in their order.
+    fn rules_for(&self, element: &StyledElement<'_>) -> Vec<&Rule> {
+        if self.rules.is_empty() {
+            return Vec::new();
+        }
+        let classes = element.classes.iter().map(|class| format!(".{class}"));
+        let keys = classes.chain([format!("#{}", element.id), element.tag.to_owned(), String::new()]);
+        let mut numbers: Vec<usize> =
+            keys.filter_map(|key| self.rules_by_key.get(&key)).flatten().copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+            .into_iter()
+            .map(|number| &self.rules[number])
+            .filter(|rule| rule.selector.matches(element))
+            .collect()
+    }
+}
+
+/// Returns true for a declaration that shows nothing that would be hidden without it.
+fn hides(declaration: &Declaration) -> bool {
+    let value = declaration.value.as_str();
+    match declaration.name {
+        "display" => value == "none",
+        "visibility" => matches!(value, "hidden" | "collapse"),
+        "opacity" => is_transparent(value),
+        _ => false,
+    }
+}
+
+impl Cascade {
+    /// Returns the value of a property.
+    pub(super) fn get(&self, name: &str) -> PropertyValue<'_> {
+        match self.values.get(name) {
+            None => PropertyValue::Unset,
+            Some(None) => PropertyValue::Uncertain,
+            Some(Some(value)) => PropertyValue::Set(value),
+        }
+    }
+
+    /// Returns the value of a property if it is certain, and an empty text otherwise.
+    pub(super) fn certain(&self, name: &str) -> &str {
+        match self.get(name) {
+            PropertyValue::Set(value) => value,
+            PropertyValue::Unset | PropertyValue::Uncertain => "",
+        }
+    }
+}
+
+impl Selector {
+    /// Parses the last compound of a selector. Returns `None` for a state of elements in which a page is not at first.
+    fn parse(text: &str) -> Option<Self> {
+        let is_combinator = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'+' | b'~');
+        let mut compound = text;
+        while let Some(end) = find_at_top(compound, is_combinator) {
+            compound = &compound[end + 1..];
+        }
+        let mut selector = Self { is_exact: compound.len() == text.len(), ..Self::default() };
+        let mut rest = compound;
+        while let Some(first) = rest.chars().next() {
+            rest = match first {
+                '#' | '.' | ':' => &rest[1..],
+                '*' => {
+                    rest = &rest[1..];
+                    continue;
+                }
+                '[' => {
+                    selector.is_exact = false;
+                    rest = after_brackets(rest, b']');
+                    continue;
+                }
+                _ => rest,
+            };
+            let (name, after) = identifier(rest.trim_start_matches(':'));
+            rest = after;
+            match first {
+                '#' => selector.id = Some(name),
+                '.' if selector.classes.len() < MAX_CLASSES => selector.classes.push(name),
+                '.' => selector.is_exact = false,
+                ':' if name == "root" => selector.tag = Some("html".to_owned()),
+                ':' if OTHER_STATES.contains(&name.as_str()) => return None,
+                ':' => {
+                    selector.is_exact = false;
+                    if rest.starts_with('(') {
+                        rest = after_brackets(rest, b')');
+                    }
+                }
+                _ if name.is_empty() => return Some(Self::default()),
+                _ => selector.tag = Some(name.to_ascii_lowercase()),
+            }
+        }
+        Some(selector)
+    }
+
+    /// Returns the key of the elements that may match.
+    fn key(&self) -> String {
+        match (&self.id, self.classes.first(), &self.tag) {
+            (Some(id), ..) => format!("#{id}"),
+            (None, Some(class), _) => format!(".{class}"),
+            (None, None, tag) => tag.clone().unwrap_or_default(),
+        }
+    }
+
+    fn specificity(&self) -> usize {
+        let id = usize::from(self.id.is_some()) * 1_000_000;
+        id + self.classes.len() * 1_000 + usize::from(self.tag.is_some())
+    }
+
+    fn matches(&self, element: &StyledElement<'_>) -> bool {
+        self.tag.as_ref().is_none_or(|tag| tag == element.tag)
+            && self.id.as_ref().is_none_or(|id| id == element.id)
+            && self.classes.iter().all(|class| element.classes.contains(&class.as_str()))
+    }
+}
+
+/// Returns the text after brackets, with the first of which it begins.
+fn after_brackets(text: &str, close: u8) -> &str {
+    let inner = text.get(1..).unwrap_or_default();
+    find_at_top(inner, |byte| byte == close).map_or("", |end| &inner[end + 1..])
+}
+
+/// Returns the identifier with which a text begins, without its escapes, and the text after it.
+fn identifier(text: &str) -> (String, &str) {
+    let mut name = String::new();
+    let mut characters = text.char_indices();
+    while let Some((offset, character)) = characters.next() {
+        match character {
+            '-' | '_' => name.push(character),
+            '\\' => name.extend(characters.next().map(|(_, escaped)| escaped)),
+            _ if character.is_alphanumeric() || !character.is_ascii() => name.push(character),
+            _ => return (name, &text[offset..]),
+        }
+    }
+    (name, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the values of `display` and `color` of an element by its tag, identifier and classes.
+    fn values(css: &str, tag: &str, id: &str, classes: &[&str]) -> String {
+        let mut sheets = StyleSheets::default();
+        sheets.add(css);
+        let element = StyledElement { tag, id, classes: classes.to_vec(), style: "" };
+        let cascade = sheets.cascade(&element);
+        format!("{:?} {:?}", cascade.get("display"), cascade.get("color"))
+    }
+
+    #[test]
+    fn selectors_are_matched() {
+        for (css, expected) in [
+            ("p.a { display: none }", "Set(\"none\") Unset"),
+            ("p.c { display: none }", "Unset Unset"),
+            ("P , div { color: red }", "Unset Set(\"red\")"),
+            ("#x{color:red} .a{color:blue} p{color:lime}", "Unset Set(\"red\")"),
+            (".a{color:blue} .b{color:lime}", "Unset Set(\"lime\")"),
+            (".a{color:blue!important} #x{color:lime}", "Unset Set(\"blue\")"),
+            ("*{color:blue}", "Unset Set(\"blue\")"),
+            (".a.b{color:blue}.a.c{color:lime}", "Unset Set(\"blue\")"),
+            // Selectors and conditions that are not evaluated may show the element and never hide it.
+            (".a{display:none}div > .b{display:block}", "Uncertain Unset"),
+            (".a{display:none}[x] .b{display:none}", "Set(\"none\") Unset"),
+            ("div .a{display:none}", "Unset Unset"),
+            ("@media (min-width:1px){.a{color:red}}", "Unset Uncertain"),
+            (".b:not(:hover){color:red}", "Unset Uncertain"),
+            // Neither other states nor printed pages are what a reader sees at first.
+            (".a:hover,.a::before,p:focus{color:red}", "Unset Unset"),
+            ("@media print{.a{color:red}}@font-face{color:red}", "Unset Unset"),
+            ("/* .a{color:red} */ .m\\:b{color:red}", "Unset Unset"),
+            ("}}} .a{color:red", "Unset Uncertain"),
+            (".a{color:red", "Unset Set(\"red\")"),
+        ] {
+            assert_eq!(values(css, "p", "x", &["a", "b"]), expected, "{css}");
+        }
+        assert_eq!(values(".m\\:b{color:red}", "p", "", &["m:b"]), "Unset Set(\"red\")");
+    }
+
+    #[test]
+    fn sheets_that_are_not_read_wholly_are_incomplete() {
+        for (css, expected) in [
+            (".a{color:red}", false),
+            ("@charset 'x'; @media print{.a{color:red}}", false),
+            ("@import url(a.css);", true),
+            (".a{color:red; &:hover{color:blue}}", true),
+            (&".a{color:red}".repeat(5_000), true),
+            (&format!("{}.a{{color:red}}", "@media x{".repeat(9)), true),
+        ] {
+            let mut sheets = StyleSheets::default();
+            sheets.add(css);
+            assert_eq!(sheets.is_incomplete(), expected, "{}", &css[..20.min(css.len())]);
+        }
+    }
+}

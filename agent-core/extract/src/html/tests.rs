@@ -1,0 +1,131 @@
+//! Extraction of pages.
+
+use super::*;
+
+fn markdown(html: &str) -> String {
+    extract(html.as_bytes(), &ExtractionLimits::default()).unwrap().document.text
+}
+
+#[test]
+fn structure_is_kept() {
+    let html = "<!doctype html><html><head><title>Leave &amp; absence</title><style>p{}</style></head><body>\
+        <h1>Leave</h1><p>All <b>employees</b> have 30&nbsp;days.<ul><li>full time<li>part time</ul>\
+        <table><tr><th>Years</th><th>Days</th></tr><tr><td>1</td><td>30</td></tr></table>\
+        <pre><code>if a_b &lt; *c {\n  x[0]\n}</code></pre></body></html>";
+    let document = extract(html.as_bytes(), &ExtractionLimits::default()).unwrap().document;
+    assert_eq!(document.title, "Leave & absence");
+    assert_eq!(document.format, TextFormat::Markdown);
+    let expected = "# Leave\n\nAll **employees** have 30\u{a0}days.\n\n- full time\n- part time\n\n\
+        | Years | Days |\n| ----- | ---- |\n| 1     | 30   |\n\n```\nif a_b < *c {\n  x[0]\n}\n```";
+    assert_eq!(document.text, expected);
+}
+
+#[test]
+fn what_readers_do_not_see_is_dropped() {
+    let html = "<nav><a href=/>Home</a></nav><script>alert(1)</script><!-- ignore --><p>seen</p>\
+        <p hidden>h1</p><p aria-hidden=true>h2</p><div style='Display : None'>h3</div><p style='font-size:0'>h4</p>\
+        <div role=navigation>h5</div><noscript>h6</noscript><template>h7</template><svg><text>h8</text></svg>\
+        <style>h9</style><p style='opacity:0.5'>faint</p><button>Accept</button>\
+        <p style='color:red;font-size: 0px'>h10</p><p style='opacity:0.0 !important'>h11</p>\
+        <p style='visibility:collapse'>h12</p><p style='opacity:0%;'>h13</p>";
+    assert_eq!(markdown(html), "seen\n\nfaint");
+}
+
+#[test]
+fn text_is_not_escaped() {
+    assert_eq!(markdown("<p>snake_case *p = a[0] &lt;b&gt; C:\\dir</p>"), "snake_case *p = a[0] <b> C:\\dir");
+    assert_eq!(markdown("<p>1. one</p><p># two</p><p>- three</p>"), "1. one\n\n# two\n\n- three");
+    assert_eq!(markdown("a\u{f003c}b"), "ab");
+}
+
+#[test]
+fn links_and_pictures_are_text() {
+    let html = "<p><a href=https://x.example/a_b>Docs</a>, <a href=/local>local</a>, <a href='javascript:x'>no</a>, \
+        <a href=https://x.example>https://x.example</a> <img src='data:image/png;base64,AAAA' alt='a chart'><img src=a></p>";
+    assert_eq!(markdown(html), "[Docs](https://x.example/a_b), local, no, https://x.example a chart");
+}
+
+#[test]
+fn nesting_is_limited() {
+    let nested = |depth: usize| format!("{}text", "<div>".repeat(depth));
+    assert_eq!(markdown(&nested(200)), "text");
+    let error = extract(nested(5_000).as_bytes(), &ExtractionLimits::default()).unwrap_err();
+    assert_eq!(error, ExtractError::LimitExceeded("the nesting of elements".to_owned()));
+}
+
+#[test]
+fn text_that_styles_hide_is_dropped() {
+    for hidden in [
+        "<p style='color:#fff'>x</p>",
+        "<p style='color: White; background: #FFFFFF'>x</p>",
+        "<p style='color:rgb(254, 254, 254)'>x</p>",
+        "<p style='color:hsl(0 0% 100%)'>x</p>",
+        "<div style='background:#112233'><p style='color:#112233'>x</p></div>",
+        "<font color='#ffffff'>x <b>y</b></font>",
+        "<p style='color:transparent'>x</p><p style='color:rgba(0,0,0,0)'>y</p>",
+        "<div style='font-size:0'>x<b style='font-size:2em'>y</b></div>",
+        "<p style='font-size:1px'>x</p><p style='font:0/0 a'>y</p>",
+        "<p style='position:absolute;left:-9999px'>x</p>",
+        "<p style='position:fixed;inset:-100vh auto auto 0'>x</p>",
+        "<p style='margin:0 0 0 -10000px'>x</p>",
+        "<h2 style='text-indent:-9999px'>x</h2>",
+        "<p style='clip-path:inset(100%)'>x</p><p style='clip-path:inset(0 100% 0 0)'>y</p>",
+        "<p style='position:absolute;clip:rect(0,0,0,0)'>x</p>",
+        "<p style='position:absolute;clip:rect(1px 1px 1px 1px)'>x</p>",
+        "<p style='width:1px;height:1px;overflow:hidden'>x</p>",
+        "<p style='transform:scale(0)'>x</p><p style='filter:opacity(0)'>y</p>",
+        "<p style='visibility:hidden'><b>x</b><img src=a alt=x></p>",
+        "<p style='/* ; */color:red;color/**/:#fff'>x</p>",
+        "<style>.x{display:none}</style><p class='a x'>x</p>",
+        "<style>#x { color: #fff }</style><p id=x>x</p>",
+        "<style>p.x, div.x {font-size:0 !important}</style><p class=x style='font-size:12px'>x</p>",
+        "<style>body{background:#111} .x{color:#111}</style><p class=x>x</p>",
+        "<script>run()</script><style>.x{color:#000}</style><p class=x style='color:#fff;background:#fff'>x</p>",
+        "<ul><li style='color:#fff'>x</li><li><code style='opacity:0.01'>y</code></li></ul>",
+    ] {
+        assert_eq!(markdown(&format!("<p>seen</p>{hidden}")), "seen", "{hidden}");
+    }
+}
+
+#[test]
+fn text_that_may_be_seen_is_kept() {
+    for shown in [
+        "<p style='color:#fff;background:#000'>shown</p>",
+        "<div style='background-color:navy'><p style='color:white'>shown</p></div>",
+        "<div style='background:tomato'><p style='color:white'>shown</p></div>",
+        "<div bgcolor='#000000'><font color='#ffffff'>shown</font></div>",
+        "<div style='background:url(a.png)'><p style='color:#fff'>shown</p></div>",
+        "<div style='background:linear-gradient(#000,#111)'><p style='color:#fff'>shown</p></div>",
+        "<div style='font-size:0'><span style='font-size:16px'>shown</span></div>",
+        "<div style='visibility:hidden'>x<p style='visibility:visible'>shown</p></div>",
+        "<div style='text-indent:-9999px'>x<p style='text-indent:0'>shown</p></div>",
+        "<p style='left:-9999px'>shown</p>",
+        "<p style='position:absolute;color:#fff'>shown</p>",
+        "<p style='color:#fff;text-shadow:0 0 2px #000'>shown</p>",
+        "<p style='color:transparent;background:linear-gradient(red,blue);-webkit-background-clip:text'>shown</p>",
+        "<div style='color:#fff'>x<a href='/a'>shown</a></div>",
+        "<p style='color:var(--ink)'>shown</p>",
+        "<p style='color:#555;--note:\";color:#fff\"'>shown</p>",
+        "<p style='clip-path:inset(10%)'>shown</p>",
+        "<div style='overflow:hidden;height:20px'>shown</div>",
+        "<style>body{background:#000}</style><p style='color:#fff'>shown</p>",
+        "<style>.dark .x{background:#000}</style><p class=x style='color:#fff'>shown</p>",
+        "<style>.x{color:#fff}.x.y{color:#000}</style><p class='x y'>shown</p>",
+        "<link rel=stylesheet href=a.css><p style='color:#fff'>shown</p>",
+        "<style>.x{display:none}.open .x{display:block}</style><p class=x>shown</p>",
+        "<style>@media print{.x{display:none}}</style><p class=x>shown</p>",
+        "<style>.x{display:none}</style><p onclick='toggle()'></p><p class=x>shown</p>",
+        "<style>.x{opacity:0;transition:opacity 1s}</style><p class=x>shown</p>",
+        "<style>.x{display:none}</style><p class=x style='display:block'>shown</p>",
+    ] {
+        assert_eq!(markdown(shown), "shown", "{shown}");
+    }
+}
+
+#[test]
+fn hidden_cells_keep_their_columns() {
+    let text = markdown("<table><tr><th>A<th>B<tr><td style='color:#fff'>x<td>2</table>");
+    assert!(text.contains("B") && text.contains('2') && !text.contains('x'), "{text}");
+    let bars: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
+    assert_eq!(bars, [3; 3], "{text}");
+}

@@ -1,0 +1,249 @@
+//! Visibility of the text of HTML elements, by their attributes, their styles and the style sheets within the page.
+//!
+//! A text is hidden if a reader of the page would not see it: it takes no place, lies beside the page or behind a clip, is
+//! transparent, or has the color of what is certainly behind it. Where that is not certain, the text is kept: scripts and
+//! other files are not read, a rule whose selector is not evaluated can show an element and never hide it, and what is
+//! behind a positioned element, or behind any if the page has further style sheets, is known only where it is stated.
+
+use super::css::{MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, is_transparent, pixels, split_at_top};
+use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
+
+/// Size of text in pixels up to which it is not read: a point.
+const MAX_HIDDEN_FONT_PIXELS: f32 = 1.34;
+/// Distance from the page in pixels from which nothing is seen.
+const OFF_PAGE_PIXELS: f32 = -900.0;
+/// Width and height of a box in pixels up to which nothing within it is seen.
+const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
+/// Difference of a channel between colors up to which they are the same to a reader.
+const MAX_COLOR_DIFFERENCE: u8 = 8;
+/// Classes of an element that are compared.
+const MAX_CLASSES: usize = 256;
+/// Colors that browsers give to links and marked text.
+const LINK_COLOR: Paint = Paint::Solid([0, 0, 238]);
+const MARK_COLOR: Paint = Paint::Solid([255, 255, 0]);
+
+/// An HTML element with the attributes that decide on whether its text is seen.
+#[derive(Debug, Default)]
+pub(super) struct VisualElement<'a> {
+    pub(super) styled: StyledElement<'a>,
+    is_link: bool,
+    /// The colors of text and background by attributes.
+    colors: (Option<Paint>, Option<Paint>),
+}
+
+impl<'a> VisualElement<'a> {
+    pub(super) fn new(tag: &'a str) -> Self {
+        Self { styled: StyledElement { tag, ..StyledElement::default() }, ..Self::default() }
+    }
+
+    /// Adds an attribute.
+    pub(super) fn add(&mut self, name: &str, value: &'a str) {
+        let color = || Some(Paint::parse(&value.trim().to_ascii_lowercase()));
+        match (name, self.styled.tag) {
+            ("id", _) => self.styled.id = value.trim(),
+            ("class", _) => self.styled.classes = value.split_ascii_whitespace().take(MAX_CLASSES).collect(),
+            ("style", _) => self.styled.style = value,
+            ("href", "a") => self.is_link = true,
+            ("color", "font") | ("text", "body") => self.colors.0 = color(),
+            ("bgcolor", _) => self.colors.1 = color(),
+            ("background", _) => self.colors.1 = Some(Paint::Unknown),
+            _ => {}
+        }
+    }
+}
+
+/// The styles by which the text of an element is seen or not, of which the elements within it inherit.
+#[derive(Debug, Clone)]
+pub(super) struct TextVisibility {
+    color: Paint,
+    background: Paint,
+    font_pixels: f32,
+    is_invisible: bool,
+    is_indented_away: bool,
+    /// True if a shadow or a clipped background shows the text, whatever its color.
+    has_effects: bool,
+}
+
+impl TextVisibility {
+    /// Returns the visibility of a page's text that has no style.
+    pub(super) fn of_page(sheets: &StyleSheets) -> Self {
+        Self {
+            color: Paint::BLACK,
+            background: if sheets.is_incomplete() { Paint::Unknown } else { Paint::WHITE },
+            font_pixels: MEDIUM_FONT_PIXELS,
+            is_invisible: false,
+            is_indented_away: false,
+            has_effects: false,
+        }
+    }
+
+    /// Returns true if no text is seen that is directly in the element.
+    pub(super) fn hides_text(&self) -> bool {
+        let has_color_of_background = match (self.color, self.background) {
+            (Paint::Transparent, _) => true,
+            (Paint::Solid(text), Paint::Solid(behind)) => {
+                text.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
+            }
+            _ => false,
+        };
+        self.is_invisible
+            || self.is_indented_away
+            || self.font_pixels <= MAX_HIDDEN_FONT_PIXELS
+            || (has_color_of_background && !self.has_effects)
+    }
+
+    /// Returns true if no picture is seen that is directly in the element.
+    pub(super) fn hides_pictures(&self) -> bool {
+        self.is_invisible
+    }
+
+    /// Returns the visibility of the text of an element within this one; `None` if nothing within it is seen.
+    pub(super) fn within(&self, element: &VisualElement<'_>, sheets: &StyleSheets) -> Option<Self> {
+        let cascade = sheets.cascade(&element.styled);
+        let font_pixels = self.font_pixels(&cascade);
+        if hides_all(&cascade, font_pixels) {
+            return None;
+        }
+        let mut inner = Self { font_pixels, ..self.clone() };
+        inner.set_colors(element, &cascade);
+        match cascade.get("visibility") {
+            PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
+            PropertyValue::Set(value) => inner.is_invisible = matches!(value, "hidden" | "collapse"),
+            PropertyValue::Uncertain => inner.is_invisible = false,
+        }
+        match cascade.get("text-indent") {
+            PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
+            PropertyValue::Set(value) => inner.is_indented_away = is_off_page(value, font_pixels),
+            PropertyValue::Uncertain => inner.is_indented_away = false,
+        }
+        Some(inner)
+    }
+
+    /// Sets the colors of the text and of what is behind it.
+    fn set_colors(&mut self, element: &VisualElement<'_>, cascade: &Cascade) {
+        if element.is_link {
+            self.color = LINK_COLOR;
+        }
+        if element.styled.tag == "mark" {
+            (self.color, self.background) = (Paint::BLACK, MARK_COLOR);
+        }
+        let (color, background) = element.colors;
+        self.color = color.unwrap_or(self.color);
+        self.background = background.unwrap_or(self.background);
+        for name in ["color", "-webkit-text-fill-color"] {
+            match cascade.get(name) {
+                PropertyValue::Set("inherit" | "unset" | "currentcolor") | PropertyValue::Unset => {}
+                PropertyValue::Set(value) => self.color = Paint::parse(value),
+                PropertyValue::Uncertain => self.color = Paint::Unknown,
+            }
+        }
+        self.set_background(cascade);
+        let shadow = cascade.get("text-shadow");
+        let clips = ["background-clip", "-webkit-background-clip"];
+        self.has_effects |= !matches!(shadow, PropertyValue::Unset | PropertyValue::Set("none"))
+            || clips.iter().any(|name| {
+                matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain)
+            });
+    }
+
+    /// Sets what is behind the text by the styles of the element.
+    fn set_background(&mut self, cascade: &Cascade) {
+        if !matches!(cascade.get("position"), PropertyValue::Unset | PropertyValue::Set("static")) {
+            self.background = Paint::Unknown;
+        }
+        match cascade.get("background-color") {
+            PropertyValue::Unset => {}
+            PropertyValue::Set(value) => match Paint::parse_background(value) {
+                Paint::Transparent => {}
+                paint => self.background = paint,
+            },
+            PropertyValue::Uncertain => self.background = Paint::Unknown,
+        }
+        // The shorthand for color and picture may have a color in brackets.
+        let is_picture = |value: &str| value.contains('(') && Paint::parse(value) == Paint::Unknown;
+        let has_picture = match cascade.get("background-image") {
+            PropertyValue::Unset => false,
+            PropertyValue::Set(value) => is_picture(value),
+            PropertyValue::Uncertain => true,
+        };
+        if has_picture || cascade.certain("color-scheme").contains("dark") {
+            self.background = Paint::Unknown;
+        }
+    }
+
+    /// Returns the size of an element's text in pixels.
+    fn font_pixels(&self, cascade: &Cascade) -> f32 {
+        match cascade.get("font-size") {
+            PropertyValue::Unset | PropertyValue::Set("inherit" | "unset") => self.font_pixels,
+            PropertyValue::Set("larger" | "smaller") => self.font_pixels,
+            PropertyValue::Set(value) => {
+                pixels(value, self.font_pixels, self.font_pixels).unwrap_or(MEDIUM_FONT_PIXELS)
+            }
+            PropertyValue::Uncertain => MEDIUM_FONT_PIXELS,
+        }
+    }
+}
+
+/// Returns true for an element of which nothing is seen, whatever the styles of the elements within it.
+fn hides_all(cascade: &Cascade, font_pixels: f32) -> bool {
+    let value = |name: &str| cascade.certain(name);
+    let is_positioned = !matches!(value("position"), "" | "static");
+    let lies_off_page = |name: &str| is_off_page(value(name), font_pixels);
+    let is_small = |name: &str| {
+        pixels(value(name), font_pixels, PAGE_PIXELS).is_some_and(|size| size <= MAX_HIDDEN_BOX_PIXELS)
+    };
+    let clips = ["hidden", "clip"].iter().any(|clip| value("overflow").contains(clip));
+    value("display") == "none"
+        || value("content-visibility") == "hidden"
+        || is_transparent(value("opacity"))
+        || ["opacity(0)", "opacity(0%)"].iter().any(|filter| value("filter").contains(filter))
+        || ["scale(0)", "scale(0,0)", "scale(0, 0)"].iter().any(|scale| value("transform").contains(scale))
+        || (is_positioned && ["left", "top", "right", "bottom"].into_iter().any(lies_off_page))
+        || ["margin-left", "margin-top"].into_iter().any(lies_off_page)
+        || (clips && ["width", "height", "max-width", "max-height"].into_iter().any(is_small))
+        || (is_positioned && clips_all(value("clip")))
+        || clips_path(value("clip-path"))
+}
+
+/// Returns true for a negative offset by which an element or text lies beside the page.
+fn is_off_page(value: &str, font_pixels: f32) -> bool {
+    pixels(value, font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OFF_PAGE_PIXELS)
+}
+
+/// Returns true for a rectangle of the property `clip` that shows nothing.
+fn clips_all(clip: &str) -> bool {
+    let Some(sides) = clip.strip_prefix("rect(").and_then(|sides| sides.strip_suffix(')')) else {
+        return false;
+    };
+    let sides: Vec<Option<f32>> = sides
+        .split([',', ' '])
+        .filter(|side| !side.is_empty())
+        .map(|side| pixels(side, MEDIUM_FONT_PIXELS, PAGE_PIXELS))
+        .collect();
+    let [Some(top), Some(right), Some(bottom), Some(left)] = sides[..] else { return false };
+    bottom - top <= MAX_HIDDEN_BOX_PIXELS || right - left <= MAX_HIDDEN_BOX_PIXELS
+}
+
+/// Returns true for a shape of the property `clip-path` that shows nothing.
+fn clips_path(path: &str) -> bool {
+    if let Some(radius) = path.strip_prefix("circle(").or_else(|| path.strip_prefix("ellipse(")) {
+        return ["0)", "0 ", "0px", "0%"].iter().any(|zero| radius.starts_with(zero));
+    }
+    let Some(sides) = path.strip_prefix("inset(").and_then(|sides| sides.strip_suffix(')')) else {
+        return false;
+    };
+    let sides: Vec<&str> = split_at_top(sides, ' ').take_while(|&side| side != "round").collect();
+    // The size of the element, with which lengths would have to be compared, is not known.
+    let percent = |numbers: &[usize]| {
+        let side = numbers.iter().find_map(|&number| sides.get(number))?;
+        match side.strip_suffix('%') {
+            Some(number) => number.parse::<f32>().ok(),
+            None => side.starts_with('0').then_some(0.0),
+        }
+    };
+    let [top, right, bottom, left] = [&[0][..], &[1, 0], &[2, 0], &[3, 1, 0]].map(percent);
+    let covers = |first: Option<f32>, second: Option<f32>| {
+        first.zip(second).is_some_and(|(first, second)| first + second >= 100.0)
+    };
+    covers(top, bottom) || covers(left, right)
+}

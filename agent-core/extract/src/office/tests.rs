@@ -1,0 +1,311 @@
+//! Office documents with what a reader of them does not see, and what readers of XML misread.
+
+use super::*;
+use crate::fixtures::{archive, docx_parts, pptx_parts, xlsx_parts};
+
+type Parts = Vec<(String, Vec<u8>)>;
+
+const WORD: &str = "http://schemas.openxmlformats.org/wordprocessingml/2006/main";
+const SHEET: &str = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
+const DRAWING: &str = "http://schemas.openxmlformats.org/drawingml/2006/main";
+const SLIDES: &str = "http://schemas.openxmlformats.org/presentationml/2006/main";
+
+fn put(parts: &mut Parts, name: &str, xml: &str) {
+    match parts.iter_mut().find(|part| part.0 == name) {
+        Some(part) => part.1 = xml.into(),
+        None => parts.push((name.to_owned(), xml.into())),
+    }
+}
+
+fn edit(parts: &mut [(String, Vec<u8>)], name: &str, from: &str, to: &str) {
+    let part = parts.iter_mut().find(|part| part.0 == name).expect("the part exists");
+    let xml = String::from_utf8(part.1.clone()).expect("UTF-8");
+    assert!(xml.contains(from), "{from}");
+    part.1 = xml.replacen(from, to, 1).into_bytes();
+}
+
+fn extracted(media_type: MediaType, parts: &[(String, Vec<u8>)]) -> Extraction {
+    extract(media_type, &archive(parts), &ExtractionLimits::default()).unwrap()
+}
+
+/// Returns the text of a Word document by its body.
+fn word_text(body: &str) -> String {
+    let mut parts = docx_parts();
+    let document = format!("<w:document xmlns:w=\"{WORD}\"><w:body>{body}</w:body></w:document>");
+    put(&mut parts, "word/document.xml", &document);
+    let styles = "<w:style w:type=\"character\" w:styleId=\"Secret\"><w:rPr><w:vanish/></w:rPr></w:style>\
+        <w:style w:type=\"character\" w:styleId=\"Base\"><w:basedOn w:val=\"Secret\"/></w:style>\
+        <w:style w:type=\"table\" w:styleId=\"Dark\"><w:tblStylePr w:type=\"firstRow\"><w:tcPr>\
+        <w:shd w:val=\"clear\" w:fill=\"000000\"/></w:tcPr></w:tblStylePr></w:style></w:styles>";
+    edit(&mut parts, "word/styles.xml", "</w:styles>", styles);
+    extracted(MediaType::Docx, &parts).document.text
+}
+
+fn run(properties: &str, text: &str) -> String {
+    format!("<w:r><w:rPr>{properties}</w:rPr><w:t>{text}</w:t></w:r>")
+}
+
+#[test]
+fn hidden_runs_are_dropped() {
+    for (properties, is_shown) in [
+        ("<w:vanish/>", false),
+        ("<w:vanish w:val=\"true\"/>", false),
+        ("<w:vanish w:val=\"0\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/>", false),
+        ("<w:color w:val=\"fdfdfe\"/>", false),
+        ("<w:color w:val=\"auto\"/>", true),
+        ("<w:color w:val=\"C0C0C0\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:highlight w:val=\"black\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"000000\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\"/>", false),
+        ("<w:color w:val=\"102030\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"102030\"/>", false),
+        ("<w:sz w:val=\"2\"/>", false),
+        ("<w:sz w:val=\"16\"/>", true),
+        ("<w:rStyle w:val=\"Secret\"/>", false),
+        ("<w:rStyle w:val=\"Base\"/>", false),
+        ("<w:rStyle w:val=\"Base\"/><w:vanish w:val=\"false\"/>", true),
+        ("<w:rPrChange w:id=\"1\"><w:rPr><w:vanish/></w:rPr></w:rPrChange>", true),
+    ] {
+        let text = word_text(&format!("<w:p>{}{}</w:p>", run("", "seen "), run(properties, "x")));
+        assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
+    }
+}
+
+#[test]
+fn white_text_counts_by_what_is_behind_it() {
+    let white = run("<w:color w:val=\"FFFFFF\"/>", "x");
+    let dark = "<w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"1F3864\"/>";
+    let table = |table: &str, cell: &str| {
+        format!(
+            "<w:tbl><w:tblPr>{table}</w:tblPr><w:tr><w:tc><w:tcPr>{cell}</w:tcPr><w:p>{white}</w:p></w:tc>\
+             <w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+            run("", "seen")
+        )
+    };
+    let text_box = "<w:p><w:r><w:pict><w:txbxContent>";
+    for (body, is_shown) in [
+        (format!("<w:p><w:pPr>{dark}</w:pPr>{white}</w:p>"), true),
+        (table("", ""), false),
+        (table("", dark), true),
+        (table("<w:tblStyle w:val=\"Dark\"/>", ""), true),
+        (format!("{text_box}<w:p>{white}</w:p></w:txbxContent></w:pict></w:r></w:p>"), true),
+        (format!("<w:p><w:anchor behindDoc=\"1\"/></w:p><w:p>{white}</w:p>"), true),
+    ] {
+        let text = word_text(&format!("<w:p>{}</w:p>{body}", run("", "seen")));
+        assert_eq!(text.contains('x'), is_shown, "{body}: {text}");
+    }
+}
+
+#[test]
+fn fields_of_hidden_runs_stay_whole() {
+    let field = |kind: &str| format!("<w:fldChar w:fldCharType=\"{kind}\"/>");
+    let body = format!(
+        "<w:p><w:r><w:rPr><w:vanish/></w:rPr>{}<w:t>x</w:t></w:r><w:r><w:instrText>PAGE</w:instrText></w:r>\
+         <w:r>{}</w:r>{}<w:r>{}</w:r></w:p><w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc><w:p>{}</w:p></w:tc></w:tr><w:tr><w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+        field("begin"),
+        field("separate"),
+        run("", "page 7"),
+        field("end"),
+        run("", "x"),
+        run("", "row"),
+    );
+    let text = word_text(&body);
+    assert!(text.contains("page 7") && text.contains("row"), "{text}");
+    assert!(!text.contains('x') && !text.contains("PAGE"), "{text}");
+}
+
+#[test]
+fn tracked_changes_are_read_as_accepted() {
+    let change = "<w:pPrChange w:id=\"1\"><w:pPr><w:pStyle w:val=\"Heading1\"/></w:pPr></w:pPrChange>";
+    let body = format!(
+        "<w:p><w:pPr><w:pStyle w:val=\"Normal\"/>{change}</w:pPr><w:del w:id=\"2\"><w:r><w:delText>old</w:delText></w:r>\
+         </w:del><w:ins w:id=\"3\">{}</w:ins></w:p><w:p><w:moveFrom w:id=\"4\">{moved}</w:moveFrom></w:p>\
+         <w:p><w:moveTo w:id=\"5\">{moved}</w:moveTo></w:p>",
+        run("", "new"),
+        moved = run("", "moved"),
+    );
+    assert_eq!(word_text(&body), "new\n\nmoved");
+}
+
+#[test]
+fn lines_of_a_paragraph_stay_apart() {
+    let line_break = "<w:r><w:br/></w:r>";
+    let page_break = "<w:r><w:br w:type=\"page\"/></w:r>";
+    let numbering = "<w:numPr><w:ilvl w:val=\"0\"/><w:numId w:val=\"1\"/></w:numPr>";
+    let body = format!(
+        "<w:p><w:pPr><w:pStyle w:val=\"Heading1\"/>{numbering}</w:pPr>{}{line_break}{}</w:p><w:p>{}{line_break}{}{page_break}{}\
+         </w:p><w:tbl><w:tr><w:tc><w:p>{}{line_break}{}</w:p></w:tc></w:tr></w:tbl>",
+        run("", "Two"),
+        run("", "lines"),
+        run("", "one"),
+        run("", "two"),
+        run("", "three"),
+        run("", "four"),
+        run("", "five"),
+    );
+    let mut parts = docx_parts();
+    let document = format!("<w:document xmlns:w=\"{WORD}\"><w:body>{body}</w:body></w:document>");
+    put(&mut parts, "word/document.xml", &document);
+    let levels = "<w:abstractNum w:abstractNumId=\"0\"><w:lvl w:ilvl=\"0\"><w:numFmt w:val=\"decimal\"/></w:lvl></w:abstractNum>\
+        <w:num w:numId=\"1\"><w:abstractNumId w:val=\"0\"/></w:num>";
+    put(&mut parts, "word/numbering.xml", &format!("<w:numbering xmlns:w=\"{WORD}\">{levels}</w:numbering>"));
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert_eq!(text, "# Two lines\n\none\ntwo\nthree\n\n| four<br>five |\n| --- |");
+}
+
+#[test]
+fn paragraphs_of_a_note_stay_apart() {
+    let mut parts = docx_parts();
+    let footnotes = format!(
+        "<w:footnotes xmlns:w=\"{WORD}\"><w:footnote w:id=\"2\"><w:p>{}</w:p><w:p>{}<w:r><w:br/></w:r>{}{}</w:p></w:footnote>\
+         </w:footnotes>",
+        run("", "First."),
+        run("", "Second."),
+        run("", "Third."),
+        run("<w:vanish/>", "secret"),
+    );
+    put(&mut parts, "word/footnotes.xml", &footnotes);
+    let text = extracted(MediaType::Docx, &parts).document.text;
+    assert!(text.ends_with("[^2]: First. Second. Third."), "{text}");
+}
+
+/// Returns the text of a workbook's first sheet by its content.
+fn sheet_text(content: &str) -> String {
+    let mut parts = xlsx_parts();
+    put(
+        &mut parts,
+        "xl/worksheets/sheet1.xml",
+        &format!("<worksheet xmlns=\"{SHEET}\">{content}</worksheet>"),
+    );
+    let styles = "<numFmts><numFmt numFmtId=\"164\" formatCode=\";;;\"/></numFmts><fonts><font/><font><color \
+        rgb=\"FFFFFFFF\"/></font></fonts><fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill \
+        patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill></fills><cellXfs><xf/><xf numFmtId=\"14\"/>\
+        <xf numFmtId=\"10\"/><xf numFmtId=\"20\"/><xf numFmtId=\"164\"/><xf fontId=\"1\" fillId=\"0\"/>\
+        <xf fontId=\"1\" fillId=\"1\"/></cellXfs>";
+    put(&mut parts, "xl/styles.xml", &format!("<styleSheet xmlns=\"{SHEET}\">{styles}</styleSheet>"));
+    edit(&mut parts, "xl/workbook.xml", "sheetId=\"2\"", "sheetId=\"2\" state=\"veryHidden\"");
+    edit(&mut parts, "xl/workbook.xml", "name=\"Days\"", "name=\"R&amp;D\"");
+    let extraction = extracted(MediaType::Xlsx, &parts);
+    assert_eq!(extraction.pages, Some(1), "the second sheet is hidden");
+    extraction.document.text
+}
+
+fn text_cell(reference: &str, style: u32, text: &str) -> String {
+    format!("<c r=\"{reference}\" s=\"{style}\" t=\"inlineStr\"><is><t>{text}</t></is></c>")
+}
+
+#[test]
+fn numbers_of_sheets_are_read_as_they_are_shown() {
+    let header = ["A1", "B1", "C1", "D1"].map(|cell| text_cell(cell, 0, &format!("in {cell}"))).concat();
+    let content = format!(
+        "<sheetData><row r=\"1\">{header}</row><row r=\"2\"><c r=\"A2\" s=\"1\"><v>44197</v></c><c r=\"B2\" s=\"2\">\
+         <f>1/4</f><v>0.25</v></c><c r=\"C2\" s=\"3\"><v>0.5</v></c><c r=\"D2\"><v>0.30000000000000004</v></c></row>\
+         <row r=\"3\"><c r=\"A3\" s=\"1\"><v>1e18</v></c><c r=\"D3\"><v>7</v></c></row></sheetData>"
+    );
+    assert_eq!(
+        sheet_text(&content),
+        "## R&D\n\nin A1: 2021-01-01; in B1: 25.00%; in C1: 12:00; in D1: 0.3\nin A1: 1e18; in D1: 7"
+    );
+}
+
+#[test]
+fn merged_values_are_those_of_each_row() {
+    let header = ["A1", "B1"].map(|cell| text_cell(cell, 0, &format!("in {cell}"))).concat();
+    let content = format!(
+        "<sheetData><row r=\"1\">{header}</row><row r=\"2\">{}{}</row><row r=\"3\"><c r=\"B3\" t=\"e\"><v>#N/A</v></c></row>\
+         <row r=\"4\">{}</row></sheetData><mergeCells><mergeCell ref=\"A2:A3\"/></mergeCells>",
+        text_cell("A2", 0, "North"),
+        text_cell("B2", 0, "one"),
+        text_cell("B4", 0, "two"),
+    );
+    let expected = "## R&D\n\nin A1: North; in B1: one\nin A1: North; in B1: #N/A\nin B1: two";
+    assert_eq!(sheet_text(&content), expected);
+}
+
+#[test]
+fn hidden_cells_are_dropped() {
+    let row = |number: u32, attributes: &str, text: &str, style: u32| {
+        let cells = ["A", "B", "C"].map(|column| match column {
+            "B" => text_cell(&format!("B{number}"), style, text),
+            _ => text_cell(&format!("{column}{number}"), 0, &format!("{column}{number}")),
+        });
+        format!("<row r=\"{number}\" {attributes}>{}</row>", cells.concat())
+    };
+    let rows = [
+        row(1, "", "B1", 0),
+        row(2, "hidden=\"1\"", "B2", 0),
+        row(3, "", "hidden", 4),
+        row(4, "", "hidden", 5),
+        row(5, "", "B5", 6),
+        row(6, "hidden=\"1\" outlineLevel=\"1\"", "B6", 0),
+    ];
+    let sheet = |before: &str, after: &str| {
+        sheet_text(&format!("{before}<sheetData>{}</sheetData>{after}", rows.concat()))
+    };
+    let line = |number: u32, cells: &str| {
+        let cells: Vec<_> = cells.chars().map(|column| format!("{column}1: {column}{number}")).collect();
+        cells.join("; ")
+    };
+    let shown = [line(3, "AC"), line(4, "AC"), line(5, "ABC"), line(6, "ABC")].join("\n");
+    assert_eq!(sheet("", ""), format!("## R&D\n\n{shown}"));
+    // A filter hides rows that its reader can show.
+    let filtered = sheet("", "<autoFilter ref=\"A1:C6\"><filterColumn colId=\"0\"/></autoFilter>");
+    assert!(filtered.contains(&line(2, "ABC")), "{filtered}");
+    let columns = sheet("<cols><col min=\"2\" max=\"2\" hidden=\"1\"/></cols>", "");
+    assert!(columns.contains(&line(5, "AC")) && !columns.contains('B'), "{columns}");
+}
+
+#[test]
+fn shapes_that_are_hidden_or_there_twice_are_dropped() {
+    let shape = |attributes: &str, text: &str| {
+        format!(
+            "<p:sp><p:nvSpPr><p:cNvPr id=\"9\" name=\"s\" {attributes}/><p:cNvSpPr/><p:nvPr/></p:nvSpPr><p:spPr/><p:txBody>\
+             <a:bodyPr/><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:txBody></p:sp>"
+        )
+    };
+    let shapes = format!(
+        "<p:grpSp><p:nvGrpSpPr><p:cNvPr id=\"8\" name=\"g\"/></p:nvGrpSpPr>{}{}</p:grpSp><mc:AlternateContent><mc:Choice>{}\
+         </mc:Choice><mc:Fallback>{}</mc:Fallback></mc:AlternateContent></p:spTree>",
+        shape("hidden=\"1\"", "secret"),
+        shape("", "grouped"),
+        shape("", "formula"),
+        shape("", "formula"),
+    );
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &shapes);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("grouped") && !text.contains("secret"), "{text}");
+    assert_eq!(text.matches("formula").count(), 1, "{text}");
+}
+
+#[test]
+fn notes_are_those_of_their_slide() {
+    let shape = |kind: &str, text: &str| {
+        format!(
+            "<p:sp><p:nvSpPr><p:cNvPr id=\"2\" name=\"s\"/><p:cNvSpPr/><p:nvPr><p:ph type=\"{kind}\"/></p:nvPr></p:nvSpPr>\
+             <p:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:txBody></p:sp>"
+        )
+    };
+    let mut parts = pptx_parts();
+    let notes = format!(
+        "<p:notes xmlns:p=\"{SLIDES}\" xmlns:a=\"{DRAWING}\"><p:cSld><p:spTree>{}{}</p:spTree></p:cSld></p:notes>",
+        shape("body", "Show the form."),
+        shape("sldNum", "number"),
+    );
+    // The first notes of a presentation are often those of a later slide.
+    put(&mut parts, "ppt/notesSlides/notesSlide1.xml", &notes);
+    let relation = "<Relationship Id=\"rId1\" Target=\"../notesSlides/notesSlide1.xml\" \
+        Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/notesSlide\"/>";
+    put(
+        &mut parts,
+        "ppt/slides/_rels/slide2.xml.rels",
+        &format!(
+            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{relation}</Relationships>"
+        ),
+    );
+    let document = extracted(MediaType::Pptx, &parts).document;
+    assert_eq!(document.text.matches("Show the form.").count(), 1, "{}", document.text);
+    let second = document.page_starts[1] as usize..document.page_starts[2] as usize;
+    assert!(document.text[second].contains("Show the form."), "{}", document.text);
+    assert!(!document.text.contains("number"), "{}", document.text);
+}

@@ -1,0 +1,408 @@
+//! Word documents without text that is not shown, and without what tracked changes have replaced.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use quick_xml::events::{BytesStart, Event};
+
+use super::parts::OfficeParts;
+use super::xml::{XmlChanges, XmlEvents, attribute};
+
+/// Elements with what was there before tracked changes: text, and properties, which would be read in place of the present
+/// ones.
+const FORMER_CONTENTS: [&str; 9] = [
+    "w:del",
+    "w:moveFrom",
+    "w:pPrChange",
+    "w:rPrChange",
+    "w:sectPrChange",
+    "w:tblPrChange",
+    "w:tblPrExChange",
+    "w:tcPrChange",
+    "w:trPrChange",
+];
+/// Signs of a picture or color behind the text of pages, which headers can have too.
+const BACKGROUND_SIGNS: [&str; 4] = ["<w:background", "behindDoc=\"1\"", "behindDoc=\"true\"", "z-index:-"];
+/// A space in the text of a note, whose lines and paragraphs would be joined.
+const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
+/// Styles that a style is based on one after the other.
+const MAX_BASES: usize = 16;
+/// Size of text in half points up to which it is not read.
+const MAX_HIDDEN_SIZE: u32 = 2;
+/// Difference of a channel between colors up to which they are the same to a reader.
+const MAX_COLOR_DIFFERENCE: u8 = 8;
+
+/// Changes the parts of a Word document.
+pub(super) fn change(parts: &mut OfficeParts<'_>) {
+    let styles = parts.xml("word/styles.xml").map(|xml| WordStyles::read(&xml)).unwrap_or_default();
+    let mut texts = Vec::new();
+    for name in parts.names() {
+        if name.ends_with(".xml") && name != "word/styles.xml" {
+            let xml = parts.xml(&name).filter(|xml| xml.contains("<w:p"));
+            texts.extend(xml.map(|xml| (name, xml)));
+        }
+    }
+    let has_background = texts.iter().any(|(_, xml)| BACKGROUND_SIGNS.iter().any(|sign| xml.contains(sign)));
+    for (name, xml) in texts {
+        if let Some(changed) = PartEditor::new(&xml, &styles, has_background).edit() {
+            parts.put(&name, changed);
+        }
+    }
+}
+
+/// A color as red, green and blue.
+type Color = [u8; 3];
+
+/// A color or pattern behind a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shading {
+    Color(Color),
+    /// A pattern, a picture, a shape, or the shading of a style.
+    Unknown,
+}
+
+/// Properties of text.
+#[derive(Debug, Clone, Default)]
+struct TextProperties {
+    is_hidden: Option<bool>,
+    /// The color; `None` within for the automatic one, which differs from the background.
+    color: Option<Option<Color>>,
+    size: Option<u32>,
+    shading: Option<Shading>,
+}
+
+impl TextProperties {
+    /// Applies an element of properties.
+    fn apply(&mut self, element: &BytesStart<'_>) {
+        let value = attribute(element, "w:val");
+        match element.name().into_inner() {
+            "w:vanish" => {
+                let is_off =
+                    value.is_some_and(|value| matches!(value.as_str(), "0" | "false" | "off" | "none"));
+                self.is_hidden = Some(!is_off);
+            }
+            "w:color" => self.color = Some(value.as_deref().and_then(parse_color)),
+            "w:sz" => self.size = value.and_then(|value| value.parse().ok()),
+            "w:shd" => self.shading = parse_shading(element).or(self.shading),
+            "w:highlight" => {
+                self.shading = match value.as_deref() {
+                    None | Some("none") => self.shading,
+                    Some("white") => Some(Shading::Color([255; 3])),
+                    Some(_) => Some(Shading::Unknown),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns these properties where they are set, and the others elsewhere.
+    fn or(self, other: &Self) -> Self {
+        Self {
+            is_hidden: self.is_hidden.or(other.is_hidden),
+            color: self.color.or(other.color),
+            size: self.size.or(other.size),
+            shading: self.shading.or(other.shading),
+        }
+    }
+}
+
+/// Parses a color in six hexadecimal digits.
+fn parse_color(value: &str) -> Option<Color> {
+    let number = u32::from_str_radix(value, 16).ok().filter(|_| value.len() == 6)?;
+    let [_, red, green, blue] = number.to_be_bytes();
+    Some([red, green, blue])
+}
+
+/// Parses a shading; `None` for one that paints nothing.
+fn parse_shading(element: &BytesStart<'_>) -> Option<Shading> {
+    let fill = attribute(element, "w:fill");
+    let is_clear = attribute(element, "w:val").is_none_or(|value| matches!(value.as_str(), "clear" | "nil"));
+    match fill.as_deref() {
+        None | Some("auto") if is_clear => None,
+        Some(fill) if is_clear => Some(parse_color(fill).map_or(Shading::Unknown, Shading::Color)),
+        _ => Some(Shading::Unknown),
+    }
+}
+
+/// A style of paragraphs, characters or tables.
+#[derive(Debug, Default)]
+struct WordStyle {
+    base: Option<String>,
+    properties: TextProperties,
+}
+
+/// The styles of a document.
+#[derive(Debug, Default)]
+struct WordStyles {
+    styles: HashMap<String, WordStyle>,
+    default_paragraph: Option<String>,
+    defaults: TextProperties,
+}
+
+impl WordStyles {
+    fn read(xml: &str) -> Self {
+        let mut styles = Self::default();
+        let mut open: Option<(String, WordStyle)> = None;
+        let mut in_defaults = false;
+        let mut events = XmlEvents::new(xml);
+        while let Some((event, _)) = events.next() {
+            match event {
+                Event::Start(element) if element.name().into_inner() == "w:docDefaults" => in_defaults = true,
+                Event::End(element) if element.name().into_inner() == "w:docDefaults" => in_defaults = false,
+                Event::Start(element) if element.name().into_inner() == "w:style" => {
+                    let id = attribute(&element, "w:styleId").unwrap_or_default();
+                    let is = |name: &str, value: &str| {
+                        attribute(&element, name).is_some_and(|found| found == value)
+                    };
+                    if is("w:type", "paragraph") && is("w:default", "1") {
+                        styles.default_paragraph = Some(id.clone());
+                    }
+                    open = Some((id, WordStyle::default()));
+                }
+                Event::End(element) if element.name().into_inner() == "w:style" => {
+                    styles.styles.extend(open.take())
+                }
+                Event::Start(element) if element.name().into_inner() == "w:rPrChange" => {
+                    events.skip(&element);
+                }
+                Event::Start(element) | Event::Empty(element) => match &mut open {
+                    Some((_, style)) if element.name().into_inner() == "w:basedOn" => {
+                        style.base = attribute(&element, "w:val");
+                    }
+                    Some((_, style)) => {
+                        style.properties.apply(&element);
+                        // A table's style has several shadings for its parts.
+                        if style.properties.shading.is_some() {
+                            style.properties.shading = Some(Shading::Unknown);
+                        }
+                    }
+                    None if in_defaults => styles.defaults.apply(&element),
+                    None => {}
+                },
+                _ => {}
+            }
+        }
+        styles
+    }
+
+    /// Returns the properties of a style with those that it is based on.
+    fn properties(&self, id: Option<&str>) -> TextProperties {
+        let mut properties = TextProperties::default();
+        let mut id = id;
+        for _ in 0..MAX_BASES {
+            let Some(style) = id.and_then(|id| self.styles.get(id)) else { break };
+            properties = properties.or(&style.properties);
+            id = style.base.as_deref();
+        }
+        properties
+    }
+}
+
+/// An element that contains text.
+#[derive(Debug)]
+struct Scope {
+    kind: ScopeKind,
+    start: usize,
+    style: Option<String>,
+    properties: TextProperties,
+    /// The places of texts in a run.
+    texts: Vec<Range<usize>>,
+    /// True if a field begins or ends in a run.
+    has_field: bool,
+    /// True for a row that is hidden.
+    is_hidden: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScopeKind {
+    Paragraph,
+    Run,
+    Row,
+    Cell,
+    Table,
+    /// A shape, whose background is its own.
+    TextBox,
+}
+
+impl ScopeKind {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "w:p" => Self::Paragraph,
+            "w:r" => Self::Run,
+            "w:tr" => Self::Row,
+            "w:tc" => Self::Cell,
+            "w:tbl" => Self::Table,
+            "w:txbxContent" => Self::TextBox,
+            _ => return None,
+        })
+    }
+
+    /// Returns the name of the element with the properties of this one.
+    fn properties(self) -> &'static str {
+        match self {
+            Self::Paragraph => "w:pPr",
+            Self::Run => "w:rPr",
+            Self::Row => "w:trPr",
+            Self::Cell => "w:tcPr",
+            Self::Table => "w:tblPr",
+            Self::TextBox => "",
+        }
+    }
+}
+
+/// Changes a part with text.
+struct PartEditor<'x> {
+    xml: &'x str,
+    styles: &'x WordStyles,
+    /// True if a picture or color may be behind the whole page.
+    has_background: bool,
+    /// True for footnotes and endnotes.
+    has_notes: bool,
+    scopes: Vec<Scope>,
+    /// The elements of properties that are open.
+    properties: Vec<String>,
+    changes: XmlChanges<'x>,
+}
+
+impl<'x> PartEditor<'x> {
+    fn new(xml: &'x str, styles: &'x WordStyles, has_background: bool) -> Self {
+        Self {
+            xml,
+            styles,
+            has_background,
+            has_notes: xml.contains("<w:footnote ") || xml.contains("<w:endnote "),
+            scopes: Vec::new(),
+            properties: Vec::new(),
+            changes: XmlChanges::new(xml),
+        }
+    }
+
+    fn edit(mut self) -> Option<String> {
+        let mut events = XmlEvents::new(self.xml);
+        while let Some((event, range)) = events.next() {
+            match event {
+                Event::Start(element) if FORMER_CONTENTS.contains(&element.name().into_inner()) => {
+                    let end = events.skip(&element);
+                    self.changes.remove(range.start..end);
+                }
+                Event::Start(element) if element.name().into_inner() == "w:t" => {
+                    let end = events.skip(&element);
+                    if let Some(run) = self.scopes.last_mut() {
+                        run.texts.push(range.start..end);
+                    }
+                }
+                Event::Start(element) => self.open(&element, range.start),
+                Event::Empty(element) => {
+                    let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
+                    if self.has_notes && is_blank && self.properties.is_empty() {
+                        self.changes.replace(range, SPACE_IN_NOTE.to_owned());
+                    } else {
+                        self.apply(&element);
+                    }
+                }
+                Event::End(element) => self.close(element.name().into_inner(), range),
+                _ => {}
+            }
+        }
+        self.changes.finish()
+    }
+
+    fn open(&mut self, element: &BytesStart<'_>, start: usize) {
+        let name = element.name().into_inner();
+        if let Some(kind) = ScopeKind::of(name) {
+            self.scopes.push(Scope {
+                kind,
+                start,
+                style: None,
+                properties: TextProperties::default(),
+                texts: Vec::new(),
+                has_field: false,
+                is_hidden: false,
+            });
+        } else if name.ends_with("Pr") {
+            self.properties.push(name.to_owned());
+        } else {
+            self.apply(element);
+        }
+    }
+
+    /// Applies an element to the innermost scope, if it is one of its properties.
+    fn apply(&mut self, element: &BytesStart<'_>) {
+        let Some(scope) = self.scopes.last_mut() else { return };
+        let name = element.name().into_inner();
+        scope.has_field |= matches!(name, "w:fldChar" | "w:instrText");
+        // The properties of a paragraph contain those of its mark.
+        if self.properties.len() != 1 || self.properties[0] != scope.kind.properties() {
+            return;
+        }
+        match name {
+            "w:pStyle" | "w:rStyle" | "w:tblStyle" => scope.style = attribute(element, "w:val"),
+            "w:hidden" => {
+                scope.is_hidden =
+                    attribute(element, "w:val").is_none_or(|value| value != "0" && value != "false");
+            }
+            _ => scope.properties.apply(element),
+        }
+    }
+
+    fn close(&mut self, name: &str, Range { start, end }: Range<usize>) {
+        if self.properties.last().is_some_and(|open| open == name) {
+            self.properties.pop();
+            return;
+        }
+        let Some(kind) = ScopeKind::of(name) else { return };
+        let Some(scope) = self.scopes.pop_if(|scope| scope.kind == kind) else { return };
+        match kind {
+            ScopeKind::Paragraph if self.has_notes => {
+                self.changes.replace(start..start, format!("<w:r>{SPACE_IN_NOTE}</w:r>"));
+            }
+            ScopeKind::Row if scope.is_hidden => self.changes.remove(scope.start..end),
+            ScopeKind::Run if self.hides(&scope) => {
+                if scope.has_field {
+                    // Fields begin and end in different runs.
+                    scope.texts.into_iter().for_each(|text| self.changes.remove(text));
+                } else {
+                    self.changes.remove(scope.start..end);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns true if the text of a run is not seen.
+    fn hides(&self, run: &Scope) -> bool {
+        let paragraph = self.scopes.iter().rev().find(|scope| scope.kind == ScopeKind::Paragraph);
+        let paragraph_style = paragraph.and_then(|paragraph| paragraph.style.as_deref());
+        let paragraph_style = paragraph_style.or(self.styles.default_paragraph.as_deref());
+        let properties = run
+            .properties
+            .clone()
+            .or(&self.styles.properties(run.style.as_deref()))
+            .or(&self.styles.properties(paragraph_style))
+            .or(&self.styles.defaults);
+        if properties.is_hidden == Some(true) || properties.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
+            return true;
+        }
+        let Some(Some(color)) = properties.color else { return false };
+        match properties.shading.unwrap_or_else(|| self.background()) {
+            Shading::Color(behind) => {
+                color.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
+            }
+            Shading::Unknown => false,
+        }
+    }
+
+    /// Returns what is behind a run without a shading of its own.
+    fn background(&self) -> Shading {
+        for scope in self.scopes.iter().rev() {
+            if scope.kind == ScopeKind::TextBox {
+                return Shading::Unknown;
+            }
+            let style = self.styles.properties(scope.style.as_deref());
+            if let Some(shading) = scope.properties.shading.or(style.shading) {
+                return shading;
+            }
+        }
+        if self.has_background { Shading::Unknown } else { Shading::Color([255; 3]) }
+    }
+}

@@ -1,0 +1,312 @@
+//! Workbooks without hidden sheets, rows, columns and values, and with numbers as their formats show them.
+
+use std::collections::HashMap;
+
+use quick_xml::escape::escape;
+use quick_xml::events::{BytesStart, Event};
+
+use super::number_format::NumberFormat;
+use super::parts::OfficeParts;
+use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
+
+/// Number of columns that a sheet can have.
+const MAX_COLUMNS: usize = 16_384;
+/// Number of styles of cells that are read.
+const MAX_STYLES: usize = 1 << 16;
+/// Name of the part that lists the sheets.
+const WORKBOOK: &str = "xl/workbook.xml";
+
+/// Changes the parts of a workbook.
+pub(super) fn change(parts: &mut OfficeParts<'_>) {
+    let mut has_epoch_1904 = false;
+    if let Some(workbook) = parts.xml(WORKBOOK)
+        && let Some(changed) = without_hidden_sheets(&workbook, &mut has_epoch_1904)
+    {
+        parts.put(WORKBOOK, changed);
+    }
+    let styles = parts.xml("xl/styles.xml").map(|xml| read_styles(&xml)).unwrap_or_default();
+    for name in parts.names() {
+        if !name.ends_with(".xml") || name == WORKBOOK {
+            continue;
+        }
+        let Some(xml) = parts.xml(&name) else { continue };
+        let changed = if xml.contains("<sheetData") {
+            SheetEditor::new(&xml, &styles, has_epoch_1904).edit()
+        } else if xml.contains("<rPh") {
+            without_readings(&xml)
+        } else {
+            None
+        };
+        if let Some(changed) = changed {
+            parts.put(&name, changed);
+        }
+    }
+}
+
+/// Removes the sheets that are hidden, and reads the epoch of dates.
+fn without_hidden_sheets(xml: &str, has_epoch_1904: &mut bool) -> Option<String> {
+    let mut changes = XmlChanges::new(xml);
+    let mut events = XmlEvents::new(xml);
+    while let Some((event, range)) = events.next() {
+        let is_empty = matches!(event, Event::Empty(_));
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        match element.name().into_inner() {
+            "workbookPr" => {
+                *has_epoch_1904 = attribute(&element, "date1904").is_some_and(|value| is_on(&value))
+            }
+            "sheet" if attribute(&element, "state").is_some_and(|state| state != "visible") => {
+                let end = if is_empty { range.end } else { events.skip(&element) };
+                changes.remove(range.start..end);
+            }
+            _ => {}
+        }
+    }
+    changes.finish()
+}
+
+/// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them.
+fn without_readings(xml: &str) -> Option<String> {
+    let mut changes = XmlChanges::new(xml);
+    let mut events = XmlEvents::new(xml);
+    while let Some((event, range)) = events.next() {
+        if let Event::Start(element) = event
+            && element.name().into_inner() == "rPh"
+        {
+            let end = events.skip(&element);
+            changes.remove(range.start..end);
+        }
+    }
+    changes.finish()
+}
+
+/// A style of cells.
+#[derive(Debug, Clone, Copy, Default)]
+struct CellStyle {
+    format: NumberFormat,
+    /// True for white text without a fill, or with a white one.
+    is_white: bool,
+}
+
+/// Reads the styles of cells by their numbers.
+fn read_styles(xml: &str) -> Vec<CellStyle> {
+    let mut formats: HashMap<u32, NumberFormat> = HashMap::new();
+    let (mut white_fonts, mut white_fills): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
+    let mut styles = Vec::new();
+    let mut list = String::new();
+    let mut events = XmlEvents::new(xml);
+    while let Some((event, _)) = events.next() {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        let number = |name: &str| attribute(&element, name).and_then(|value| value.parse::<u32>().ok());
+        match (list.as_str(), element.name().into_inner()) {
+            (_, name @ ("numFmts" | "fonts" | "fills" | "cellXfs" | "cellStyleXfs" | "dxfs")) => {
+                list = name.to_owned();
+            }
+            ("numFmts", "numFmt") => {
+                if let (Some(id), Some(code)) = (number("numFmtId"), attribute(&element, "formatCode")) {
+                    formats.insert(id, NumberFormat::parse(&code));
+                }
+            }
+            ("fonts", "font") => white_fonts.push(false),
+            ("fonts", "color") => {
+                if let Some(is_white) = white_fonts.last_mut() {
+                    *is_white = is_white_color(&element);
+                }
+            }
+            ("fills", "fill") => white_fills.push(false),
+            ("fills", "patternFill") => {
+                if let Some(is_white) = white_fills.last_mut() {
+                    *is_white = attribute(&element, "patternType").is_none_or(|pattern| pattern == "none");
+                }
+            }
+            ("fills", "fgColor") => {
+                if let Some(is_white) = white_fills.last_mut() {
+                    *is_white |= is_white_color(&element);
+                }
+            }
+            ("cellXfs", "xf") if styles.len() < MAX_STYLES => {
+                let id = number("numFmtId").unwrap_or_default();
+                let is_in = |list: &[bool], name: &str| {
+                    number(name)
+                        .and_then(|number| list.get(number as usize))
+                        .is_some_and(|&is_white| is_white)
+                };
+                styles.push(CellStyle {
+                    format: formats.get(&id).copied().unwrap_or_else(|| NumberFormat::built_in(id)),
+                    is_white: is_in(&white_fonts, "fontId") && is_in(&white_fills, "fillId"),
+                });
+            }
+            _ => {}
+        }
+    }
+    styles
+}
+
+/// Returns true for white; the first color of themes is the background.
+fn is_white_color(color: &BytesStart<'_>) -> bool {
+    let is = |name: &str, expected: &str| {
+        attribute(color, name).is_some_and(|value| value.eq_ignore_ascii_case(expected))
+    };
+    let has_tint = attribute(color, "tint").is_some();
+    is("rgb", "FFFFFFFF") || is("rgb", "00FFFFFF") || is("indexed", "9") || (is("theme", "0") && !has_tint)
+}
+
+/// The cell that is read.
+#[derive(Default)]
+struct OpenCell {
+    start: usize,
+    reference: Option<String>,
+    style: CellStyle,
+    is_number: bool,
+    is_error: bool,
+    is_hidden: bool,
+    value: String,
+}
+
+/// Changes a sheet.
+struct SheetEditor<'x> {
+    xml: &'x str,
+    styles: &'x [CellStyle],
+    has_epoch_1904: bool,
+    /// True if rows are hidden by a filter, which a reader can remove.
+    has_filter: bool,
+    /// True if rules or tables give cells other colors.
+    has_other_colors: bool,
+    hidden_columns: Vec<bool>,
+    changes: XmlChanges<'x>,
+}
+
+impl<'x> SheetEditor<'x> {
+    fn new(xml: &'x str, styles: &'x [CellStyle], has_epoch_1904: bool) -> Self {
+        let has_table = xml.contains("<tablePart");
+        Self {
+            xml,
+            styles,
+            has_epoch_1904,
+            has_filter: has_table || xml.contains("<filterColumn"),
+            has_other_colors: has_table || xml.contains("<conditionalFormatting"),
+            hidden_columns: Vec::new(),
+            changes: XmlChanges::new(xml),
+        }
+    }
+
+    fn edit(mut self) -> Option<String> {
+        let mut events = XmlEvents::new(self.xml);
+        let mut cell: Option<OpenCell> = None;
+        let mut column = 0;
+        let mut in_value = false;
+        while let Some((event, range)) = events.next() {
+            match event {
+                Event::Empty(element) if element.name().into_inner() == "col" => self.hide_columns(&element),
+                Event::Empty(element) if element.name().into_inner() == "c" => {
+                    column = next_column(column, attribute(&element, "r").as_deref());
+                }
+                Event::Start(element) => match element.name().into_inner() {
+                    "row" if self.is_hidden_row(&element) => {
+                        let end = events.skip(&element);
+                        self.changes.remove(range.start..end);
+                    }
+                    "row" => column = 0,
+                    "c" => {
+                        let open = self.open_cell(&element, range.start);
+                        column = next_column(column, open.reference.as_deref());
+                        let is_hidden = self.hidden_columns.get(column).is_some_and(|&is_hidden| is_hidden);
+                        cell = Some(OpenCell { is_hidden: open.is_hidden || is_hidden, ..open });
+                    }
+                    name => in_value = name == "v",
+                },
+                Event::Text(text) if in_value => {
+                    if let Some(cell) = &mut cell {
+                        cell.value.push_str(&text);
+                    }
+                }
+                Event::End(element) => match element.name().into_inner() {
+                    "c" => {
+                        if let Some(cell) = cell.take() {
+                            self.close_cell(&cell, range.end);
+                        }
+                    }
+                    _ => in_value = false,
+                },
+                _ => {}
+            }
+        }
+        self.changes.finish()
+    }
+
+    /// Records the columns that are hidden, except for those of a group that is closed.
+    fn hide_columns(&mut self, columns: &BytesStart<'_>) {
+        if !is_hidden(columns) {
+            return;
+        }
+        let number = |name: &str| attribute(columns, name).and_then(|value| value.parse::<usize>().ok());
+        let (Some(first), Some(last)) = (number("min"), number("max")) else { return };
+        self.hidden_columns.resize(MAX_COLUMNS + 1, false);
+        for column in first..=last.min(MAX_COLUMNS) {
+            self.hidden_columns[column] = true;
+        }
+    }
+
+    fn is_hidden_row(&self, row: &BytesStart<'_>) -> bool {
+        !self.has_filter && is_hidden(row)
+    }
+
+    fn open_cell(&self, cell: &BytesStart<'_>, start: usize) -> OpenCell {
+        let style = attribute(cell, "s").and_then(|style| style.parse::<usize>().ok()).unwrap_or_default();
+        let style = self.styles.get(style).copied().unwrap_or_default();
+        let kind = attribute(cell, "t");
+        OpenCell {
+            start,
+            reference: attribute(cell, "r"),
+            style,
+            is_number: kind.as_deref().is_none_or(|kind| kind == "n"),
+            is_error: kind.as_deref() == Some("e"),
+            is_hidden: style.format == NumberFormat::Hidden || (style.is_white && !self.has_other_colors),
+            value: String::new(),
+        }
+    }
+
+    /// Replaces a cell that is hidden, or whose number is shown in another way than it is stored.
+    fn close_cell(&mut self, cell: &OpenCell, end: usize) {
+        let format = cell.style.format;
+        let formatted = if cell.is_hidden {
+            String::new()
+        } else if cell.is_error {
+            cell.value.clone()
+        } else if !cell.is_number {
+            return;
+        } else if let Some(formatted) = format.format(&cell.value, self.has_epoch_1904) {
+            formatted
+        } else if format == NumberFormat::General {
+            return;
+        } else {
+            // A number that the format cannot show; the reader would look for its year.
+            cell.value.clone()
+        };
+        let reference = cell.reference.as_deref().map(|reference| format!(" r=\"{}\"", escape(reference)));
+        let replacement =
+            format!("<c{} t=\"str\"><v>{}</v></c>", reference.unwrap_or_default(), escape(&formatted));
+        self.changes.replace(cell.start..end, replacement);
+    }
+}
+
+/// Returns true for a row or columns without a size, unless they are of a group that is closed.
+fn is_hidden(element: &BytesStart<'_>) -> bool {
+    let is_grouped = attribute(element, "outlineLevel").is_some_and(|level| level != "0");
+    let is_zero = |name: &str| {
+        attribute(element, name).is_some_and(|size| size.parse::<f64>().is_ok_and(|size| size <= 0.0))
+    };
+    let is_hidden = attribute(element, "hidden").is_some_and(|value| is_on(&value));
+    (is_hidden || is_zero("ht") || is_zero("width")) && !is_grouped
+}
+
+/// Returns the number of a cell's column, from 1, by its reference, or that behind the cell before.
+fn next_column(last: usize, reference: Option<&str>) -> usize {
+    let letters = reference.unwrap_or_default().bytes().map_while(|byte| {
+        let letter = byte.to_ascii_uppercase();
+        letter.is_ascii_uppercase().then(|| usize::from(letter - b'A') + 1)
+    });
+    match letters.take(4).fold(0, |column, letter| column * 26 + letter) {
+        0 => last + 1,
+        column => column,
+    }
+}

@@ -1,0 +1,197 @@
+//! Headings, code blocks and list items of Markdown, line by line.
+//!
+//! Of [CommonMark](https://spec.commonmark.org/0.31.2/), this follows what decides on whether a line is a heading: fenced
+//! code blocks, indented code blocks, and list items, whose content is indented itself.
+
+/// Bytes of a heading that are kept.
+const MAX_HEADING_BYTES: usize = 200;
+/// Columns of indentation from which a line is code, or continues a paragraph.
+const CODE_INDENTATION: usize = 4;
+/// Markers of nested list items that are followed within one line.
+const MAX_MARKERS: usize = 16;
+
+/// A heading of a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heading<'a> {
+    /// From 1, the outermost.
+    pub(super) level: usize,
+    pub(super) text: &'a str,
+}
+
+/// The blocks of a Markdown text that are open before a line.
+#[derive(Debug, Default)]
+pub(super) struct MarkdownBlocks {
+    /// The columns at which the contents of the open list items begin, the outermost first.
+    items: Vec<usize>,
+    fence: Option<Fence>,
+}
+
+/// The fence that opened a code block.
+#[derive(Debug, Clone, Copy)]
+struct Fence {
+    character: char,
+    length: usize,
+    /// Number of list items that contain the code block.
+    depth: usize,
+}
+
+impl MarkdownBlocks {
+    /// Returns the heading of the next line, if it is one outside of code.
+    pub(super) fn heading<'a>(&mut self, line: &'a str) -> Option<Heading<'a>> {
+        let (mut column, mut rest) = indentation(line.trim_end(), 0);
+        if rest.is_empty() {
+            return None;
+        }
+        while self.items.last().is_some_and(|&content| column < content) {
+            self.items.pop();
+        }
+        // A code block ends with the list item that contains it.
+        self.fence = self.fence.filter(|fence| fence.depth <= self.items.len());
+        let mut content = self.items.last().copied().unwrap_or_default();
+        if let Some(fence) = self.fence {
+            if column - content < CODE_INDENTATION && fence.is_closed_by(rest) {
+                self.fence = None;
+            }
+            return None;
+        }
+        let mut after_marker = false;
+        for _ in 0..MAX_MARKERS {
+            if column - content >= CODE_INDENTATION {
+                return None;
+            }
+            let Some(item) = list_item(rest, column) else { break };
+            (content, column, rest) = item;
+            self.items.push(content);
+            after_marker = true;
+        }
+        self.fence = Fence::opened_by(rest, self.items.len());
+        if after_marker || self.fence.is_some() { None } else { parse_heading(rest) }
+    }
+}
+
+impl Fence {
+    /// Returns the fence with which a line without its indentation begins.
+    fn opened_by(line: &str, depth: usize) -> Option<Self> {
+        let character = line.chars().next().filter(|first| matches!(first, '`' | '~'))?;
+        let info = line.trim_start_matches(character);
+        let length = line.len() - info.len();
+        // Backquotes behind the fence make it code within a line.
+        let is_fence = length >= 3 && !(character == '`' && info.contains('`'));
+        is_fence.then_some(Self { character, length, depth })
+    }
+
+    /// Returns true for a line, without its indentation, that is a fence as long as this one at least and nothing else.
+    fn is_closed_by(self, line: &str) -> bool {
+        line.len() >= self.length && line.trim_start_matches(self.character).is_empty()
+    }
+}
+
+/// Returns the column of the first character that is no space, and the text from there on. Tabs end at multiples of four.
+fn indentation(text: &str, mut column: usize) -> (usize, &str) {
+    for (offset, character) in text.char_indices() {
+        match character {
+            ' ' => column += 1,
+            '\t' => column = (column / 4 + 1) * 4,
+            _ => return (column, &text[offset..]),
+        }
+    }
+    (column, "")
+}
+
+/// Parses the marker of a list item at a column. Returns the column at which the contents of the item begin, and the column
+/// and text of what follows the marker.
+fn list_item(text: &str, column: usize) -> Option<(usize, usize, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let marker = match digits {
+        0 => text.starts_with(['-', '+', '*']).then_some(1)?,
+        1..=9 => text[digits..].starts_with(['.', ')']).then_some(digits + 1)?,
+        _ => return None,
+    };
+    let after = &text[marker..];
+    if !after.is_empty() && !after.starts_with([' ', '\t']) {
+        return None;
+    }
+    let end = column + marker;
+    let (next, rest) = indentation(after, end);
+    // Code in the first line of an item is behind one space.
+    let content = if rest.is_empty() || next - end > CODE_INDENTATION { end + 1 } else { next };
+    Some((content, next, rest))
+}
+
+/// Parses a line without its indentation as a heading.
+fn parse_heading(line: &str) -> Option<Heading<'_>> {
+    let level = line.bytes().take_while(|&byte| byte == b'#').count();
+    if !(1..=6).contains(&level) || !line[level..].starts_with([' ', '\t']) {
+        return None;
+    }
+    let text = line[level..].trim().trim_end_matches('#').trim_end();
+    let text = &text[..text.floor_char_boundary(MAX_HEADING_BYTES)];
+    (!text.is_empty()).then_some(Heading { level, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the texts of the headings of a Markdown text.
+    fn headings(text: &str) -> Vec<&str> {
+        let mut blocks = MarkdownBlocks::default();
+        text.split_inclusive('\n')
+            .filter_map(|line| blocks.heading(line))
+            .map(|heading| heading.text)
+            .collect()
+    }
+
+    #[test]
+    fn code_has_no_headings() {
+        for (text, expected) in [
+            // Indented code, by spaces and by tabs.
+            ("# a\n\n    # code\n\n# b", &["a", "b"][..]),
+            ("# a\n\n\t# code\n  \t# code\n\n   # b", &["a", "b"]),
+            // A fence within indented code opens nothing.
+            ("text\n\n\t```\n\n# a", &["a"]),
+            ("text\n\n    ```\n\n# a", &["a"]),
+            // A fence is closed by one that is as long and has no text behind it.
+            ("````\n```\n# code\n````\n# a", &["a"]),
+            ("```sh\n```sh\n# code\n```  \n# a", &["a"]),
+            ("~~~\n```\n# code\n    ~~~\n# code\n~~~~\n# a", &["a"]),
+            ("```\n# code to the end", &[]),
+            // Code within a line.
+            ("```x``` and\n# a", &["a"]),
+        ] {
+            assert_eq!(headings(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn list_items_indent_their_content() {
+        for (text, expected) in [
+            // The content of an item begins behind its marker, so that it is no code.
+            ("1. a\n\n   # b\n", &["b"][..]),
+            ("10. a\n\n    # b\n", &["b"]),
+            ("- a\n\n\t# b\n", &["b"]),
+            ("- a\n\n      # code\n", &[]),
+            ("- a\n  - b\n\n        # code\n\n    # c\n", &["c"]),
+            ("1. a\n\n    ```sh\n    # code\n    ```\n\n# b", &["b"]),
+            ("- ```sh\n  # code\n  ```\n# a", &["a"]),
+            ("-     code\n\n      # code\n\n  # b", &["b"]),
+            // A block of code ends with its item, and an item where a line is indented less.
+            ("- a\n\n  ```\n  # code\n# b", &["b"]),
+            ("- a\n\ntext\n\n    # code\n", &[]),
+            // These are no markers.
+            ("-a\n\n    # code\n", &[]),
+            ("**a**\n\n    # code\n", &[]),
+            ("1234567890. a\n\n    # code\n", &[]),
+            ("- # a", &[]),
+        ] {
+            assert_eq!(headings(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn many_markers_are_followed_up_to_the_limit() {
+        assert_eq!(headings(&"- ".repeat(100_000)), Vec::<&str>::new());
+        let nested: String = (0..1_000).map(|level| format!("{}- a\n", "  ".repeat(level))).collect();
+        assert_eq!(headings(&format!("{nested}# b")), ["b"]);
+    }
+}
