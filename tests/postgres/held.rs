@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::message::Message;
-use agent_platform::conversation::{CreateThread, NewThread, ThreadKey, import_nodes};
+use agent_platform::conversation::{CreateThread, NewThread, RunClock, ThreadKey, import_nodes};
 use agent_platform::token::{Caps, Grant, NewToken, RunCapError, Tokens, WidgetGrant};
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, ToSpan};
@@ -254,4 +254,44 @@ async fn a_clock_five_seconds_ahead_admits_no_more_than_it_is_ahead() {
     );
     processes[1].revoke(&minted.token.id, Some(&"c1".into())).await.expect("revoked");
     processes[0].find(minted.text.expose()).await.expect_err("it is revoked at once");
+}
+
+/// Time for which a process has its runs in milliseconds, of which it extends the lease after a third.
+const LEASE_MS: &str = "20000";
+
+/// Another process looks for runs of ended ones, until the lease has been extended by more than the clocks differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_five_seconds_ahead_interrupts_no_run_of_another_process() {
+    let vendor = Vendor::start().await;
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "second"})));
+    steps.extend(finish("stop"));
+    vendor.on("m", [steps]);
+    let fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;
+    let url = fixture.url.as_str();
+    let settings = [("DATABASE_URL", url), ("DATA_SECRET", DATA_SECRET), ("RUN_LEASE_MS", LEASE_MS)];
+    let app = server::app_with_config(server::app_config(&settings), fixture.open().await).await;
+    let chat = json!({"agentId": "a1", "message": "Hello", "runId": "r", "threadId": "t"});
+    let mut response = app.chat(&chat).await;
+    let begun = read_until(&mut response, "first ").await;
+    let (client, ahead) = (fixture.connect().await, fixture.open().await);
+    let lease = async || -> i64 {
+        client.query_one("SELECT max(lease_ms) FROM app.processes", &[]).await.expect("read").get(0)
+    };
+    let first = lease().await;
+    let reap = async || {
+        let now = Timestamp::now() + CLOCK_SKEW;
+        let interrupted = ahead.conversations.reap(RunClock { now, log_until: now }).await;
+        (interrupted.expect("the leases are read"), lease().await)
+    };
+    poll_until(reap, |(interrupted, lease)| {
+        assert_eq!(*interrupted, 0, "its process has not ended");
+        *lease > first + CLOCK_SKEW.as_millis() as i64
+    })
+    .await;
+    gate.send_replace(true);
+    let events = parse_run(&(begun + &response.text().await.expect("a whole body")));
+    assert_eq!(text_of(&events), "first second");
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
 }
