@@ -62,7 +62,7 @@ impl ExpiredReservations {
     /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// The meters cannot be read.
     pub async fn delete_meters_page(
         &mut self,
         inventory: &dyn Inventory,
@@ -79,7 +79,7 @@ impl ExpiredReservations {
                 deletes.push(delete(&collection, record)?);
             }
         }
-        delete_unchanged(inventory, deletes).await?;
+        delete_unchanged(inventory, deletes).await;
         Ok(true)
     }
 }
