@@ -76,8 +76,8 @@ fn companies(base_url: &str) -> Value {
     let mut all = json!({"users": [], "agents": []});
     for company in COMPANIES {
         let user = json!({"id": "u1", "companyId": company});
-        let agent = json!({"id": "a1", "name": "Agent", "ownerId": "u1", "companyId": company, "content": {},
-            "children": [{"name": "EmbeddedAI", "content":
+        let agent = json!({"id": "a1", "name": "Agent", "ownerId": "u1", "companyId": company,
+            "content": {"systemPrompt": "Be brief."}, "children": [{"name": "EmbeddedAI", "content":
                 {"provider": "openai", "model": company, "baseUrl": base_url, "apiKey": "role-key-canary"}}]});
         all["users"].as_array_mut().expect("a list").push(user);
         all["agents"].as_array_mut().expect("a list").push(agent);
@@ -109,7 +109,13 @@ async fn wait_for_usage(app: &Server, company: &str, run: &str) {
     poll_until(usage, |usage| usage["entries"].as_array().is_some_and(|entries| entries.len() == 1)).await;
 }
 
-/// A run, the ledger and an old thread of one company are locked while another company has the same.
+/// Run ids of two companies that are old enough to be deleted when a process starts.
+const OLD_RUN_IDS: &str = "
+    INSERT INTO app.records (company, collection, id, version, updated_ms, value)
+    SELECT company, 'runIds/000001/u1', 'old', nextval('app.record_version'), 0, '{}'
+    FROM unnest(ARRAY['c1', 'c2']) AS companies (company)";
+
+/// A run, the ledger, an old thread and an old record of one company are locked while another company has the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_rows_of_one_company_delay_no_other_company() {
     let vendor = Vendor::start().await;
@@ -135,12 +141,15 @@ async fn locked_rows_of_one_company_delay_no_other_company() {
         };
         stores.conversations.create(create).await.expect("created");
     }
+    let admin = fixture.connect().await;
+    admin.batch_execute(OLD_RUN_IDS).await.expect("stored");
     let holder = fixture.connect().await;
     let lock = async |rows: &str| {
         holder.batch_execute(&format!("SELECT FROM app.{rows} FOR UPDATE")).await.expect("locked");
     };
     holder.batch_execute("BEGIN").await.expect("begun");
     lock("threads WHERE company = 'c1'").await;
+    lock("records WHERE company = 'c1' AND collection LIKE 'runIds/%'").await;
     // The time of visitors is so short that threads are looked for each second.
     let settings = [
         ("DATABASE_URL", fixture.url.as_str()),
@@ -154,6 +163,12 @@ async fn locked_rows_of_one_company_delay_no_other_company() {
         processes.push(server::app_with_config(config, fixture.open().await).await);
     }
     let [writer, reader] = &processes[..] else { unreachable!("two were started") };
+    let old_ids = async || {
+        let sql = "SELECT company FROM app.records WHERE collection LIKE 'runIds/000001/%' ORDER BY company";
+        let rows = admin.query(sql, &[]).await.expect("read");
+        rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
+    };
+    poll_until(old_ids, |companies| companies[..] == ["c1"]).await;
 
     for company in COMPANIES {
         let events = parse_run(&chat_as(writer, company, "one").await.text().await.expect("a whole body"));
