@@ -55,10 +55,7 @@ const EXCEPTIONS: [Exception; 21] = [
         "sweep: finds logs whose time is over",
         "SELECT company, owner, id FROM runs WHERE log_until_ms <= $1",
     ),
-    exception(
-        "sweep: deletes old entries of the ledger",
-        "DELETE FROM usage_calls WHERE n IN (SELECT n FROM usage_calls WHERE ended_ms < $1",
-    ),
+    exception("sweep: deletes old entries of the ledger", "SELECT n FROM usage_calls WHERE ended_ms < $1"),
     exception(
         "sweep: finds runs that wait for decisions and are due",
         "FROM runs WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1",

@@ -254,4 +254,9 @@ async fn a_rejected_step_does_not_affect_others(store: &dyn JobStore) {
         [],
         "an empty call is not an error"
     );
+    let steps = vec![(agent_core::new_id().into(), Step::Cancel), (jobs[2].id.clone(), Step::Pause)];
+    let outcomes = expect_ok("steps", store.apply_steps_unlocked(steps, at(20)).await);
+    assert_eq!(outcomes[0], Some(StepOutcome::NotFound));
+    let is_applied = outcomes[1].as_ref().is_some_and(StepOutcome::is_applied);
+    assert!(is_applied && get(store, &jobs[2]).await.paused, "no job is locked: {outcomes:?}");
 }

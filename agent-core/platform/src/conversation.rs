@@ -81,7 +81,8 @@ pub use run::{
 pub use run_failure::{RUN_INTERRUPTED, RunFailure};
 pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, WaitingRuns, parse_number_cursor};
 pub use run_log::{
-    LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
+    AppendedEvents, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey,
+    RunSignal,
 };
 pub use run_record::{
     CallTiming, MAX_RUN_ATTEMPTS, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt,

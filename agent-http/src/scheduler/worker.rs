@@ -200,7 +200,8 @@ impl Worker {
             return;
         }
         let steps = jobs.into_iter().map(|job| (job.id, Step::Release { fence: job.fence })).collect();
-        if let Err(error) = self.jobs.apply_steps(steps, self.now()).await {
+        // A locked one is not released either; its lease will expire.
+        if let Err(error) = self.jobs.apply_steps_unlocked(steps, self.now()).await {
             self.metrics.record_store_error();
             tracing::warn!(%error, "claimed jobs could not be released; their leases will expire");
         }

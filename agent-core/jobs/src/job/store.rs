@@ -297,6 +297,17 @@ pub trait JobStore: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError>;
 
+    /// Applies steps as [`apply_steps`](Self::apply_steps) does, except to jobs that another transaction has locked: their
+    /// outcome is `None`, and the steps are to be applied again. For steps on jobs of many companies, of which none is to wait
+    /// for another.
+    async fn apply_steps_unlocked(
+        &self,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<Option<StepOutcome>>, StoreError> {
+        Ok(self.apply_steps(steps, now).await?.into_iter().map(Some).collect())
+    }
+
     /// Cancels all matching jobs that are not final, and returns their number. Jobs are read and cancelled in batches
     /// of [`CANCEL_BATCH_SIZE`], the newest first, so that other writers wait for one batch only; a job that is created
     /// meanwhile is not cancelled. After an error some jobs may have been cancelled; the call can be repeated.

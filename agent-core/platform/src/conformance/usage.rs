@@ -26,6 +26,7 @@ pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
     pages_follow_one_another(&*make().await).await;
     old_entries_are_deleted_and_days_stay(&*make().await).await;
     concurrent_batches_are_booked_exactly(make().await).await;
+    batches_of_several_companies_are_booked_exactly(make().await).await;
 }
 
 fn done<T>(result: Result<T, StoreError>) -> T {
@@ -309,4 +310,31 @@ async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
     let mut sums = UsageSums::default();
     rows(&*store, "acme", &by_day).await.iter().for_each(|row| sums.add(&row.sums));
     assert_eq!(sums, expected, "days add up to the total");
+}
+
+/// Batches of two companies, whose ledgers others may have locked: what is left out is booked later.
+async fn batches_of_several_companies_are_booked_exactly(store: Arc<dyn UsageStore>) {
+    const COMPANIES: [&str; 2] = ["acme", "other"];
+    let of_company = |n: usize| {
+        let plain = varied(n);
+        let scope = RunScope { company_id: COMPANIES[n % 2].into(), ..plain.scope };
+        UsageEntry { scope, ..plain }
+    };
+    assert!(done(store.book_unlocked(Vec::new()).await).is_empty());
+    let batches = (0..12).map(|batch| {
+        let store = store.clone();
+        let mut entries: Vec<UsageEntry> = (batch * 5..batch * 5 + 10).map(of_company).collect();
+        async move {
+            while !entries.is_empty() {
+                let locked = done(store.book_unlocked(entries.clone()).await);
+                entries.retain(|entry| locked.contains(&entry.scope.company_id));
+            }
+        }
+    });
+    join_all(batches).await;
+    let reference = MemoryUsage::default();
+    done(reference.book((0..11 * 5 + 10).map(of_company).collect()).await);
+    for company in COMPANIES {
+        assert_eq!(total(&*store, company).await, total(&reference, company).await, "{company}");
+    }
 }

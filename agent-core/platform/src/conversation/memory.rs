@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use super::commit::{self, BeginRows, QueueRows};
 use super::page::{path_to_fork, select_nodes};
 use super::{
-    AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
-    Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
-    FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
+    AgentFeedback, AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun,
+    ConversationError, Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun,
+    Feedback, FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
     MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery,
     NodeRole, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode,
     Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
@@ -318,7 +318,7 @@ impl Conversations for MemoryConversations {
         &self,
         process: &str,
         chunks: Vec<RunChunk>,
-    ) -> Result<Vec<RunKey>, ConversationError> {
+    ) -> Result<AppendedEvents, ConversationError> {
         let mut state = self.lock();
         let bytes: usize = chunks.iter().map(|chunk| chunk.chunk.body.len()).sum();
         if state.log_bytes + bytes > MAX_MEMORY_LOG_BYTES {
@@ -333,7 +333,7 @@ impl Conversations for MemoryConversations {
                 false => lost.push(run),
             }
         }
-        Ok(lost)
+        Ok(AppendedEvents { lost, locked: Vec::new() })
     }
 
     async fn events(

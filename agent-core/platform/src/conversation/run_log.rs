@@ -37,6 +37,15 @@ pub struct RunChunk {
     pub chunk: LogChunk,
 }
 
+/// Outcome of appending chunks to the logs of runs. Those of runs that it does not name are stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AppendedEvents {
+    /// Runs that the process does not have any more.
+    pub lost: Vec<RunKey>,
+    /// Runs whose rows another transaction has locked. Their chunks are to be appended again.
+    pub locked: Vec<RunKey>,
+}
+
 /// A run with a part of its log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogPage {

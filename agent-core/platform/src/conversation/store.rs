@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DueRuns, EndRun, EndedRun, Feedback,
-    FeedbackPage, LogPage, NewNode, NewThread, Node, NodeContent, NodeId, NodeLink, QueueRun, Run, RunChunk,
-    RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, TurnContext, WaitingRuns,
+    AppendedEvents, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DueRuns, EndRun, EndedRun,
+    Feedback, FeedbackPage, LogPage, NewNode, NewThread, Node, NodeContent, NodeId, NodeLink, QueueRun, Run,
+    RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey,
+    ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, WaitingRuns,
 };
 
 /// Default number of nodes on a page.
@@ -219,8 +219,9 @@ pub trait Conversations: Send + Sync {
     /// [`interrupt_expired`](Self::interrupt_expired) does. Returns their number.
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 
-    /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Returns the
-    /// runs that the process does not have any more, to whose logs nothing is appended.
+    /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Nothing is
+    /// appended to the logs of runs that the process does not have any more, and of those that another transaction has
+    /// locked: the commit waits for none of them, since the runs of all companies share it.
     ///
     /// # Errors
     /// Those of the store. Nothing is appended, or everything if the store's answer was lost.
@@ -228,7 +229,7 @@ pub trait Conversations: Send + Sync {
         &self,
         process: &str,
         chunks: Vec<RunChunk>,
-    ) -> Result<Vec<RunKey>, ConversationError>;
+    ) -> Result<AppendedEvents, ConversationError>;
 
     /// Returns a run with the chunks of its log that have events from number `from` on: whole ones, in order, until they
     /// have [`MAX_LOG_PAGE_BYTES`](super::MAX_LOG_PAGE_BYTES). `None` if there is no run.

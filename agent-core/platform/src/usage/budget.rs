@@ -40,3 +40,4 @@ pub(super) use demand::CallDemand;
 pub(super) use meter::{METERS, MeterState};
 pub(super) use reservation::{BudgetReservation, RESERVATIONS, ReservedCall, Settlement, UsedAmounts};
 pub(super) use service::{RunAdmission, RunHold};
+pub(super) use state::SettlementOutcome;

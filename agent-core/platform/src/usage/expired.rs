@@ -1,5 +1,6 @@
 //! Settlement of the reservations of lost processes, and deletion of old meters.
 
+use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
@@ -30,10 +31,11 @@ impl Default for ExpiredReservations {
 
 impl ExpiredReservations {
     /// Settles the expired reservations of the next page. A call that is in the ledger counts with what it has used, and
-    /// another one is booked with all that was reserved. Returns false after the last company.
+    /// another one is booked with all that was reserved. Those that the store does not settle now are left to the next walk.
+    /// Returns false after the last company.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// The reservations cannot be read.
     pub async fn settle_page(
         &mut self,
         inventory: &dyn Inventory,
@@ -43,28 +45,24 @@ impl ExpiredReservations {
         let Some((collection, page)) = self.reservations.next_page(inventory).await? else {
             return Ok(false);
         };
-        let now = budgets.now().as_millisecond();
         let Some(company) = collection.parts().nth(1) else { return Ok(true) };
-        let mut settlements = Vec::new();
-        for record in page.records {
-            // A record in an unknown format is kept.
-            let Ok(record) = record.parse::<BudgetReservation>(&collection) else { continue };
-            if record.value.expires_ms < now {
-                let used = match &record.value.call {
-                    Some(call) => book_lost_call(call, &record, recorder).await?,
-                    None => UsedAmounts::Nothing,
-                };
-                settlements.push(Settlement { company_id: company.as_str().into(), id: record.id, used });
-            }
+        let company_id = CompanyId::from(company.as_str());
+        // A record in an unknown format is kept.
+        let parse = |record: Record| record.parse::<BudgetReservation>(&collection).ok();
+        let found = page.records.into_iter().filter_map(parse);
+        let now = budgets.now().as_millisecond();
+        let expired = found.filter(|record| record.value.expires_ms < now).collect();
+        if let Err(error) = settle_records(&company_id, expired, budgets, recorder).await {
+            // Such as a locked row, which delays no other company. The next walk tries again.
+            tracing::warn!(%error, %company_id, "failed to settle reservations of ended processes");
         }
-        budgets.settle(settlements).await?;
         Ok(true)
     }
 
     /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// The meters cannot be read.
     pub async fn delete_meters_page(
         &mut self,
         inventory: &dyn Inventory,
@@ -81,7 +79,7 @@ impl ExpiredReservations {
                 deletes.push(delete(&collection, record)?);
             }
         }
-        delete_unchanged(inventory, deletes).await?;
+        delete_unchanged(inventory, deletes).await;
         Ok(true)
     }
 }
@@ -89,6 +87,24 @@ impl ExpiredReservations {
 fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, StoreError> {
     let precondition = Precondition::Version(record.version);
     Ok(Write::Delete { key: collection.key(record.id)?, precondition })
+}
+
+/// Settles expired reservations of a company.
+async fn settle_records(
+    company_id: &CompanyId,
+    expired: Vec<Record<BudgetReservation>>,
+    budgets: &Budgets,
+    recorder: &UsageRecorder,
+) -> Result<(), StoreError> {
+    let mut settlements = Vec::new();
+    for record in expired {
+        let used = match &record.value.call {
+            Some(call) => book_lost_call(call, &record, recorder).await?,
+            None => UsedAmounts::Nothing,
+        };
+        settlements.push(Settlement { company_id: company_id.clone(), id: record.id, used });
+    }
+    budgets.settle(settlements).await
 }
 
 /// Returns what the call has used, by the ledger. Books it if the ledger does not have it, at the price with which it was

@@ -1,17 +1,18 @@
 //! [`UsageRecorder`]: takes entries at the ends of calls, and writes them to the store in the background.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use agent_core::clock::Clock;
 use agent_core::ids::{CompanyId, TraceContext};
 use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
-use futures_util::future::select;
+use futures_util::future::join_all;
 use jiff::Timestamp;
 
+use super::budget::SettlementOutcome;
 use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
@@ -22,10 +23,12 @@ use crate::spawner::Spawner;
 use crate::trace::format_trace_id;
 
 use queue::{EntryQueue, QueuedEntry};
+use writer::{LockedWriter, Writer};
 
 pub use queue::MAX_QUEUED_ENTRIES;
 
 mod queue;
+mod writer;
 
 /// Maximum number of entries in a commit.
 const MAX_BATCH_ENTRIES: usize = 200;
@@ -34,11 +37,6 @@ const MAX_BATCH_ENTRIES: usize = 200;
 const MAX_OPEN_RUNS: usize = 100_000;
 /// Maximum number of models that the line of a run names.
 const MAX_LOGGED_MODELS: usize = 8;
-/// Time for which entries wait for others of their commit, so that runs one after another do not take a commit each. Entries with
-/// a settlement do not wait: what they reserved is not free until it is settled.
-const GATHERING_TIME: Duration = Duration::from_millis(20);
-/// Time until the next attempt after an error of the store.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Books the calls of models and tools. Clones share the queue.
 #[derive(Clone)]
@@ -60,12 +58,23 @@ struct RecorderState {
 struct QueueState {
     entries: EntryQueue,
     is_writing: bool,
+    /// True while a task writes the entries of locked ledgers.
+    is_retrying: bool,
     /// Present while the writer gathers entries; dropping it wakes the writer.
     gathering: Option<oneshot::Sender<()>>,
-    /// Callers that wait until the queue is empty.
-    flushing: Vec<oneshot::Sender<()>>,
+    /// Callers that wait until entries are written.
+    flushing: Vec<QueuedFlush>,
+    /// Settlements of stored entries that the writers have not waited for.
+    settling: Vec<SettlementOutcome>,
     /// The runs in progress, by their companies and [keys](RunScope::run_key).
     runs: HashMap<(CompanyId, String), RunTotals>,
+}
+
+/// Caller that waits until entries are written.
+struct QueuedFlush {
+    /// True to wait for the entries of locked ledgers, too.
+    includes_locked: bool,
+    written: oneshot::Sender<()>,
 }
 
 /// Times and sums of a run in progress.
@@ -171,21 +180,13 @@ impl UsageRecorder {
     fn push(&self, mut queue: MutexGuard<'_, QueueState>, entry: QueuedEntry) {
         let is_settled = entry.settlement.is_some();
         let lost = queue.entries.push_back(entry);
-        if is_settled || queue.entries.len() >= MAX_BATCH_ENTRIES {
+        if is_settled || queue.entries.ready_len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
-        self.ensure_writer(queue);
+        self.shared.ensure_writers(queue);
         if let Some(lost) = lost {
             let entry = serde_json::to_string(&lost.entry).unwrap_or_default();
             tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
-        }
-    }
-
-    /// Starts the writer, unless it runs.
-    fn ensure_writer(&self, mut queue: MutexGuard<'_, QueueState>) {
-        if !std::mem::replace(&mut queue.is_writing, true) {
-            drop(queue);
-            self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
         }
     }
 
@@ -242,21 +243,34 @@ impl UsageRecorder {
         self.shared.lock().entries.len()
     }
 
-    /// Waits until all booked entries are in the store.
+    /// Waits until all booked entries are in the store, and what was reserved for their calls is settled.
     pub async fn flush(&self) {
-        let written = {
+        self.wait_for_writers(true).await;
+        let settling = std::mem::take(&mut self.shared.lock().settling);
+        join_all(settling).await;
+    }
+
+    /// Waits until the booked entries are in the store, except those of companies whose ledgers another transaction has
+    /// locked.
+    pub async fn flush_unlocked(&self) {
+        self.wait_for_writers(false).await;
+    }
+
+    async fn wait_for_writers(&self, includes_locked: bool) {
+        let receiver = {
             let mut queue = self.shared.lock();
-            if queue.entries.is_empty() {
+            let entries = &queue.entries;
+            if entries.is_empty() || (entries.ready_len() == 0 && !includes_locked) {
                 return;
             }
-            let (sender, written) = oneshot::channel();
-            queue.flushing.push(sender);
+            let (written, receiver) = oneshot::channel();
+            queue.flushing.push(QueuedFlush { includes_locked, written });
             queue.gathering = None;
-            self.ensure_writer(queue);
-            written
+            self.shared.ensure_writers(queue);
+            receiver
         };
-        // An error means that the writer was dropped, as at the end of the process.
-        let _ = written.await;
+        // An error means that a writer was dropped, as at the end of the process.
+        let _ = receiver.await;
     }
 }
 
@@ -337,98 +351,52 @@ impl RecorderState {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Task that writes the queue until it is empty. If it is dropped before, the next entry starts another one.
-struct Writer {
-    shared: Arc<RecorderState>,
-    /// True once the task has found the queue empty, after which another one may run.
-    is_done: bool,
-}
-
-impl Writer {
-    fn new(shared: Arc<RecorderState>) -> Self {
-        Self { shared, is_done: false }
-    }
-
-    /// Waits for more entries, unless one of those in the queue must not wait.
-    async fn gather(&self) {
-        let gathered = {
-            let mut queue = self.shared.lock();
-            let entries = &queue.entries;
-            let is_full = entries.len() >= MAX_BATCH_ENTRIES;
-            if entries.is_empty() || is_full || entries.has_settlement() || !queue.flushing.is_empty() {
-                return;
-            }
-            let (sender, gathered) = oneshot::channel();
-            queue.gathering = Some(sender);
-            gathered
-        };
-        select(gathered, self.shared.clock.sleep(GATHERING_TIME)).await;
-    }
-
-    async fn run(mut self) {
-        let mut limit = MAX_BATCH_ENTRIES;
-        self.gather().await;
-        while let Some(batch) = self.next_batch(limit) {
-            let count = batch.len();
-            match self.book(batch).await {
-                Ok(_) => {
-                    self.shared.lock().entries.remove_first(count);
-                    limit = (limit * 2).min(MAX_BATCH_ENTRIES);
-                    self.gather().await;
-                }
-                Err(error @ StoreError::Unavailable(_)) => {
-                    tracing::warn!(%error, "usage cannot be stored now");
-                    self.shared.clock.sleep(RETRY_INTERVAL).await;
-                }
-                // One entry must not keep the others from the store.
-                Err(_) if count > 1 => limit = 1,
-                Err(error) => {
-                    let entry = self.shared.lock().entries.pop_front();
-                    let entry = entry.and_then(|queued| serde_json::to_string(&queued.entry).ok());
-                    tracing::error!(%error, entry, "usage is lost: the store does not take it");
-                }
-            }
+    /// Starts the writers, unless they run. That of locked ledgers is started if there are any.
+    fn ensure_writers(self: &Arc<Self>, mut queue: MutexGuard<'_, QueueState>) {
+        let must_write = !std::mem::replace(&mut queue.is_writing, true);
+        let must_retry =
+            queue.entries.locked_companies() > 0 && !std::mem::replace(&mut queue.is_retrying, true);
+        drop(queue);
+        if must_write {
+            self.spawner.spawn(Box::pin(Writer::new(self.clone()).run()));
+        }
+        if must_retry {
+            self.spawner.spawn(Box::pin(LockedWriter::new(self.clone()).run()));
         }
     }
 
-    /// Writes entries, and settles what was reserved for their calls. Both have no effect on what is written already.
-    async fn book(&self, batch: Vec<QueuedEntry>) -> Result<(), StoreError> {
+    /// Writes entries, and settles what was reserved for their calls. Both have no effect on what is written already. Returns the
+    /// companies whose ledgers are locked, whose entries are not written.
+    async fn book(&self, batch: Vec<QueuedEntry>) -> Result<HashSet<CompanyId>, StoreError> {
         let (mut entries, mut settlements) = (Vec::with_capacity(batch.len()), Vec::new());
         for QueuedEntry { entry, settlement } in batch {
             entries.push(entry);
             settlements.extend(settlement);
         }
-        self.shared.store.book(entries).await?;
-        match &self.shared.budgets {
-            Some(budgets) if !settlements.is_empty() => budgets.settle(settlements).await,
-            _ => Ok(()),
+        let locked = self.store.book_unlocked(entries).await?;
+        settlements.retain(|settlement| !locked.contains(&settlement.company_id));
+        if let Some(budgets) = self.budgets.as_ref().filter(|_| !settlements.is_empty()) {
+            let pending = budgets.settle_or_retry(settlements).await;
+            let mut queue = self.lock();
+            queue.settling.retain_mut(|settled| matches!(settled.try_recv(), Ok(None)));
+            queue.settling.extend(pending);
         }
-    }
-
-    /// Returns the first entries of the queue, which stay in it; `None` and the end of the task if it is empty.
-    fn next_batch(&mut self, limit: usize) -> Option<Vec<QueuedEntry>> {
-        let mut queue = self.shared.lock();
-        if !queue.entries.is_empty() {
-            return Some(queue.entries.take_first(limit));
-        }
-        queue.is_writing = false;
-        self.is_done = true;
-        for waiting in queue.flushing.drain(..) {
-            // Fails only if the caller was cancelled.
-            let _ = waiting.send(());
-        }
-        None
+        Ok(locked)
     }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let mut queue = self.shared.lock();
-            queue.is_writing = false;
-            queue.flushing.clear();
+impl QueueState {
+    /// Answers the callers that wait for no further entry.
+    fn answer_flushes(&mut self) {
+        let (is_empty, has_ready) = (self.entries.is_empty(), self.entries.ready_len() > 0);
+        for flush in std::mem::take(&mut self.flushing) {
+            if is_empty || (!has_ready && !flush.includes_locked) {
+                // Fails only if the caller was cancelled.
+                let _ = flush.written.send(());
+            } else {
+                self.flushing.push(flush);
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The [`UsageStore`] trait.
 
+use std::collections::HashSet;
+
 use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
@@ -58,6 +60,15 @@ pub trait UsageStore: Send + Sync {
     /// Books entries, and adds them to the sums of their days in the same commit. An entry whose id is booked already in
     /// its company is left out. Returns the number of entries that were booked.
     async fn book(&self, entries: Vec<UsageEntry>) -> Result<usize, StoreError>;
+
+    /// Books entries as [`book`](Self::book) does, except those of companies whose ledgers other transactions have locked for
+    /// more than a moment. Returns these companies, whose entries are to be booked again.
+    ///
+    /// # Errors
+    /// Those of the store. Some entries may be booked.
+    async fn book_unlocked(&self, entries: Vec<UsageEntry>) -> Result<HashSet<CompanyId>, StoreError> {
+        self.book(entries).await.map(|_| HashSet::new())
+    }
 
     /// Returns a page of a company's sums.
     async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError>;

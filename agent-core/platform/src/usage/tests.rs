@@ -1,5 +1,6 @@
 //! The recorder and the metered models and backends.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -300,6 +301,8 @@ struct FailingStore {
     failures: AtomicUsize,
     calls: AtomicUsize,
     refused: &'static str,
+    /// Companies whose ledgers another transaction has locked.
+    locked: Mutex<HashSet<CompanyId>>,
 }
 
 #[async_trait]
@@ -315,6 +318,14 @@ impl UsageStore for FailingStore {
             return Err(StoreError::NotConfigured("TEST"));
         }
         self.store.book(entries).await
+    }
+
+    async fn book_unlocked(&self, entries: Vec<UsageEntry>) -> Result<HashSet<CompanyId>, StoreError> {
+        let locked = self.locked.lock().expect("no panic").clone();
+        let is_locked = |entry: &UsageEntry| locked.contains(&entry.scope.company_id);
+        let (left_out, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_locked);
+        self.book(entries).await?;
+        Ok(left_out.into_iter().map(|entry| entry.scope.company_id).collect())
     }
 
     async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {
@@ -349,7 +360,8 @@ impl UsageStore for FailingStore {
 
 fn failing(failures: usize, refused: &'static str) -> Arc<FailingStore> {
     let (failures, calls) = (AtomicUsize::new(failures), AtomicUsize::new(0));
-    Arc::new(FailingStore { store: MemoryUsage::default(), failures, calls, refused })
+    let (store, locked) = (MemoryUsage::default(), Mutex::default());
+    Arc::new(FailingStore { store, failures, calls, refused, locked })
 }
 
 fn book_calls(usage: &UsageRecorder, models: &[&str]) {
@@ -469,4 +481,77 @@ async fn entries_of_the_company_with_the_most_make_room_for_those_of_others() {
     }
     let stored = store.run_usage(&"small".into(), &"run".into()).await.expect("entries");
     assert_eq!((stored.len(), usage.queued()), (20, 0));
+}
+
+/// A store in which the ledger of `acme` is locked, a recorder, and its clock.
+fn with_locked_ledger() -> (Arc<FailingStore>, UsageRecorder, ManualClock) {
+    let (store, clock) = (failing(0, "none"), ManualClock::new());
+    store.locked.lock().expect("no panic").insert("acme".into());
+    let prices = PriceTable::empty();
+    let usage = UsageRecorder::new(store.clone(), prices, Arc::new(clock.clone()), spawner(), None, None);
+    (store, usage, clock)
+}
+
+fn book_call(usage: &UsageRecorder, company: &str, model: &str) {
+    let scope = RunScope { company_id: company.into(), ..RunScope::from(&context()) };
+    drop(MeteredCall::new(usage.clone(), scope, ("p", model), 10));
+}
+
+#[tokio::test]
+async fn entries_of_a_locked_ledger_are_stored_apart_from_those_of_others() {
+    // More than a batch.
+    const ENTRIES: usize = 250;
+    let (store, usage, clock) = with_locked_ledger();
+    let models = async |company: &str| {
+        let found = store.run_usage(&company.into(), &"run".into()).await.expect("entries");
+        found.into_iter().map(|entry| entry.model).collect::<Vec<_>>()
+    };
+    let expected: Vec<String> = (0..ENTRIES).map(|n| n.to_string()).collect();
+    for (n, model) in expected.iter().enumerate() {
+        book_call(&usage, "acme", model);
+        book_call(&usage, "small", model);
+        if n.is_multiple_of(50) {
+            usage.flush_unlocked().await;
+        }
+    }
+    usage.flush_unlocked().await;
+    assert_eq!(models("small").await, expected);
+    assert_eq!((models("acme").await.len(), usage.queued()), (0, ENTRIES));
+    let flushed = usage.flush();
+    let mut flushed = std::pin::pin!(flushed);
+    for _ in 0..3 {
+        assert!(futures_util::poll!(flushed.as_mut()).is_pending(), "the ledger is locked");
+        clock.wait_for_sleepers(1).await;
+        clock.advance(std::time::Duration::from_secs(1));
+    }
+    store.locked.lock().expect("no panic").clear();
+    while futures_util::poll!(flushed.as_mut()).is_pending() {
+        tokio::task::yield_now().await;
+        clock.advance(std::time::Duration::from_secs(1));
+    }
+    assert_eq!(models("acme").await, expected, "each once, in their order");
+    assert_eq!(usage.queued(), 0);
+    book_call(&usage, "acme", "later");
+    usage.flush_unlocked().await;
+    assert_eq!(models("acme").await.len(), ENTRIES + 1, "its ledger is one of many again");
+}
+
+#[tokio::test]
+async fn entries_of_a_locked_ledger_make_room_for_those_of_others() {
+    let (store, usage, _clock) = with_locked_ledger();
+    for n in 0..MAX_QUEUED_ENTRIES + 10 {
+        book_call(&usage, "acme", "a");
+        if n == 0 {
+            usage.flush_unlocked().await;
+        }
+    }
+    assert_eq!(usage.queued(), MAX_QUEUED_ENTRIES);
+    for _ in 0..20 {
+        book_call(&usage, "small", "a");
+    }
+    assert_eq!(usage.queued(), MAX_QUEUED_ENTRIES);
+    usage.flush_unlocked().await;
+    assert_eq!(usage.queued(), MAX_QUEUED_ENTRIES - 20);
+    let stored = store.run_usage(&"small".into(), &"run".into()).await.expect("entries");
+    assert_eq!(stored.len(), 20);
 }

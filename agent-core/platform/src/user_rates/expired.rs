@@ -22,7 +22,7 @@ impl ExpiredRates {
     /// Deletes the expired records of the next page. Returns false after the last company.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// The records cannot be read.
     pub async fn delete_page(
         &mut self,
         inventory: &dyn Inventory,
@@ -39,7 +39,7 @@ impl ExpiredRates {
                 deletes.push(Write::Delete { key: collection.key(record.id)?, precondition });
             }
         }
-        delete_unchanged(inventory, deletes).await?;
+        delete_unchanged(inventory, deletes).await;
         Ok(true)
     }
 }

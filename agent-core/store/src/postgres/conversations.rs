@@ -1,24 +1,22 @@
 //! Conversations in the schema of records. Each write is one transaction under an advisory lock on the owner.
 
-use std::collections::HashSet;
-
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit;
 use agent_platform::conversation::page::select_nodes;
 use agent_platform::conversation::{
-    AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
-    ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
-    MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
-    RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey,
-    ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
-    WaitingRuns, parse_number_cursor,
+    AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
+    Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
+    FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage,
+    NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread,
+    ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan,
+    TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
-use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
 use self::owner_write::OwnerWrite;
+use self::run_upkeep::RunWrite;
 use self::tables::{ConversationTables, TableError};
 use super::PostgresRecords;
 use super::fault::OperationError;
@@ -30,6 +28,7 @@ pub(super) mod feedback_tables;
 pub(super) mod log_tables;
 mod owner_write;
 mod run_tables;
+mod run_upkeep;
 mod runs;
 pub(super) mod tables;
 mod threads;
@@ -310,40 +309,37 @@ impl Conversations for PostgresRecords {
     async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
         let limit = i64::try_from(MAX_REAPED_RUNS).unwrap_or(i64::MAX);
         let lost = read!(self, "", |tables| tables.lost_runs(clock.now, limit))?;
-        let (mut reaped, mut first_error) = (0, None);
-        for RunKey { owner, id } in &lost {
-            match write!(self, owner, |tables| runs::interrupt(&tables, owner, id, clock)) {
-                Ok(is_interrupted) => reaped += usize::from(is_interrupted),
-                Err(error @ ConversationError::Store(StoreError::Unavailable(_))) => return Err(error),
-                // A run that cannot be interrupted does not hinder the others.
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
-        }
-        if !lost.is_empty() {
+        let has_lost_runs = !lost.is_empty();
+        let reaped = self.write_runs(lost, RunWrite::Interrupt(clock)).await?;
+        if has_lost_runs {
             read!(self, "", |tables| tables.delete_leases(clock.now))?;
         }
-        first_error.map_or(Ok(reaped), Err)
+        reaped.into_count()
     }
 
     async fn append_events(
         &self,
         process: &str,
         chunks: Vec<RunChunk>,
-    ) -> Result<Vec<RunKey>, ConversationError> {
+    ) -> Result<AppendedEvents, ConversationError> {
+        let mut outcome = AppendedEvents::default();
         if chunks.is_empty() {
-            return Ok(Vec::new());
+            return Ok(outcome);
         }
         let chunks = &chunks;
         // One statement, which can be repeated on another connection.
         let live = read!(self, "", |tables| tables.append_events(process, chunks))?;
-        let live: HashSet<RunKey> = live.into_iter().collect();
-        let mut lost: Vec<RunKey> = Vec::new();
         for RunChunk { run, .. } in chunks {
-            if !live.contains(run) && !lost.contains(run) {
-                lost.push(run.clone());
+            let runs = match live.get(run) {
+                Some(true) => continue,
+                Some(false) => &mut outcome.locked,
+                None => &mut outcome.lost,
+            };
+            if !runs.contains(run) {
+                runs.push(run.clone());
             }
         }
-        Ok(lost)
+        Ok(outcome)
     }
 
     async fn events(
@@ -383,12 +379,7 @@ impl Conversations for PostgresRecords {
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
         let limit = i64::try_from(MAX_TRIMMED_LOGS).unwrap_or(i64::MAX);
         let over = read!(self, "", |tables| tables.runs_to_trim(now, limit))?;
-        let mut trimmed = 0;
-        for RunKey { owner, id } in &over {
-            let is_trimmed = write!(self, owner, |tables| runs::trim(&tables, owner, id, now))?;
-            trimmed += usize::from(is_trimmed);
-        }
-        Ok(trimmed)
+        self.write_runs(over, RunWrite::TrimLog(now)).await?.into_count()
     }
 
     async fn set_feedback(

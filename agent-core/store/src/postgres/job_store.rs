@@ -201,6 +201,24 @@ impl JobStore for PostgresJobs {
         self.commit_steps(&JobScope::default(), steps, now).await
     }
 
+    async fn apply_steps_unlocked(
+        &self,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<Option<StepOutcome>>, StoreError> {
+        if steps.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
+        let (_, session) = self.session(None).await?;
+        let applied = jobs::apply_steps_unlocked(&session, steps, now, &self.sender).await;
+        let outcomes = self.signal_if_earliest(session.release(applied).await)?;
+        let with_outcome = ids.iter().zip(&outcomes);
+        let unreadable = with_outcome.filter(|(_, outcome)| **outcome == Some(StepOutcome::Unreadable));
+        unreadable.for_each(|(id, _)| self.unreadable.record(id));
+        Ok(outcomes)
+    }
+
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         let (_, session) = self.session(None).await?;
         let claimed = jobs::claim(&session, claim).await;

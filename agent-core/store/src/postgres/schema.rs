@@ -40,6 +40,8 @@ const DETECT_LOST_CLIENT: &str = "
 #[derive(Debug)]
 pub(super) struct Schema {
     pub(super) name: &'static str,
+    /// A table that every version has, and a column of it, which tell the schema from that of another program.
+    table: (&'static str, &'static str),
     /// Migration steps, one per schema version; the first creates version 1. A released step must not be changed.
     steps: &'static [&'static str],
     /// Oldest version of a program that works with the newest version of the schema.
@@ -54,6 +56,7 @@ const LOCK_NAMESPACE: i32 = 0x4167_6e74;
 /// Jobs of the scheduler. Processes of an older version stop when the schema is migrated; see [`check_not_newer`].
 pub(super) static SCHEDULER: Schema = Schema {
     name: "scheduler",
+    table: ("jobs", "wake_ms"),
     steps: jobs::STEPS,
     compatible_from: newest_version(jobs::STEPS),
     lock: 0x4a6f_6273,
@@ -63,8 +66,13 @@ pub(super) static SCHEDULER: Schema = Schema {
 pub(super) static APP_JOBS: Schema = Schema { name: "app_jobs", lock: 0x4c6f_636c, ..SCHEDULER };
 
 /// Records of the application.
-pub(super) static APP: Schema =
-    Schema { name: "app", steps: records::STEPS, compatible_from: 1, lock: 0x5265_6373 };
+pub(super) static APP: Schema = Schema {
+    name: "app",
+    table: ("records", "updated_ms"),
+    steps: records::STEPS,
+    compatible_from: 1,
+    lock: 0x5265_6373,
+};
 
 /// Reads the schema version.
 pub(super) const SELECT_VERSION: &str = "SELECT version FROM schema_version";
@@ -73,6 +81,21 @@ pub(super) const SELECT_VERSION: &str = "SELECT version FROM schema_version";
 /// latter: only programs of their own version work with them.
 const SELECT_VERSIONS: &str = "
     SELECT version, coalesce((to_jsonb(found) ->> 'compatible_from')::int4, version) FROM schema_version AS found";
+
+/// Returns true for a schema of this program, and for a schema with tables. Other programs, too, have a table of versions of
+/// this name: this one's has numbers, and beside it the oldest compatible version or, since the first release, a table `$2`
+/// with a column `$3`.
+const SELECT_ORIGIN: &str = "
+    SELECT coalesce(bool_or(is_version) AND bool_or(NOT is_version), false),
+           EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1))
+    FROM (
+        SELECT attname = 'version' AS is_version FROM pg_attribute
+        WHERE attrelid = to_regclass($1 || '.schema_version') AND attname IN ('version', 'compatible_from')
+          AND atttypid = 'int4'::regtype
+        UNION ALL
+        SELECT false FROM pg_attribute
+        WHERE attrelid = to_regclass($1 || '.' || $2::text) AND attname = $3::text
+    ) AS found";
 
 /// Returns an error if a newer program has migrated the schema of jobs since it was opened. `rows` are those of
 /// [`SELECT_VERSION`].
@@ -162,10 +185,8 @@ impl Schema {
     }
 
     async fn read_state(&self, session: &Session) -> Result<SchemaState, PostgresOpenError> {
-        let sql = "SELECT to_regclass($1 || '.schema_version') IS NOT NULL, EXISTS (
-                       SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1)
-                   )";
-        let rows = session.query(sql, &[&self.name]).await?;
+        let (table, column) = self.table;
+        let rows = session.query(SELECT_ORIGIN, &[&self.name, &table, &column]).await?;
         let row = rows.first().ok_or_else(missing_row_error)?;
         match (row.get(0), row.get(1)) {
             (true, _) => {

@@ -1,6 +1,7 @@
 //! Usage in the schema of records. A batch of entries is one transaction under advisory locks on its companies.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use agent_core::ids::{CompanyId, RunId};
 use agent_platform::records::StoreError;
@@ -10,9 +11,11 @@ use agent_platform::usage::{
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::fault::{OperationError, PostgresErrorKind};
+use super::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
 use super::param::Param;
 use super::session::{Session, contains_nul};
 use super::{PostgresError, PostgresRecords};
@@ -21,9 +24,13 @@ use crate::usage_row::{
 };
 
 /// Locks the ledgers of companies until the end of the transaction, in one order. The seed keeps the locks apart from
-/// those of conversations.
+/// those of conversations. The first expression sets the timeout of each lock of the transaction, without a statement of its
+/// own.
 const LOCK_COMPANIES: &str = "
-    SELECT pg_advisory_xact_lock(hashtextextended(company, 11))
+    SELECT CASE
+        WHEN set_config('lock_timeout', $2, true) IS NULL THEN NULL
+        ELSE pg_advisory_xact_lock(hashtextextended(company, 11))
+    END
     FROM (SELECT DISTINCT unnest($1::text[]) AS company ORDER BY company) AS companies";
 
 /// Returns the companies, runs, users and visitors of arrays that have entries. The ids of runs are unique for a user or a
@@ -51,6 +58,13 @@ const SELECT_RUN_SCOPES: &str = "
         SELECT min(n) FROM usage_calls WHERE company = $1 AND run = $2
         GROUP BY body::json ->> 'userId', body::json ->> 'visitor', body::json ->> 'agentId')
     ORDER BY n LIMIT $3";
+
+/// Deletes old entries. Rows that others have locked are left to the next call.
+const TRIM_CALLS: &str = "
+    WITH old AS MATERIALIZED (
+        SELECT n FROM usage_calls WHERE ended_ms < $1 ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED
+    )
+    DELETE FROM usage_calls WHERE n = ANY (ARRAY (SELECT n FROM old)) RETURNING n";
 
 /// Returns the statement that inserts rows of the ledger from arrays, unless they are there.
 fn insert_calls() -> String {
@@ -150,17 +164,35 @@ fn sum_columns(row: &Row, first: usize) -> [i64; SUM_COLUMNS.len()] {
 }
 
 /// Entries with their rows.
+#[derive(Default)]
 struct UsageBatch {
     entries: Vec<UsageEntry>,
     rows: Vec<CallRow>,
 }
 
 impl UsageBatch {
-    /// Books the entries in the session's transaction, and commits it.
-    async fn book(&self, session: &Session) -> Result<usize, PostgresError> {
+    fn new(entries: Vec<UsageEntry>) -> Result<Self, StoreError> {
+        let rows = entries.iter().map(CallRow::new).collect::<Result<_, _>>()?;
+        Ok(Self { entries, rows })
+    }
+
+    /// Returns a batch for each company.
+    fn by_company(self) -> HashMap<CompanyId, Self> {
+        let mut batches: HashMap<CompanyId, Self> = HashMap::new();
+        for (entry, row) in self.entries.into_iter().zip(self.rows) {
+            let batch = batches.entry(entry.scope.company_id.clone()).or_default();
+            batch.entries.push(entry);
+            batch.rows.push(row);
+        }
+        batches
+    }
+
+    /// Books the entries in the session's transaction, and commits it. Waits for each lock for at most `lock_timeout`.
+    async fn book(&self, session: &Session, lock_timeout: Duration) -> Result<usize, PostgresError> {
         let companies: Vec<&str> = self.rows.iter().map(|row| row.company.as_str()).collect();
         let runs: Vec<&str> = self.rows.iter().map(|row| row.run.as_str()).collect();
-        let lock: [&(dyn Param + Sync); 1] = [&companies];
+        let lock_timeout = format!("{}ms", lock_timeout.as_millis().max(1));
+        let lock: [&(dyn Param + Sync); 2] = [&companies, &lock_timeout];
         let users: Vec<&str> = self.entries.iter().map(|entry| entry.scope.user_id.as_str()).collect();
         let visitors = self.entries.iter().map(|entry| entry.scope.visitor.as_deref().unwrap_or_default());
         let visitors: Vec<&str> = visitors.collect();
@@ -196,12 +228,12 @@ impl UsageBatch {
 impl PostgresRecords {
     /// Books a batch. Begins again on another connection if one was lost, as all idle ones are by a restart of the server:
     /// entries that were booked all the same are left out then.
-    async fn book_batch(&self, batch: &UsageBatch) -> Result<usize, OperationError> {
+    async fn book_batch(&self, batch: &UsageBatch, lock_timeout: Duration) -> Result<usize, OperationError> {
         let _permit = self.permits.acquire("", self.wait_timeout).await?;
         let mut remaining_retries = self.sessions.max_size();
         loop {
             let session = self.sessions.get().await?;
-            let booked = batch.book(&session).await.map_err(OperationError::from);
+            let booked = batch.book(&session, lock_timeout).await.map_err(OperationError::from);
             match session.release(booked).await {
                 Err(OperationError::Failed(fault))
                     if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 =>
@@ -212,6 +244,18 @@ impl PostgresRecords {
             }
         }
     }
+
+    /// Books a batch. Returns false if another transaction holds a lock that it needs for longer than `lock_timeout`.
+    async fn try_book_batch(
+        &self,
+        batch: &UsageBatch,
+        lock_timeout: Duration,
+    ) -> Result<bool, OperationError> {
+        match self.book_batch(batch, lock_timeout.min(self.lock_timeout)).await {
+            Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Locked => Ok(false),
+            outcome => outcome.map(|_| true),
+        }
+    }
 }
 
 #[async_trait]
@@ -220,8 +264,29 @@ impl UsageStore for PostgresRecords {
         if entries.is_empty() {
             return Ok(0);
         }
-        let rows = entries.iter().map(CallRow::new).collect::<Result<_, _>>()?;
-        Ok(self.book_batch(&UsageBatch { entries, rows }).await?)
+        Ok(self.book_batch(&UsageBatch::new(entries)?, self.lock_timeout).await?)
+    }
+
+    async fn book_unlocked(&self, entries: Vec<UsageEntry>) -> Result<HashSet<CompanyId>, StoreError> {
+        let batch = UsageBatch::new(entries)?;
+        if batch.rows.is_empty() || self.try_book_batch(&batch, MAX_LOCK_WAIT).await? {
+            return Ok(HashSet::new());
+        }
+        let batches = batch.by_company();
+        if batches.len() == 1 {
+            return Ok(batches.into_keys().collect());
+        }
+        // The transaction had no effect. Each company has one of its own now, as long as that takes no longer than a wait for
+        // one lock.
+        let deadline = Instant::now() + self.lock_timeout;
+        let mut locked = HashSet::new();
+        for (company_id, batch) in batches {
+            let may_try = Instant::now() < deadline;
+            if !may_try || !self.try_book_batch(&batch, MAX_LOCK_WAIT_BESIDE_HELD).await? {
+                locked.insert(company_id);
+            }
+        }
+        Ok(locked)
     }
 
     async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {
@@ -303,12 +368,10 @@ impl UsageStore for PostgresRecords {
     }
 
     async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError> {
-        let sql = "DELETE FROM usage_calls WHERE n IN
-                   (SELECT n FROM usage_calls WHERE ended_ms < $1 ORDER BY ended_ms LIMIT $2) RETURNING n";
         let deleted = self.read("", |session| async move {
             let (before, limit) =
                 (before.as_millisecond(), i64::try_from(MAX_TRIMMED_ENTRIES).unwrap_or(i64::MAX));
-            let found = session.query(sql, &[&before, &limit]).await.map_err(OperationError::from);
+            let found = session.query(TRIM_CALLS, &[&before, &limit]).await.map_err(OperationError::from);
             session.release(found).await
         });
         Ok(deleted.await?.len())

@@ -4,13 +4,13 @@ use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit;
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::{
-    AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
-    ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
-    MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock,
-    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadPath, ThreadScan, TurnContext,
-    VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    AppendedEvents, AppendedNodes, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError,
+    Conversations, CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback,
+    FeedbackCursor, FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS, NewNode, NodeContent, NodeId, NodePage,
+    NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal,
+    StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
+    ThreadPatch, ThreadPath, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -360,9 +360,9 @@ impl Conversations for SqliteStore {
         &self,
         process: &str,
         chunks: Vec<RunChunk>,
-    ) -> Result<Vec<RunKey>, ConversationError> {
+    ) -> Result<AppendedEvents, ConversationError> {
         if chunks.is_empty() {
-            return Ok(Vec::new());
+            return Ok(AppendedEvents::default());
         }
         let process = process.to_owned();
         let bytes = chunks.iter().map(|chunk| chunk.chunk.body.len()).sum();

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_platform::conversation::{Conversations, ThreadOwner, ThreadPatch};
+use agent_platform::conversation::{
+    AppendedEvents, ConversationError, Conversations, RunChunk, RunClock, RunKey, RunState, ThreadOwner,
+    ThreadPatch,
+};
 use agent_platform::records::{Key, Precondition, Records};
-use agent_store::postgres::{PostgresOptions, PostgresRecords};
+use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
 use serde_json::value::RawValue;
 
-use super::conversation::{begin, owner};
-use super::{Cluster, at, database, impatient, other, wait_until};
+use super::conversation::{begin, chunk, owner};
+use super::{Cluster, at, database, fault, impatient, other, wait_until};
 
 /// The lease of the process is locked, as by another program or by the commit of a run of another company.
 pub(super) async fn a_locked_lease_delays_no_run(cluster: &Cluster) {
@@ -71,4 +74,64 @@ pub(super) async fn commits_that_wait_for_locks_leave_connections_to_others(clus
     for put in puts {
         put.await.expect("done").expect("the lock is free in time");
     }
+}
+
+/// Another program has locked the row of a run of one company, whose process logs runs of another one by the same statements.
+/// Later, both runs are lost, and their logs expire.
+pub(super) async fn a_locked_run_delays_no_run_of_another_company(cluster: &Cluster) {
+    let url = database(cluster, "logs").await;
+    let store = PostgresRecords::open(&url, impatient()).await.expect("open");
+    let [locked, free] =
+        ["c1", "c2"].map(|company| RunKey { owner: ThreadOwner::new(company, "ada"), id: "r1".into() });
+    for run in [&locked, &free] {
+        store.begin_run(begin(run.owner.thread("t"), "r1", Vec::new())).await.expect("begun");
+    }
+    let append = async |events: &[(&RunKey, u64)]| {
+        let chunk =
+            |(run, number): &(&RunKey, u64)| RunChunk { run: (*run).clone(), chunk: chunk(*number, "word") };
+        store.append_events("process", events.iter().map(chunk).collect()).await.expect("appended")
+    };
+    let logged = async |run: &RunKey| {
+        let page = store.events(&run.owner, &run.id, 0).await.expect("events").expect("a run");
+        page.chunks.iter().map(|chunk| chunk.first).collect::<Vec<_>>()
+    };
+    let state =
+        async |run: &RunKey| store.run(&run.owner, &run.id).await.expect("a read").expect("a run").state;
+    let holder = other(cluster, "logs").await;
+    let lock = "BEGIN; SELECT FROM app.runs WHERE company = 'c1' FOR UPDATE";
+    let release = "ROLLBACK";
+
+    holder.batch_execute(lock).await.expect("locked");
+    for number in 0..3 {
+        let appended = append(&[(&locked, 0), (&free, number)]).await;
+        assert_eq!(appended, AppendedEvents { lost: Vec::new(), locked: vec![locked.clone()] });
+    }
+    assert_eq!((logged(&locked).await, logged(&free).await), (vec![], vec![0, 1, 2]));
+    holder.batch_execute(release).await.expect("released");
+    let appended = append(&[(&locked, 0), (&locked, 1), (&free, 3)]).await;
+    assert_eq!(appended, AppendedEvents::default());
+    assert_eq!((logged(&locked).await, logged(&free).await), (vec![0, 1], vec![0, 1, 2, 3]));
+
+    let is_locked = |outcome: Result<usize, ConversationError>| match outcome {
+        Err(ConversationError::Store(error)) => {
+            assert_eq!(fault::<()>(Err(error)).kind(), PostgresErrorKind::Locked);
+        }
+        other => panic!("a run is locked: {other:?}"),
+    };
+    holder.batch_execute(lock).await.expect("locked");
+    let clock = RunClock { now: at(20_000), log_until: at(30_000) };
+    is_locked(store.reap(clock).await);
+    assert_eq!((state(&locked).await, state(&free).await), (RunState::Running, RunState::Interrupted));
+    holder.batch_execute(release).await.expect("released");
+    assert_eq!(store.reap(clock).await.expect("reaped"), 1);
+    assert_eq!(state(&locked).await, RunState::Interrupted);
+    // Two events, and the end of the run.
+    assert_eq!(logged(&locked).await, [0, 1, 2]);
+
+    holder.batch_execute(lock).await.expect("locked");
+    is_locked(store.trim_logs(at(40_000)).await);
+    assert_eq!((logged(&locked).await, logged(&free).await), (vec![0, 1, 2], vec![]));
+    holder.batch_execute(release).await.expect("released");
+    assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1);
+    assert!(logged(&locked).await.is_empty());
 }

@@ -163,6 +163,7 @@ async fn what_the_server_refuses_is_said_and_not_stored() {
     a_full_disk_is_said_and_passes(&cluster).await;
     a_database_that_takes_no_writes_is_said_and_passes(&cluster).await;
     a_lock_that_outlasts_the_wait_is_said_and_passes(&cluster).await;
+    a_locked_job_delays_no_step_on_another(&cluster).await;
     a_lack_of_connections_is_said_and_passes(&cluster).await;
     a_company_that_waits_leaves_connections_to_others(&cluster).await;
     what_no_column_can_hold_is_said(&cluster).await;
@@ -256,6 +257,31 @@ async fn a_lock_that_outlasts_the_wait_is_said_and_passes(cluster: &Cluster) {
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id], "it was not cancelled");
     holder.batch_execute("ROLLBACK").await.expect("released");
     assert_eq!(store.claim_due(claim).await.expect("claim").len(), 1);
+}
+
+/// Another program has locked one of the jobs of several companies.
+async fn a_locked_job_delays_no_step_on_another(cluster: &Cluster) {
+    let url = database(cluster, "beside").await;
+    let options = PostgresOptions { lock_timeout: RECOVERY_TIMEOUT, ..impatient() };
+    let store = PostgresJobs::open(&url, options).await.expect("open");
+    let jobs = [job("acme", 5), job("other", 6)];
+    store.insert(jobs.to_vec()).await.expect("insert");
+    let holder = other(cluster, "beside").await;
+    let sql = format!("BEGIN; SELECT FROM scheduler.jobs WHERE id = '{}' FOR UPDATE", jobs[0].id);
+    holder.batch_execute(&sql).await.expect("locked");
+    let pause = |id: &JobId| (id.clone(), Step::Pause);
+    let steps = [pause(&jobs[0].id), pause(&"missing".into()), pause(&jobs[1].id)];
+    let outcomes = store.apply_steps_unlocked(steps.to_vec(), at(1)).await.expect("it waits for nothing");
+    assert_eq!(outcomes[..2], [None, Some(StepOutcome::NotFound)]);
+    assert!(outcomes[2].as_ref().is_some_and(StepOutcome::is_applied), "{outcomes:?}");
+    let is_paused = async |job: &Job| {
+        store.get(&JobScope::default(), &job.id).await.expect("read").expect("it is there").paused
+    };
+    assert_eq!((is_paused(&jobs[0]).await, is_paused(&jobs[1]).await), (false, true));
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    let outcomes = store.apply_steps_unlocked(steps[..1].to_vec(), at(1)).await.expect("it is free");
+    assert!(outcomes[0].as_ref().is_some_and(StepOutcome::is_applied), "{outcomes:?}");
+    assert!(is_paused(&jobs[0]).await);
 }
 
 async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {

@@ -18,6 +18,7 @@ mod feed;
 mod golden;
 #[path = "../../../../tests/support/grants.rs"]
 mod grants;
+mod ledger_locks;
 mod migration;
 mod open;
 #[path = "../../../../tests/support/pooler.rs"]

@@ -8,8 +8,10 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
 use super::conversation_locks::{
-    a_locked_lease_delays_no_run, commits_that_wait_for_locks_leave_connections_to_others,
+    a_locked_lease_delays_no_run, a_locked_run_delays_no_run_of_another_company,
+    commits_that_wait_for_locks_leave_connections_to_others,
 };
+use super::ledger_locks::a_locked_ledger_delays_no_booking_of_another_company;
 use super::read_only::set_read_only;
 use super::{Cluster, database, fault, impatient, other, wait_until};
 
@@ -44,6 +46,8 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
     a_held_key_delays_its_own_commits_only(&cluster).await;
     commits_beside_a_held_record_do_not_wait_for_it(&cluster).await;
     a_locked_lease_delays_no_run(&cluster).await;
+    a_locked_run_delays_no_run_of_another_company(&cluster).await;
+    a_locked_ledger_delays_no_booking_of_another_company(&cluster).await;
     commits_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     a_statement_that_takes_too_long_is_given_up(&cluster).await;
     exhausted_connections_are_told(&cluster).await;

@@ -3,10 +3,10 @@
 use agent_core::event::Event;
 use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
-    BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk, LogEnd, NewNode,
-    NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating, Run, RunChunk,
-    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunRecord, RunTrigger, SentContext,
-    Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch, TurnContext,
+    AppendedEvents, BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk,
+    LogEnd, NewNode, NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating,
+    Run, RunChunk, RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunRecord, RunTrigger,
+    SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch, TurnContext,
 };
 use jiff::Timestamp;
 
@@ -78,8 +78,8 @@ pub(crate) async fn append(
     chunk: LogChunk,
 ) -> Result<(), ConversationError> {
     let run = RunKey { owner: owner(), id: run.into() };
-    let lost = store.append_events("process", vec![RunChunk { run, chunk }]).await?;
-    assert_eq!(lost, [], "the process has the run");
+    let appended = store.append_events("process", vec![RunChunk { run, chunk }]).await?;
+    assert_eq!(appended, AppendedEvents::default(), "the process has the run");
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use agent_platform::usage::{
 };
 use jiff::Timestamp;
 
-/// Returns an entry that ended `ms` milliseconds after a fixed point in time.
-fn entry(id: &str, ms: i64) -> UsageEntry {
+/// Returns an entry of the company `acme` that ended `ms` milliseconds after a fixed point in time.
+pub(crate) fn entry(id: &str, ms: i64) -> UsageEntry {
     UsageEntry {
         id: id.to_owned(),
         scope: RunScope {

@@ -16,18 +16,30 @@ async fn databases_that_cannot_be_used_are_refused_with_the_reason() {
         "CREATE ROLE locked LOGIN PASSWORD 'right'",
         "CREATE ROLE nobody LOGIN",
         "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'",
-        "CREATE DATABASE others",
-        "CREATE DATABASE damaged",
     ] {
         admin.batch_execute(sql).await.expect("created");
     }
-    let others = connect(&cluster, "others").await;
-    others.batch_execute("CREATE SCHEMA app; CREATE TABLE app.records (id int)").await.expect("created");
-    let damaged = connect(&cluster, "damaged").await;
-    damaged
-        .batch_execute("CREATE SCHEMA app; CREATE TABLE app.schema_version (version int)")
-        .await
-        .expect("created");
+    // Tables of other programs, some of which number their versions, too.
+    let others = [
+        ("others", "CREATE TABLE app.records (id int)"),
+        ("damaged", "CREATE TABLE app.schema_version (version int)"),
+        (
+            "named",
+            "CREATE TABLE app.schema_version (installed_rank int, version varchar(50));
+             INSERT INTO app.schema_version VALUES (1, '1.0')",
+        ),
+        ("long", "CREATE TABLE app.schema_version (version int8); INSERT INTO app.schema_version VALUES (1)"),
+        (
+            "numbered",
+            "CREATE TABLE app.schema_version (version int); INSERT INTO app.schema_version VALUES (7);
+             CREATE TABLE app.records (id int)",
+        ),
+    ];
+    for (database, tables) in others {
+        admin.batch_execute(&format!("CREATE DATABASE {database}")).await.expect("created");
+        let client = connect(&cluster, database).await;
+        client.batch_execute(&format!("CREATE SCHEMA app; {tables}")).await.expect("created");
+    }
 
     let tcp = |user: &str, database: &str| {
         cluster.tcp_url("localhost", database).replace("postgres@", &format!("{user}@"))
@@ -39,14 +51,22 @@ async fn databases_that_cannot_be_used_are_refused_with_the_reason() {
         (cluster.url("missing"), &["database \"missing\" does not exist"]),
         (tcp("nobody", "postgres"), &["denied permission"]),
         (cluster.url("latin"), &["LATIN1"]),
-        (cluster.url("others"), &["the schema \"app\" contains tables of another program"]),
-        (cluster.url("damaged"), &["the schema \"app\" contains tables of another program"]),
         ("postgres://u:pass-canary@127.0.0.1:9/d".to_owned(), &["cannot be reached"]),
     ] {
         let error = refusal(&url).await;
         for reason in reasons {
             assert!(error.contains(reason), "{reason}: {error}");
         }
+    }
+    let schemas = "SELECT FROM pg_namespace WHERE nspname LIKE 'app%'";
+    for (database, _) in others {
+        for arguments in [&["migrate"][..], &["migrate", "--check"], &["export"]] {
+            let error = run(arguments, &[("DATABASE_URL", &cluster.url(database))]).await.failure();
+            let reason = "the schema \"app\" contains tables of another program";
+            assert!(error.contains(reason), "{database}: {error}");
+        }
+        let found = connect(&cluster, database).await.query(schemas, &[]).await.expect("read");
+        assert_eq!(found.len(), 1, "{database}: nothing was created");
     }
     // The right password is accepted.
     admin.batch_execute("GRANT CREATE ON DATABASE postgres TO locked").await.expect("granted");

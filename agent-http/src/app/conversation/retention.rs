@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use agent_core::ids::AgentId;
+use agent_core::ids::{AgentId, CompanyId};
 use agent_platform::conversation::{
     ActiveThread, ConversationError, Conversations, DeleteFilter, RunKey, ThreadOwner,
 };
@@ -16,6 +16,9 @@ use super::delete_obsolete_summaries;
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Minimum time between two sweeps.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of companies that a sweep passes over, since one of their threads cannot be deleted. More of them mean that
+/// the store is away.
+const MAX_FAILED_COMPANIES: usize = 10;
 
 /// Deletes threads whose retention has ended. Runs until the future is dropped.
 pub(in super::super) async fn sweep_threads(app: &App) {
@@ -37,6 +40,7 @@ pub(in super::super) async fn sweep_threads(app: &App) {
 /// Deletes the threads whose retention has ended, and returns their number.
 async fn sweep(app: &App, store: &dyn Conversations) -> Result<usize, ConversationError> {
     let (mut deleted, mut cursor) = (0, None);
+    let mut failed: HashSet<CompanyId> = HashSet::new();
     let now = app.conversations.now();
     let shortest = SignedDuration::try_from(app.conversations.times.thread_retention.shortest());
     let cutoff = sub_saturating(now, shortest.unwrap_or(SignedDuration::MAX));
@@ -47,7 +51,18 @@ async fn sweep(app: &App, store: &dyn Conversations) -> Result<usize, Conversati
         let groups: HashSet<(ThreadOwner, AgentId)> =
             inactive.map(|ActiveThread { owner, agent_id, .. }| (owner, agent_id)).collect();
         for (owner, agent) in groups {
-            deleted += sweep_owner(app, store, &owner, agent, now).await?;
+            if failed.contains(&owner.company) {
+                continue;
+            }
+            match sweep_owner(app, store, &owner, agent, now).await {
+                Ok(count) => deleted += count,
+                // Such as a locked thread. The next sweep tries again.
+                Err(error) if failed.len() < MAX_FAILED_COMPANIES => {
+                    tracing::warn!(%error, company = %owner.company, "failed to delete a company's threads");
+                    failed.insert(owner.company);
+                }
+                Err(error) => return Err(error),
+            }
         }
         cursor = page.next_cursor;
         if cursor.is_none() {

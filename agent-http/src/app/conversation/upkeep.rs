@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use agent_platform::conversation::{
-    CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, Run, RunChunk, RunKey,
-    RunSignal,
+    AppendedEvents, CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, Run,
+    RunChunk, RunKey, RunSignal,
 };
 
 use crate::app::services::ConversationService;
@@ -107,16 +107,18 @@ impl ConversationService {
         chunks: Vec<RunChunk>,
     ) -> Result<(), ConversationError> {
         let runs: Vec<_> = chunks.iter().map(|chunk| chunk.run.clone()).collect();
-        let rejected = store.append_events(&self.process, chunks).await?;
+        let AppendedEvents { lost, locked } = store.append_events(&self.process, chunks).await?;
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
-            match rejected.contains(run.key()) {
+            if lost.contains(run.key()) {
                 // The end of a run may have been stored meanwhile, which nothing stops any more.
-                true => {
-                    let stored_run = store.run(&run.key().owner, &run.key().id).await?;
-                    let deleted = RunStop::Cancelled(CancelReason::Deleted);
-                    run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));
-                }
-                false => run.mark_stored(),
+                let stored_run = store.run(&run.key().owner, &run.key().id).await?;
+                let deleted = RunStop::Cancelled(CancelReason::Deleted);
+                run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));
+            } else if locked.contains(run.key()) {
+                // The next pass tries again.
+                run.store_failed();
+            } else {
+                run.mark_stored();
             }
         }
         Ok(())

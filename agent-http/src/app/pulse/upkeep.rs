@@ -34,6 +34,9 @@ use super::sync;
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of record pages per pass; the next pass resumes where this one stopped.
 const MAX_PAGES_PER_PASS: usize = 50;
+/// Maximum number of companies that a pass leaves to the next walk, since a page of theirs has failed. More of them mean that the
+/// store is away.
+const MAX_FAILED_COMPANIES: usize = 10;
 /// Time added to the time limit of a job's run, after which a run of a deleted user creates no jobs any more.
 const DELETED_USER_MARGIN: Duration = Duration::from_secs(60);
 
@@ -74,6 +77,14 @@ struct MaintenanceCursor {
     cursor: Option<String>,
 }
 
+impl MaintenanceCursor {
+    /// Moves to the next company.
+    fn skip_company(&mut self) {
+        (self.stage, self.cursor) = (0, None);
+        self.companies.pop();
+    }
+}
+
 async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
     if let Err(error) = hand_over_local_jobs(app).await {
         tracing::warn!(%error, "failed to hand local jobs over to the scheduler; the next pass tries again");
@@ -86,6 +97,7 @@ async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), Sto
             break;
         }
     }
+    let mut failed_companies = 0;
     for _ in 0..MAX_PAGES_PER_PASS {
         if position.companies.is_empty() {
             position.companies = app.pulse.inventory.companies(position.after.as_deref()).await?;
@@ -94,21 +106,27 @@ async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), Sto
         }
         // Records without a company belong to the platform itself.
         let Some(company) = position.companies.last().cloned() else { return Ok(()) };
-        let next = match company.as_str() {
-            "" => None,
-            company => {
-                let records = Collection::new(company, STAGES[position.stage])?;
-                process_page(app, &records, position.cursor.take(), &mut reachable).await?
-            }
-        };
-        position.cursor = next;
-        if position.cursor.is_some() {
+        if company.is_empty() {
+            position.skip_company();
             continue;
         }
-        position.stage += 1;
-        if company.is_empty() || position.stage == STAGES.len() {
-            position.stage = 0;
-            position.companies.pop();
+        let records = Collection::new(&*company, STAGES[position.stage])?;
+        match process_page(app, &records, position.cursor.take(), &mut reachable).await {
+            Ok(next) => position.cursor = next,
+            // Such as a locked record, which delays no other company.
+            Err(error) if failed_companies < MAX_FAILED_COMPANIES => {
+                tracing::warn!(%error, %company, "a page of the jobs' maintenance failed; the next walk tries again");
+                failed_companies += 1;
+                position.skip_company();
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        if position.cursor.is_none() {
+            position.stage += 1;
+            if position.stage == STAGES.len() {
+                position.skip_company();
+            }
         }
     }
     Ok(())

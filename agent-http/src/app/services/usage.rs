@@ -37,8 +37,8 @@ impl UsageService {
 
     /// Returns the store, for a reader. It has the calls that ended before in this process, unless it takes none now.
     pub(in crate::app) async fn read(&self) -> &dyn UsageStore {
-        // A store that takes no entries answers the reader with its error.
-        let _ = tokio::time::timeout(MAX_READER_WAIT, self.recorder.flush()).await;
+        // A store that takes no entries answers the reader with its error, and a company's locked ledger delays no reader.
+        let _ = tokio::time::timeout(MAX_READER_WAIT, self.recorder.flush_unlocked()).await;
         &**self.recorder.store()
     }
 

@@ -40,13 +40,15 @@ impl Worker {
         let now = self.now();
         let lease = add_saturating(now, self.limits.lease);
         let step = |key: &ClaimKey| (key.id.clone(), Step::Extend { fence: key.fence, lease });
-        let outcomes = self.jobs.apply_steps(keys.iter().map(step).collect(), now).await?;
+        let outcomes = self.jobs.apply_steps_unlocked(keys.iter().map(step).collect(), now).await?;
         for (key, outcome) in keys.iter().zip(outcomes) {
             match outcome {
-                StepOutcome::Applied(_) => self.claimed_jobs.record_extension(key, lease),
-                StepOutcome::NotFound | StepOutcome::Rejected(_) | StepOutcome::Unreadable => {
-                    self.claimed_jobs.expire_lease(key)
+                Some(StepOutcome::Applied(_)) => self.claimed_jobs.record_extension(key, lease),
+                Some(StepOutcome::NotFound | StepOutcome::Rejected(_) | StepOutcome::Unreadable) => {
+                    self.claimed_jobs.expire_lease(key);
                 }
+                // The job is locked; the next heartbeat tries again.
+                None => {}
             }
         }
         Ok(())

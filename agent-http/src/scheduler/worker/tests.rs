@@ -1,5 +1,6 @@
 mod clock;
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -522,6 +523,8 @@ struct FaultyJobStore {
     down: AtomicBool,
     looks: AtomicUsize,
     refused: Mutex<Vec<&'static str>>,
+    /// Jobs that another transaction has locked.
+    locked: Mutex<HashSet<JobId>>,
 }
 
 impl FaultyJobStore {
@@ -567,6 +570,17 @@ impl JobStore for FaultyJobStore {
         self.check("steps")?;
         self.jobs.apply_steps(steps, now).await
     }
+    async fn apply_steps_unlocked(
+        &self,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<Option<StepOutcome>>, StoreError> {
+        let locked = self.locked.lock().unwrap().clone();
+        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
+        let free = steps.into_iter().filter(|(id, _)| !locked.contains(id)).collect();
+        let mut outcomes = self.apply_steps(free, now).await?.into_iter();
+        Ok(ids.iter().map(|id| if locked.contains(id) { None } else { outcomes.next() }).collect())
+    }
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         self.check("claim")?;
         self.jobs.claim_due(claim).await
@@ -607,6 +621,37 @@ async fn an_outcome_waits_for_a_store_that_is_away() {
     assert!(ahead.is_err(), "a step that cannot be stored is an error");
     store.down.store(false, Ordering::Relaxed);
     bench.until("the outcome is stored", async || bench.state(&id).await == JobState::Completed).await;
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn a_locked_job_delays_the_outcome_and_the_lease_of_no_other() {
+    let store = Arc::new(FaultyJobStore::default());
+    let bench =
+        WorkerHarness::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;
+    let (locked, ended, running) = (
+        bench.job("c", Duration::ZERO).await,
+        bench.job("d", Duration::ZERO).await,
+        bench.job("e", Duration::ZERO).await,
+    );
+    bench.until_delivering(3).await;
+    store.locked.lock().unwrap().insert(locked.clone());
+    let lease = async |id: &JobId| {
+        let job = bench.jobs.get(&JobScope::default(), id).await.unwrap().unwrap();
+        job.next_run_at()
+    };
+    let before = (lease(&locked).await, lease(&running).await);
+    let is_extended = async || lease(&running).await > before.1 && lease(&ended).await > before.1;
+    bench.until("the leases of the others are extended", is_extended).await;
+    assert_eq!(lease(&locked).await, before.0, "that of the locked job stays");
+    bench.receiver.gate.send_replace(true);
+    for id in [&ended, &running] {
+        bench.until("it is completed", async || bench.state(id).await == JobState::Completed).await;
+    }
+    bench.until_delivering(1).await;
+    assert_eq!(bench.state(&locked).await, JobState::Running, "its outcome waits");
+    store.locked.lock().unwrap().clear();
+    bench.until("it is completed", async || bench.state(&locked).await == JobState::Completed).await;
     bench.end().await;
 }
 

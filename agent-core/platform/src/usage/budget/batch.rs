@@ -69,15 +69,16 @@ impl BatchTask {
         }
     }
 
-    /// Fails the requests and settlements of a commit that has failed. Settlements without a waiting caller are tried again.
+    /// Fails the requests and settlements of a commit that has failed, except the settlements that are tried again.
     fn fail(&mut self, settlements: Vec<QueuedSettlement>, admissions: Vec<Admission>, error: &StoreError) {
         tracing::warn!(%error, company_id = %self.company_id, "budgets cannot be read or written now");
         let unavailable = || StoreError::unavailable(error.to_string());
-        for mut settlement in settlements {
-            match settlement.answer.take() {
+        for queued in settlements {
+            if queued.is_retried {
+                self.waiting.settlements.push(queued);
+            } else if let Some(answer) = queued.answer {
                 // Fails only if the caller was cancelled.
-                Some(answer) => drop(answer.send(Err(unavailable()))),
-                None => self.waiting.settlements.push(settlement),
+                let _ = answer.send(Err(unavailable()));
             }
         }
         for admission in admissions {

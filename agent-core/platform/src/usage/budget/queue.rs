@@ -1,18 +1,25 @@
 //! Addition to the queues of the companies' requests, and start of the tasks that empty them.
 
 use std::collections::hash_map::Entry;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
+use futures_util::future::{join_all, select};
 
 use super::Settlement;
 use super::batch::BatchTask;
-use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement};
+use super::state::{
+    Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement, SettlementOutcome,
+};
 
 /// Maximum number of requests of a company that wait in a process.
 const MAX_WAITING: usize = 1_000;
+/// Maximum time for which settlements of several companies are waited for. One of them must not delay the others.
+const MAX_SETTLEMENT_WAIT: Duration = Duration::from_millis(50);
 
 impl BudgetState {
     /// Adds a request to the next commit of its company, and waits for the decision.
@@ -43,7 +50,7 @@ impl BudgetState {
     pub(super) fn release(state: &Arc<Self>, settlement: Settlement) {
         let company_id = settlement.company_id.clone();
         state.push(&company_id, |queue| {
-            queue.settlements.push(QueuedSettlement { settlement, answer: None });
+            queue.settlements.push(QueuedSettlement { settlement, answer: None, is_retried: true });
         });
     }
 
@@ -52,19 +59,43 @@ impl BudgetState {
     /// # Errors
     /// Errors of the store; some may be settled.
     pub(super) async fn settle(self: &Arc<Self>, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        for settled in self.push_settlements(settlements, false) {
+            settled.await.unwrap_or_else(|_| Err(StoreError::unavailable("the request was dropped")))?;
+        }
+        Ok(())
+    }
+
+    /// Settles reservations, and waits for that for [`MAX_SETTLEMENT_WAIT`] at most: those that the store does not take are tried
+    /// again in the background. Returns the receivers of the outcomes that are not known yet.
+    pub(super) async fn settle_or_retry(
+        self: &Arc<Self>,
+        settlements: Vec<Settlement>,
+    ) -> Vec<SettlementOutcome> {
+        let mut waiting = self.push_settlements(settlements, true);
+        {
+            let settled = pin!(join_all(waiting.iter_mut()));
+            select(settled, self.clock.sleep(MAX_SETTLEMENT_WAIT)).await;
+        }
+        waiting.retain_mut(|settled| matches!(settled.try_recv(), Ok(None)));
+        waiting
+    }
+
+    /// Adds settlements to the queues of their companies, and returns the receivers of their outcomes.
+    fn push_settlements(
+        self: &Arc<Self>,
+        settlements: Vec<Settlement>,
+        is_retried: bool,
+    ) -> Vec<SettlementOutcome> {
         let mut waiting = Vec::with_capacity(settlements.len());
         for settlement in settlements {
             let (answer, settled) = oneshot::channel();
             let company_id = settlement.company_id.clone();
             self.push(&company_id, |queue| {
-                queue.settlements.push(QueuedSettlement { settlement, answer: Some(answer) });
+                queue.settlements.push(QueuedSettlement { settlement, answer: Some(answer), is_retried });
             });
             waiting.push(settled);
         }
-        for settled in waiting {
-            settled.await.unwrap_or_else(|_| Err(StoreError::unavailable("the request was dropped")))?;
-        }
-        Ok(())
+        waiting
     }
 
     /// Adds to a company's queue, and starts its task if none runs.

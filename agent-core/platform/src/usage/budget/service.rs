@@ -17,7 +17,9 @@ use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
 use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
-use super::state::{Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, budget_key};
+use super::state::{
+    Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
+};
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
 use crate::ids::WIDGET_USER_PREFIX;
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
@@ -411,6 +413,15 @@ impl Budgets {
     /// Errors of the store. Settling again has no effect on those that are settled.
     pub(in crate::usage) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         self.state.settle(settlements).await
+    }
+
+    /// Settles reservations whose entries are in the ledger, those that the store does not take at once in the background.
+    /// Returns the receivers of the outcomes that are not known yet.
+    pub(in crate::usage) async fn settle_or_retry(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> Vec<SettlementOutcome> {
+        self.state.settle_or_retry(settlements).await
     }
 }
 

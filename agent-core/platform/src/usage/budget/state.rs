@@ -86,7 +86,12 @@ pub(super) enum BudgetError {
 pub(super) struct QueuedSettlement {
     pub(super) settlement: Settlement,
     pub(super) answer: Option<oneshot::Sender<Result<(), StoreError>>>,
+    /// True to try again after an error of the store, in place of answering with it.
+    pub(super) is_retried: bool,
 }
+
+/// Receiver of the outcome of a settlement.
+pub(in crate::usage) type SettlementOutcome = oneshot::Receiver<Result<(), StoreError>>;
 
 impl BudgetQueue {
     fn is_empty(&self) -> bool {

@@ -23,6 +23,7 @@ use crate::spawner::Spawner;
 use crate::user_rates::{SessionLimits, UserRates};
 
 mod hostile;
+mod locked;
 mod zones;
 
 const COMPANY: &str = "acme";

@@ -1,5 +1,7 @@
 //! Statements that read and write logs of runs, and signals.
 
+use std::collections::HashMap;
+
 use agent_core::ids::RunId;
 use agent_platform::conversation::{
     LogChunk, LogEnd, LogPage, MAX_LOG_PAGE_BYTES, RunChunk, RunKey, RunSignal, ThreadOwner,
@@ -16,19 +18,22 @@ use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
 
-/// Locks the rows of a process's live runs against their end, and appends to their logs. `LIMIT` makes the planner look
-/// up each run instead of scanning all.
+/// Locks the rows of a process's live runs against their end, and appends to their logs. Rows that others have locked are
+/// left out, so that the runs of all companies wait for none of them. Returns the live runs, with true for those that were
+/// locked. `LIMIT` makes the planner look up each run instead of scanning all.
 const APPEND_EVENTS: &str = "
-    WITH live AS MATERIALIZED (
+    WITH found AS MATERIALIZED (
+        SELECT run.n, wanted.company, wanted.owner, wanted.id
+        FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (company, owner, id)
+        CROSS JOIN LATERAL (
+            SELECT n, process, state FROM runs
+            WHERE company = wanted.company AND owner = wanted.owner AND id = wanted.id LIMIT 1
+        ) AS run
+        WHERE run.process = $1 AND run.state IN ('queued', 'running')
+    ), live AS MATERIALIZED (
         SELECT n, company, owner, id FROM runs
-        WHERE n = ANY (ARRAY(
-            SELECT found.n FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (company, owner, id)
-            CROSS JOIN LATERAL (
-                SELECT n FROM runs
-                WHERE company = wanted.company AND owner = wanted.owner AND id = wanted.id LIMIT 1
-            ) AS found
-        )) AND process = $1 AND state IN ('queued', 'running')
-        ORDER BY n FOR SHARE
+        WHERE n = ANY (ARRAY(SELECT n FROM found)) AND process = $1 AND state IN ('queued', 'running')
+        ORDER BY n FOR SHARE SKIP LOCKED
     ), appended AS (
         INSERT INTO run_events (run, first, last, body)
         SELECT live.n, chunk.first, chunk.last, chunk.body
@@ -38,7 +43,7 @@ const APPEND_EVENTS: &str = "
         ORDER BY live.n, chunk.first
         ON CONFLICT DO NOTHING
     )
-    SELECT company, owner, id FROM live";
+    SELECT company, owner, id, n IN (SELECT n FROM live) FROM found";
 
 /// Selects a run with each chunk of a page of its log, all from one snapshot. The first row alone has the run.
 const SELECT_LOG_PAGE: &str = "
@@ -160,12 +165,13 @@ impl ConversationTables {
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Appends chunks to the logs of a process's live runs. Returns those runs.
+    /// Appends chunks to the logs of a process's live runs that no other transaction has locked. Returns the live runs, with
+    /// true for those to whose logs the chunks were appended.
     pub(super) async fn append_events(
         &self,
         process: &str,
         chunks: &[RunChunk],
-    ) -> Result<Vec<RunKey>, TableError> {
+    ) -> Result<HashMap<RunKey, bool>, TableError> {
         let has_nul = |chunk: &RunChunk| {
             let RunKey { owner, id } = &chunk.run;
             [owner.company.as_str(), owner.owner.as_str(), id.as_str()].into_iter().any(contains_nul)
@@ -179,7 +185,8 @@ impl ConversationTables {
         let bodies: Vec<&[u8]> = storable().map(|chunk| chunk.chunk.body.as_slice()).collect();
         let values: [&(dyn Param + Sync); 7] =
             [&process, &companies, &owners, &ids, &firsts, &lasts, &bodies];
-        Ok(self.select(APPEND_EVENTS, &values).await?.iter().map(run_key).collect())
+        let rows = self.select(APPEND_EVENTS, &values).await?;
+        Ok(rows.iter().map(|row| (run_key(row), row.get(3))).collect())
     }
 
     /// Deletes a run's log.

@@ -42,11 +42,33 @@ impl<'s> OwnerWrite<'s> {
         store: &'s PostgresRecords,
         owner: &'s ThreadOwner,
     ) -> Result<Self, ConversationError> {
+        Self::wait_for_turn(store, owner, store.wait_timeout, PostgresErrorKind::Busy).await
+    }
+
+    /// Waits for the turn of a write that fails if a lock is not free within a short time, since the writes of other owners
+    /// wait for it.
+    pub(super) async fn new_for_one_attempt(
+        store: &'s PostgresRecords,
+        owner: &'s ThreadOwner,
+    ) -> Result<Self, ConversationError> {
+        let limit = MAX_LOCK_WAIT.min(store.lock_timeout);
+        let write = Self::wait_for_turn(store, owner, limit, PostgresErrorKind::Locked).await?;
+        Ok(Self { blocked_until: Some(Instant::now()), ..write })
+    }
+
+    /// Waits for the turn of a write for at most `limit`, after which `kind` is that of the error.
+    async fn wait_for_turn(
+        store: &'s PostgresRecords,
+        owner: &'s ThreadOwner,
+        limit: Duration,
+        kind: PostgresErrorKind,
+    ) -> Result<Self, ConversationError> {
         let lock_name = format!("{}\u{1f}{}", owner.company, owner.owner);
         if contains_nul(&lock_name) {
             return Err(ConversationError::Invalid("the owner has a control character".to_owned()));
         }
-        let turn = store.owners.acquire(&lock_name, store.wait_timeout).await.map_err(failed)?;
+        let turn = store.owners.acquire(&lock_name, limit).await;
+        let turn = turn.map_err(|_| failed(PostgresError::from_kind(kind)))?;
         let company = owner.company.as_str();
         Ok(Self { store, company, lock_name, permits: Vec::new(), blocked_until: None, _turn: turn })
     }

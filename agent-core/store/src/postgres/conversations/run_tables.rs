@@ -273,9 +273,12 @@ impl ConversationTables {
         Ok(())
     }
 
-    /// Deletes leases that have expired.
+    /// Deletes leases that have expired, except those that other transactions have locked.
     pub(super) async fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
-        self.select("DELETE FROM processes WHERE lease_ms <= $1", &[&now.as_millisecond()]).await?;
+        let sql = "DELETE FROM processes WHERE id = ANY (ARRAY (
+                       SELECT id FROM processes WHERE lease_ms <= $1 FOR UPDATE SKIP LOCKED
+                   ))";
+        self.select(sql, &[&now.as_millisecond()]).await?;
         Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{
-    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, QueueRows, StoredRun, referenced_ids,
+    self, BeginCommit, BeginRows, ChangeRows, EndCommit, EndRows, QueueCommit, QueueRows, StoredRun,
+    referenced_ids,
 };
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
@@ -72,21 +73,25 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
     Ok(BegunRun { thread, run: stored.run, nodes, links })
 }
 
+/// Queues a run; `None` if it need not wait. Statements are sent together as those of [`begin_run`] are.
 pub(super) async fn queue_run(
     tables: &ConversationTables,
     queue: &QueueRun,
 ) -> Result<Option<Run>, TableError> {
     let owner = queue.key.thread_owner();
-    let found = tables.thread(&queue.key).await?;
-    let rows = QueueRows {
-        thread: found.as_ref().map(|(_, thread)| thread.clone()),
-        used_run: tables.run(&owner, &queue.run_id).await?.map(|(_, _, stored)| stored.run),
-    };
-    let Some(commit) = commit::queue_run(queue, rows)? else { return Ok(None) };
-    let n = tables.put_thread(found.map(|(n, _)| n), &queue.key, &commit.thread).await?;
-    let stored = StoredRun { run: commit.run, process: queue.lease.process.clone() };
-    tables.insert_run(&owner, n, &stored).await?;
-    tables.put_lease(&queue.lease, false).await?;
+    let (found, used) = try_join(tables.thread(&queue.key), tables.run(&owner, &queue.run_id)).await?;
+    let (number, thread) = found.unzip();
+    let rows = QueueRows { thread, used_run: used.map(|(_, _, stored)| stored.run) };
+    let commit = commit::queue_run(queue, rows)?;
+    // A run waits for others of its thread, so there is one.
+    let Some((n, QueueCommit { thread, run })) = number.zip(commit) else { return Ok(None) };
+    let stored = StoredRun { run, process: queue.lease.process.clone() };
+    try_join3(
+        tables.put_thread(Some(n), &queue.key, &thread),
+        tables.insert_run(&owner, n, &stored),
+        tables.put_lease(&queue.lease, false),
+    )
+    .await?;
     Ok(Some(stored.run))
 }
 
@@ -125,30 +130,39 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     Ok(EndedRun { thread, run, nodes, links })
 }
 
+/// Changes a run. Statements are sent together as those of [`begin_run`] are.
 pub(super) async fn change_run(
     tables: &ConversationTables,
     change: &ChangeRun,
 ) -> Result<ChangedRun, TableError> {
     let missing = || ConversationError::RunNotFound;
     let owner = &change.run.owner;
-    let (number, _, stored) = tables.run(owner, &change.run.id).await?.ok_or_else(missing)?;
+    let (number, n, stored) = tables.run(owner, &change.run.id).await?.ok_or_else(missing)?;
     let key = owner.thread(&stored.run.thread_id);
-    let (n, thread) = tables.thread(&key).await?.ok_or_else(missing)?;
-    let continuing = match &stored.run.continued_by {
-        Some(id) => tables.run(owner, id).await?.map(|(_, _, stored)| stored),
-        None => None,
+    let find_known = async {
+        match commit::last_node(change, &stored.run) {
+            Some(node) => tables.known(n, &referenced_ids(&[], Some(node))).await,
+            None => Ok(Default::default()),
+        }
     };
-    let known = match commit::last_node(change, &stored.run) {
-        Some(node) => tables.known(n, &referenced_ids(&[], Some(node))).await?,
-        None => Default::default(),
-    };
+    let (found, continuing, known) = try_join3(
+        tables.thread(&key),
+        tables.optional_run(owner, stored.run.continued_by.as_ref()),
+        find_known,
+    )
+    .await?;
+    let (_, thread) = found.ok_or_else(missing)?;
+    let continuing = continuing.map(|(_, _, stored)| stored);
     let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
     let commit = commit::change_run(change, rows)?;
-    tables.insert_nodes(n, &commit.nodes).await?;
-    tables.update_run(number, &commit.run).await?;
-    if commit.thread != thread {
-        tables.put_thread(Some(n), &key, &commit.thread).await?;
-    }
+    let put_thread = async {
+        match commit.thread == thread {
+            true => Ok(()),
+            false => tables.put_thread(Some(n), &key, &commit.thread).await.map(drop),
+        }
+    };
+    try_join3(tables.insert_nodes(n, &commit.nodes), tables.update_run(number, &commit.run), put_thread)
+        .await?;
     Ok(ChangedRun { run: commit.run, is_changed: commit.is_changed })
 }
 

@@ -1,6 +1,6 @@
 //! State transitions of jobs, and their storage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{Job, JobScope, Step, StepError, StepOutcome, StepResult};
@@ -18,6 +18,17 @@ const SELECT_FOR_UPDATE: &str = "
     SELECT id, body, progress FROM jobs
     WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
     ORDER BY id FOR UPDATE";
+
+/// Reads and locks jobs as [`SELECT_FOR_UPDATE`] does, except those that other transactions have locked.
+const SELECT_UNLOCKED: &str = "
+    SELECT id, body, progress FROM jobs
+    WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
+    ORDER BY id FOR UPDATE SKIP LOCKED";
+
+/// Reads which of these jobs there are.
+const SELECT_IDS: &str = "
+    SELECT id FROM jobs
+    WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
 
 /// Updates locked rows. Their `ctid` is stable, because they are locked. `LIMIT` makes the planner look up
 /// each row by its id, even if it planned the statement while the table was nearly empty.
@@ -110,28 +121,68 @@ pub(in crate::postgres) async fn apply_steps(
     now: Timestamp,
     sender: &Sender,
 ) -> Result<(Vec<StepOutcome>, bool), OperationError> {
+    let (outcomes, is_earliest) = run_steps(session, scope, steps, now, sender, LockedRows::Wait).await?;
+    // None was left out.
+    Ok((outcomes.into_iter().flatten().collect(), is_earliest))
+}
+
+/// Applies steps to jobs of all companies, except those that other transactions have locked, whose outcome is `None`. The flag
+/// is true if one of the jobs has become the earliest.
+pub(in crate::postgres) async fn apply_steps_unlocked(
+    session: &Session,
+    steps: Vec<(JobId, Step)>,
+    now: Timestamp,
+    sender: &Sender,
+) -> Result<(Vec<Option<StepOutcome>>, bool), OperationError> {
+    run_steps(session, &JobScope::default(), steps, now, sender, LockedRows::LeaveOut).await
+}
+
+/// Reaction to rows that other transactions have locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LockedRows {
+    Wait,
+    LeaveOut,
+}
+
+async fn run_steps(
+    session: &Session,
+    scope: &JobScope,
+    steps: Vec<(JobId, Step)>,
+    now: Timestamp,
+    sender: &Sender,
+    locked_rows: LockedRows,
+) -> Result<(Vec<Option<StepOutcome>>, bool), OperationError> {
     let JobScope { company, user } = scope;
     let (company, user) = (company.as_deref(), user.as_deref());
     if [company, user].into_iter().flatten().any(contains_nul) {
-        return Ok((vec![StepOutcome::NotFound; steps.len()], false));
+        return Ok((vec![Some(StepOutcome::NotFound); steps.len()], false));
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
     let values: Values<'_> = &[&ids, &company, &user];
-    let results = session.begin(&[(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)]).await?;
+    let waiting: [Query<'_>; 2] = [(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)];
+    let leaving_out: [Query<'_>; 3] =
+        [(SELECT_VERSION, &[]), (SELECT_UNLOCKED, values), (SELECT_IDS, values)];
+    let results = match locked_rows {
+        LockedRows::Wait => session.begin(&waiting).await?,
+        LockedRows::LeaveOut => session.begin(&leaving_out).await?,
+    };
     if !steps.iter().all(|(_, step)| job_row::ends_delivery(step)) {
         check_not_newer(results.first())?;
     }
     let mut jobs: HashMap<JobId, Option<LockedJob>> = HashMap::with_capacity(ids.len());
-    for row in results.iter().skip(1).flatten() {
+    for row in results.get(1).into_iter().flatten() {
         // An error of a row is one of its content, and concerns no other job.
         let job = parse_row(row).ok();
         let locked = job.map(|job| LockedJob { job, is_changed: false, is_rescheduled: false });
         jobs.insert(row.get::<_, &str>(0).into(), locked);
     }
+    let found = results.get(2).into_iter().flatten();
+    let found: HashSet<&str> = found.map(|row| row.get::<_, &str>(0)).collect();
     let apply = |(id, step): (JobId, Step)| match jobs.get_mut(&id) {
-        Some(Some(job)) => job.step(step, now).into(),
-        Some(None) => StepOutcome::Unreadable,
-        None => StepOutcome::NotFound,
+        Some(Some(job)) => Some(job.step(step, now).into()),
+        Some(None) => Some(StepOutcome::Unreadable),
+        None if found.contains(id.as_str()) => None,
+        None => Some(StepOutcome::NotFound),
     };
     let outcomes = steps.into_iter().map(apply).collect();
     let mut update = JobUpdates::default();

@@ -3,9 +3,9 @@
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun};
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
-    EndedRun, NodeId, QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey,
-    ThreadOwner, interrupt_run,
+    AppendedEvents, BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter,
+    DeletedThreads, EndRun, EndedRun, NodeId, QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey,
+    RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -200,7 +200,7 @@ pub(super) fn append_events(
     tables: &ConversationTables<'_>,
     process: &str,
     chunks: &[RunChunk],
-) -> Result<Vec<RunKey>, TableError> {
+) -> Result<AppendedEvents, TableError> {
     let mut lost = Vec::new();
     for RunChunk { run, chunk } in chunks {
         match tables.live_run_of(process, run)? {
@@ -209,7 +209,7 @@ pub(super) fn append_events(
             None => lost.push(run.clone()),
         }
     }
-    Ok(lost)
+    Ok(AppendedEvents { lost, locked: Vec::new() })
 }
 
 pub(super) fn signal(
