@@ -25,6 +25,8 @@ const LEASE_MARGIN: Duration = Duration::from_secs(60);
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Maximum number of finished jobs that one call removes.
 const MAX_PURGED_PER_CALL: usize = 500;
+/// Minimum time for counting the jobs that are left, also when the time of the call is up.
+const MIN_COUNT_TIME: Duration = Duration::from_secs(2);
 /// Number of jobs read at once to count those that are left.
 const PAGE_SIZE: usize = 500;
 
@@ -96,7 +98,8 @@ impl LocalRun {
         released?;
         let kept_since = now.saturating_sub(RETENTION).unwrap_or(Timestamp::MIN);
         store.purge(kept_since, MAX_PURGED_PER_CALL).await?;
-        self.result.left = count_due(&**store, now, &self.tried, self.until).await?;
+        let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
+        self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
         self.result.due = self.begun + self.result.left;
         Ok(self.result)
     }
@@ -184,7 +187,7 @@ fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
     Step::End { fence: job.fence, outcome, duration: Duration::ZERO, status: Some(status), jitter }
 }
 
-/// Counts the jobs that are due and were not tried, within the time of the call.
+/// Counts the jobs that are due and were not tried, until the time is up.
 async fn count_due(
     store: &dyn JobStore,
     now: Timestamp,
