@@ -1,5 +1,8 @@
 //! Connection limits and time-outs, and graceful shutdown.
 
+#[cfg(target_os = "linux")]
+mod silent;
+
 use std::time::Duration;
 
 use serde_json::json;

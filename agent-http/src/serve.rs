@@ -5,10 +5,10 @@
 //! client does not read, and the time that shutdown waits. The bounds on bodies are in [`crate::request`], since only
 //! a handler knows how large a body it accepts.
 //!
-//! Path of a request: `accept` acquires a permit of the semaphore with [`ServeLimits::connections`] permits;
-//! `connection` drives hyper over a `guard`, which wraps the socket; `exchange` gives each request its id, tracing
-//! span and access-log line, and converts a malformed target or a panic into a problem response; the caller's service
-//! produces the response.
+//! Path of a request: `accept` acquires a permit of the semaphore with [`ServeLimits::connections`] permits, for which
+//! `eviction` may close a connection without a request; `connection` drives hyper over a `guard`, which wraps the
+//! socket; `exchange` gives each request its id, tracing span and access-log line, and converts a malformed target or a
+//! panic into a problem response; the caller's service produces the response.
 //!
 //! Cancellation is drop. When a client closes its connection, or only its sending half, the service's future or the
 //! response body is dropped at once, and with it everything that it was waiting for.
@@ -18,6 +18,7 @@
 
 mod accept;
 mod connection;
+mod eviction;
 mod exchange;
 mod guard;
 mod limits;

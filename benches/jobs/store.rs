@@ -191,8 +191,8 @@ impl RawDatabase {
             })?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         let mut update = transaction.prepare_cached(
-            "UPDATE jobs SET state = 'running', wake_ms = ?2, ended_ms = NULL, dead = 0, progress = ?3
-             WHERE rowid = ?1",
+            "UPDATE jobs SET state = 'running', wake_ms = ?2, dead = 0, progress = ?3
+             WHERE rowid = ?1 AND ended_ms IS NULL",
         )?;
         for row in &due {
             update.execute(params![row.rowid, now + 30_000, self.progress.claimed])?;

@@ -130,6 +130,24 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     assert_eq!(agents, [silent]);
 }
 
+/// The loss of the tool has not cancelled the job, as after an import or while the scheduler was away.
+#[tokio::test]
+async fn a_periodic_job_of_a_tool_that_the_agent_may_not_use_ends_at_its_next_callback() {
+    let bench = open(NOWHERE, &[]).await;
+    let mut payload = create_todo("x");
+    payload["toolId"] = "deleteTodo".into();
+    let job = json!({"payload": payload, "everyMs": 1000});
+    let created = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    let path = format!("/jobs/{}", created["jobId"].as_str().expect("an id"));
+    let read = async || request_scheduler(&bench.scheduler, "GET", &path, None).await;
+    let ended = poll_until(read, |job| job["attempts"][0]["status"].is_number()).await;
+    assert_eq!(
+        (&ended["attempts"][0]["status"], &ended["state"]),
+        (&json!(410), &json!("cancelled")),
+        "{ended}"
+    );
+}
+
 #[tokio::test]
 async fn invalid_assignments_are_refused() {
     let (app, _) = app_without_scheduler(NOWHERE, &[]).await;

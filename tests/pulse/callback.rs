@@ -112,6 +112,8 @@ async fn permanent_failures_are_reported_as_permanent() {
         payload.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
         payload
     };
+    let assignment = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    expect_json(ask(&app, OWNER, "PUT", "/api/agents/a1/assignments/s1", Some(&assignment)).await, 201).await;
     let question = json!({"kind": "agent", "message": "How are you?"});
     let mut of_silent = question.clone();
     of_silent["agentId"] = "silent".into();
@@ -121,8 +123,10 @@ async fn permanent_failures_are_reported_as_permanent() {
         (json!({"companyId": "c2"}), 410, "GONE"),
         (json!({"assignmentId": "none"}), 410, "GONE"),
         (json!({"kind": "agent", "message": "Hi", "agentId": "none"}), 410, "GONE"),
-        (json!({"toolId": "deleteTodo"}), 400, "INVALID_REQUEST"),
-        (json!({"toolId": "none"}), 400, "INVALID_REQUEST"),
+        (json!({"toolId": "deleteTodo"}), 410, "GONE"),
+        (json!({"toolId": "none"}), 410, "GONE"),
+        // The assignment's synchronization cancels its job.
+        (json!({"toolId": "deleteTodo", "assignmentId": "s1"}), 400, "INVALID_REQUEST"),
         (json!({"arguments": {"title": 7}}), 400, "INVALID_REQUEST"),
         (json!({"kind": "agent"}), 400, "INVALID_REQUEST"),
         (of_silent, 422, "NO_CONNECTOR"),

@@ -1,12 +1,13 @@
 //! Cron fallback: runs due occurrences, and none that the scheduler has delivered or will deliver.
 
 use agent_core::clock::SystemClock;
-use agent_jobs::job::JobFilter;
+use agent_jobs::job::{JobFilter, JobState};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{JobRequest, Pulse};
 
 use super::*;
+use crate::support::control::ControlledVendor;
 use crate::support::expect_problem;
 use crate::support::vendor::{Vendor, answer};
 
@@ -74,6 +75,63 @@ async fn the_cron_route_runs_jobs_without_a_scheduler() {
     assert_eq!(titles, ["Due", "Scheduled"]);
     let notifications = notification_texts(&stores).await;
     assert_eq!(notifications, [("Gardener".to_owned(), "Water the basil".to_owned())]);
+}
+
+/// More turns than run at once.
+const HELD_TURNS: u64 = 10;
+
+/// Starts an application without a scheduler, with due turns that have one attempt each and that the vendor holds.
+async fn start_with_held_turns(vendor: &ControlledVendor, settings: &[(&str, &str)]) -> (Server, Stores) {
+    let mut workspace = workspace(&vendor.base_url());
+    workspace["agents"][0]["children"][0]["content"]["model"] = "held".into();
+    let stores = server::stores(&workspace).await;
+    let settings = [settings, &[("CRON_SECRET", CRON_SECRET)]].concat();
+    let app = server::app_with_stores(stores.clone(), &settings).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    for _ in 0..HELD_TURNS {
+        let payload = json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1",
+            "message": "What is to be done?"});
+        let due =
+            ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
+        let request = JobRequest::new(serde_json::from_value(payload).expect("a payload"), due);
+        local.schedule_job(&JobRequest { max_attempts: Some(1), ..request }).await.expect("a job");
+    }
+    (app, stores)
+}
+
+/// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
+#[tokio::test]
+async fn a_client_that_leaves_the_cron_route_ends_no_job() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+    let count = async |state: JobState| {
+        let filter = JobFilter { state: Some(state), ..JobFilter::default() };
+        stores.jobs.count(&filter).await.expect("a count")
+    };
+    let url = app.url("/api/cron?run=true");
+    let call = tokio::spawn(async move { client().get(url).bearer_auth(CRON_SECRET).send().await });
+    poll_until(async || count(JobState::Running).await, |running| *running > 0).await;
+    call.abort();
+    let metrics = async || {
+        let response = app.request("GET", "/metrics").send().await.expect("an answer");
+        response.text().await.expect("text")
+    };
+    // Only the request for the metrics itself is left.
+    poll_until(metrics, |metrics| metrics.contains("http_requests_in_flight 1\n")).await;
+    vendor.release();
+    poll_until(async || count(JobState::Completed).await, |completed| *completed == HELD_TURNS).await;
+}
+
+#[tokio::test]
+async fn jobs_that_have_not_begun_in_time_are_left() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[("PROACTIVE_TIMEOUT_MS", "1000")]).await;
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    let [due, failed, left] = ["due", "failed", "left"].map(|member| run[member].as_u64().expect("a number"));
+    assert_eq!((due, failed + left), (HELD_TURNS, HELD_TURNS), "{run}");
+    assert!(left >= 2, "eight run at once: {run}");
+    let waiting = JobFilter { state: Some(JobState::Scheduled), ..JobFilter::default() };
+    assert_eq!(stores.jobs.count(&waiting).await.expect("a count"), left, "they have used up no attempt");
 }
 
 /// Jobs of an application that gets a scheduler move there.

@@ -120,7 +120,8 @@ pub fn keep_alive_client() -> reqwest::Client {
     client_builder().build().expect("the client can be built")
 }
 
-fn client_builder() -> reqwest::ClientBuilder {
+/// Returns the builder of a [`client`], for tests that change more than its pool.
+pub fn client_builder() -> reqwest::ClientBuilder {
     // Fails if another caller in this process has installed a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none())

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{self, Instant};
 
 use super::connection::ConnectionSpawner;
+use super::eviction::EvictionQueue;
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::{Shutdown, ShutdownStage};
@@ -98,17 +99,6 @@ async fn accept_until<S: HttpService>(
     let mut backoff = INITIAL_ACCEPT_BACKOFF;
     let mut last_warning = None;
     loop {
-        if slots.available_permits() == 0
-            && last_warning.is_none_or(|at: Instant| at.elapsed() >= WARNING_INTERVAL)
-        {
-            tracing::warn!("connection limit reached; further clients wait");
-            last_warning = Some(Instant::now());
-        }
-        let slot = tokio::select! {
-            biased;
-            () = &mut shutdown => return,
-            slot = slots.clone().acquire_owned() => slot.expect("the semaphore is never closed"),
-        };
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => return,
@@ -117,6 +107,11 @@ async fn accept_until<S: HttpService>(
         match accepted {
             Ok((stream, peer)) => {
                 backoff = INITIAL_ACCEPT_BACKOFF;
+                let slot = tokio::select! {
+                    biased;
+                    () = &mut shutdown => return,
+                    slot = acquire_slot(slots, connections.evictions(), &mut last_warning) => slot,
+                };
                 connections.spawn(stream, peer, slot);
             }
             Err(error) if is_connection_error(&error) => {
@@ -131,6 +126,32 @@ async fn accept_until<S: HttpService>(
                 }
                 backoff = (backoff * 2).min(MAX_ACCEPT_BACKOFF);
             }
+        }
+    }
+}
+
+/// Acquires the place of a connection. At the limit, it evicts a connection without a request, or waits if none may be
+/// evicted.
+async fn acquire_slot(
+    slots: &Arc<Semaphore>,
+    evictions: &EvictionQueue,
+    last_warning: &mut Option<Instant>,
+) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(slot) = slots.clone().try_acquire_owned() {
+            return slot;
+        }
+        let spared = evictions.spared();
+        let is_evicted = evictions.evict();
+        if last_warning.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            tracing::warn!(is_evicted, "connection limit reached; further clients wait");
+            *last_warning = Some(Instant::now());
+        }
+        tokio::select! {
+            biased;
+            slot = slots.clone().acquire_owned() => return slot.expect("the semaphore is never closed"),
+            // The evicted connection stays open.
+            () = spared, if is_evicted => {}
         }
     }
 }

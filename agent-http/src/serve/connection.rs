@@ -1,4 +1,4 @@
-//! Connection tasks: each drives one hyper connection over a guard, and handles drain and shutdown.
+//! Connection tasks: each drives one hyper connection over a guard, and handles eviction, drain and shutdown.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,9 +19,10 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::eviction::{Evictable, EvictionQueue};
 use super::exchange::ExchangeService;
-use super::guard::{DrainState, Guard};
-use super::{ServeLimits, Workers};
+use super::guard::{Guard, InputWatch};
+use super::{Peer, ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::Shutdown;
 
@@ -40,6 +41,7 @@ pub(super) struct ConnectionSpawner<S> {
     draining: watch::Receiver<()>,
     shutdown: Shutdown,
     workers: Option<Workers>,
+    evictions: Arc<EvictionQueue>,
 }
 
 impl<S: HttpService> ConnectionSpawner<S> {
@@ -60,8 +62,14 @@ impl<S: HttpService> ConnectionSpawner<S> {
             // This also bounds the write buffer for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(MIN_BUFFER_BYTES));
         let keep_alive = keep_alive::keep_alive_value(limits.head_read);
+        let evictions = EvictionQueue::new(limits.connections);
         let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
-        Self { service, limits, protocol, keep_alive, draining, shutdown, workers }
+        Self { service, limits, protocol, keep_alive, draining, shutdown, workers, evictions }
+    }
+
+    /// Returns the queue of connections that have no request head yet.
+    pub(super) fn evictions(&self) -> &EvictionQueue {
+        &self.evictions
     }
 
     /// Serves `stream` in a task that holds `slot` until it ends.
@@ -72,15 +80,19 @@ impl<S: HttpService> ConnectionSpawner<S> {
         let (service, protocol) = (self.service.clone(), self.protocol.clone());
         let (limits, draining) = (self.limits.clone(), self.draining.clone());
         let (keep_alive, shutdown) = (self.keep_alive.clone(), self.shutdown.clone());
+        // Inserted here, so that connections that wait for their worker thread count.
+        let evictable = Arc::new(self.evictions.insert(Peer(peer).network()));
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
-            let drain = Arc::<DrainState>::default();
-            let guard = Guard::new(stream, &limits, unread.clone(), drain.clone());
-            let exchanges = ExchangeService::new(service, peer, unread, keep_alive, &limits.relay, shutdown);
+            let input = Arc::<InputWatch>::default();
+            let guard = Guard::new(stream, &limits, unread.clone(), input.clone());
+            let (relay, first_head) = (&limits.relay, evictable.clone());
+            let exchanges =
+                ExchangeService::new(service, peer, unread, keep_alive, relay, shutdown, first_head);
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
-            AssertUnwindSafe(drive(connection, draining, drain)).catch_unwind().map(move |ended| {
+            AssertUnwindSafe(drive(connection, draining, input, evictable)).catch_unwind().map(move |ended| {
                 // A panic in a service is caught by its exchange; this one catches a panic in a response body.
                 if ended.is_err() {
                     tracing::error!(%peer, "a response body panicked; the connection is closed");
@@ -118,10 +130,11 @@ fn set_socket_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()
 async fn drive<S: HttpService>(
     mut connection: Pin<Box<http1::Connection<Guard, ExchangeService<S>>>>,
     mut draining: watch::Receiver<()>,
-    drain: Arc<DrainState>,
+    input: Arc<InputWatch>,
+    evictable: Arc<Evictable>,
 ) {
     let drain_signal = draining.clone();
-    let mut is_drain_begun = false;
+    let mut closing: Option<CloseReason> = None;
     loop {
         let mut change = pin!(draining.changed());
         let mut is_registered = false;
@@ -129,9 +142,16 @@ async fn drive<S: HttpService>(
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Step::Ended(ended));
             }
-            if is_drain_begun {
+            if let Some(reason) = closing {
                 // Input that has arrived is read first; the guard has woken the task for it.
-                return if drain.take_unread_input() { Poll::Pending } else { Poll::Ready(Step::Drained) };
+                return if input.take_unread_input() {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Step::InputRead(reason))
+                };
+            }
+            if evictable.poll_evicted(cx).is_ready() {
+                return Poll::Ready(Step::Evicted);
             }
             // All connections wait on the same channel; registering again on each poll would contend for its lock. A
             // task keeps the same waker for its lifetime, so one registration is enough.
@@ -141,27 +161,46 @@ async fn drive<S: HttpService>(
             is_registered = true;
             change.as_mut().poll(cx).map(Step::Changed)
         });
-        match step.await {
+        let reason = match step.await {
             Step::Ended(Ok(())) => return,
             Step::Ended(Err(error)) => return tracing::debug!(%error, "connection ended"),
-            Step::Changed(Ok(())) => {
-                drain.begin();
-                is_drain_begun = true;
-            }
-            Step::Drained => {
-                connection.as_mut().graceful_shutdown();
-                is_drain_begun = false;
-            }
             Step::Changed(Err(_)) => return,
-        }
+            Step::Changed(Ok(())) => CloseReason::Drain,
+            Step::Evicted => CloseReason::Eviction,
+            Step::InputRead(CloseReason::Drain) => {
+                connection.as_mut().graceful_shutdown();
+                closing = None;
+                continue;
+            }
+            Step::InputRead(CloseReason::Eviction) if evictable.has_head() => {
+                input.end();
+                closing = None;
+                continue;
+            }
+            Step::InputRead(CloseReason::Eviction) => {
+                return tracing::debug!("connection without a request closed for another client");
+            }
+        };
+        input.begin();
+        closing = Some(reason);
     }
 }
 
-/// Outcome of waiting in a connection task: the connection ended, all input that had arrived was read after the drain
-/// began, or the drain channel changed.
+/// Reason for which a connection is about to close.
+#[derive(Clone, Copy, Debug)]
+enum CloseReason {
+    /// The server drains.
+    Drain,
+    /// Another client takes the place, unless a request head has arrived.
+    Eviction,
+}
+
+/// Outcome of waiting in a connection task: the connection ended, all input that had arrived was read after the
+/// connection was to close, it was evicted, or the drain channel changed.
 enum Step {
     Ended(hyper::Result<()>),
-    Drained,
+    InputRead(CloseReason),
+    Evicted,
     Changed(Result<(), watch::error::RecvError>),
 }
 
@@ -176,31 +215,66 @@ mod tests {
     use crate::body::{Body, full};
     use crate::service::service_fn;
 
-    /// Without a turn of the runtime's driver, the connection's task cannot know of the head that has arrived.
-    #[tokio::test]
-    async fn a_head_that_has_arrived_is_read_when_the_drain_begins() {
+    /// Drives a connection whose request head has arrived without a turn of the runtime's driver, so that the task
+    /// cannot know of it. Returns what the client reads.
+    async fn drive_with_an_unreported_head(
+        head: &str,
+        draining: watch::Receiver<()>,
+        evictable: Evictable,
+    ) -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut client =
             std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
-        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+        client.write_all(head.as_bytes()).expect("sent");
         let (stream, peer) = listener.accept().expect("accepted");
         stream.set_nonblocking(true).expect("set");
         let stream = TcpStream::from_std(stream).expect("registered");
 
         let limits = ServeLimits::default();
-        let (drain_all, draining) = watch::channel(());
-        drain_all.send_replace(());
-        let service = service_fn(|_: Request<Body>| async { Ok(Response::new(full("hello"))) });
-        let (unread, drain) = (Arc::new(AtomicBool::new(false)), Arc::<DrainState>::default());
-        let guard = Guard::new(stream, &limits, unread.clone(), drain.clone());
-        let shutdown = Shutdown::default();
-        let exchanges = ExchangeService::new(Arc::new(service), peer, unread, None, &limits.relay, shutdown);
+        let service = Arc::new(service_fn(|_: Request<Body>| async { Ok(Response::new(full("hello"))) }));
+        let (unread, input) = (Arc::new(AtomicBool::new(false)), Arc::<InputWatch>::default());
+        let guard = Guard::new(stream, &limits, unread.clone(), input.clone());
+        let (shutdown, evictable) = (Shutdown::default(), Arc::new(evictable));
+        let exchanges =
+            ExchangeService::new(service, peer, unread, None, &limits.relay, shutdown, evictable.clone());
         let connection = Box::pin(http1::Builder::new().serve_connection(guard, exchanges));
-        let driven = drive(connection, draining, drain);
+        let driven = drive(connection, draining, input, evictable);
         tokio::time::timeout(Duration::from_secs(30), driven).await.expect("it ends after the exchange");
         let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("readable");
+        // A connection that closes before its input was read is reset.
+        let _ = client.read_to_string(&mut answer);
+        answer
+    }
+
+    fn evictable(queue: &Arc<EvictionQueue>) -> Evictable {
+        queue.insert([127, 0, 0, 1].into())
+    }
+
+    #[tokio::test]
+    async fn a_head_that_has_arrived_is_read_when_the_drain_begins() {
+        let (drain_all, draining) = watch::channel(());
+        drain_all.send_replace(());
+        let evictable = evictable(&EvictionQueue::new(1));
+        let head = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let answer = drive_with_an_unreported_head(head, draining, evictable).await;
         assert!(answer.ends_with("hello"), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn only_a_whole_head_that_has_arrived_is_read_when_the_connection_is_evicted() {
+        for (head, is_answered) in [
+            ("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", true),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n", false),
+            ("", false),
+        ] {
+            let queue = EvictionQueue::new(1);
+            let evicted = evictable(&queue);
+            let _next = evictable(&queue);
+            assert!(queue.evict());
+            let (_drain_all, draining) = watch::channel(());
+            let answer = drive_with_an_unreported_head(head, draining, evicted).await;
+            assert_eq!(answer.ends_with("hello"), is_answered, "{head:?}: {answer:?}");
+        }
     }
 
     #[tokio::test]

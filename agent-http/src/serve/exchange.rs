@@ -25,6 +25,7 @@ use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
 use super::Peer;
+use super::eviction::Evictable;
 use super::target::check_target;
 use crate::body::{Body, BodyError, EntersSpan, ResponseBody};
 use crate::error::HttpError;
@@ -48,6 +49,7 @@ pub(super) struct ExchangeService<S> {
     keep_alive: Option<HeaderValue>,
     defers_log: bool,
     shutdown: Shutdown,
+    evictable: Arc<Evictable>,
 }
 
 impl<S> ExchangeService<S> {
@@ -58,9 +60,10 @@ impl<S> ExchangeService<S> {
         keep_alive: Option<HeaderValue>,
         relay: &RelayOptions,
         shutdown: Shutdown,
+        evictable: Arc<Evictable>,
     ) -> Self {
         let defers_log = relay.deferred_access_log;
-        Self { service, peer, unread, keep_alive, defers_log, shutdown }
+        Self { service, peer, unread, keep_alive, defers_log, shutdown, evictable }
     }
 }
 
@@ -72,6 +75,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeServ
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.evictable.record_head();
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
         let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
         let exchange =

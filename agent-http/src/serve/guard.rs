@@ -5,9 +5,9 @@
 //!   fires, checks whether there still is one. So a stream of small writes never touches the timer wheel.
 //! - A client that disconnects while hyper is not reading, because of a pipelined request or an unread body. hyper
 //!   sees the end of input only by reading, so the guard peeks when hyper flushes.
-//! - A request head that has arrived when a drain begins, but that the runtime has not reported yet: hyper would take
-//!   the connection for idle and close it, which resets the request. So while draining, the guard peeks at the socket
-//!   itself.
+//! - A request head that has arrived when a drain begins or the connection is evicted, but that the runtime has not
+//!   reported yet: the connection would be taken for idle and closed, which resets the request. So the guard then peeks
+//!   at the socket itself.
 //! - A client that still sends a request body after the response, which the handler did not read to its end. Closing
 //!   then makes the kernel send a reset, which can destroy the response before the client has read it. So the guard
 //!   shuts down its sending half and discards input for a while (lingering close, RFC 9112 section 9.6).
@@ -34,17 +34,22 @@ use super::ServeLimits;
 /// Maximum time that a lingering close discards input.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Drain of a connection, shared by its guard and its task.
+/// Watch for input of a connection that is about to close, shared by its guard and its task.
 #[derive(Debug, Default)]
-pub(super) struct DrainState {
-    is_draining: AtomicBool,
+pub(super) struct InputWatch {
+    is_watching: AtomicBool,
     has_unread_input: AtomicBool,
 }
 
-impl DrainState {
+impl InputWatch {
     /// Begins to watch for input that was not read.
     pub(super) fn begin(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.is_watching.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends watching.
+    pub(super) fn end(&self) {
+        self.is_watching.store(false, Ordering::Relaxed);
     }
 
     /// Returns true if the last read found no input although the socket has some. The task is woken then.
@@ -60,7 +65,7 @@ pub(super) struct Guard {
     reading: bool,
     /// Set once a request body was dropped before its end.
     unread: Arc<AtomicBool>,
-    drain: Arc<DrainState>,
+    input: Arc<InputWatch>,
     linger: Option<Pin<Box<Sleep>>>,
     joins_writes: bool,
 }
@@ -70,14 +75,14 @@ impl Guard {
         stream: TcpStream,
         limits: &ServeLimits,
         unread: Arc<AtomicBool>,
-        drain: Arc<DrainState>,
+        input: Arc<InputWatch>,
     ) -> Self {
         Self {
             stream: TokioIo::new(stream),
             stall: WriteStallTimer::new(limits.write_stall),
             reading: false,
             unread,
-            drain,
+            input,
             linger: None,
             joins_writes: limits.relay.joined_writes,
         }
@@ -126,8 +131,8 @@ impl Read for Guard {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         self.reading = read.is_pending();
-        if self.reading && self.drain.is_draining.load(Ordering::Relaxed) && self.has_input() {
-            self.drain.has_unread_input.store(true, Ordering::Relaxed);
+        if self.reading && self.input.is_watching.load(Ordering::Relaxed) && self.has_input() {
+            self.input.has_unread_input.store(true, Ordering::Relaxed);
             cx.waker().wake_by_ref();
         }
         read

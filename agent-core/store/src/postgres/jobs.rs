@@ -75,6 +75,12 @@ pub(super) async fn count(session: &Session, filter: &JobFilter) -> Result<u64, 
     Ok(sql_filter.count(session).await?)
 }
 
+/// Returns the number of jobs that match a filter, but at most `limit`.
+async fn count_up_to(session: &Session, filter: &JobFilter, limit: u64) -> Result<u64, OperationError> {
+    let Some(sql_filter) = SqlFilter::from_filter(filter) else { return Ok(0) };
+    Ok(sql_filter.count_up_to(session, limit).await?)
+}
+
 /// Returns the time at which the next job is due.
 pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, OperationError> {
     let sql = "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms, id LIMIT 1";

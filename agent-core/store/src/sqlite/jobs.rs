@@ -110,7 +110,7 @@ impl JobStore for SqliteStore {
                 return Ok(existing);
             }
             let open_jobs = JobFilter::open_jobs_of_user(&row.job.payload);
-            if JobQuery::from_filter(&open_jobs).count(rows.connection)? >= max_open {
+            if JobQuery::from_filter(&open_jobs).count_up_to(rows.connection, max_open)? >= max_open {
                 return Ok(InsertOutcome::LimitReached);
             }
             rows.insert_new(&row)

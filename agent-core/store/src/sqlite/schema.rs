@@ -268,6 +268,10 @@ const MIGRATIONS: &[&str] = &["
     -- Children come after their parent, so that they are counted from there on by the primary key: mostly below the newest
     -- message. Each commit of messages changed a page of the index.
     DROP INDEX nodes_parent;
+", "
+    -- Counts and lists a user's jobs that are not final, past none that is. `ended_ms` is NULL in each entry; a count
+    -- need not read the row to find that out.
+    CREATE INDEX jobs_open ON jobs (company, user_id, id, ended_ms) WHERE ended_ms IS NULL;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use super::{Cluster, database, other, store};
 
 /// Script of each database.
-const DATABASES: [(&str, &str); 4] = [
+const DATABASES: [(&str, &str); 5] = [
     ("version_1", include_str!("../golden/postgres-v1.sql")),
     ("version_2_text", include_str!("../golden/postgres-v2-text.sql")),
     ("version_2", include_str!("../golden/postgres-v2.sql")),
-    ("version_3", NEWEST),
+    ("version_3", include_str!("../golden/postgres-v3.sql")),
+    ("version_4", NEWEST),
 ];
-const NEWEST: &str = include_str!("../golden/postgres-v3.sql");
+const NEWEST: &str = include_str!("../golden/postgres-v4.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT id, company, user_id, tool, assignment, agent, idempotency, state, wake_ms, ended_ms, dead, body, progress
@@ -75,14 +76,14 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    let sql = "UPDATE scheduler.schema_version SET version = 4";
+    let sql = "UPDATE scheduler.schema_version SET version = 5";
     other(cluster, "running").await.batch_execute(sql).await.expect("migrated");
     let describe_result = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
-        "the database was migrated to version 4 and this program knows versions up to 3: it must be updated";
+        "the database was migrated to version 5 and this program knows versions up to 4: it must be updated";
     assert_eq!(describe_result(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(describe_result(cancel.map(drop)), expected);

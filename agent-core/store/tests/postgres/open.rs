@@ -50,7 +50,7 @@ async fn many_may_open_an_empty_database_at_the_same_time(cluster: &Cluster) {
     }
     let client = other(cluster, "fresh_0").await;
     let rows = client.query("SELECT version FROM scheduler.schema_version", &[]).await.expect("read");
-    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [3]);
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [4]);
 }
 
 async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
@@ -62,8 +62,8 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
         .await
         .expect("set");
     let newer = refused(&url).await;
-    assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 3, .. }), "{newer:?}");
-    let expected = "the schema \"scheduler\" has version 99, and this program knows versions up to 3: update this program";
+    assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 4, .. }), "{newer:?}");
+    let expected = "the schema \"scheduler\" has version 99, and this program knows versions up to 4: update this program";
     assert_eq!(newer.to_string(), expected);
 
     let url = database(cluster, "others").await;

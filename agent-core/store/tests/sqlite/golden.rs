@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use super::{TempStore, conversation, key, other, uncached, usage};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 13] = [
+const DATABASES: [(&str, &str, usize); 14] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
@@ -23,11 +23,12 @@ const DATABASES: [(&str, &str, usize); 13] = [
     ("version 9", include_str!("../golden/sqlite-v9.sql"), 4),
     ("version 10", include_str!("../golden/sqlite-v10.sql"), 4),
     ("version 11", include_str!("../golden/sqlite-v11.sql"), 4),
-    ("version 12", NEWEST, 4),
+    ("version 12", include_str!("../golden/sqlite-v12.sql"), 4),
+    ("version 13", NEWEST, 4),
 ];
 const VERSION_6: &str = include_str!("../golden/sqlite-v6.sql");
 const VERSION_7: &str = include_str!("../golden/sqlite-v7.sql");
-const NEWEST: &str = include_str!("../golden/sqlite-v12.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v13.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -63,7 +64,7 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&temp_store.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 12, "{version}");
+        assert_eq!(row.expect("read"), 13, "{version}");
     }
 }
 
@@ -170,12 +171,12 @@ async fn a_running_process_notices_a_newer_version() {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&temp_store.file()).pragma_update(None, "user_version", 13).expect("migrated");
+    other(&temp_store.file()).pragma_update(None, "user_version", 14).expect("migrated");
     let describe_result = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
-    let expected = "the database was migrated to version 13 and this program knows versions up to 12: it must be updated";
+    let expected = "the database was migrated to version 14 and this program knows versions up to 13: it must be updated";
     assert_eq!(describe_result(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(describe_result(cancel.map(drop)), expected);

@@ -62,9 +62,9 @@ fn a_newer_schema_is_refused_and_both_versions_are_named() {
     drop(temp_store.store(SqliteOptions::default()));
     other(&temp_store.file()).pragma_update(None, "user_version", 99).expect("set");
     let error = refused(&temp_store.file());
-    assert!(matches!(error, SqliteOpenError::Newer { found: 99, known: 12, .. }), "{error:?}");
+    assert!(matches!(error, SqliteOpenError::Newer { found: 99, known: 13, .. }), "{error:?}");
     let expected = format!(
-        "{} has schema version 99, and this program knows versions up to 12: update this program",
+        "{} has schema version 99, and this program knows versions up to 13: update this program",
         temp_store.file().display()
     );
     assert_eq!(error.to_string(), expected);

@@ -13,7 +13,7 @@ use super::{connect, run, sqlite_url, start};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// A database with rows in all tables.
 const RECORDS: &str = include_str!("../../../../agent-core/store/tests/golden/postgres-app-v7.sql");
-const JOBS: &str = include_str!("../../../../agent-core/store/tests/golden/postgres-v3.sql");
+const JOBS: &str = include_str!("../../../../agent-core/store/tests/golden/postgres-v4.sql");
 /// Tables in the order in which they are copied.
 const TABLES: [&str; 10] = [
     "app.records",

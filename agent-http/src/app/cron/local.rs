@@ -9,73 +9,163 @@ use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Delivery, Job, JobFilter, JobOrder, JobStore, Step,
 };
 use agent_platform::records::StoreError;
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
+use tracing::Instrument;
 
 use super::super::App;
 use super::super::pulse::{Completion, run_occurrence};
 use super::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use crate::error::{Code, HttpError};
 
-/// Maximum number of jobs of one company in a round of claims, so that each call runs jobs of several companies.
-const MAX_JOBS_PER_COMPANY: usize = 8;
 /// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
 const LEASE_MARGIN: Duration = Duration::from_secs(60);
 /// Time for which finished jobs are kept.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Maximum number of finished jobs that one call removes.
 const MAX_PURGED_PER_CALL: usize = 500;
+/// Minimum time for counting the jobs that are left, also when the time of the call is up.
+const MIN_COUNT_TIME: Duration = Duration::from_secs(2);
 /// Number of jobs read at once to count those that are left.
 const PAGE_SIZE: usize = 500;
 
-/// Runs due jobs of the application's own store until none is due, or a limit of the call is reached.
+/// Runs due jobs of the application's own store until none is due, or a limit of the call is reached. None begins after
+/// `until`.
+///
+/// The run continues if the caller drops the future, as when its client leaves: otherwise the outcomes of the claimed jobs
+/// would be lost, and with each an attempt.
 pub(super) async fn run_local(app: &Arc<App>, until: Instant) -> Result<CronRun, HttpError> {
-    let store = app.pulse.local.jobs();
-    let mut result = CronRun { source: "local", ..CronRun::default() };
-    let (mut seen, mut busy) = (HashSet::new(), Vec::new());
-    while seen.len() < MAX_RUNS_PER_CALL && Instant::now() < until {
-        let claimed = claim(app, store, MAX_RUNS_PER_CALL - seen.len()).await?;
-        if claimed.is_empty() {
-            break;
-        }
-        seen.extend(claimed.iter().map(|job| job.id.clone()));
-        let mut runs =
-            stream::iter(claimed).map(|job| run_job(app, job)).buffer_unordered(MAX_CONCURRENT_RUNS);
-        while let Some((job, ended)) = runs.next().await {
-            match &ended {
-                Ok(Completion::Completed) => result.done += 1,
-                Ok(Completion::AlreadyCompleted) => result.done_before += 1,
-                Err(error) if is_busy(error) => result.busy += 1,
-                Err(error) => {
-                    tracing::warn!(%error, job = %job.id, "a due job failed");
-                    result.failed += 1;
-                }
-            }
-            match step(&job, &ended) {
-                Step::Release { fence } => busy.push((job.id, Step::Release { fence })),
-                step => drop(store.apply_steps(vec![(job.id, step)], app.pulse.now()).await?),
-            }
+    let run = LocalRun::new(app.clone(), until).run().in_current_span();
+    tokio::spawn(run).await.map_err(HttpError::internal)?
+}
+
+/// Run of the due jobs by one call.
+struct LocalRun {
+    app: Arc<App>,
+    until: Instant,
+    result: CronRun,
+    /// Number of occurrences that have begun.
+    begun: usize,
+    /// Jobs of which an occurrence has begun.
+    tried: HashSet<JobId>,
+    /// Number of occurrences that a company may begin: the companies take turns.
+    turn: usize,
+    /// Number of occurrences that each company has begun.
+    begun_by_company: CompanyQuota,
+    /// Releases of busy jobs. They are written at the end, so that this call does not claim the jobs again.
+    releases: Vec<(JobId, Step)>,
+}
+
+impl LocalRun {
+    fn new(app: Arc<App>, until: Instant) -> Self {
+        Self {
+            app,
+            until,
+            result: CronRun { source: "local", ..CronRun::default() },
+            begun: 0,
+            tried: HashSet::new(),
+            turn: 1,
+            begun_by_company: CompanyQuota::new(usize::MAX),
+            releases: Vec::new(),
         }
     }
-    // Released at the end, so that this call does not claim them again.
-    store.apply_steps(busy, app.pulse.now()).await?;
-    let now = app.pulse.now();
-    let kept_since = now.saturating_sub(RETENTION).unwrap_or(Timestamp::MIN);
-    store.purge(kept_since, MAX_PURGED_PER_CALL).await?;
-    result.left = count_due(&**store, now, &seen, until).await?;
-    result.due = seen.len() + result.left;
-    Ok(result)
+
+    async fn run(mut self) -> Result<CronRun, HttpError> {
+        let mut runs = FuturesUnordered::new();
+        // After an error of the store no further job is claimed; the outcomes of the others are recorded if possible.
+        let mut failure = None;
+        loop {
+            if failure.is_none() {
+                match self.claim(runs.len()).await {
+                    Ok(claimed) => {
+                        runs.extend(claimed.into_iter().map(|job| run_job(self.app.clone(), job)));
+                    }
+                    Err(error) => failure = Some(error),
+                }
+            }
+            let Some((job, ended)) = runs.next().await else { break };
+            if let Err(error) = self.end(job, ended).await {
+                failure = failure.or(Some(error));
+            }
+        }
+        let store = self.app.pulse.local.jobs();
+        let now = self.app.pulse.now();
+        let released = store.apply_steps(std::mem::take(&mut self.releases), now).await;
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        released?;
+        let kept_since = now.saturating_sub(RETENTION).unwrap_or(Timestamp::MIN);
+        store.purge(kept_since, MAX_PURGED_PER_CALL).await?;
+        let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
+        self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
+        self.result.due = self.begun + self.result.left;
+        Ok(self.result)
+    }
+
+    /// Claims jobs beside the `running` ones, only as many as begin at once: while a job waited, its lease could run out or
+    /// this process end, which would use up an attempt without a run.
+    async fn claim(&mut self, running: usize) -> Result<Vec<Job>, StoreError> {
+        let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.begun);
+        let (mut claimed, mut turn) = (Vec::new(), self.turn);
+        while claimed.len() < limit && Instant::now() < self.until {
+            let quota = self.begun_by_company.clone().with_limit(turn);
+            let jobs = match claim_due(&self.app, limit - claimed.len(), quota).await {
+                Ok(jobs) => jobs,
+                // The jobs that are claimed begin first.
+                Err(_) if !claimed.is_empty() => break,
+                Err(error) => return Err(error),
+            };
+            if jobs.is_empty() {
+                // Each company with due jobs has had its turn, or no job is due.
+                if turn > self.turn {
+                    break;
+                }
+                turn += 1;
+                continue;
+            }
+            self.turn = turn;
+            for job in &jobs {
+                self.begun_by_company.take(job.payload.company_id.as_str());
+                self.tried.insert(job.id.clone());
+            }
+            self.begun += jobs.len();
+            claimed.extend(jobs);
+        }
+        Ok(claimed)
+    }
+
+    /// Counts and records the end of a run.
+    async fn end(&mut self, job: Job, ended: Result<Completion, HttpError>) -> Result<(), StoreError> {
+        match &ended {
+            Ok(Completion::Completed) => self.result.done += 1,
+            Ok(Completion::AlreadyCompleted) => self.result.done_before += 1,
+            Err(error) if is_busy(error) => self.result.busy += 1,
+            Err(error) => {
+                tracing::warn!(%error, job = %job.id, "a due job failed");
+                self.result.failed += 1;
+            }
+        }
+        let step = step(&job, &ended);
+        if let Step::Release { .. } = step {
+            self.releases.push((job.id, step));
+            return Ok(());
+        }
+        let pulse = &self.app.pulse;
+        pulse.local.jobs().apply_steps(vec![(job.id, step)], pulse.now()).await.map(drop)
+    }
 }
 
-async fn claim(app: &App, store: &Arc<dyn JobStore>, limit: usize) -> Result<Vec<Job>, StoreError> {
+async fn claim_due(app: &App, limit: usize, quota: CompanyQuota) -> Result<Vec<Job>, StoreError> {
     let now = app.pulse.now();
     let lease_until = now.saturating_add(app.pulse.deadline + LEASE_MARGIN).unwrap_or(Timestamp::MAX);
-    let quota = CompanyQuota::new(MAX_JOBS_PER_COMPANY);
-    store.claim_due(ClaimRequest { now, due_until: now, lease_until, limit, quota }).await
+    let claim = ClaimRequest { now, due_until: now, lease_until, limit, quota };
+    app.pulse.local.jobs().claim_due(claim).await
 }
 
-async fn run_job(app: &Arc<App>, job: Job) -> (Job, Result<Completion, HttpError>) {
-    let ended = run_occurrence(app, Delivery::from(&job), true).await;
+async fn run_job(app: Arc<App>, job: Job) -> (Job, Result<Completion, HttpError>) {
+    let ended = run_occurrence(&app, Delivery::from(&job), true).await;
     (job, ended)
 }
 
@@ -97,7 +187,7 @@ fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
     Step::End { fence: job.fence, outcome, duration: Duration::ZERO, status: Some(status), jitter }
 }
 
-/// Counts the jobs that are due and were not tried, within the time of the call.
+/// Counts the jobs that are due and were not tried, until the time is up.
 async fn count_due(
     store: &dyn JobStore,
     now: Timestamp,

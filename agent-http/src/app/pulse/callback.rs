@@ -5,8 +5,8 @@
 //! | status | meaning | reaction |
 //! |---|---|---|
 //! | 200 | complete, by this call or an earlier one | the occurrence is completed |
-//! | 400, 422 | permanent error: unknown tool, invalid arguments, no backend, an outcome that is unknown | the occurrence is discarded |
-//! | 410 | the agent was deleted, or the assignment was deleted or disabled | the job is cancelled |
+//! | 400, 422 | permanent error: an assignment's tool that the agent may not use, invalid arguments, no backend, an outcome that is unknown | the occurrence is discarded |
+//! | 410 | the agent was deleted or may not use the tool, or the assignment was deleted or disabled | the job is cancelled |
 //! | 401 | the credential is missing, invalid or expired | retry |
 //! | 402 | a budget is spent | retry after `Retry-After`, the end of the budget's window; not counted as an attempt. Without the header, retry |
 //! | 409 | the occurrence is being run, or too many callbacks are, or only a newer version knows the job's kind | retry after `Retry-After`; not counted as an attempt |

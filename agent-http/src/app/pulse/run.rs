@@ -102,7 +102,12 @@ async fn call_tool(
     context: &ExecutionContext,
 ) -> Result<ToolOutput, HttpError> {
     let name = payload.tool_id.as_deref().unwrap_or_default();
-    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed_tools_in_run(role, Caller::Proactive));
+    let allowed = allowed_tools_in_run(role, Caller::Proactive);
+    // An assignment's job is cancelled by the synchronization, which creates another one when the agent has the tool again.
+    if payload.assignment_id.is_none() && !allowed.contains(name) {
+        return Err(HttpError::gone("the agent may not use the tool"));
+    }
+    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed);
     let arguments = Value::Object(payload.arguments.clone().unwrap_or_default());
     match tools.call(context, name, arguments, &NoProgress).await {
         Ok(ToolOutput { is_error: true, .. }) => {

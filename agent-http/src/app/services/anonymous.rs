@@ -65,7 +65,8 @@ impl AnonymousBodies {
         head: &request::Parts,
         body: LimitedBody,
     ) -> Result<(LimitedBody, AnonymousBodyPermit<'_>), HttpError> {
-        let address = head.extensions.get().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), network);
+        let address =
+            head.extensions.get::<Peer>().copied().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), Peer::network);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let address_count = counts.by_address.get(&address).copied().unwrap_or_default();
         if counts.total >= self.max_total || address_count >= self.max_per_address {
@@ -76,17 +77,6 @@ impl AnonymousBodies {
         counts.total += 1;
         counts.by_address.insert(address, address_count + 1);
         Ok((body.with_timeouts(MAX_IDLE, MAX_TOTAL), AnonymousBodyPermit { bodies: self, address }))
-    }
-}
-
-/// Returns the peer's address; for IPv6 the first 64 bits, since a single client usually has all addresses below them.
-fn network(peer: &Peer) -> IpAddr {
-    match peer.0.ip().to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        address @ IpAddr::V4(_) => address,
     }
 }
 

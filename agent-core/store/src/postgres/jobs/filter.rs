@@ -79,14 +79,31 @@ impl<'f> SqlFilter<'f> {
     /// Returns the number of matching jobs.
     pub(super) async fn count(&self, session: &Session) -> Result<u64, PostgresError> {
         let sql = format!("SELECT count(*) FROM jobs WHERE true{}", self.conditions);
-        let rows = session.query(&sql, &self.sql_values()).await?;
-        let count: i64 = rows.first().map_or(0, |row| row.get(0));
-        Ok(u64::try_from(count).unwrap_or_default())
+        Ok(counted(&session.query(&sql, &self.sql_values()).await?))
+    }
+
+    /// Returns the number of matching jobs, but at most `limit`: the server counts no further.
+    pub(super) async fn count_up_to(&self, session: &Session, limit: u64) -> Result<u64, PostgresError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut values = self.sql_values();
+        values.push(&limit);
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE true{} LIMIT ${}) AS found",
+            self.conditions,
+            values.len(),
+        );
+        Ok(counted(&session.query(&sql, &values).await?))
     }
 
     fn sql_values(&self) -> Vec<&(dyn Param + Sync)> {
         self.values.iter().map(|text| text as _).collect()
     }
+}
+
+/// Returns the number in the only column of the only row.
+fn counted(rows: &[Row]) -> u64 {
+    let count: i64 = rows.first().map_or(0, |row| row.get(0));
+    u64::try_from(count).unwrap_or_default()
 }
 
 /// Returns the condition for a state as a constant, because a partial index is not used for a parameter.

@@ -73,7 +73,8 @@ pub(in crate::postgres) async fn insert_within_limit(
         session.commit(&[]).await?;
         return Ok((existing, false));
     }
-    if super::count(session, &JobFilter::open_jobs_of_user(&row.job.payload)).await? >= max_open {
+    let open_jobs = JobFilter::open_jobs_of_user(&row.job.payload);
+    if super::count_up_to(session, &open_jobs, max_open).await? >= max_open {
         session.commit(&[]).await?;
         return Ok((InsertOutcome::LimitReached, false));
     }

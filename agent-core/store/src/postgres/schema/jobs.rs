@@ -50,4 +50,7 @@ pub(super) const STEPS: &[&str] = &["
     ALTER TABLE jobs ADD COLUMN agent text COLLATE \"C\";
     UPDATE jobs SET agent = regexp_replace(
         substring(body FROM '\"agentId\":\"((?:[^\"\\\\]|\\\\.)*)\"'), '\\\\(.)', '\\1', 'g');
+", "
+    -- Counts and lists a user's jobs that are not final, past none that is.
+    CREATE INDEX jobs_open ON jobs (company, user_id, id) WHERE ended_ms IS NULL;
 "];

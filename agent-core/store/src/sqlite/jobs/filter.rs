@@ -77,6 +77,15 @@ impl<'f> JobQuery<'f> {
         Ok(statement.query_row(&self.parameters()[..], |row| row.get(0))?)
     }
 
+    /// Returns the number of matching rows, but at most `limit`: it counts no further.
+    pub(super) fn count_up_to(&self, connection: &Connection, limit: u64) -> Result<u64, WriteError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut parameters = self.parameters();
+        parameters.extend_from_slice(named_params! {":limit": limit});
+        let mut statement = connection.prepare_cached(&self.count_up_to_sql())?;
+        Ok(statement.query_row(&parameters[..], |row| row.get(0))?)
+    }
+
     fn parameters(&self) -> Vec<(&str, &dyn ToSql)> {
         self.parameters.iter().map(|(name, text)| (*name, text as _)).collect()
     }
@@ -95,6 +104,10 @@ impl<'f> JobQuery<'f> {
 
     pub(super) fn count_sql(&self) -> String {
         format!("SELECT count(*) FROM jobs WHERE {}", self.conditions)
+    }
+
+    pub(super) fn count_up_to_sql(&self) -> String {
+        format!("SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {} LIMIT :limit)", self.conditions)
     }
 }
 

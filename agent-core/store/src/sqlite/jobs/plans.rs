@@ -39,6 +39,8 @@ fn what_the_worker_asks_is_answered_by_an_index_alone() {
             "SCAN chosen VIRTUAL TABLE INDEX 1:; SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (rows::UPDATE_IF_UNCHANGED, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
+        (rows::UPDATE_OPEN, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
+        (rows::UPDATE_OPEN_IF_UNCHANGED, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
         (counts::COUNT_OPEN, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
         (counts::COUNT_PAUSED, "SCAN jobs USING COVERING INDEX jobs_paused"),
         (counts::COUNT_FINAL, "SEARCH jobs USING COVERING INDEX jobs_ended (ended_ms>?)"),
@@ -77,6 +79,7 @@ fn lists_are_read_in_the_order_of_an_index() {
         (of_agent(&company), "jobs_company (company=?"),
         (user.clone(), "jobs_user (company=? AND user_id=?"),
         (of_tool(&user), "jobs_user (company=? AND user_id=?"),
+        (of_agent(&user), "jobs_user (company=? AND user_id=?"),
         (of_assignment(&company), "jobs_assignment (company=? AND assignment=?"),
         (of_assignment(&user), "jobs_assignment (company=? AND assignment=?"),
         (discarded(&company), "jobs_dead (company=?"),
@@ -85,6 +88,7 @@ fn lists_are_read_in_the_order_of_an_index() {
     for (filter, index) in cases {
         for open in [false, true] {
             let filter = JobFilter { open, ..filter.clone() };
+            let index = if open { index.replace("jobs_user", "jobs_open") } else { index.to_owned() };
             let query = JobQuery::from_filter(&filter);
             for (order, is_continued, after) in [
                 (JobOrder::OldestFirst, false, ")"),
@@ -108,4 +112,37 @@ fn lists_are_read_in_the_order_of_an_index() {
         let found = plan(&connection, &all.list_sql(order, true));
         assert_eq!(found, format!("SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id{after}?)"));
     }
+}
+
+#[test]
+fn open_jobs_of_a_user_are_counted_past_none_that_has_ended() {
+    let (_folder, connection) = database();
+    let user = JobScope { company: Some("acme".into()), user: Some("ada".into()) };
+    let filter = JobFilter { scope: user, open: true, ..JobFilter::default() };
+    let query = JobQuery::from_filter(&filter);
+    for sql in [query.count_sql(), query.count_up_to_sql()] {
+        let found = plan(&connection, &sql);
+        let search = "SEARCH jobs USING COVERING INDEX jobs_open (company=? AND user_id=?)";
+        assert!(found.contains(search), "{found}");
+        assert_eq!(found.matches("jobs").count(), 2, "{found}: nothing else is read");
+    }
+}
+
+#[test]
+fn a_step_of_a_job_that_stays_open_writes_no_entry_of_the_index_of_open_jobs() {
+    let (_folder, connection) = database();
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'jobs_open'";
+    let root: i64 = connection.query_row(root, (), |row| row.get(0)).expect("an index");
+    let writes_index = |sql: &str| {
+        let mut program = connection.prepare(&format!("EXPLAIN {sql}")).expect("a statement");
+        let mut instructions = program.raw_query();
+        let mut is_opened = false;
+        while let Some(row) = instructions.next().expect("a program") {
+            let (opcode, page): (String, i64) = (row.get(1).expect("text"), row.get(3).expect("a number"));
+            is_opened |= opcode == "OpenWrite" && page == root;
+        }
+        is_opened
+    };
+    assert!(!writes_index(rows::UPDATE_OPEN) && !writes_index(rows::UPDATE_OPEN_IF_UNCHANGED));
+    assert!(writes_index(rows::UPDATE_IF_UNCHANGED));
 }

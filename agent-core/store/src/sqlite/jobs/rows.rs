@@ -27,10 +27,18 @@ pub(super) const SELECT_BY_ROWIDS: &str = "
 /// Writes the columns that a step may change.
 const UPDATE: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6 WHERE rowid = ?1";
+/// Variant of [`UPDATE`] for a job that was not final and is not, so that `?4` is NULL. SQLite would write the entry of the
+/// index `jobs_open` anew if the statement set `ended_ms`.
+pub(super) const UPDATE_OPEN: &str = "
+    UPDATE jobs SET state = ?2, wake_ms = ?3, dead = ?5, progress = ?6 WHERE rowid = ?1 AND ended_ms IS ?4";
 /// Variant of [`UPDATE`] that applies only if the row still has the cached content.
 pub(super) const UPDATE_IF_UNCHANGED: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
     WHERE rowid = ?1 AND id = ?7 AND body = ?8 AND progress = ?9";
+/// Variant of [`UPDATE_IF_UNCHANGED`] as [`UPDATE_OPEN`] is one of [`UPDATE`].
+pub(super) const UPDATE_OPEN_IF_UNCHANGED: &str = "
+    UPDATE jobs SET state = ?2, wake_ms = ?3, dead = ?5, progress = ?6
+    WHERE rowid = ?1 AND ended_ms IS ?4 AND id = ?7 AND body = ?8 AND progress = ?9";
 pub(super) const PURGE: &str = "
     DELETE FROM jobs
     WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
@@ -42,7 +50,9 @@ pub(super) struct JobTable<'c> {
     changed: Cell<bool>,
     find: LazyStatement<'c>,
     update: LazyStatement<'c>,
+    update_open: LazyStatement<'c>,
     update_held: LazyStatement<'c>,
+    update_held_open: LazyStatement<'c>,
 }
 
 /// A statement that is run for many jobs: prepared at first use, without further lookups in the statement cache.
@@ -72,8 +82,8 @@ pub(super) struct StoredJob {
 impl<'c> JobTable<'c> {
     /// Creates read access.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        let (changed, find, update, update_held) = Default::default();
-        Self { connection, held: None, changed, find, update, update_held }
+        let (changed, find, update, update_open, update_held, update_held_open) = Default::default();
+        Self { connection, held: None, changed, find, update, update_open, update_held, update_held_open }
     }
 
     /// Creates read and write access.
@@ -219,9 +229,12 @@ impl<'c> JobTable<'c> {
         let MutableColumns { state, wake_ms, ended_ms, dead, progress } =
             MutableColumns::from_job(&stepped.job)?;
         let id = stepped.job.id.as_str();
-        let mut update = self.update_held.get_or_prepare(self.connection, UPDATE_IF_UNCHANGED)?;
-        let written =
-            update.execute(params![rowid, state, wake_ms, ended_ms, dead, progress, id, body, before])?;
+        let (update, sql) = match ended_ms {
+            Some(_) => (&self.update_held, UPDATE_IF_UNCHANGED),
+            None => (&self.update_held_open, UPDATE_OPEN_IF_UNCHANGED),
+        };
+        let values = params![rowid, state, wake_ms, ended_ms, dead, progress, id, body, before];
+        let written = update.get_or_prepare(self.connection, sql)?.execute(values)?;
         if written == 0 {
             return Ok(None);
         }
@@ -266,9 +279,12 @@ impl<'c> JobTable<'c> {
     /// Writes the columns that a step may change, and returns the new `progress`.
     fn update(&self, rowid: i64, job: &Job) -> Result<String, WriteError> {
         let MutableColumns { state, wake_ms, ended_ms, dead, progress } = MutableColumns::from_job(job)?;
-        self.update
-            .get_or_prepare(self.connection, UPDATE)?
-            .execute(params![rowid, state, wake_ms, ended_ms, dead, progress])?;
+        let values = params![rowid, state, wake_ms, ended_ms, dead, progress];
+        let stays_open = ended_ms.is_none()
+            && self.update_open.get_or_prepare(self.connection, UPDATE_OPEN)?.execute(values)? > 0;
+        if !stays_open {
+            self.update.get_or_prepare(self.connection, UPDATE)?.execute(values)?;
+        }
         self.changed.set(true);
         Ok(progress)
     }
