@@ -58,8 +58,8 @@ async fn silent_connections_of_an_address_leave_room_for_others() {
         let answer = exchange(app.address, get(&app, path, "close")).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
     }
-    let chat = app.chat(&json!({"agentId": "a1", "message": "Hello"}));
-    let chat = tokio::time::timeout(TEST_TIMEOUT, chat).await.expect("an answer");
+    let message = json!({"agentId": "a1", "message": "Hello"});
+    let chat = tokio::time::timeout(TEST_TIMEOUT, app.chat(&message)).await.expect("an answer");
     let events = parse_run(&chat.text().await.expect("a body"));
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     // The oldest made room, and the latest was not touched.
