@@ -5,10 +5,15 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::process::Command;
 
+use super::env_number;
 use super::server::Server;
 
 /// Time limit for the tests, far above their duration, so that a hanging test does not hang the suite.
 const SCHEMATHESIS_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Environment variable with the number of random cases of each operation, beside the systematic ones.
+const EXAMPLES: &str = "SCHEMATHESIS_EXAMPLES";
+const DEFAULT_EXAMPLES: usize = 3;
 
 /// Schemathesis checks applied to each response. `positive_data_acceptance` is left out: some rules, such as the
 /// characters allowed in an id, are not expressed in the schemas.
@@ -70,7 +75,8 @@ pub async fn run(server: &Server, bearer: &str, operations: Operations<'_>) {
         .args(["--header", &format!("Authorization: Bearer {bearer}")])
         .args(operations.arguments())
         .args(["--checks", &operations.checks(), "--phases", "examples,coverage,fuzzing"])
-        .args(["--max-examples", "10", "--generation-deterministic", "--no-color"])
+        .args(["--max-examples", &env_number(EXAMPLES, DEFAULT_EXAMPLES).to_string()])
+        .args(["--generation-deterministic", "--no-color"])
         .args(["--request-timeout", "10", "--continue-on-failure"])
         .current_dir(folder.path())
         .kill_on_drop(true)
