@@ -1,6 +1,7 @@
 //! Files of users in the messages of a turn: references are replaced by the contents before the prompt is assembled.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use agent_core::ids::{CompanyId, ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role};
@@ -59,9 +60,13 @@ impl MessageFiles<'_> {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn find_missing<'m>(&self, messages: &'m [Message]) -> Result<Option<&'m str>, StoreError> {
+    pub async fn find_missing<'m>(
+        &self,
+        messages: &'m [Arc<Message>],
+    ) -> Result<Option<&'m str>, StoreError> {
         let latest = messages.iter().rev().find(|message| message.role == Role::User);
-        let ids: Vec<&str> = latest.into_iter().flat_map(file_ids).take(MAX_PROMPT_FILES + 1).collect();
+        let ids = latest.into_iter().flat_map(|message| file_ids(message));
+        let ids: Vec<&str> = ids.take(MAX_PROMPT_FILES + 1).collect();
         if ids.len() > MAX_PROMPT_FILES {
             return Ok(ids.last().copied());
         }
@@ -82,9 +87,13 @@ impl MessageFiles<'_> {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn load(&self, messages: &mut [Message], thread: Option<&ThreadId>) -> Result<(), StoreError> {
+    pub async fn load(
+        &self,
+        messages: &mut [Arc<Message>],
+        thread: Option<&ThreadId>,
+    ) -> Result<(), StoreError> {
         let mut ids: Vec<&str> = Vec::new();
-        for id in messages.iter().rev().flat_map(file_ids) {
+        for id in messages.iter().rev().flat_map(|message| file_ids(message)) {
             if ids.len() == MAX_PROMPT_FILES {
                 break;
             }
@@ -109,8 +118,9 @@ impl MessageFiles<'_> {
                 contents.insert(id.to_owned(), prompt_part(&record.value, &bytes));
             }
         }
-        for message in messages {
-            let Content::Parts(parts) = &mut message.content else { continue };
+        // Other messages stay shared.
+        for message in messages.iter_mut().filter(|message| file_ids(message).next().is_some()) {
+            let Content::Parts(parts) = &mut Arc::make_mut(message).content else { continue };
             for part in parts {
                 let Some(id) = file_id(part) else { continue };
                 *part = match (contents.get(id), user_files.get(id)) {

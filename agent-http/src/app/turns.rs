@@ -1,5 +1,7 @@
 //! Start and preview of turns, with the files of their messages.
 
+use std::sync::Arc;
+
 use agent_core::event::EventStream;
 use agent_core::ids::ThreadId;
 use agent_core::message::Message;
@@ -57,7 +59,7 @@ impl App {
     pub(super) async fn check_files(
         &self,
         principal: &Principal,
-        messages: &[Message],
+        messages: &[Arc<Message>],
     ) -> Result<(), HttpError> {
         match self.files_of(principal).find_missing(messages).await? {
             None => Ok(()),
@@ -70,7 +72,7 @@ impl App {
     async fn load_files(
         &self,
         principal: &Principal,
-        messages: &mut [Message],
+        messages: &mut [Arc<Message>],
         thread: Option<&ThreadId>,
     ) -> Result<(), TurnError> {
         Ok(self.files_of(principal).load(messages, thread).await?)
