@@ -1,6 +1,7 @@
 //! Conversations stored on the server: start, progress and end of their runs, and maintenance of the stored data.
 
 mod approval;
+mod ask_again;
 mod begin_error;
 mod contexts;
 mod continue_run;

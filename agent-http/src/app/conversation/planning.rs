@@ -43,7 +43,7 @@ impl KeptTurn {
         let open_run = self.open_run(&key, thread).await?;
         let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
         let decisions = match waiting {
-            Some(run) => self.decisions(app, principal, &key, run).await?,
+            Some(run) => self.decisions(app, principal, turn, &loaded, run).await?,
             None => Vec::new(),
         };
         let is_waiting = waiting.is_some();
