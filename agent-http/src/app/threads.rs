@@ -18,7 +18,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::conversation::delete_obsolete_summaries;
+use super::conversation::{
+    delete_obsolete_notifications, delete_obsolete_summaries, delete_thread_notifications,
+};
 use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
 use super::thread_view::{NodeFormat, ThreadView};
@@ -268,11 +270,14 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let key = conversations.key(context.params.get("id")?)?;
     check_deletion(&conversations, &key, &context.head.headers).await?;
     conversations.app.conversations.end_before_deletion(&*conversations.store, &key).await?;
+    // Before the thread, so that the client can repeat the request after an error.
+    delete_thread_notifications(&conversations.app, &key).await?;
     let deleted = conversations.store.delete(&key).await;
     conversations.app.conversations.threads.remove(&key);
     let deleted = deleted?.ok_or_else(HttpError::not_found)?;
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
+    delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
     private(Ok(resource::no_content()))
 }
 
@@ -322,6 +327,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     let deleted = deleted?;
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
+    delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
     private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 
