@@ -55,6 +55,20 @@ fn file_ids(message: &Message) -> impl Iterator<Item = &str> {
     parts.iter().filter_map(file_id)
 }
 
+/// Returns the ids of the newest files that the messages refer to, as many as a prompt may have.
+fn newest_file_ids<'m>(messages: impl DoubleEndedIterator<Item = &'m Message>) -> Vec<&'m str> {
+    let mut ids: Vec<&str> = Vec::new();
+    for id in messages.rev().flat_map(file_ids) {
+        if ids.len() == MAX_PROMPT_FILES {
+            break;
+        }
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
 impl MessageFiles<'_> {
     /// Returns the first file of the latest user message that the user does not have; `None` if the user has all of them.
     ///
@@ -82,6 +96,17 @@ impl MessageFiles<'_> {
         Ok(user_files.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
     }
 
+    /// Keeps the files that a prompt of the messages would have as long as `thread`, which has the messages, too.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn hold(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
+        for file in self.find(&newest_file_ids(messages.iter())).await?.values() {
+            hold_user_file(self.records, self.company_id, file, thread).await?;
+        }
+        Ok(())
+    }
+
     /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
     /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one.
     ///
@@ -92,15 +117,7 @@ impl MessageFiles<'_> {
         messages: &mut [Arc<Message>],
         thread: Option<&ThreadId>,
     ) -> Result<(), StoreError> {
-        let mut ids: Vec<&str> = Vec::new();
-        for id in messages.iter().rev().flat_map(|message| file_ids(message)) {
-            if ids.len() == MAX_PROMPT_FILES {
-                break;
-            }
-            if !ids.contains(&id) {
-                ids.push(id);
-            }
-        }
+        let ids = newest_file_ids(messages.iter().map(|message| &**message));
         if ids.is_empty() {
             return Ok(());
         }

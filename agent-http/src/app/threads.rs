@@ -8,8 +8,9 @@ use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
     Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
-    MAX_PAGE_NODES, NewThread, NodeId, NodeQuery, NodeSelection, RunKey, Thread, ThreadFilter, ThreadKey,
-    ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id, import_nodes,
+    MAX_PAGE_NODES, NewThread, NodeContent, NodeId, NodeQuery, NodeRole, NodeSelection, RunKey, Thread,
+    ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id,
+    import_nodes,
 };
 use agent_platform::history;
 use http::header::{CACHE_CONTROL, HeaderValue, IF_MATCH, LOCATION};
@@ -65,6 +66,26 @@ impl OwnConversations {
         };
         let run = self.store.run(&self.owner, id).await?;
         Ok(run.map(|run| run.at(self.app.conversations.now()).approvals).unwrap_or_default())
+    }
+
+    /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy does.
+    async fn hold_files(&self, principal: &Principal, copy: &Thread) {
+        if let Err(error) = self.try_hold_files(principal, copy).await {
+            tracing::warn!(thread_id = %copy.id, %error, "failed to keep the files of a copied thread");
+        }
+    }
+
+    async fn try_hold_files(&self, principal: &Principal, copy: &Thread) -> Result<(), ConversationError> {
+        let key = self.owner.thread(copy.id.clone());
+        let Some(found) = self.store.links(&key).await? else { return Ok(()) };
+        let users = found.links.iter().filter(|link| link.role == NodeRole::User);
+        let seqs: Vec<u32> = users.map(|link| link.seq).collect();
+        for page in seqs.chunks(MAX_PAGE_NODES) {
+            let contents = self.store.contents(&key, page).await?;
+            let messages = contents.into_iter().filter_map(NodeContent::into_prompt_message);
+            self.app.hold_files(principal, &messages.collect::<Vec<_>>(), &copy.id).await?;
+        }
+        Ok(())
     }
 
     /// Stops the runs of deleted threads.
@@ -359,5 +380,7 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
         title: input.title.filter(|title| !title.is_empty()),
         now: conversations.app.conversations.now(),
     };
-    created(&conversations.store.fork(fork).await?)
+    let copy = conversations.store.fork(fork).await?;
+    conversations.hold_files(&principal, &copy).await;
+    created(&copy)
 }

@@ -10,6 +10,7 @@ use agent_core::turn::{TurnError, run_observed_turn, run_turn};
 use agent_platform::approval_floor::load_approval_floor;
 use agent_platform::message_files::MessageFiles;
 use agent_platform::preview::{Preview, preview_turn};
+use agent_platform::records::StoreError;
 use agent_platform::run_observer::RunObserver;
 use agent_platform::trace::begin_trace;
 
@@ -67,6 +68,19 @@ impl App {
                 Err(HttpError::invalid("the message", format!("has the file {id}, which does not exist")))
             }
         }
+    }
+
+    /// Keeps the files of the messages of a copied thread as long as the copy.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(super) async fn hold_files(
+        &self,
+        principal: &Principal,
+        messages: &[Message],
+        thread: &ThreadId,
+    ) -> Result<(), StoreError> {
+        self.files_of(principal).hold(messages, thread).await
     }
 
     async fn load_files(
