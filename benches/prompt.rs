@@ -172,7 +172,7 @@ struct Case {
     cache: PartCache,
     fragments: Vec<Fragment>,
     history: Vec<Arc<PromptMessage>>,
-    messages: Vec<Message>,
+    messages: Vec<Arc<Message>>,
     tools: Vec<Arc<ToolSpec>>,
     counter: Arc<dyn TokenCounter>,
 }
@@ -180,7 +180,7 @@ struct Case {
 impl Case {
     fn new(messages: usize) -> Self {
         let cache = PartCache::new(256 << 20);
-        let messages: Vec<Message> = (0..messages).map(message).collect();
+        let messages: Vec<_> = (0..messages).map(message).map(Arc::new).collect();
         let role = json!({"id": "a", "companyId": "c", "children": [{"name": "EmbeddedAI"}]});
         let case = Self {
             role: Arc::new(serde_json::from_value(role).expect("a role")),

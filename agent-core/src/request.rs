@@ -38,7 +38,7 @@ pub struct TurnRequest {
     /// The agent.
     pub agent_id: AgentId,
     /// The conversation so far, oldest message first, including the latest message; repaired.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Arc<Message>>,
     /// The conversation's identifier.
     pub thread_id: ThreadId,
     /// The run's identifier.
@@ -83,7 +83,7 @@ impl TurnRequest {
     pub fn new(agent_id: impl Into<AgentId>, messages: Vec<Message>) -> Self {
         Self {
             agent_id: agent_id.into(),
-            messages,
+            messages: messages.into_iter().map(Arc::new).collect(),
             thread_id: crate::new_id().into(),
             run_id: crate::new_id().into(),
             ..Self::default()

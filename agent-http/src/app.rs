@@ -89,6 +89,7 @@ pub async fn run_maintenance(app: Arc<App>) {
         app.conversations.run_upkeep(),
         conversation::sweep_threads(&app),
         conversation::sweep_summaries(&app),
+        conversation::sweep_notifications(&app),
         conversation::sweep_approvals(&app),
         app.usage.run_upkeep(),
         app.usage.settle_lost_calls(&*app.pulse.inventory)

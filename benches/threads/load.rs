@@ -7,7 +7,7 @@ use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_platform::conversation::{
     BeginOrder, BeginRun, Conversations, EndRun, Envelope, LogEnd, MergeInput, Merged, NewNode, NewThread,
-    NodeContent, NodeOrigin, OnDisconnect, RunContext, RunEnding, RunLease, RunRecord, RunTrigger,
+    NodeOrigin, OnDisconnect, PathContexts, RunContext, RunEnding, RunLease, RunRecord, RunTrigger,
     ThreadCache, ThreadKey, merge,
 };
 use agent_store::sqlite::SqliteStore;
@@ -128,8 +128,7 @@ async fn load_and_merge(
         ..MergeInput::default()
     })?;
     loaded.read(store, key, &merged.path).await?;
-    let stored = loaded.contents(&merged.path).filter_map(NodeContent::prompt_message);
-    let prompt = merged.prompt(stored.cloned());
+    let prompt = merged.prompt(loaded.messages(&merged.path, &PathContexts::default()));
     cache.keep(key, loaded);
     Ok((prompt.len(), merged))
 }

@@ -7,11 +7,11 @@ use tempfile::TempDir;
 
 use super::approvals::{call, results, resume_entry, start, start_with};
 use super::stores::{config, start as start_process};
-use super::{call_as, everyone};
+use super::{ConversationApp, call_as, everyone};
 use crate::processes::TestDatabase;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token, todo_titles};
-use crate::support::vendor::{Step, Vendor, answer};
+use crate::support::vendor::{Step, Vendor, answer, tool_calls};
 use crate::support::{expect_problem, parse_events, poll_until};
 
 /// Number of rounds of a race.
@@ -177,6 +177,77 @@ async fn a_message_sent_with_a_decision_leaves_a_consistent_thread() {
         let made = test.titles().await.into_iter().filter(|title| *title == thread).count();
         assert!(made <= 1, "{round}: the call is made {made} times");
     }
+}
+
+/// Starts an application whose agent `a1` asks the user about `createTodo`, and its owner `u2` about `readTodos`.
+async fn start_with_two_rules() -> ConversationApp {
+    let vendor = Vendor::start().await;
+    let mut all = everyone(&vendor.base_url());
+    all["agents"][0]["ownerId"] = json!("u2");
+    all["agents"][0]["content"]["approvals"] =
+        json!([{"tools": ["createTodo"], "by": "user"}, {"tools": ["readTodos"], "by": "owner"}]);
+    let stores = server::stores(&all).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    ConversationApp { vendor, app, stores }
+}
+
+#[tokio::test]
+async fn a_decision_counts_while_others_decide_about_the_other_calls() {
+    let test = start_with_two_rules().await;
+    let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "readTodos", "{}")]);
+    test.vendor.on("m", [calls, answer(&["Milk is on the list."])]);
+    let asking = test.chat(json!({"threadId": "t", "message": "Milk", "todoListId": "l1"})).await;
+    let interrupt = |call: &str| {
+        let interrupts = asking.last()["outcome"]["interrupts"].as_array().expect("interrupts");
+        interrupts.iter().find(|interrupt| interrupt["toolCallId"] == call).expect("an interrupt").clone()
+    };
+    let (own, theirs) = (interrupt("c1"), interrupt("c2"));
+    let path = |interrupt: &Value| format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+    let entry = |interrupt: &Value, approved: bool| json!({"interruptId": interrupt["id"], "status": "resolved", "payload": approved});
+    let resume = |resume: Value| json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume});
+    // The own call is not decided, or there is something that no run would keep.
+    let mut said = resume(json!([entry(&own, true)]));
+    said["messages"] = json!([{"role": "user", "content": "And bread"}]);
+    let forged = resume(json!([entry(&theirs, true)]));
+    for (body, open) in [(forged, json!([own, theirs])), (said, json!([theirs]))] {
+        let problem = expect_problem(test.app.chat(&body).await, 409, "INTERRUPTS_OPEN").await;
+        assert_eq!(problem["interrupts"], open);
+    }
+    assert_eq!(test.get(&path(&own)).await["state"], "open");
+    // What the request says about the call of others is ignored.
+    let both = resume(json!([entry(&own, true), entry(&theirs, true)]));
+    for _ in 0..2 {
+        let turn = test.continue_turn(both.clone()).await;
+        let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
+        assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
+        assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
+    }
+    let approval = test.get(&path(&own)).await;
+    assert_eq!((&approval["state"], &approval["via"]), (&json!("approved"), &json!("chat")));
+    assert_eq!(test.get(&path(&theirs)).await["state"], "open");
+    let changed = resume(json!([entry(&own, false)]));
+    expect_problem(test.app.chat(&changed).await, 409, "CONFLICT").await;
+    // A run in the background would have no log.
+    let mut background = both;
+    background["background"] = json!(true);
+    let problem = expect_problem(test.app.chat(&background).await, 409, "INTERRUPTS_OPEN").await;
+    assert_eq!(problem["interrupts"], json!([theirs]));
+    assert_eq!(test.get("/api/threads/t").await["status"], "waiting");
+    assert_eq!(test.get("/api/runs?threadId=t").await["runs"].as_array().expect("runs").len(), 1);
+    assert_eq!(test.titles().await, ["Water the basil"], "no call is made before the last decision");
+    assert_eq!(test.vendor.received_bodies("m").len(), 1);
+    assert_eq!(test.decide("u2", &theirs, json!({"decision": "approve"})).await.0, 200);
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
+    let owner = session_token("u2", "c1");
+    let read = async || {
+        let log = call_as(&test.app, &owner, "GET", "/api/agent/tools/audit?agentId=a1", None).await.1;
+        let calls = log["calls"].as_array().expect("calls").clone();
+        calls.into_iter().filter(|call| call["decision"].is_string()).collect::<Vec<Value>>()
+    };
+    let decided = poll_until(read, |calls| calls.iter().any(|call| call["userId"] == "u2")).await;
+    assert_eq!(decided.len(), 2, "each decision is recorded once: {decided:?}");
 }
 
 #[tokio::test]

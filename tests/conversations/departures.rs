@@ -76,8 +76,9 @@ async fn a_run_has_its_grace_from_the_beginning() {
 #[tokio::test]
 async fn a_run_that_needs_no_client_outlives_an_early_departure() {
     let test = ConversationApp::start().await;
+    let background = json!({"background": true, "onDisconnect": "cancel", "graceMs": 0});
     for (at, fields) in
-        [json!({"onDisconnect": "continue"}), json!({"background": true})].into_iter().enumerate()
+        [json!({"onDisconnect": "continue"}), json!({"background": true}), background].into_iter().enumerate()
     {
         let (run, (steps, gate)) = (format!("r{at}"), gated("Done."));
         test.vendor.on("m", [steps]);
@@ -86,7 +87,7 @@ async fn a_run_that_needs_no_client_outlives_an_early_departure() {
         gate.send_replace(true);
         assert_eq!(test.ended_run(&run).await["state"], "completed", "{run}");
     }
-    assert_eq!(test.path("t").await, dialogue(&["Hello", "Done.", "Hello", "Done."]));
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Done."].repeat(3)));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Files of users in messages: uploads, their contents in prompts and threads, and their ends.
 
-use agent_core::ids::{CompanyId, UserId};
+use agent_core::ids::{CompanyId, ThreadId, UserId};
 use agent_extract::fixtures::{archive, docx_parts};
 use agent_platform::records::{Key, Precondition, RecordsExt};
 use agent_platform::workspace::{USER_FILE_COLLECTION, UserFile, get_user_files};
@@ -219,6 +219,20 @@ async fn a_file_becomes_a_document() {
     let request = test.app.request("PUT", "/api/documents/other/content?fileId=gone");
     let response = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
     expect_problem(response, 400, "INVALID_REQUEST").await;
+}
+
+#[tokio::test]
+async fn a_copied_thread_has_the_files_of_its_messages() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [answer(&["Seen."])]);
+    let file = test.upload("/api/files", "text/plain", b"held").await;
+    test.chat(json!({"threadId": "t", "messages": with_file(&file["fileId"], "Look")})).await;
+    assert_eq!(test.call("POST", "/api/threads/t/fork", Some(json!({"id": "copy"}))).await.0, 201);
+    let (company, user) = (CompanyId::from("c1"), UserId::from("u1"));
+    let id = file["fileId"].as_str().expect("an id");
+    let found = get_user_files(&*test.stores.records, (&company, &user), &[id]).await.expect("read");
+    let file = found.into_iter().flatten().next().expect("a file").value;
+    assert_eq!(file.threads, ["t", "copy"].map(ThreadId::from), "it stays as long as either of them");
 }
 
 #[tokio::test]

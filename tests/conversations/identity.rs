@@ -24,10 +24,16 @@ fn calls(thread: &str, node: &str, run: &str) -> Vec<Call> {
         ("POST", format!("{one}/messages"), Some(json!({"messages": 5}))),
         ("POST", format!("{one}/fork"), Some(json!({"at": node}))),
         ("POST", format!("{one}/fork"), Some(json!({"at": 5}))),
+        ("PUT", format!("{one}/messages/{node}/feedback"), Some(json!({"rating": "up"}))),
+        ("PUT", format!("{one}/messages/{node}/feedback"), Some(json!({"rating": 5}))),
+        ("DELETE", format!("{one}/messages/{node}/feedback"), None),
         ("DELETE", format!("{one}/messages/{node}"), None),
+        ("GET", format!("{one}/export"), None),
         ("DELETE", one, None),
         ("POST", format!("/api/threads/{thread}/cancel"), None),
         ("GET", format!("/api/runs/{run}"), None),
+        ("GET", format!("/api/runs/{run}/prompt"), None),
+        ("GET", format!("/api/runs/{run}/bundle"), None),
         ("GET", format!("/api/runs/{run}/events"), None),
         ("GET", format!("/api/runs/{run}/events?after=999&wait=false"), None),
         ("POST", format!("/api/runs/{run}/cancel"), None),
@@ -82,7 +88,7 @@ async fn foreign_deleted_and_unknown_ids_get_the_same_response() {
             cells += 1;
         }
     }
-    assert_eq!(cells, 90);
+    assert_eq!(cells, 120);
     // Other credentials have no threads at all.
     for (_, path, _) in calls("secret", &node, &turn.run_id()).into_iter().filter(|call| call.0 == "GET") {
         let request = test.app.request("GET", &path).bearer_auth(INTERNAL_SECRET);

@@ -87,6 +87,30 @@ async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
 }
 
 #[tokio::test]
+async fn notifications_are_deleted_with_what_they_quote() {
+    let test = start(|_| {}).await;
+    test.vendor.on("m", [answer(&["One."]), answer(&["Two."]), answer(&["Three."])]);
+    for (job, occurrence) in [("j1", 1), ("j1", 2), ("j2", 1)] {
+        test.done(question("Report"), job, occurrence).await;
+    }
+    let texts = async || {
+        let notifications = test.notifications().await;
+        notifications.iter().map(|found| found["text"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts().await, ["Three.", "Two.", "One."]);
+    let tree = test.get("/api/threads/job:j1?messages=tree").await;
+    let nodes = tree["nodes"].as_array().expect("nodes");
+    let first = nodes.iter().find(|node| node["message"]["content"] == "One.").expect("the first answer");
+    let path = format!("/api/threads/job:j1/messages/{}", first["id"].as_str().expect("an id"));
+    assert_eq!(test.call("DELETE", &path, None).await.0, 204);
+    assert_eq!(texts().await, ["Three.", "Two."], "that of the message's run alone");
+    assert_eq!(test.call("DELETE", "/api/threads/job:j1", None).await.0, 204);
+    assert_eq!(texts().await, ["Three."]);
+    assert_eq!(test.call("DELETE", "/api/threads?agentId=a1", None).await.0, 200);
+    assert_eq!(texts().await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_job_may_name_a_thread_of_its_user() {
     let test = start(|_| {}).await;
     test.vendor.on("m", [answer(&["Hello."]), answer(&["It rains."])]);

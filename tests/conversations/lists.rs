@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{ConversationApp, dialogue};
+use super::{ConversationApp, approvals, dialogue};
 use crate::support::server::session_token;
-use crate::support::vendor::answer;
+use crate::support::vendor::{Step, answer, delta, stream_head};
 
 fn ids(list: &Value, name: &str) -> Vec<String> {
     let items = list[name].as_array().expect("a list");
@@ -191,6 +191,31 @@ async fn a_path_is_copied_into_another_thread() {
     assert_eq!(test.call("POST", "/api/threads/t/fork", Some(second)).await.0, 409);
     assert_eq!(test.call("POST", "/api/threads/t/fork", Some(json!({"agentId": "nobody"}))).await.0, 404);
     assert_eq!(test.path("t").await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_copy_has_the_incomplete_answer_and_not_the_question() {
+    let test = approvals::start(json!({})).await;
+    let cut = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Close];
+    test.vendor.on("m", [cut, approvals::call("c1", "Milk"), answer(&["Well."]), answer(&["All right."])]);
+    assert_eq!(test.say("t", "Hello").await.last()["type"], "RUN_ERROR");
+    let interrupt = test.ask("t").await;
+    let (status, copy) = test.call("POST", "/api/threads/t/fork", Some(json!({"id": "copy"}))).await;
+    assert_eq!((status, &copy["status"]), (201, &json!("idle")));
+    let nodes = test.get("/api/threads/copy").await["nodes"].clone();
+    let statuses: Vec<&Value> = nodes.as_array().expect("nodes").iter().map(|node| &node["status"]).collect();
+    assert_eq!(statuses, ["complete", "incomplete", "complete", "complete"]);
+    test.say("copy", "And?").await;
+    let prompt = test.prompt();
+    let roles: Vec<&str> = prompt.iter().map(|(role, _)| role.as_str()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "tool", "user"]);
+    assert_eq!(prompt[1].1, "Partly");
+    assert!(prompt[4].1.starts_with("no result"), "{prompt:?}");
+    // The source waits, and its decision is about its own call alone.
+    assert_eq!(test.get("/api/threads/t").await["status"], "waiting");
+    assert_eq!(test.decide("u1", &interrupt, json!({"decision": "deny"})).await.0, 200);
+    let messages = test.get("/api/threads/copy").await["nodes"].as_array().map(Vec::len);
+    assert_eq!(messages, Some(6));
 }
 
 #[tokio::test]

@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{ConversationApp, dialogue, whole_run};
+use super::{ConversationApp, approvals, dialogue, whole_run};
 pub(super) use crate::support::read_until;
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::{Step, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{expect_problem, parse_run, poll_until, text_of};
+use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, poll_until, text_of};
 
 /// Formats in which a log is read from an event on.
 const FORMATS: [&str; 4] = ["ndjson", "sse", "ui-message", "n8n"];
@@ -383,6 +383,40 @@ async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
     assert_eq!(beyond.lines().count(), 1, "a client that saw more is told of the end: {beyond}");
     test.say("t", "Go on").await;
     assert_eq!(test.prompt(), dialogue(&["Lost?", "Partly", "Go on"]));
+}
+
+#[tokio::test]
+async fn the_log_of_a_run_that_waits_for_decisions_ends_with_its_questions() {
+    let test = approvals::start(json!({})).await;
+    let other = test.another_process().await;
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![Step::Until(gate.subscribe())];
+    steps.extend(approvals::call("c1", "Milk"));
+    test.vendor.on("m", [steps]);
+    let asking = body(json!({"onDisconnect": "continue", "background": true}));
+    assert_eq!(test.app.chat(&asking).await.status(), 202);
+    let in_time = async |app: &Server, query: &str| {
+        tokio::time::timeout(TEST_TIMEOUT, read_log(app, query)).await.expect("it ends")
+    };
+    // Attached while the run goes on, in its process and in another one.
+    let (own, others, ()) = tokio::join!(in_time(&test.app, ""), in_time(&other, ""), async {
+        let attached = async || test.get("/api/runs/r1").await["attached"].clone();
+        poll_until(attached, |attached| *attached == 1).await;
+        gate.send_replace(true);
+    });
+    assert_eq!(own, others);
+    let lines: Vec<&str> = own.split_inclusive('\n').collect();
+    let last: Value = serde_json::from_str(lines.last().expect("a line")).expect("an event");
+    assert_eq!(last["outcome"]["type"], "interrupt");
+    assert_eq!(test.get("/api/runs/r1").await["state"], "waiting");
+    // Attached while it waits.
+    let end = lines.len() - 1;
+    for app in [&test.app, &other] {
+        assert_eq!(in_time(app, "").await, own);
+        assert_eq!(in_time(app, &format!("?after={}", end - 1)).await, lines[end]);
+        assert_eq!(open_log(app, &format!("?after={end}")).await.status(), 204, "nothing follows");
+        assert_eq!(in_time(app, &format!("?after={}", end + 1)).await, lines[end]);
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@
 //! absent; a known field of the wrong type is an error that contains its path, such as `messages[2].toolCalls[0].id`,
 //! and never its value.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use agent_core::ids::{CompanyId, UserId};
@@ -51,7 +53,7 @@ pub use runtime::RuntimeRequest;
 pub use stored_file::stored_file_id;
 pub use thread_fields::{HistorySource, MAX_GRACE_MS, ThreadFields};
 
-use conversation::Conversation;
+use conversation::{Conversation, RepairedConversation};
 use json::ObjectFields;
 use sources::{FieldSources, is_of_ai_sdk};
 
@@ -193,7 +195,8 @@ pub fn widget_tokens(body: &JsonBody<'_>) -> Result<Vec<Secret>, FieldError> {
 /// The first invalid field; a list over its limits.
 pub fn read_messages(body: &JsonBody<'_>) -> Result<Vec<Message>, FieldError> {
     let list = body.fields()?.list("messages", MAX_MESSAGES)?;
-    Ok(Conversation::read(list.unwrap_or_default())?.finish(false)?.messages)
+    let messages = Conversation::read(list.unwrap_or_default())?.finish(false)?.messages;
+    Ok(messages.into_iter().map(Arc::unwrap_or_clone).collect())
 }
 
 fn read_chat(
@@ -251,7 +254,10 @@ fn read_chat(
     })
 }
 
-fn read_conversation(sources: &FieldSources<'_>, to_answer: bool) -> Result<Conversation, FieldError> {
+fn read_conversation(
+    sources: &FieldSources<'_>,
+    to_answer: bool,
+) -> Result<RepairedConversation, FieldError> {
     let list = sources.body.list("messages", MAX_MESSAGES)?;
     let mut conversation = Conversation::read(list.unwrap_or_default())?;
     if let Some((path, value)) = sources.get("message").or_else(|| sources.get("chatInput")) {

@@ -1,6 +1,7 @@
 //! Files of users in the messages of a turn: references are replaced by the contents before the prompt is assembled.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use agent_core::ids::{CompanyId, ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role};
@@ -54,14 +55,32 @@ fn file_ids(message: &Message) -> impl Iterator<Item = &str> {
     parts.iter().filter_map(file_id)
 }
 
+/// Returns the ids of the newest files that the messages refer to, as many as a prompt may have.
+fn newest_file_ids<'m>(messages: impl DoubleEndedIterator<Item = &'m Message>) -> Vec<&'m str> {
+    let mut ids: Vec<&str> = Vec::new();
+    for id in messages.rev().flat_map(file_ids) {
+        if ids.len() == MAX_PROMPT_FILES {
+            break;
+        }
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
 impl MessageFiles<'_> {
     /// Returns the first file of the latest user message that the user does not have; `None` if the user has all of them.
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn find_missing<'m>(&self, messages: &'m [Message]) -> Result<Option<&'m str>, StoreError> {
+    pub async fn find_missing<'m>(
+        &self,
+        messages: &'m [Arc<Message>],
+    ) -> Result<Option<&'m str>, StoreError> {
         let latest = messages.iter().rev().find(|message| message.role == Role::User);
-        let ids: Vec<&str> = latest.into_iter().flat_map(file_ids).take(MAX_PROMPT_FILES + 1).collect();
+        let ids = latest.into_iter().flat_map(|message| file_ids(message));
+        let ids: Vec<&str> = ids.take(MAX_PROMPT_FILES + 1).collect();
         if ids.len() > MAX_PROMPT_FILES {
             return Ok(ids.last().copied());
         }
@@ -77,21 +96,28 @@ impl MessageFiles<'_> {
         Ok(user_files.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
     }
 
+    /// Keeps the files that a prompt of the messages would have as long as `thread`, which has the messages, too.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn hold(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
+        for file in self.find(&newest_file_ids(messages.iter())).await?.values() {
+            hold_user_file(self.records, self.company_id, file, thread).await?;
+        }
+        Ok(())
+    }
+
     /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
     /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one.
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn load(&self, messages: &mut [Message], thread: Option<&ThreadId>) -> Result<(), StoreError> {
-        let mut ids: Vec<&str> = Vec::new();
-        for id in messages.iter().rev().flat_map(file_ids) {
-            if ids.len() == MAX_PROMPT_FILES {
-                break;
-            }
-            if !ids.contains(&id) {
-                ids.push(id);
-            }
-        }
+    pub async fn load(
+        &self,
+        messages: &mut [Arc<Message>],
+        thread: Option<&ThreadId>,
+    ) -> Result<(), StoreError> {
+        let ids = newest_file_ids(messages.iter().map(|message| &**message));
         if ids.is_empty() {
             return Ok(());
         }
@@ -109,8 +135,9 @@ impl MessageFiles<'_> {
                 contents.insert(id.to_owned(), prompt_part(&record.value, &bytes));
             }
         }
-        for message in messages {
-            let Content::Parts(parts) = &mut message.content else { continue };
+        // Other messages stay shared.
+        for message in messages.iter_mut().filter(|message| file_ids(message).next().is_some()) {
+            let Content::Parts(parts) = &mut Arc::make_mut(message).content else { continue };
             for part in parts {
                 let Some(id) = file_id(part) else { continue };
                 *part = match (contents.get(id), user_files.get(id)) {

@@ -88,7 +88,8 @@ pub(crate) use moment::{local_time, parse_time};
 pub(crate) use notifications::MAX_NOTIFICATIONS_PER_USER;
 pub(crate) use notifications::mark_read;
 pub use notifications::{
-    MAX_NOTIFICATION_BYTES, Notification, list_notifications, prepare_notification, send_notification,
+    MAX_NOTIFICATION_BYTES, Notification, delete_notifications, list_notifications, list_notified_users,
+    list_thread_notifications, prepare_notification, send_notification,
 };
 pub(crate) use plans::MAX_PLAN_BYTES;
 pub use plans::{Plan, get_plan, update_plan};

@@ -1,5 +1,6 @@
 //! Bounded cache of prompt parts, so that unchanged text keeps its derived forms across turns.
 
+use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -75,18 +76,18 @@ impl PartCache {
         part
     }
 
-    /// Returns the prompt message that equals `message`, creating it if it is not cached.
-    pub fn message(&self, message: &Message) -> Arc<PromptMessage> {
-        if let Some(cached) = self.messages.get(&MessageLookup(message)) {
+    /// Returns the prompt message that equals `value`, creating it if it is not cached. It shares a shared message.
+    pub fn message<M: Borrow<Message> + Clone + Into<Arc<Message>>>(&self, value: &M) -> Arc<PromptMessage> {
+        if let Some(cached) = self.messages.get(&MessageLookup(value.borrow())) {
             return cached;
         }
-        let created = PromptMessage::new(message.clone());
+        let created = PromptMessage::new(value.clone());
         self.messages.insert(MessageKey(Arc::clone(&created)), Arc::clone(&created));
         created
     }
 
     /// Returns the prompt messages of a conversation, in order.
-    pub fn history(&self, messages: &[Message]) -> Vec<Arc<PromptMessage>> {
+    pub fn history(&self, messages: &[Arc<Message>]) -> Vec<Arc<PromptMessage>> {
         messages.iter().map(|message| self.message(message)).collect()
     }
 
@@ -150,8 +151,7 @@ impl Weighter<MessageKey, Arc<PromptMessage>> for PartWeighter {
         let message = message.original();
         let calls = message.tool_calls.iter().map(|call| call.function.arguments.len() + 128);
         let items = message.provider_items.iter().map(|item| item.json.get().len() + 64);
-        let context = message.sent_context.as_ref().map_or(0, |context| context.len());
-        let texts = content_len(&message.content) + context / 2;
+        let texts = content_len(&message.content) + message.sent_context.as_deref().map_or(0, str::len) / 2;
         cached_text_weight(texts + calls.sum::<usize>() + items.sum::<usize>())
     }
 }

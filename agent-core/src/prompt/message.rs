@@ -31,7 +31,7 @@ enum MessageForm {
 
 #[derive(Debug)]
 struct Plain {
-    message: Message,
+    message: Arc<Message>,
     encoded: [OnceLock<Encoded>; Dialect::COUNT],
     tokens: TokenCountCache,
 }
@@ -53,9 +53,9 @@ struct Encoded {
 
 impl PromptMessage {
     /// Wraps a message.
-    pub fn new(message: Message) -> Arc<Self> {
-        let plain = Plain { message, encoded: Default::default(), tokens: TokenCountCache::default() };
-        Self::with_form(MessageForm::Plain(plain))
+    pub fn new(message: impl Into<Arc<Message>>) -> Arc<Self> {
+        let (message, encoded, tokens) = (message.into(), Default::default(), TokenCountCache::default());
+        Self::with_form(MessageForm::Plain(Plain { message, encoded, tokens }))
     }
 
     fn with_form(form: MessageForm) -> Arc<Self> {

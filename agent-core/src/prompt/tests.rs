@@ -50,7 +50,7 @@ fn input<'a>(
 ) -> AssemblyInput<'a> {
     AssemblyInput {
         fragments,
-        history: cache.history(&history),
+        history: cache.history(&history.into_iter().map(Arc::new).collect::<Vec<_>>()),
         tools: &[],
         budget: TokenBudget { max_prompt_tokens },
         counter: Arc::new(ByteCounter),
@@ -478,10 +478,12 @@ fn the_cache_tells_messages_apart_by_all_that_they_hold() {
         Message { content: Content::Parts(vec![]), ..Message::user("") },
         Message::user(""),
     ];
-    let first = cache.history(&different);
-    let second = cache.history(&different);
+    let shared = different.clone().map(Arc::new);
+    let first = cache.history(&shared);
+    let second = cache.history(&different.clone().map(Arc::new));
     for (i, (one, other)) in first.iter().zip(&second).enumerate() {
         assert!(Arc::ptr_eq(one, other));
+        assert!(std::ptr::eq(one.message(), &*shared[i]), "it is not copied");
         assert_eq!(*one.message(), different[i]);
     }
 }

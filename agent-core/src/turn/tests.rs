@@ -459,7 +459,7 @@ async fn what_the_backend_refuses_is_an_error_of_its_kind() {
     };
     let info = bench(vec![], []).await.model.info();
     let narrow = small(ModelInfo { context_window: 310, max_output_tokens: 300, ..info }).await;
-    let long = TurnRequest { messages: vec![Message::user("long ".repeat(1000))], ..asks("a") };
+    let long = TurnRequest::new("a", vec![Message::user("long ".repeat(1000))]);
     assert_eq!(kind(narrow.refusal(&ada(), long).await), AgentErrorKind::InvalidRequest);
 
     let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));

@@ -1,6 +1,7 @@
 //! Conversations stored on the server: start, progress and end of their runs, and maintenance of the stored data.
 
 mod approval;
+mod ask_again;
 mod begin_error;
 mod contexts;
 mod continue_run;
@@ -12,6 +13,7 @@ mod job;
 mod kept_run;
 mod kept_turn;
 mod log_reader;
+mod notifications;
 mod plan;
 mod planning;
 mod preview;
@@ -31,6 +33,10 @@ pub(super) use expiry::sweep_approvals;
 pub(super) use job::start_job_turn;
 pub(super) use kept_turn::KeptTurn;
 pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
+pub(super) use notifications::{
+    delete_message_notifications, delete_obsolete_notifications, delete_thread_notifications,
+    sweep_notifications,
+};
 pub(super) use preview::load_preview_messages;
 pub(super) use retention::sweep_threads;
 pub(super) use summaries::{delete_obsolete_summaries, sweep_summaries};

@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use super::conversation::delete_message_notifications;
 use super::threads::{OwnConversations, node_id, private};
 use super::{App, answer, resource};
 use crate::endpoint::RequestContext;
@@ -71,5 +72,6 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     conversations.app.conversations.threads.remove(&key);
     // Prompts without the message have others. After an error, the client repeats the request.
     conversations.app.compaction.summaries().delete_of_thread(&key).await?;
+    delete_message_notifications(&conversations.app, &*conversations.store, &key, &node).await?;
     private(Ok(resource::no_content()))
 }

@@ -8,8 +8,9 @@ use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
     Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
-    MAX_PAGE_NODES, NewThread, NodeId, NodeQuery, NodeSelection, RunKey, Thread, ThreadFilter, ThreadKey,
-    ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id, import_nodes,
+    MAX_PAGE_NODES, NewThread, NodeContent, NodeId, NodeQuery, NodeRole, NodeSelection, RunKey, Thread,
+    ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id,
+    import_nodes,
 };
 use agent_platform::history;
 use agent_platform::ids::encode_segment;
@@ -19,7 +20,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::conversation::delete_obsolete_summaries;
+use super::conversation::{
+    delete_obsolete_notifications, delete_obsolete_summaries, delete_thread_notifications,
+};
 use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
 use super::thread_view::{NodeFormat, ThreadView};
@@ -64,6 +67,26 @@ impl OwnConversations {
         };
         let run = self.store.run(&self.owner, id).await?;
         Ok(run.map(|run| run.at(self.app.conversations.now()).approvals).unwrap_or_default())
+    }
+
+    /// Keeps the files of a copied thread as long as the copy. After an error, the next turn of the copy does.
+    async fn hold_files(&self, principal: &Principal, copy: &Thread) {
+        if let Err(error) = self.try_hold_files(principal, copy).await {
+            tracing::warn!(thread_id = %copy.id, %error, "failed to keep the files of a copied thread");
+        }
+    }
+
+    async fn try_hold_files(&self, principal: &Principal, copy: &Thread) -> Result<(), ConversationError> {
+        let key = self.owner.thread(copy.id.clone());
+        let Some(found) = self.store.links(&key).await? else { return Ok(()) };
+        let users = found.links.iter().filter(|link| link.role == NodeRole::User);
+        let seqs: Vec<u32> = users.map(|link| link.seq).collect();
+        for page in seqs.chunks(MAX_PAGE_NODES) {
+            let contents = self.store.contents(&key, page).await?;
+            let messages = contents.into_iter().filter_map(NodeContent::into_prompt_message);
+            self.app.hold_files(principal, &messages.collect::<Vec<_>>(), &copy.id).await?;
+        }
+        Ok(())
     }
 
     /// Stops the runs of deleted threads.
@@ -269,11 +292,14 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let key = conversations.key(context.params.get("id")?)?;
     check_deletion(&conversations, &key, &context.head.headers).await?;
     conversations.app.conversations.end_before_deletion(&*conversations.store, &key).await?;
+    // Before the thread, so that the client can repeat the request after an error.
+    delete_thread_notifications(&conversations.app, &key).await?;
     let deleted = conversations.store.delete(&key).await;
     conversations.app.conversations.threads.remove(&key);
     let deleted = deleted?.ok_or_else(HttpError::not_found)?;
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
+    delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
     private(Ok(resource::no_content()))
 }
 
@@ -323,6 +349,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     let deleted = deleted?;
     conversations.stop_runs(deleted.active_runs);
     delete_obsolete_summaries(&conversations.app, &conversations.owner).await;
+    delete_obsolete_notifications(&conversations.app, &conversations.owner).await;
     private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 
@@ -354,5 +381,7 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
         title: input.title.filter(|title| !title.is_empty()),
         now: conversations.app.conversations.now(),
     };
-    created(&conversations.store.fork(fork).await?)
+    let copy = conversations.store.fork(fork).await?;
+    conversations.hold_files(&principal, &copy).await;
+    created(&copy)
 }

@@ -1,5 +1,7 @@
 //! Start and preview of turns, with the files of their messages.
 
+use std::sync::Arc;
+
 use agent_core::event::EventStream;
 use agent_core::ids::ThreadId;
 use agent_core::message::Message;
@@ -8,6 +10,7 @@ use agent_core::turn::{TurnError, run_observed_turn, run_turn};
 use agent_platform::approval_floor::load_approval_floor;
 use agent_platform::message_files::MessageFiles;
 use agent_platform::preview::{Preview, preview_turn};
+use agent_platform::records::StoreError;
 use agent_platform::run_observer::RunObserver;
 use agent_platform::trace::begin_trace;
 
@@ -57,7 +60,7 @@ impl App {
     pub(super) async fn check_files(
         &self,
         principal: &Principal,
-        messages: &[Message],
+        messages: &[Arc<Message>],
     ) -> Result<(), HttpError> {
         match self.files_of(principal).find_missing(messages).await? {
             None => Ok(()),
@@ -67,10 +70,23 @@ impl App {
         }
     }
 
+    /// Keeps the files of the messages of a copied thread as long as the copy.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(super) async fn hold_files(
+        &self,
+        principal: &Principal,
+        messages: &[Message],
+        thread: &ThreadId,
+    ) -> Result<(), StoreError> {
+        self.files_of(principal).hold(messages, thread).await
+    }
+
     async fn load_files(
         &self,
         principal: &Principal,
-        messages: &mut [Message],
+        messages: &mut [Arc<Message>],
         thread: Option<&ThreadId>,
     ) -> Result<(), TurnError> {
         Ok(self.files_of(principal).load(messages, thread).await?)

@@ -101,7 +101,7 @@ async fn start(
 }
 
 /// Builds the prompt without reordering or trimming, which the caller has done.
-fn prompt(system: String, messages: Vec<Message>) -> Prompt {
+fn prompt(system: String, messages: Vec<Arc<Message>>) -> Prompt {
     let system = (!system.is_empty())
         .then(|| Fragment::new("system-prompt", "request", Stability::Role, Part::new(system)));
     Prompt::new(system.into_iter().collect(), messages.into_iter().map(PromptMessage::new).collect())

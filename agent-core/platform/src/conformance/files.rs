@@ -60,9 +60,9 @@ impl FileBench {
 
     async fn load(&self, messages: &[Message], thread: Option<&ThreadId>) -> Vec<Message> {
         let files = MessageFiles { records: &*self.records, company_id: &self.company, user_id: &self.user };
-        let mut messages = messages.to_vec();
+        let mut messages: Vec<_> = messages.iter().cloned().map(Arc::new).collect();
         files.load(&mut messages, thread).await.expect("loaded");
-        messages
+        messages.into_iter().map(Arc::unwrap_or_clone).collect()
     }
 }
 
@@ -153,7 +153,7 @@ async fn files_are_their_users_alone(bench: &FileBench) {
         let listed = list_user_files(records, owner, &ListQuery::default()).await.expect("listed");
         assert!(listed.items.is_empty(), "{owner:?}");
         let files = MessageFiles { records, company_id: owner.0, user_id: owner.1 };
-        let mut messages = vec![user_message(vec![reference(&file.id)])];
+        let mut messages = vec![Arc::new(user_message(vec![reference(&file.id)]))];
         assert_eq!(files.find_missing(&messages).await.expect("read"), Some(&*file.id), "{owner:?}");
         files.load(&mut messages, None).await.expect("loaded");
         assert_eq!(parts(&messages[0]), ["[file, no longer stored]"], "{owner:?}");
@@ -235,7 +235,7 @@ async fn a_prompt_has_the_newest_files(bench: &FileBench) {
     let many: Vec<_> = (0..=MAX_PROMPT_FILES).map(|n| reference(&format!("gone-{n}"))).collect();
     let messages = [user_message(vec![reference(&small.id)]), user_message(many)];
     let files = MessageFiles { records: &*bench.records, company_id: &bench.company, user_id: &bench.user };
-    assert!(files.find_missing(&messages).await.expect("read").is_some());
+    assert!(files.find_missing(&messages.clone().map(Arc::new)).await.expect("read").is_some());
     let loaded = bench.load(&messages, None).await;
     assert_eq!(parts(&loaded[0]), ["[file, no longer stored]"], "the newest references alone are looked up");
 }

@@ -121,11 +121,15 @@ pub fn fork(
     let agent = fork.agent_id.clone().unwrap_or(source.agent_id);
     check_conversation_id("agentId", &agent)?;
     let mut thread = new_thread(&key, agent, &new, now)?;
-    (thread.title, thread.title_from) = (source.title, source.title_from);
-    if let Some(title) = &fork.title {
-        check_title(title)?;
-        (thread.title, thread.title_from) = (title.clone(), TitleSource::User);
-    }
+    (thread.title, thread.title_from) = match (&fork.title, source.title_from) {
+        (Some(given), _) => {
+            check_title(given)?;
+            (given.clone(), TitleSource::User)
+        }
+        // The source may have its title from a message of another branch, whose erasure would leave it in the copy.
+        (None, TitleSource::Message) => (title(path.iter().map(|node| &node.message)), TitleSource::Message),
+        (None, from) => (source.title, from),
+    };
     let copy = |(seq, node): (u32, StoredNode)| {
         let link = NodeLink { seq, parent: seq.checked_sub(1), ..node.link };
         StoredNode { link, run_id: None, feedback: None, ..node }

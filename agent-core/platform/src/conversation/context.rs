@@ -150,12 +150,12 @@ impl PathContexts {
 
     /// Sets the contexts of messages that a client has sent. A user message is the next one of the path with the same
     /// content.
-    pub fn attach_to_messages(&self, messages: &mut [Message]) {
+    pub fn attach_to_messages(&self, messages: &mut [Arc<Message>]) {
         let mut rest = self.0.as_slice();
         for message in messages.iter_mut().filter(|message| message.role == Role::User) {
             let hash = ContentHash::of(message);
             if let Some(at) = rest.iter().position(|context| context.hash == hash) {
-                message.sent_context = Some(Arc::clone(&rest[at].text));
+                Arc::make_mut(message).sent_context = Some(Arc::clone(&rest[at].text));
                 rest = &rest[at + 1..];
             }
         }
@@ -190,18 +190,19 @@ mod tests {
     }
 
     /// Two answered messages, the first of them by a second turn, and one whose run failed.
-    fn path() -> (Vec<Message>, Vec<NodeLink>) {
-        let messages = vec![
+    fn path() -> (Vec<Arc<Message>>, Vec<NodeLink>) {
+        let messages = [
             Message::user("one"),
             Message::assistant("1"),
             Message::user("two"),
             Message::assistant("2"),
             Message::user("failed"),
             Message::user("one"),
-        ];
+        ]
+        .map(Arc::new);
         let turns = ["r1", "r2", "r3", "r3", "r4", "r5"];
         let links = (0..).zip(&messages).zip(turns).map(|((seq, message), turn)| link(seq, message, turn));
-        (messages.clone(), links.collect())
+        (messages.to_vec(), links.collect())
     }
 
     #[test]
@@ -229,7 +230,7 @@ mod tests {
             stored("n4", "r4", "of the failed run"),
             stored("n5", "r5", "last"),
         ]));
-        let attached = |messages: &mut [Message]| {
+        let attached = |messages: &mut [Arc<Message>]| {
             contexts.attach_to_messages(messages);
             messages
                 .iter()
@@ -239,7 +240,7 @@ mod tests {
         let some = |text: &str| Some(text.to_owned());
         let expected = [some("first"), None, some(""), None, some("of the failed run"), some("last")];
         assert_eq!(attached(&mut messages), expected);
-        let mut cut = [Message::user("two"), Message::user("changed"), Message::user("one")];
+        let mut cut = ["two", "changed", "one"].map(|text| Arc::new(Message::user(text)));
         assert_eq!(
             attached(&mut cut),
             [some(""), None, some("last")],

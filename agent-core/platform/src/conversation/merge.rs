@@ -13,6 +13,8 @@
 //! - If nothing is known, a list that is a whole conversation becomes a new root; one message alone, in the formats that
 //!   send the next message only, is appended to the head.
 
+use std::sync::Arc;
+
 use agent_core::message::{Message, Role};
 
 use super::tree::{self, Tree};
@@ -75,12 +77,13 @@ pub struct Merged {
 
 impl Merged {
     /// Returns the prompt's messages. `stored` has those of `path`.
-    pub fn prompt(&self, stored: impl IntoIterator<Item = Message>) -> Vec<Message> {
+    pub fn prompt(&self, stored: impl IntoIterator<Item = Arc<Message>>) -> Vec<Arc<Message>> {
         let count = self.instructions.len() + self.path.len() + self.nodes.len();
         let mut messages = Vec::with_capacity(count);
-        messages.extend_from_slice(&self.instructions);
+        messages.extend(self.instructions.iter().cloned().map(Arc::new));
         messages.extend(stored);
-        messages.extend(self.nodes.iter().filter_map(|node| node.message.as_message().cloned()));
+        let new = self.nodes.iter().filter_map(|node| node.message.as_message());
+        messages.extend(new.cloned().map(Arc::new));
         messages
     }
 }

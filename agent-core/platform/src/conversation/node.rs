@@ -389,8 +389,11 @@ pub struct NodeContent {
 
 impl NodeContent {
     /// Returns the message that a prompt has; `None` for a deleted node and for reasoning.
-    pub fn prompt_message(&self) -> Option<&Message> {
-        self.message.as_message().filter(|_| self.status != NodeStatus::Deleted)
+    pub fn into_prompt_message(self) -> Option<Message> {
+        match self.message {
+            NodeMessage::Message(message) if self.status != NodeStatus::Deleted => Some(message),
+            _ => None,
+        }
     }
 }
 

@@ -1,20 +1,20 @@
-//! Cache of threads as turns read them: the identity of all nodes, the contents of those on the path, and the contexts of its
-//! turns.
+//! Cache of threads as turns read them: the identity of all nodes, the messages of those on the path, and the contexts of its
+//! turns. Prompts share the messages of a cached thread.
 //!
 //! A cached thread is used only while its stored row equals the one with which it was read. Each turn reads the row. Every
 //! commit that adds, changes or deletes nodes or contexts or moves the head changes the version in the row, in all stores and
 //! processes, so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and
 //! created again differs in the time of its creation, and in the id of its head.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::{ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
 use super::context::ThreadContexts;
 use super::{
-    ConversationError, Conversations, MAX_PAGE_NODES, Node, NodeContent, NodeLink, NodeMessage, PathContexts,
-    Thread, ThreadKey, ThreadOwner, ThreadPath,
+    ConversationError, Conversations, MAX_PAGE_NODES, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin,
+    PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -24,6 +24,8 @@ const CACHE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 64 << 20, p
 const ENTRY_BYTES: usize = 1024;
 /// Approximate size of a shared text or an entry of a map beyond its content, in bytes.
 const OVERHEAD_BYTES: usize = 16;
+/// Size of a shared message without what it has on the heap, in bytes.
+const SHARED_MESSAGE_BYTES: usize = size_of::<Message>() + OVERHEAD_BYTES;
 
 /// Cache of threads of all companies, by company, owner and id. The threads of a company have a share of it.
 pub struct ThreadCache {
@@ -36,18 +38,27 @@ struct CacheState {
     removals: u64,
 }
 
-/// A thread with the identity of its nodes, and the contents and contexts of those that turns have read.
+/// A thread with the identity of its nodes, and the messages and contexts of those that turns have read.
 #[derive(Debug, Default)]
 pub struct LoadedThread {
     thread: Option<Thread>,
     links: Vec<NodeLink>,
-    /// Contents in the order of their positions.
-    contents: Vec<NodeContent>,
+    /// Messages in the order of their positions.
+    messages: Vec<CachedMessage>,
     contexts: ThreadContexts,
     /// Approximate size in bytes, without the contexts.
     bytes: usize,
     /// Number of removals from the cache when the thread was loaded.
     removals: u64,
+}
+
+/// Message of a node, as prompts have it.
+#[derive(Debug)]
+struct CachedMessage {
+    /// Position of the node.
+    seq: u32,
+    /// The message, with the context that the latest prompt had of it; `None` if no prompt has the node.
+    message: Option<Arc<Message>>,
 }
 
 impl Default for ThreadCache {
@@ -146,9 +157,11 @@ impl LoadedThread {
         let ThreadPath { thread, links, contents } = found;
         // Parsed values take more memory than their text.
         let metadata = serde_json::to_vec(&thread.metadata).map_or(0, |json| 4 * json.len());
-        let nodes: usize = links.iter().map(link_bytes).chain(contents.iter().map(content_bytes)).sum();
-        let bytes = ENTRY_BYTES + thread.title.len() + metadata + nodes;
-        Self { thread: Some(thread), links, contents, contexts: ThreadContexts::default(), bytes, removals }
+        let messages: Vec<_> =
+            contents.into_iter().map(|content| CachedMessage::new(content, &links)).collect();
+        let nodes = links.iter().map(link_bytes).chain(messages.iter().map(CachedMessage::bytes));
+        let bytes = ENTRY_BYTES + thread.title.len() + metadata + nodes.sum::<usize>();
+        Self { thread: Some(thread), links, messages, contexts: ThreadContexts::default(), bytes, removals }
     }
 
     /// Returns the thread; `None` if it does not exist.
@@ -161,7 +174,7 @@ impl LoadedThread {
         &self.links
     }
 
-    /// Reads the contents of the nodes at these positions, which ascend, except for those that were read before.
+    /// Reads the messages of the nodes at these positions, which ascend, except for those that were read before.
     ///
     /// # Errors
     /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.
@@ -182,12 +195,12 @@ impl LoadedThread {
             if found.len() < page.len() {
                 return Err(ConversationError::VersionConflict { found: 0 });
             }
-            added.extend(found);
+            added.extend(found.into_iter().map(|content| CachedMessage::new(content, &self.links)));
         }
-        self.bytes += added.iter().map(content_bytes).sum::<usize>();
-        self.contents.append(&mut added);
+        self.bytes += added.iter().map(CachedMessage::bytes).sum::<usize>();
+        self.messages.append(&mut added);
         // Those of another branch are between the others.
-        self.contents.sort_by_key(|content| content.seq);
+        self.messages.sort_by_key(|cached| cached.seq);
         Ok(())
     }
 
@@ -215,18 +228,34 @@ impl LoadedThread {
         Ok(path.with_texts(&self.contexts))
     }
 
-    /// Returns the contents of the nodes at these positions, which ascend and were [read](Self::read).
-    pub fn contents(&self, seqs: &[u32]) -> impl Iterator<Item = &NodeContent> {
+    /// Returns the messages of the nodes at these positions, which ascend and were [read](Self::read), as they were first sent to
+    /// the backend: with their contexts, and one of the client's with its id at the client, if any. A message is the same in
+    /// every prompt, and all prompts share it.
+    pub fn messages(&mut self, seqs: &[u32], contexts: &PathContexts) -> Vec<Arc<Message>> {
+        let mut sent_context = contexts.texts();
         let mut wanted = seqs.iter().copied().peekable();
-        self.contents.iter().filter(move |content| {
-            while wanted.next_if(|seq| *seq < content.seq).is_some() {}
-            wanted.next_if_eq(&content.seq).is_some()
-        })
+        let mut found = Vec::with_capacity(seqs.len());
+        for cached in &mut self.messages {
+            while wanted.next_if(|seq| *seq < cached.seq).is_some() {}
+            if wanted.next_if_eq(&cached.seq).is_none() {
+                continue;
+            }
+            let Some(message) = &mut cached.message else { continue };
+            let context = sent_context(cached.seq);
+            // Another answer to the message may have been made with another context.
+            if message.sent_context != context {
+                let size = |context: &Option<Arc<str>>| context.as_deref().map_or(0, str::len);
+                self.bytes = self.bytes.saturating_sub(size(&message.sent_context)) + size(&context);
+                Arc::make_mut(message).sent_context = context;
+            }
+            found.push(Arc::clone(message));
+        }
+        found
     }
 
-    /// Returns those of the positions, which ascend, whose contents were not read.
+    /// Returns those of the positions, which ascend, whose messages were not read.
     fn missing(&self, seqs: &[u32]) -> Vec<u32> {
-        let mut present = self.contents.iter().map(|content| content.seq).peekable();
+        let mut present = self.messages.iter().map(|cached| cached.seq).peekable();
         let is_missing = |seq: &u32| {
             while present.next_if(|position| position < seq).is_some() {}
             present.next_if_eq(seq).is_none()
@@ -250,8 +279,9 @@ impl LoadedThread {
             if let Some(message) = as_stored(&node.message) {
                 let content =
                     NodeContent { seq: link.seq, status: link.status, origin: node.origin, message };
-                self.bytes += content_bytes(&content);
-                self.contents.push(content);
+                let cached = CachedMessage::new(content, added);
+                self.bytes += cached.bytes();
+                self.messages.push(cached);
             }
         }
         if added.is_empty() {
@@ -278,12 +308,23 @@ fn link_bytes(link: &NodeLink) -> usize {
     size_of::<NodeLink>() + 2 * OVERHEAD_BYTES + link.id.as_str().len() + client_id + link.turn_id.len()
 }
 
-fn content_bytes(content: &NodeContent) -> usize {
-    let held = match &content.message {
-        NodeMessage::Reasoning(reasoning) => reasoning.content.len(),
-        NodeMessage::Message(message) => message_bytes(message),
-    };
-    size_of::<NodeContent>() + OVERHEAD_BYTES + held
+impl CachedMessage {
+    /// Takes the message of a node, which is among the links.
+    fn new(content: NodeContent, links: &[NodeLink]) -> Self {
+        let (seq, origin) = (content.seq, content.origin);
+        let id_at_client = || NodeLink::find(links, seq).and_then(|link| link.client_id.clone());
+        let message = content.into_prompt_message().map(|message| match origin {
+            NodeOrigin::Run => message,
+            _ => Message { id: id_at_client(), ..message },
+        });
+        Self { seq, message: message.map(Arc::new) }
+    }
+
+    /// Returns the approximate size in bytes, without the context.
+    fn bytes(&self) -> usize {
+        let message = self.message.as_deref();
+        size_of::<Self>() + message.map_or(0, |message| SHARED_MESSAGE_BYTES + message_bytes(message))
+    }
 }
 
 /// Returns the approximate size of what a message has on the heap.

@@ -9,8 +9,8 @@ use super::completion_error::CompletionError;
 use super::json::{ObjectFields, Value, check_single_line};
 use super::sources::FieldSources;
 use super::{
-    ChatInput, Conversation, FieldError, JsonBody, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, ThreadFields,
-    client_tools, response_format, thread_fields, tool_choice,
+    ChatInput, Conversation, FieldError, JsonBody, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES,
+    RepairedConversation, ThreadFields, client_tools, response_format, thread_fields, tool_choice,
 };
 use agent_core::ids::ThreadId;
 use agent_core::request::TurnRequest;
@@ -102,7 +102,9 @@ fn read_thread_id(text: Option<&str>) -> Result<ThreadId, FieldError> {
 }
 
 /// Reads the conversation. A list of results alone is an error only if no thread has their calls.
-fn read_conversation(fields: ObjectFields<'_>) -> Result<(Conversation, Option<FieldError>), FieldError> {
+fn read_conversation(
+    fields: ObjectFields<'_>,
+) -> Result<(RepairedConversation, Option<FieldError>), FieldError> {
     let list = fields.list("messages", MAX_MESSAGES)?;
     let list = list.ok_or_else(|| FieldError::new("messages", "is missing"))?;
     let read = || {

@@ -1,6 +1,7 @@
 //! A conversation of a body, and its repair.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use agent_core::message::{Message, Role};
 
@@ -14,6 +15,13 @@ use super::repair::repair;
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
     /// Path of the first `system` or `developer` message.
+    first_instruction_path: Option<String>,
+}
+
+/// A repaired conversation.
+pub(super) struct RepairedConversation {
+    pub(super) messages: Vec<Arc<Message>>,
+    /// Path of the first `system` or `developer` message.
     pub(super) first_instruction_path: Option<String>,
     /// Results of calls that the conversation does not have.
     pub(super) results: Vec<Message>,
@@ -22,11 +30,8 @@ pub(super) struct Conversation {
 impl Conversation {
     /// Reads `messages`. One element may result in several messages or none.
     pub(super) fn read(list: &[json::Value<'_>]) -> Result<Self, FieldError> {
-        let mut conversation = Self {
-            messages: Vec::with_capacity(list.len() + 1),
-            first_instruction_path: None,
-            results: Vec::new(),
-        };
+        let mut conversation =
+            Self { messages: Vec::with_capacity(list.len() + 1), first_instruction_path: None };
         for (index, value) in list.iter().enumerate() {
             let role = message::read(value, &mut conversation.messages)
                 .map_err(|fault| fault.with_index(index).with_parent_path("messages"))?;
@@ -40,35 +45,37 @@ impl Conversation {
     }
 
     /// Repairs the conversation. `to_answer` requires that it ends with a user message or a tool result.
-    pub(super) fn finish(mut self, to_answer: bool) -> Result<Self, FieldError> {
-        if self.messages.len() > MAX_MESSAGES {
+    pub(super) fn finish(self, to_answer: bool) -> Result<RepairedConversation, FieldError> {
+        let Self { messages, first_instruction_path } = self;
+        if messages.len() > MAX_MESSAGES {
             return Err(FieldError::new("messages", format!("has more than {MAX_MESSAGES} elements")));
         }
         // Checked before and after the repair: repair gives a dangling call a result, which needs no answer, and
         // removes a result whose call is missing.
-        let called_for = expects_answer(&self.messages);
-        self.results = results_without_calls(&self.messages);
-        self.messages = repair(self.messages);
-        if to_answer && !(called_for && expects_answer(&self.messages)) {
+        let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
+        let called_for = expects_answer(&messages);
+        let results = results_without_calls(&messages);
+        let messages = repair(messages);
+        if to_answer && !(called_for && expects_answer(&messages)) {
             return Err(FieldError::new("messages", "must end with a user message or a tool result"));
         }
-        Ok(self)
+        Ok(RepairedConversation { messages, first_instruction_path, results })
     }
 }
 
 /// Returns the results of calls that an earlier request has had, which a repair removes.
-fn results_without_calls(messages: &[Message]) -> Vec<Message> {
+fn results_without_calls(messages: &[Arc<Message>]) -> Vec<Message> {
     let calls: HashSet<&str> =
         messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_str()).collect();
-    let has_no_call = |message: &&Message| {
+    let has_no_call = |message: &&Arc<Message>| {
         message.role == Role::Tool
             && message.tool_call_id.as_deref().is_some_and(|call| !calls.contains(call))
     };
-    messages.iter().filter(has_no_call).cloned().collect()
+    messages.iter().filter(has_no_call).map(|message| Message::clone(message)).collect()
 }
 
 /// Returns true if the last message, instructions aside, is a user message or a tool result.
-pub fn expects_answer(messages: &[Message]) -> bool {
+pub fn expects_answer(messages: &[Arc<Message>]) -> bool {
     let mut latest = messages.iter().rev().map(|message| message.role);
     let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
     matches!(spoken, Some(Role::User | Role::Tool))

@@ -7,6 +7,7 @@
 //! provider's prompt cache valid.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 
@@ -24,34 +25,51 @@ pub(crate) const MISSING_TOOL_RESULT: &str = "no result: the tool call was inter
 /// - A repeated call id is changed in the call and its result: `call_1` becomes `call_1-2`.
 /// - Messages without content and calls are removed, except results.
 ///
-/// A valid conversation is returned unchanged.
-pub fn repair(messages: Vec<Message>) -> Vec<Message> {
+/// A valid conversation is returned unchanged. Messages that need no change stay shared.
+pub fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let results = match_results(&messages);
     let mut results = results.into_iter();
     let mut ids = UniqueIds::default();
-    let mut given: Vec<Option<Message>> = messages.into_iter().map(Some).collect();
+    let mut given: Vec<Option<Arc<Message>>> = messages.into_iter().map(Some).collect();
     let mut repaired = Vec::with_capacity(given.len());
     for index in 0..given.len() {
         // Results are taken from their positions by their calls.
         let Some(mut message) = given[index].take_if(|message| message.role != Role::Tool) else { continue };
-        message.tool_call_id = None;
-        let calls = std::mem::take(&mut message.tool_calls);
+        if message.tool_call_id.is_some() {
+            Arc::make_mut(&mut message).tool_call_id = None;
+        }
         let place = repaired.len();
+        let mut kept = Vec::new();
         if message.role == Role::Assistant {
-            for mut call in calls {
+            for (at, call) in message.tool_calls.iter().enumerate() {
                 let result = results.next().flatten().and_then(|at| given[at].take());
-                let Some(mut result) = result.or_else(|| no_result(&call)) else { continue };
-                call.id = ids.unique(call.id);
-                result.tool_call_id = Some(call.id.clone());
-                message.tool_calls.push(call);
+                let Some(mut result) = result.or_else(|| no_result(call).map(Arc::new)) else { continue };
+                let id = ids.unique(call.id.clone());
+                if result.tool_call_id.as_ref() != Some(&id) {
+                    Arc::make_mut(&mut result).tool_call_id = Some(id.clone());
+                }
+                kept.push((at, id));
                 repaired.push(result);
             }
         }
+        keep_calls(&mut message, kept);
         if !message.tool_calls.is_empty() || !message.content.is_empty() {
             repaired.insert(place, message);
         }
     }
     repaired
+}
+
+/// Leaves a message the calls at these places, under these ids.
+fn keep_calls(message: &mut Arc<Message>, kept: Vec<(usize, String)>) {
+    let ids = message.tool_calls.iter().map(|call| &call.id);
+    if kept.iter().map(|(_, id)| id).eq(ids) {
+        return;
+    }
+    let message = Arc::make_mut(message);
+    let mut calls: Vec<_> = std::mem::take(&mut message.tool_calls).into_iter().map(Some).collect();
+    let kept = kept.into_iter().filter_map(|(at, id)| Some(ToolCall { id, ..calls[at].take()? }));
+    message.tool_calls = kept.collect();
 }
 
 /// Returns true if [`repair`] has added the message for a call without a result.
@@ -71,7 +89,7 @@ fn no_result(call: &ToolCall) -> Option<Message> {
 /// Ids may repeat in later turns, so a result belongs to the latest preceding message with a call of its id, and among
 /// several such calls in that message to the first without a result. Only a result without such a preceding call is
 /// matched with a later one.
-fn match_results(messages: &[Message]) -> Vec<Option<usize>> {
+fn match_results(messages: &[Arc<Message>]) -> Vec<Option<usize>> {
     struct Latest {
         message: usize,
         open: VecDeque<usize>,

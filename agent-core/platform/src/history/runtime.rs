@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 256;
 #[derive(Clone)]
 pub struct RuntimeRequest {
     /// The conversation, in any format that [`super::read`] accepts, repaired.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Arc<Message>>,
     /// The complete system prompt, or empty.
     pub system_prompt: String,
     /// Provider of the model. The caller checks that it is known.

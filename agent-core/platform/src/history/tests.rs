@@ -13,7 +13,7 @@ fn chat(body: &Value) -> Result<ChatInput, FieldError> {
 }
 
 /// Formats one line per message: the role, the content and the tool calls.
-fn shape(messages: &[Message]) -> String {
+fn shape(messages: &[Arc<Message>]) -> String {
     messages.iter().map(|message| format!("{}\n", line(message))).collect()
 }
 
@@ -696,7 +696,7 @@ fn runtime_faults() {
 
 /// Builds a conversation from a short notation: `u` is a user message, `e` an empty answer, `a` an answer, `12` the
 /// calls 1 and 2, `=1` the result of call 1.
-fn conversation(short: &str) -> Vec<Message> {
+fn conversation(short: &str) -> Vec<Arc<Message>> {
     let message = |(index, word): (usize, &str)| match word {
         "u" => Message::user(format!("u{index}")),
         "a" => Message::assistant(format!("a{index}")),
@@ -707,11 +707,12 @@ fn conversation(short: &str) -> Vec<Message> {
             Message::with_tool_calls("", calls.collect())
         }
     };
-    short.split(' ').filter(|word| !word.is_empty()).enumerate().map(message).collect()
+    let words = short.split(' ').filter(|word| !word.is_empty());
+    words.enumerate().map(message).map(Arc::new).collect()
 }
 
-fn short(messages: &[Message]) -> String {
-    let word = |message: &Message| match message.role {
+fn short(messages: &[Arc<Message>]) -> String {
+    let word = |message: &Arc<Message>| match message.role {
         Role::Tool => {
             let lost = matches!(&message.content, Content::Text(text) if text == MISSING_TOOL_RESULT);
             let content = if lost { "?".into() } else { message.content.to_text() };
@@ -760,17 +761,18 @@ fn calls_without_whole_arguments_were_never_made() {
     for (arguments, kept) in [("{}", true), ("[1]", true), ("{\"a\":", false), ("", false)] {
         let messages =
             vec![Message::user("x"), Message::with_tool_calls("", vec![ToolCall::new("1", "f", arguments)])];
+        let messages = messages.into_iter().map(Arc::new).collect();
         assert_eq!(repair(messages).len(), if kept { 3 } else { 1 }, "for {arguments}");
     }
     // A call with a result was executed, even if its arguments are invalid.
     let call = Message::with_tool_calls("", vec![ToolCall::new("1", "f", "{\"a\":")]);
-    assert_eq!(repair(vec![call, Message::tool_result("1", "x")]).len(), 2);
+    assert_eq!(repair([call, Message::tool_result("1", "x")].map(Arc::new).into()).len(), 2);
 }
 
 #[test]
 fn changed_ids_stay_short_and_apart() {
     let long = "ä".repeat(64);
-    let call = |id: &str| Message::with_tool_calls("", vec![ToolCall::new(id, "f", "{}")]);
+    let call = |id: &str| Arc::new(Message::with_tool_calls("", vec![ToolCall::new(id, "f", "{}")]));
     let repaired = repair(vec![call("x-2"), call("x"), call("x"), call("x-2"), call(&long), call(&long)]);
     let ids: Vec<&str> = repaired.iter().filter_map(|message| message.tool_call_id.as_deref()).collect();
     let shortened = format!("{}-2", "ä".repeat(60));
@@ -800,7 +802,7 @@ fn repaired_conversations_are_whole() {
             };
         }
         let given_messages = conversation(&input_text);
-        let summaries = |messages: &[Message]| -> Vec<String> {
+        let summaries = |messages: &[Arc<Message>]| -> Vec<String> {
             let spoken = messages.iter().filter(|m| m.role != Role::Tool && !m.content.is_empty());
             spoken.map(|message| message.content.to_text().into_owned()).collect()
         };
@@ -809,7 +811,9 @@ fn repaired_conversations_are_whole() {
         assert_whole(&repaired, &input_text);
         assert_eq!(count_calls(&repaired), calls, "no call is lost: {input_text}");
         assert_eq!(summaries(&repaired), spoken, "nothing said is lost: {input_text}");
-        assert_eq!(repair(repaired.clone()), repaired, "what is whole stays: {input_text}");
+        let again = repair(repaired.clone());
+        assert!(again.len() == repaired.len(), "what is whole stays: {input_text}");
+        assert!(again.iter().zip(&repaired).all(|(a, b)| Arc::ptr_eq(a, b)), "and is shared: {input_text}");
         // The start of a growing history is stable.
         let mut longer = repaired.clone();
         longer.extend(conversation("u 01 =0 =1"));
@@ -817,11 +821,11 @@ fn repaired_conversations_are_whole() {
     }
 }
 
-fn count_calls(messages: &[Message]) -> usize {
+fn count_calls(messages: &[Arc<Message>]) -> usize {
     messages.iter().map(|message| message.tool_calls.len()).sum()
 }
 
-fn assert_whole(messages: &[Message], description: &str) {
+fn assert_whole(messages: &[Arc<Message>], description: &str) {
     let mut remaining_messages = messages.iter();
     let mut ids = std::collections::HashSet::new();
     while let Some(message) = remaining_messages.next() {

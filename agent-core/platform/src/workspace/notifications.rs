@@ -7,7 +7,8 @@ use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::view::{ListPage, list_projected};
 use super::{WorkspaceError, collection, utc_time};
 use crate::records::{
-    Collection, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, StoreError, Write, to_json,
+    Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, StoreError,
+    Write, to_json,
 };
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::tool::ExecutionContext;
@@ -144,8 +145,73 @@ pub(crate) async fn mark_read(
     Ok(())
 }
 
+/// Returns the notifications of a user from runs in threads, newest first.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn list_thread_notifications(
+    records: &dyn Records,
+    (company, user): (&CompanyId, &UserId),
+) -> Result<Vec<Notification>, StoreError> {
+    let own = user_collection(company, user)?;
+    let mut list =
+        ListQuery { limit: Some(MAX_PAGE_RECORDS), order: Order::Descending, ..ListQuery::default() };
+    let of_thread =
+        |record: Record<Notification>| Some(record.value).filter(|found| found.thread_id.is_some());
+    let mut notifications = Vec::new();
+    loop {
+        let page = list_projected(records, &own, &list, of_thread).await?;
+        notifications.extend(page.items);
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(notifications);
+        }
+    }
+}
+
+/// Deletes notifications of a user by their ids.
+///
+/// # Errors
+/// Errors of the store. Some of the notifications may be deleted then.
+pub async fn delete_notifications(
+    records: &dyn Records,
+    (company, user): (&CompanyId, &UserId),
+    ids: &[String],
+) -> Result<(), StoreError> {
+    let own = user_collection(company, user)?;
+    let delete =
+        |id: &String| Ok(Write::Delete { key: own.key(id.as_str())?, precondition: Precondition::Any });
+    for page in ids.chunks(MAX_PAGE_RECORDS) {
+        let writes = page.iter().map(delete).collect::<Result<Vec<_>, StoreError>>()?;
+        records.commit(writes).await?;
+    }
+    Ok(())
+}
+
+/// Returns a page of the users of a company who have notifications, and the cursor of the next page.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn list_notified_users(
+    inventory: &dyn Inventory,
+    company: &CompanyId,
+    cursor: Option<&str>,
+) -> Result<(Vec<UserId>, Option<String>), StoreError> {
+    let all_users = format!("{}/", collection::NOTIFICATIONS);
+    let page = inventory.collections(company.as_str(), Some(cursor.unwrap_or(&all_users))).await?;
+    let of_users: Vec<&Collection> =
+        page.iter().filter(|found| found.path().starts_with(&all_users)).collect();
+    let users = of_users.iter().filter_map(|found| found.parts().nth(1)).map(UserId::from).collect();
+    let last = of_users.last().filter(|_| of_users.len() == page.len());
+    Ok((users, last.map(|last| last.path().to_owned())))
+}
+
 fn collection_of_user(context: &ExecutionContext) -> Result<Collection, StoreError> {
-    Collection::new(context.company_id.as_str(), collection::NOTIFICATIONS)?.within(&context.user_id)
+    user_collection(&context.company_id, &context.user_id)
+}
+
+fn user_collection(company: &CompanyId, user: &UserId) -> Result<Collection, StoreError> {
+    Collection::new(company.as_str(), collection::NOTIFICATIONS)?.within(user)
 }
 
 #[cfg(test)]
@@ -189,6 +255,36 @@ mod tests {
             assert_eq!(titles(&records, &other, false), Vec::<String>::new());
         }
         assert_eq!(send(&records, &ada, ""), Err("title: is blank".to_owned()));
+    }
+
+    #[test]
+    fn notifications_of_threads_are_found_by_their_users_and_deleted() {
+        let records = MemoryRecords::default();
+        for user in ["ada", "bob"] {
+            let of_thread =
+                ExecutionContext { can_suspend: true, thread_id: "t".into(), ..context(user, "c") };
+            send(&records, &of_thread, "of a thread").expect("sent");
+            send(&records, &context(user, "c"), "of none").expect("sent");
+        }
+        let (company, ada): (CompanyId, UserId) = ("c".into(), "ada".into());
+        let users = |cursor: Option<&str>| {
+            let page = list_notified_users(&records, &company, cursor).now_or_never().expect("no wait");
+            page.expect("read")
+        };
+        let (found, cursor) = users(None);
+        assert_eq!(found, ["ada", "bob"].map(UserId::from));
+        assert_eq!(users(cursor.as_deref()), (Vec::new(), None));
+        let listed = || {
+            let list = list_thread_notifications(&records, (&company, &ada)).now_or_never();
+            list.expect("no wait").expect("read")
+        };
+        let ids: Vec<String> = listed().into_iter().map(|found| found.id).collect();
+        assert_eq!(ids.len(), 1);
+        let deleted = delete_notifications(&records, (&company, &ada), &ids).now_or_never();
+        deleted.expect("no wait").expect("deleted");
+        assert!(listed().is_empty());
+        assert_eq!(titles(&records, &context("ada", "c"), false), ["of none"]);
+        assert_eq!(titles(&records, &context("bob", "c"), false).len(), 2);
     }
 
     #[test]

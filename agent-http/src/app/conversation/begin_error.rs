@@ -1,7 +1,7 @@
 //! Error that prevents a run from beginning.
 
 use agent_core::turn::TurnError;
-use agent_platform::conversation::ConversationError;
+use agent_platform::conversation::{ConversationError, Decision, Run};
 
 use crate::error::HttpError;
 
@@ -10,6 +10,12 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
+    /// The caller has decided about all own calls of a run that waits, and others about theirs not yet. The decisions are those
+    /// that are not stored.
+    OthersDecide {
+        run: Box<Run>,
+        decisions: Vec<Decision>,
+    },
 }
 
 impl From<ConversationError> for BeginError {
@@ -24,6 +30,7 @@ impl From<BeginError> for HttpError {
             BeginError::Store(error) => error.into(),
             BeginError::Turn(error) => error.into(),
             BeginError::Request(error) => error,
+            BeginError::OthersDecide { run, .. } => ConversationError::InterruptsOpen { run }.into(),
         }
     }
 }

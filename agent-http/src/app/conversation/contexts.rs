@@ -36,12 +36,12 @@ impl ContextSlot {
 pub(super) fn attach_to_client_messages(
     contexts: &PathContexts,
     trigger: RunTriggerKind,
-    messages: &mut [Message],
+    messages: &mut [Arc<Message>],
 ) {
     contexts.attach_to_messages(messages);
     let is_continuation = matches!(trigger, RunTriggerKind::Resume | RunTriggerKind::Tools);
     let latest = messages.iter_mut().rev().find(|message| message.role == Role::User);
     if let Some(latest) = latest.filter(|_| !is_continuation) {
-        latest.sent_context = None;
+        Arc::make_mut(latest).sent_context = None;
     }
 }

@@ -170,7 +170,7 @@ impl ContinuedTurn {
     async fn answer(self, calls: Vec<DecidedCall>) -> BoxStream<'static, SourceItem> {
         let mut turn = self.turn;
         let results = calls.into_iter().map(|call| Message::tool_result(&*call.id, call.content));
-        turn.messages.extend(results);
+        turn.messages.extend(results.map(Arc::new));
         turn.messages = repair(turn.messages);
         self.observer.begin_preparation();
         match self.app.run_kept_turn(&self.principal, turn, &self.observer).await {

@@ -16,9 +16,9 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
-    BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd,
-    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunLease,
-    RunSelection, RunState, ThreadOwner,
+    BeginRun, CancelReason, ChangeRun, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd,
+    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunChange, RunEndKind, RunFailure, RunFold, RunKey,
+    RunLease, RunSelection, RunState, ThreadOwner,
 };
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
@@ -262,9 +262,8 @@ impl KeptRun {
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
-                if let Ok(EndedRun { thread, links, nodes, .. }) = &ended {
-                    let key = run.key().owner.thread(thread.id.clone());
-                    ending_service.threads.apply(&key, thread, links, nodes);
+                if let Ok(ended) = &ended {
+                    apply_end(&ending_service, &*store, &run, ended).await;
                 }
                 run.tail().close(ended.is_ok());
                 run.wake_readers();
@@ -400,6 +399,30 @@ fn is_shutdown(kind: &RunEndKind) -> bool {
     matches!(kind, RunEndKind::Failed(failure) if failure.code == AgentErrorKind::ShuttingDown.code())
 }
 
+/// Applies the stored end of a run to the cached thread. A run that was stopped after its last event, and waits for decisions
+/// now, is cancelled, since the request to stop it was accepted. A client that leaves then cancels nothing.
+async fn apply_end(
+    service: &ConversationService,
+    store: &dyn Conversations,
+    live_run: &LiveRun,
+    ended: &EndedRun,
+) {
+    let EndedRun { thread, links, nodes, run } = ended;
+    let key = live_run.key().owner.thread(thread.id.clone());
+    service.threads.apply(&key, thread, links, nodes);
+    let reason = match live_run.stop_reason() {
+        Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => reason,
+        _ => return,
+    };
+    if run.state == RunState::Waiting {
+        let change = RunChange::CancelWaiting(reason);
+        let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
+        if let Err(error) = store.change_run(change).await {
+            tracing::warn!(run_id = %run.id, %error, "a run that was stopped at its end waits for decisions; it was not cancelled");
+        }
+    }
+}
+
 /// Stores the end of a run; repeats it while the store is unavailable.
 async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, ConversationError> {
     let mut pause = MIN_END_RETRY_PAUSE;
@@ -470,7 +493,7 @@ fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::event::{AssistantRole, RunResult};
+    use agent_core::event::{AssistantRole, Interrupt, RunResult};
     use agent_core::message::{FinishReason, Message};
     use agent_core::store_error::StoreError;
     use agent_core::testing::{FakeTools, ManualClock};
@@ -636,6 +659,34 @@ mod tests {
         drop(kept);
         drained(&service).await;
         assert_eq!(run(&store, "r3").await.expect("it has begun").state, RunState::Completed);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_stopped_while_its_question_is_stored_does_not_wait() {
+        for (reason, expected) in [
+            (CancelReason::Requested, RunState::Cancelled),
+            (CancelReason::Displaced, RunState::Cancelled),
+            (CancelReason::Disconnected, RunState::Waiting),
+        ] {
+            let (service, store) = service(&Shutdown::default());
+            let mut kept = begin(&service, &store, "r");
+            kept.wait_until_stored().await.expect("it begins");
+            let interrupts = vec![Interrupt { id: "i".to_owned(), ..Interrupt::default() }];
+            let asked = Event::RunFinished {
+                thread_id: "t".into(),
+                run_id: "r".into(),
+                result: None,
+                outcome: Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() }),
+                usage: Vec::new(),
+            };
+            kept.record(&asked);
+            let end = kept.finish(asked);
+            let stopped = service.cancel(&*store, &key(), reason).await.expect("it reads");
+            assert_eq!(stopped.expect("a run").state, RunState::Running, "its end is not stored yet");
+            end.await;
+            drained(&service).await;
+            assert_eq!(run(&store, "r").await.expect("it has begun").state, expected, "{reason:?}");
+        }
     }
 
     #[tokio::test]

@@ -100,7 +100,8 @@ impl LogReader {
             let Some(page) = self.store.events(&self.key.owner, &self.key.id, self.cursor.next).await? else {
                 return Ok(None);
             };
-            let is_over = page.run.state.is_final();
+            // A run that waits for decisions has ended, too: another one continues it.
+            let is_over = !page.run.state.is_live();
             let events = self.unpack(&page)?;
             if !events.is_empty() {
                 return Ok(Some(events));

@@ -34,11 +34,12 @@ pub(super) struct DisconnectPolicy {
 
 impl DisconnectPolicy {
     pub(super) fn of(fields: &ThreadFields) -> Self {
-        let default = match fields.is_background {
+        // A run in the background has no client whose departure could mean anything.
+        let on_disconnect = match fields.is_background {
             true => OnDisconnect::Continue,
-            false => OnDisconnect::Cancel,
+            false => fields.on_disconnect.unwrap_or(OnDisconnect::Cancel),
         };
-        Self { on_disconnect: fields.on_disconnect.unwrap_or(default), grace_ms: fields.grace_ms }
+        Self { on_disconnect, grace_ms: fields.grace_ms }
     }
 }
 
@@ -57,7 +58,7 @@ pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
     pub(super) merged: Merged,
     /// Messages of the prompt.
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Arc<Message>>,
     pub(super) new_thread: NewThread,
     pub(super) retention: Option<SignedDuration>,
     /// Relation to the thread's queue.

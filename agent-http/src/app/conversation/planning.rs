@@ -9,9 +9,9 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::commit::{check_child_count, check_node_count};
 use agent_platform::conversation::{
-    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeContent,
-    NodeLink, NodeOrigin, Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin,
-    ThreadStatus, append_queued, continue_head, merge,
+    BeginOrder, ConversationError, LoadedThread, MAX_QUEUED_RUNS, MergeInput, Merged, NewThread, NodeLink,
+    Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin, ThreadStatus,
+    append_queued, continue_head, merge,
 };
 use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
 
@@ -43,7 +43,7 @@ impl KeptTurn {
         let open_run = self.open_run(&key, thread).await?;
         let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
         let decisions = match waiting {
-            Some(run) => self.decisions(app, principal, &key, run).await?,
+            Some(run) => self.decisions(app, principal, turn, &loaded, run).await?,
             None => Vec::new(),
         };
         let is_waiting = waiting.is_some();
@@ -123,7 +123,7 @@ impl KeptTurn {
         key: &ThreadKey,
         merged: &Merged,
         loaded: &mut LoadedThread,
-    ) -> Result<Vec<Message>, BeginError> {
+    ) -> Result<Vec<Arc<Message>>, BeginError> {
         let is_continued = !merged.nodes.is_empty();
         let contexts = loaded.read_contexts(&*self.store, key, &merged.path, is_continued).await?;
         if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
@@ -132,10 +132,7 @@ impl KeptTurn {
             return Ok(messages);
         }
         loaded.read(&*self.store, key, &merged.path).await?;
-        let (links, mut sent_context) = (loaded.links(), contexts.texts());
-        let stored = loaded.contents(&merged.path);
-        let sent = stored.filter_map(|node| sent_message(node, links, sent_context(node.seq)));
-        Ok(merged.prompt(sent))
+        Ok(merged.prompt(loaded.messages(&merged.path, &contexts)))
     }
 
     /// Returns the cause of the run. `merged` is the kind by its messages.
@@ -174,7 +171,8 @@ impl KeptTurn {
             message.tool_call_id.as_deref().is_some_and(|call| pending.iter().any(|id| **id == *call))
         };
         let results = self.fields.results.iter().filter(is_pending);
-        let sent = turn.messages.iter().filter(|message| !is_missing_result(message));
+        let sent =
+            turn.messages.iter().map(|message| &**message).filter(|message| !is_missing_result(message));
         results.chain(sent).cloned().collect()
     }
 
@@ -223,26 +221,6 @@ impl KeptTurn {
         }
         Ok(threads.load(&*self.store, key).await?)
     }
-}
-
-/// Returns a stored message as it was first sent to the backend: with its context, and one of the client's with its id at the
-/// client, if any. A message is the same in every prompt.
-fn sent_message(node: &NodeContent, links: &[NodeLink], sent_context: Option<Arc<str>>) -> Option<Message> {
-    let Message { id, role, content, tool_calls, tool_call_id, provider_items, .. } =
-        node.prompt_message()?;
-    let id = match node.origin {
-        NodeOrigin::Run => id.clone(),
-        _ => NodeLink::find(links, node.seq).and_then(|link| link.client_id.clone()),
-    };
-    Some(Message {
-        id,
-        role: *role,
-        content: content.clone(),
-        tool_calls: tool_calls.clone(),
-        tool_call_id: tool_call_id.clone(),
-        provider_items: provider_items.clone(),
-        sent_context,
-    })
 }
 
 /// Returns an error if the new nodes exceed the limits of the thread, so that no backend is called for them.

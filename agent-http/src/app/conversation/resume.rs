@@ -2,29 +2,34 @@
 //! last decision.
 
 use agent_core::message::{Message, Role};
-use agent_core::request::Principal;
-use agent_platform::conversation::{ConversationError, Decision, DecisionRoute, Run, ThreadKey};
+use agent_core::request::{Principal, TurnRequest};
+use agent_platform::conversation::{
+    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, Run,
+};
 
 use super::super::App;
 use super::begin_error::BeginError;
-use super::kept_turn::KeptTurn;
+use super::kept_turn::{KeptTurn, thread_key};
 
 impl KeptTurn {
-    /// Returns the decisions of the request about the calls of a run that waits.
+    /// Returns the decisions of the request about the calls of a run that waits, without those that are stored already.
     ///
     /// # Errors
-    /// [`ConversationError::InterruptsOpen`] if calls remain without a decision, [`ConversationError::ApprovalExpired`]
-    /// for one that comes too late; 400 for arguments that do not conform to the tool's schema.
+    /// [`ConversationError::InterruptsOpen`] if calls remain about which the caller may decide,
+    /// [`BeginError::OthersDecide`] if others decide about those that remain, [`ConversationError::ApprovalExpired`] for a decision
+    /// that comes too late; 400 for arguments that do not conform to the tool's schema.
     pub(super) async fn decisions(
         &self,
         app: &App,
         principal: &Principal,
-        key: &ThreadKey,
+        turn: &TurnRequest,
+        loaded: &LoadedThread,
         run: &Run,
     ) -> Result<Vec<Decision>, BeginError> {
+        let key = thread_key(principal, turn);
         let (owner, now) = (key.thread_owner(), app.conversations.now());
         let mut run = run.clone();
-        let mut decisions = Vec::new();
+        let (mut decisions, mut has_decided) = (Vec::new(), false);
         for entry in &self.fields.resume {
             let approval = run.approvals.iter_mut().find(|approval| approval.id == entry.interrupt_id);
             let Some(approval) = approval else {
@@ -41,13 +46,25 @@ impl KeptTurn {
                 by: principal.user_id.clone(),
                 via: DecisionRoute::Chat,
             };
+            let is_open = approval.state == ApprovalState::Open;
             approval.decide(&decision, now)?;
-            decisions.push(decision);
+            has_decided = true;
+            decisions.extend(is_open.then_some(decision));
         }
         let run = run.at(now);
-        match run.is_undecided() {
+        if !run.is_undecided() {
+            return Ok(decisions);
+        }
+        let mut is_incomplete = !has_decided;
+        for approval in run.approvals.iter().filter(|approval| approval.state == ApprovalState::Open) {
+            is_incomplete |=
+                app.may_decide(principal, &owner, approval).await.map_err(BeginError::Request)?;
+        }
+        // Messages are stored with the run that follows the last decision.
+        let placed = self.place(turn, loaded.links(), loaded.thread(), Some(&run), &key)?;
+        match is_incomplete || !placed.nodes.is_empty() {
             true => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
-            false => Ok(decisions),
+            false => Err(BeginError::OthersDecide { run: Box::new(run), decisions }),
         }
     }
 }

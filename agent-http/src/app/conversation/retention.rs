@@ -10,7 +10,7 @@ use agent_platform::conversation::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::App;
-use super::delete_obsolete_summaries;
+use super::{delete_obsolete_notifications, delete_obsolete_summaries};
 
 /// Maximum time between two sweeps.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -95,6 +95,7 @@ async fn sweep_owner(
         if !batch.more || batch.deleted == 0 {
             if count > 0 {
                 delete_obsolete_summaries(app, owner).await;
+                delete_obsolete_notifications(app, owner).await;
             }
             return Ok(count);
         }

@@ -166,9 +166,9 @@ impl ConversationService {
     }
 }
 
-/// Waits until a run has ended or is deleted.
+/// Waits until a run has ended or is deleted. One that has come to wait for decisions has ended.
 async fn wait_until_ended(store: &dyn Conversations, key: &RunKey) -> Result<(), ConversationError> {
-    while store.run(&key.owner, &key.id).await?.is_some_and(|run| !run.state.is_final()) {
+    while store.run(&key.owner, &key.id).await?.is_some_and(|run| run.state.is_live()) {
         tokio::time::sleep(END_POLL_INTERVAL).await;
     }
     Ok(())

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::event::RunIds;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
@@ -15,6 +16,7 @@ use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields}
 use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
+use super::ask_again::ask_again;
 use super::begin_error::BeginError;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
@@ -153,8 +155,13 @@ impl KeptTurn {
             true => None,
             false => Some(self.claim_run_id(app, principal, &turn).await?),
         };
+        let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         match self.begin(app, principal, turn).await {
             Ok((events, kept)) => Ok((events, Box::new(kept))),
+            // A run in the background is read by its log, which this one has not.
+            Err(BeginError::OthersDecide { run, .. }) if !self.fields.is_background => {
+                Ok(ask_again(&run, ids, principal.caller.audience()))
+            }
             Err(error) => {
                 if let Some(claim) = claim {
                     claim.release().await;
@@ -223,6 +230,15 @@ impl KeptTurn {
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
+                Err(BeginError::OthersDecide { run, decisions }) => {
+                    let owner = thread_key(principal, &turn).thread_owner();
+                    let run = self.store_decisions(app, &owner, *run, &decisions).await?;
+                    // Others may have decided meanwhile.
+                    if run.is_undecided() || attempts >= MAX_BEGIN_ATTEMPTS {
+                        return Err(BeginError::OthersDecide { run: Box::new(run), decisions: Vec::new() });
+                    }
+                    attempts += 1;
+                }
                 begun => return begun.map(|(events, kept)| (events.into(), kept)),
             }
         }
@@ -237,7 +253,7 @@ impl KeptTurn {
         app: &App,
         principal: &Principal,
         turn: &TurnRequest,
-    ) -> Result<Option<Vec<Message>>, HttpError> {
+    ) -> Result<Option<Vec<Arc<Message>>>, HttpError> {
         match self.plan(app, principal, turn, BeginOrder::BeforeQueue, None).await {
             Ok(plan) => Ok(Some(plan.messages)),
             Err(BeginError::Store(error @ ConversationError::Store(_))) => Err(error.into()),

@@ -35,7 +35,7 @@ async fn applied(
     turn.request = Arc::new(request(messages));
     let mut assembly = AssemblyInput {
         fragments,
-        history: cache.history(messages),
+        history: cache.history(&turn.request.messages),
         tools: &[],
         budget: TokenBudget { max_prompt_tokens: WINDOW },
         counter: Arc::new(EstimateCounter),

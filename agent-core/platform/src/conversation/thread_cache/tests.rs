@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -10,7 +8,7 @@ use crate::conformance::conversations::support;
 use crate::conversation::tree;
 use crate::conversation::{
     BeginRun, DeleteFilter, EndRun, Envelope, ForkThread, MemoryConversations, MergeInput, Merged, NewNode,
-    NodeId, NodeOrigin, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
+    NodeId, NodeStatus, SentContext, ThreadLinks, ThreadPatch, merge,
 };
 
 const NEXT: &str = "next";
@@ -57,7 +55,7 @@ impl<'s> Process<'s> {
     /// Loads a thread and places the next message at its head, as a turn does.
     async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
-        let is_cached = !loaded.contents.is_empty();
+        let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
             links: loaded.links(),
             head: loaded.thread().and_then(|thread| thread.head.clone()),
@@ -67,8 +65,8 @@ impl<'s> Process<'s> {
         };
         let merged = merge(input).expect("it merges");
         loaded.read(self.store, key, &merged.path).await.expect("contents");
-        let stored = loaded.contents(&merged.path).filter_map(NodeContent::prompt_message);
-        let messages = merged.prompt(stored.cloned());
+        let contexts = loaded.read_contexts(self.store, key, &merged.path, true).await.expect("contexts");
+        let messages = merged.prompt(loaded.messages(&merged.path, &contexts));
         self.cache.keep(key, loaded);
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
@@ -151,8 +149,52 @@ async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_al
     assert_eq!(loaded.links(), nodes(&store, &key()).await, "as the store has them");
     let seqs: Vec<u32> = (0..6).collect();
     loaded.read(&store, &key(), &seqs).await.expect("contents");
-    let contents: Vec<NodeContent> = loaded.contents(&seqs).cloned().collect();
-    assert_eq!(contents, store.contents(&key(), &seqs).await.expect("contents"));
+    let messages = loaded.messages(&seqs, &PathContexts::default());
+    let mut anew = ThreadCache::default().load(&store, &key()).await.expect("it loads");
+    anew.read(&store, &key(), &seqs).await.expect("contents");
+    assert_eq!(messages, anew.messages(&seqs, &PathContexts::default()), "as the store has them");
+}
+
+#[tokio::test]
+async fn the_prompts_of_later_turns_share_the_messages_of_the_first() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    let messages = async || {
+        let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let seqs: Vec<u32> = loaded.links().iter().map(|link| link.seq).collect();
+        loaded.read(&store, &key(), &seqs).await.expect("contents");
+        let contexts = loaded.read_contexts(&store, &key(), &seqs, true).await.expect("contexts");
+        let bytes = loaded.bytes;
+        let messages = loaded.messages(&seqs, &contexts);
+        let context_bytes = loaded.bytes - bytes;
+        process.cache.keep(&key(), loaded);
+        (messages, context_bytes)
+    };
+    let (first, _) = messages().await;
+    process.turn(&key(), "r1").await;
+    let (second, context_bytes) = messages().await;
+    assert_eq!(context_bytes, "context of r1".len(), "the message keeps it, too");
+    let (third, context_bytes) = messages().await;
+    assert_eq!(context_bytes, 0);
+    assert_eq!([first.len(), second.len(), third.len()], [2, 4, 4]);
+    assert!(first.iter().zip(&second).all(|(one, other)| Arc::ptr_eq(one, other)));
+    assert!(second.iter().zip(&third).all(|(one, other)| Arc::ptr_eq(one, other)));
+    assert_eq!(second[2].sent_context.as_deref(), Some("context of r1"));
+}
+
+#[tokio::test]
+async fn a_prompt_with_another_context_leaves_those_before_it_as_they_are() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a"]).await;
+    let mut loaded = ThreadCache::default().load(&store, &key()).await.expect("it loads");
+    loaded.read(&store, &key(), &[0]).await.expect("contents");
+    let without = loaded.messages(&[0], &PathContexts::default()).remove(0);
+    let contexts = loaded.read_contexts(&store, &key(), &[0], true).await.expect("contexts");
+    let with_empty_one = loaded.messages(&[0], &contexts).remove(0);
+    assert_eq!(without.sent_context, None);
+    assert_eq!(with_empty_one.sent_context.as_deref(), Some(""));
+    assert_eq!(without.content, with_empty_one.content);
 }
 
 #[tokio::test]
