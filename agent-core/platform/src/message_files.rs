@@ -102,7 +102,7 @@ impl MessageFiles<'_> {
     /// Errors of the store.
     pub async fn hold(&self, messages: &[Message], thread: &ThreadId) -> Result<(), StoreError> {
         for file in self.find(&newest_file_ids(messages.iter())).await?.values() {
-            hold_user_file(self.records, self.company_id, file, thread).await?;
+            add_file_thread(self.records, self.company_id, file, thread).await?;
         }
         Ok(())
     }
