@@ -3,8 +3,7 @@
 import { html, useRef } from '../vendor/ui.js';
 import { agentId, previewRequest } from '../lib/chat.js';
 import { number, pretty, size } from '../lib/format.js';
-import { Code, Copy, lazy } from '../lib/ui.js';
-import { Selection } from './selection.js';
+import { Code, Copy, Fold, Selection, lazy } from '../lib/ui.js';
 
 /** Colours of the sources, by the order in which they come up. */
 const HUES = 8;
@@ -70,7 +69,7 @@ export function PromptTab({ preview, run }) {
     <${Parts} parts=${parts} cache=${cache} />
     ${contextParts.length > 0 && html`<h2 class="label">Before the latest message</h2><${Parts} parts=${contextParts} cache=${{}} />`}
     ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${messages} messages, ${number(tokens)} tokens`).join('; ')}.</p>`}
-    <details class="fold"><summary>Backend: ${preview.selection.chosen}</summary><div class="fold-body"><${Selection} rules=${preview.selection.rules} /></div></details>
+    <${Fold} summary=${`Backend: ${preview.selection.chosen}`}><${Selection} rules=${preview.selection.rules} /><//>
     <${Payload} preview=${preview} />`;
 }
 
@@ -144,11 +143,8 @@ const command = () => `curl ${quoted(new URL('api/svcchat/previewPrompt', docume
 function Payload({ preview }) {
   const { payload, requestSha256 } = preview;
   const text = typeof payload === 'string' ? pretty(payload) : JSON.stringify(payload, null, 2);
-  return html`<details class="fold">
-    <summary>Payload <code class="meta">${requestSha256.slice(0, 12)}</code></summary>
-    <div class="fold-body">
-      <${Code} text=${text} label="payload" />
-      <div class="row between"><code class="meta hash">${requestSha256}</code><span><${Copy} text=${text} /><${Copy} text=${command} label="Copy as curl" /></span></div>
-    </div>
-  </details>`;
+  return html`<${Fold} summary=${html`Payload <code class="meta">${requestSha256.slice(0, 12)}</code>`}>
+    <${Code} text=${text} label="payload" />
+    <div class="row between"><code class="meta hash">${requestSha256}</code><span><${Copy} text=${text} /><${Copy} text=${command} label="Copy as curl" /></span></div>
+  <//>`;
 }
