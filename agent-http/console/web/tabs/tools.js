@@ -1,9 +1,9 @@
 /** The Tools tab: what the agent may use here and why, what its role names and it may not use, and a form to try a tool; for its owner, the tools that the role defines. */
 
-import { html, useState } from '../vendor/ui.js';
-import { agentId, promptVersion } from '../lib/chat.js';
+import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { agentId, nodes, promptVersion } from '../lib/chat.js';
 import { Diff } from '../lib/diff.js';
-import { call, session } from '../lib/store.js';
+import { call, route, session } from '../lib/store.js';
 import { Code, ErrorNote, Facts, Fold, useAction, useLoad } from '../lib/ui.js';
 import { TryTool } from './try.js';
 
@@ -13,11 +13,14 @@ export function ToolsTab({ preview }) {
   const content = data?.data.content ?? {};
   const isOwner = data?.data.ownerId === session.value.userId;
   const tools = preview.tools ?? [];
+  // A call of the thread that is to be tried again.
+  const wanted = route.value.query.get('call');
+  const tried = wanted && nodes.value.flatMap(({ message }) => message.toolCalls ?? []).find((call) => call.id === wanted)?.function;
   const names = new Set(tools.map(({ name }) => name));
   const denied = [...new Set([...(content.mcpPreset ?? []), ...(content.tools ?? [])])].filter((name) => !names.has(name));
   return html`
     <p class="muted">${tools.length === 0 ? 'The agent has no tools here.' : 'Allowed for you with this agent, in the order of the prompt.'}</p>
-    <ul class="plain">${tools.map((tool) => html`<${Tool} key=${`${id} ${tool.name}`} tool=${tool} why=${reason(tool.name, content)} isOwner=${isOwner} />`)}</ul>
+    <ul class="plain">${tools.map((tool) => html`<${Tool} key=${`${id} ${tool.name} ${tried?.name === tool.name ? wanted : ''}`} tool=${tool} tried=${tried?.name === tool.name && tried} why=${reason(tool.name, content)} isOwner=${isOwner} />`)}</ul>
     ${denied.length > 0 && html`<h2 class="label">Not allowed here</h2>
       <ul class="plain">${denied.map((name) => html`<li key=${name} class="denied"><code>${name}</code> <span class="muted">${denial(name, content)}</span></li>`)}</ul>`}
     ${isOwner && definesTools(content) && html`<${OwnTools} id=${id} servers=${content.toolServers} />`}`;
@@ -36,16 +39,27 @@ function denial(name, { agentServerTools }) {
   return 'needs something that this request does not have, such as a todo list, or a setting';
 }
 
-function Tool({ tool, why, isOwner }) {
+/** Returns the arguments of a call; none if they are no object. */
+function argumentsOf({ arguments: text }) {
+  try {
+    return Object(JSON.parse(text));
+  } catch {
+    return {};
+  }
+}
+
+function Tool({ tool, tried, why, isOwner }) {
+  const root = useRef(null);
+  useEffect(() => tried && root.current.scrollIntoView({ block: 'nearest' }), []);
   const { name, description, inputSchema } = tool;
   const fields = Object.entries(inputSchema?.properties ?? {});
   const facts = fields.map(([field, schema]) => [html`<code>${field}</code>${inputSchema.required?.includes(field) && html`<span class="meta"> required</span>`}`,
     [schema.type, schema.description].flat().filter(Boolean).join(' · ')]);
-  return html`<li><${Fold} summary=${html`<span class="tool-name">${name}</span><span class="meta">${why}</span>`}>
+  return html`<li ref=${root}><${Fold} open=${Boolean(tried)} summary=${html`<span class="tool-name">${name}</span><span class="meta">${why}</span>`}>
     <p>${description}</p>
     ${fields.length > 0 && html`<${Facts} facts=${facts} />`}
     <details><summary class="meta">Schema</summary><${Code} value=${inputSchema} label=${`schema of ${name}`} /></details>
-    <${TryTool} tool=${tool} isOwner=${isOwner} />
+    <${TryTool} tool=${tool} args=${tried ? argumentsOf(tried) : {}} isOwner=${isOwner} />
   <//></li>`;
 }
 

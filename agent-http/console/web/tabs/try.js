@@ -14,9 +14,9 @@ function effects({ readOnlyHint, destructiveHint, openWorldHint } = {}) {
 }
 
 /** The form, its warning and its result. */
-export function TryTool({ tool, isOwner }) {
+export function TryTool({ tool, args, isOwner }) {
   if (!isOwner) return html`<p class="muted">Tools are tried by the agent’s owner: a call needs a token of the agent.</p>`;
-  return html`<${Form} tool=${tool} />`;
+  return html`<${Form} tool=${tool} args=${args} />`;
 }
 
 /** Calls the tool, and keeps what came of it: `{state: running | done | failed, …}`. */
@@ -40,8 +40,8 @@ function useCall(tool, isReading) {
   return { outcome, run, stop: () => abort.current?.abort() };
 }
 
-function Form({ tool }) {
-  const editor = useArguments({}, tool.inputSchema);
+function Form({ tool, args }) {
+  const editor = useArguments(args, tool.inputSchema);
   const [faults, setFaults] = useState(0);
   const [asks, setAsks] = useState(undefined);
   const form = useRef(null);

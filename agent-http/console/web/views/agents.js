@@ -1,4 +1,4 @@
-/** The agents: the list, and an agent's role, backend, documents and memory. */
+/** The agents: the list, and an agent's role, backend, documents, tokens, assignments and visitors. */
 
 import { html } from '../vendor/ui.js';
 import { agents, call, client, go, has, href, session } from '../lib/store.js';
@@ -8,6 +8,7 @@ import { RoleEditor } from './role-editor.js';
 const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
 const Documents = lazy(() => import('./documents.js'), 'Documents');
 const Visitors = lazy(() => import('./visitors.js'), 'Visitors');
+const Assignments = lazy(() => import('./assignments.js'), 'Assignments');
 
 export function Agents() {
   return html`<${Page} name="agents" title="Agents" actions=${html`<a class="button primary" href="#/agents/new">New agent</a>`}>
@@ -24,7 +25,7 @@ export function Agents() {
 }
 
 const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, { id: 'documents', name: 'Documents' }, { id: 'tokens', name: 'Tokens' },
-  { id: 'visitors', name: 'Visitors', feature: 'threads' }];
+  { id: 'assignments', name: 'Assignments', feature: 'jobs' }, { id: 'visitors', name: 'Visitors', feature: 'threads' }];
 
 /** Returns true if the user may save the role. */
 const mayChange = ({ ownerId }) => ownerId === session.value.userId || session.value.roles.includes('admin');
@@ -44,6 +45,7 @@ export function Agent({ id, tab = 'role', part }) {
       ${agent && tab === 'role' && html`<${RoleEditor} key=${id} agent=${agent} isReadOnly=${!mayChange(agent.data)} onSaved=${found.reload} />`}
       ${agent && tab === 'backend' && html`<${Backend} id=${id} />`}
       ${agent && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}
+      ${agent && tab === 'assignments' && html`<${Assignments} key=${id} id=${id} />`}
       ${agent && tab === 'visitors' && html`<${Visitors} key=${id} id=${id} part=${part} />`}
       ${agent && tab === 'documents' && html`<${Documents} agent=${agent} isOwner=${mayChange(agent.data)} onSaved=${found.reload} />`}
     </div>

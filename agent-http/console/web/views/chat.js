@@ -283,7 +283,8 @@ function ToolCard({ part }) {
     <${Code} text=${pretty(part.text || '{}')} label="arguments" />
     ${approval && html`<${Decision} approval=${approval} />`}
     ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
-    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />`}
+    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />
+      <a class="button quiet small" href=${`${href('chat', agentId.value, thread.value?.id)}?${new URLSearchParams({ tab: 'tools', call: part.id })}`}>Try again in Tools</a>`}
   <//>`;
 }
 

@@ -3,7 +3,7 @@
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { moment } from '../lib/format.js';
-import { agents, call, go, href, listAll } from '../lib/store.js';
+import { agentNames, agents, call, go, href, listAll } from '../lib/store.js';
 import { Confirm, Dot, ErrorNote, Menu, Page, Search, Select, Time, useAction, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
@@ -45,12 +45,14 @@ export function RecentThreads({ agentId, current }) {
 export function Threads() {
   const [archived, setArchived] = useState('false');
   const [search, setSearch] = useState('');
+  const [agentId, setAgent] = useState('');
   const [isWhole, setWhole] = useState(false);
-  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived }, pages: PAGES }), `${archived} ${threadsVersion.value}`);
+  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived, agentId: agentId || undefined }, pages: PAGES }), `${archived} ${agentId} ${threadsVersion.value}`);
   const words = search.trim().toLowerCase();
   const shown = (list.data ?? []).filter((thread) => name(thread).toLowerCase().includes(words));
   return html`<${Page} name="threads" title="Threads" actions=${html`<div class="row">
       <${Search} label="Search the titles" hint="Search titles" value=${search} onSearch=${setSearch} />
+      <${Select} label="Agent" value=${agentId} all=${[['', 'All agents'], ...agentNames()]} onSelect=${setAgent} />
       <${Select} label="Show" value=${archived} all=${[['false', 'Active'], ['true', 'Archived']]} onSelect=${setArchived} />
     </div>`}>
     ${list.error && html`<${ErrorNote} error=${list.error} />`}
