@@ -114,7 +114,7 @@ fn compact(text: &[u8]) -> Vec<u8> {
 }
 
 /// Shortens a style sheet: as [`compact`] does, and without the spaces beside its punctuation, which no string of it has;
-/// `tests/browser/source.test.js` checks that.
+/// `tests/browser/style.test.js` checks that.
 fn compact_style(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8(compact(text)).expect("style sheets are text");
     let spaces = [
