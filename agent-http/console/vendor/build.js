@@ -7,6 +7,29 @@ import { build } from 'esbuild';
 const out = new URL('../web/vendor/', import.meta.url);
 const packages = ['preact', '@preact/signals', '@preact/signals-core', 'htm', 'marked'];
 
+/** Options of marked's lexer, which the page calls with GitHub's Markdown alone, so that the bundler drops the other branches. */
+const options = { pedantic: false, gfm: true, breaks: false, silent: false, extensions: null, hooks: null };
+
+/** Replaces an object literal, which begins at a place of a text and whose strings have no unpaired braces, by an empty one. */
+function emptyObject(source, start) {
+  let end = start;
+  for (let depth = 0; end === start || depth > 0; end += 1) depth += { '{': 1, '}': -1 }[source[end]] ?? 0;
+  return `${source.slice(0, start)}{}${source.slice(end)}`;
+}
+
+/** Returns the lexer's source with its options as constants, and without the rules of dialects that they do not choose. */
+function forOneDialect(source) {
+  let text = source.replace(/this\.options\.(\w+)/g, (found, name) => (name in options ? String(options[name]) : found));
+  const dialects = [...source.matchAll(/\{normal:\w+,gfm:\w+,(?:breaks:(\w+),)?pedantic:(\w+)\}/g)];
+  for (const name of dialects.flatMap((found) => found.slice(1)).filter(Boolean)) {
+    const start = text.search(new RegExp(`(?<=[ ,]${name}=)\\{\\.\\.\\.`));
+    if (start < 0) throw new Error(`marked has another form: ${name}`);
+    text = emptyObject(text, start);
+  }
+  if (dialects.length !== 2) throw new Error('marked has other dialects; see forOneDialect in build.js');
+  return text;
+}
+
 /**
  * Marked's module up to the end of its lexer. What follows makes HTML, which the page never does, and has side effects
  * for which a bundler would keep it.
@@ -19,7 +42,7 @@ const lexerAlone = {
       const end = source.search(/(?<=;)var \w+=class\{options;parser;/);
       const name = /(\w+) as Lexer\b/.exec(source)?.[1];
       if (end < 0 || !name) throw new Error('marked has another form; see lexerAlone in build.js');
-      return { contents: `${source.slice(0, end)}export{${name} as Lexer};` };
+      return { contents: `${forOneDialect(source.slice(0, end))}export{${name} as Lexer};` };
     });
   },
 };

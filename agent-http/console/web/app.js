@@ -129,7 +129,7 @@ function ChatView() {
   const wanted = query.get('tab');
   useLayoutEffect(() => {
     if (wanted) select(wanted);
-  }, [wanted]);
+  }, [route.value]);
   if (!agents.value.some(({ id }) => id === agent)) return html`<${Chat} />`;
   if (isWide) return html`<div class="split"><${Chat} /><${Debug} key=${agentId.value} tab=${debugTab.value} onTab=${(id) => (debugTab.value = id)} /></div>`;
   const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];

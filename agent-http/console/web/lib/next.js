@@ -1,9 +1,8 @@
 /** The next occurrences of a schedule, as the server computes them. */
 
 import { html } from '../vendor/ui.js';
-import { dateTime } from './format.js';
 import { call } from './store.js';
-import { useLoad, usePaused } from './ui.js';
+import { Time, useLoad, usePaused } from './ui.js';
 
 /** Number of occurrences that a form shows. */
 const SHOWN = 5;
@@ -71,5 +70,5 @@ export function NextRuns({ schedule }) {
   if (error) return html`<p class="next-runs field-error">${error.message}</p>`;
   if (!data || data.length === 0) return html`<p class="next-runs meta"> </p>`;
   return html`<div class="next-runs"><p class="label">${data.length === 1 ? 'Runs' : 'Next runs'}</p>
-    <ol class="chips plain">${data.map((time) => html`<li key=${time} class="chip"><time datetime=${time} title=${time}>${dateTime(time)}</time></li>`)}</ol></div>`;
+    <ol class="chips plain">${data.map((time) => html`<li key=${time} class="chip"><${Time} at=${time} /></li>`)}</ol></div>`;
 }

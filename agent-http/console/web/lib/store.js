@@ -112,6 +112,9 @@ export async function loadAgents() {
   agents.value = await listAll('GET /api/agents', 'agents');
 }
 
+/** Returns the agents as the options of a select. */
+export const agentNames = () => agents.value.map(({ id, name }) => [id, name || id]);
+
 /** Parts of the route and its parameters: `#/chat/guide/t-1?tab=prompt`. */
 export const route = signal(parseRoute());
 

@@ -1,7 +1,7 @@
 /** Small components that several views share. */
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { duration } from './format.js';
+import { dateTime, duration } from './format.js';
 import { MarkdownView } from './markdown.js';
 
 const ADVICE = {
@@ -48,6 +48,18 @@ export function Markdown({ text, isOpen = false }) {
   return html`<div class="markdown" dir="auto" ref=${root}></div>`;
 }
 
+const REASONS = { noContainer: 'the role has no such container', fieldMissing: 'without', fieldBlank: 'blank' };
+
+/** The rules by which a backend is selected, each with its outcome. */
+export function Selection({ rules }) {
+  if (!rules) return null;
+  return html`<ol class="rules">
+    ${rules.map(({ rule, matched, reason, field }) => html`<li key=${rule} class=${matched ? 'matched' : ''}>
+      <code>${rule}</code> <span class="muted">${matched ? 'matched' : [REASONS[reason] ?? reason, field].filter(Boolean).join(' ')}</span>
+    </li>`)}
+  </ol>`;
+}
+
 /** A button that copies a text. */
 export function Copy({ text, label = 'Copy' }) {
   const [done, setDone] = useState(false);
@@ -64,34 +76,93 @@ export function Copy({ text, label = 'Copy' }) {
   return html`<button type="button" class="button quiet small" onClick=${copy}>${done ? 'Copied' : label}</button>`;
 }
 
-/** Text in a box that scrolls, and that the keyboard reaches. */
-export function Code({ text, label, wrap = false }) {
+/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. */
+export function Code({ value, text = JSON.stringify(value, null, 2), label, wrap = false }) {
   return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
 }
 
-/** A dialog that asks before something is lost. `also` is another way to do it: `{action, run}`. */
-export function Confirm({ title, text, action, onConfirm, onClose, also, waits = false }) {
-  const dialog = useRef(null);
+/** A time in the user's zone, with that of UTC on hover. */
+export const Time = ({ at, words = dateTime }) => html`<time datetime=${at} title=${at}>${words(at)}</time>`;
+
+/** The colour of a state, beside its words. */
+export const Dot = ({ state }) => html`<span class=${`dot ${state}`} aria-hidden="true"></span>`;
+
+/** Names and values, `[name, value]`; those without a value are left out. */
+export function Facts({ facts, kind = 'facts' }) {
+  return html`<dl class=${kind}>${facts.filter(([, value]) => value !== undefined && value !== null)
+    .map(([name, value], place) => html`<div key=${place}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** The options `[value, words]` of a select. */
+export const options = (all) => all.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`);
+
+/** A choice of `[value, words]`, whose label is for screen readers alone. */
+export function Select({ label, all, onSelect, ...more }) {
+  return html`<label><span class="visually-hidden">${label}</span><select ...${more} onChange=${({ target }) => onSelect(target.value)}>${options(all)}</select></label>`;
+}
+
+/** A field for the words of a search, whose label is for screen readers alone. */
+export function Search({ label, value, onSearch, hint }) {
+  return html`<label class="search"><span class="visually-hidden">${label}</span><input type="search" placeholder=${hint} value=${value} onInput=${({ target }) => onSearch(target.value)} /></label>`;
+}
+
+/** A view that fills the page. `actions` are beside its title, and `back` is above it. */
+export function Page({ name, title, actions, back, kind = '', children }) {
+  return html`<section class=${`page ${kind}`} aria-labelledby=${`${name}-title`}>
+    ${back}
+    <header class="page-head"><h1 id=${`${name}-title`}>${title}</h1>${actions}</header>
+    ${children}
+  </section>`;
+}
+
+/** A table that scrolls within itself. `head` has the names of the columns; those of numbers are in `numbers`. */
+export function Table({ label, head, kind = '', numbers = [], children, ...more }) {
+  return html`<div class="table-scroll" tabindex="0" role="region" aria-label=${label} ...${more}><table class=${`table ${kind}`}>
+    <thead><tr>${head.map((name) => html`<th key=${name} scope="col" class=${numbers.includes(name) ? 'num' : ''}>${name}</th>`)}</tr></thead>${children}</table></div>`;
+}
+
+/** Something that is folded below its summary. */
+export function Fold({ summary, kind = '', children, ...more }) {
+  return html`<details class=${`fold ${kind}`} ...${more}><summary>${summary}</summary><div class="fold-body">${children}</div></details>`;
+}
+
+/** What is shown in place of data that are not there: the error, or that they are loaded. @param {ReturnType<typeof useLoad>} load */
+export function pending({ data, error }) {
+  if (error) return html`<${ErrorNote} error=${error} />`;
+  return data ? undefined : html`<p class="muted">Loading…</p>`;
+}
+
+/** Runs what the user asks for, and keeps how it is: `{error, isBusy, run}`. `run` returns true if it went well. */
+export function useAction() {
   const [state, setState] = useState({});
+  const run = async (work) => {
+    setState({ isBusy: true });
+    try {
+      await work();
+      setState({});
+      return true;
+    } catch (error) {
+      setState({ error });
+      return false;
+    }
+  };
+  return { ...state, run };
+}
+
+/** A dialog that asks before something is lost. `also` is another way to do it: `{action, run}`; `keep` closes it. */
+export function Confirm({ title, text, action, onConfirm, onClose, also, keep = 'Cancel', waits = false }) {
+  const dialog = useRef(null);
+  const state = useAction();
   useEffect(() => dialog.current.showModal(), []);
   const after = (run) => async () => {
-    const done = run();
-    if (waits) {
-      setState({ isBusy: true });
-      try {
-        await done;
-      } catch (error) {
-        return setState({ error });
-      }
-    }
-    return dialog.current?.close();
+    if (waits ? await state.run(run) : (run(), true)) dialog.current?.close();
   };
   return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
     <h2 id="dialog-title">${title}</h2>
     <p>${text}</p>
     ${state.error && html`<${ErrorNote} error=${state.error} />`}
     <div class="row end">
-      <button type="button" class="button" onClick=${() => dialog.current.close()} autofocus>Cancel</button>
+      <button type="button" class="button" onClick=${() => dialog.current.close()} autofocus>${keep}</button>
       ${also && html`<button type="button" class="button" disabled=${state.isBusy} onClick=${after(also.run)}>${also.action}</button>`}
       <button type="button" class="button danger" disabled=${state.isBusy} onClick=${after(onConfirm)}>${action}</button>
     </div>

@@ -2,7 +2,7 @@
 
 import { html } from '../vendor/ui.js';
 import { context, contextError } from '../lib/chat.js';
-import { Code } from '../lib/ui.js';
+import { Code, Facts } from '../lib/ui.js';
 
 export function ContextTab({ preview }) {
   return html`
@@ -17,9 +17,7 @@ export function ContextTab({ preview }) {
       <h2 class="label"><code>combinedContext</code>, as the model reads it</h2>
       <${Code} text=${preview.combinedContext || 'nothing'} label="combinedContext" wrap />
       <h2 class="label"><code>executionContext</code></h2>
-      <dl class="facts">
-        ${Object.entries(preview.executionContext ?? {}).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${String(value)}</dd></div>`)}
-      </dl>`}`;
+      <${Facts} facts=${Object.entries(preview.executionContext ?? {}).map(([name, value]) => [name, String(value)])} />`}`;
 }
 
 function JsonEditor({ name, label, hint, example }) {

@@ -3,9 +3,8 @@
 import { html, signal } from '../vendor/ui.js';
 import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';
 import { call, has } from '../lib/store.js';
-import { ErrorNote, Tabs, lazy, useLoad, usePaused } from '../lib/ui.js';
+import { ErrorNote, Selection, Tabs, lazy, pending, useLoad, usePaused } from '../lib/ui.js';
 import { PromptTab } from './prompt.js';
-import { Selection } from './selection.js';
 
 const TABS = [
   { id: 'prompt', name: 'Prompt', view: PromptTab },
@@ -42,7 +41,7 @@ export function Debug({ tab, onTab, isBare = false }) {
     ${isBare && html`<h1 class="visually-hidden">Debug layer</h1>`}
     <div class="panel" id="debug-panel" role=${isBare ? 'region' : 'tabpanel'} aria-labelledby=${`tab-${tab}`} tabindex="0">
       ${preview.error && tab !== 'events' && html`<${ErrorNote} error=${preview.error}><${Selection} rules=${preview.error.problem?.selection?.rules} /><//>`}
-      ${needsPreview && !preview.data && !preview.error && html`<p class="muted">Loading…</p>`}
+      ${needsPreview && !preview.error && pending(preview)}
       ${(!needsPreview || preview.data) && html`<${View} preview=${preview.data} run=${inspected.value} />`}
     </div>
   </aside>`;

@@ -5,7 +5,7 @@ import { inspect, runs } from '../lib/chat.js';
 import { duration, number, timeOfDay } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { has } from '../lib/store.js';
-import { Code, Copy, ErrorNote, useLoad } from '../lib/ui.js';
+import { Code, Copy, ErrorNote, Facts, Search, options, useLoad } from '../lib/ui.js';
 import { readCost } from '../lib/usage.js';
 
 /** Height of a row in pixels, as in the style sheet: only the rows in view are in the document. */
@@ -31,12 +31,11 @@ export function EventsTab({ run }) {
     <${Attempts} attempts=${run.attempts.length > 0 ? run.attempts : stored?.attempts ?? []} version=${version} />
     ${run.isReplay && !stored?.timing && html`<p class="muted small">These events were recorded without their times.</p>`}
     <div class="row between">
-      <label class="search"><span class="visually-hidden">Filter the events</span>
-        <input type="search" placeholder="Filter" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
+      <${Search} label="Filter the events" hint="Filter" value=${filter} onSearch=${setFilter} />
       <${Copy} label="Copy all" text=${() => run.events.map(({ event }) => JSON.stringify(event)).join('\n')} />
     </div>
     <${EventList} run=${run} version=${version} words=${words} selected=${selected} onSelect=${setSelected} />
-    ${one && html`<h2 class="label">Event ${selected}</h2><${Code} text=${JSON.stringify(one, null, 2)} label=${`event ${selected}`} wrap />`}`;
+    ${one && html`<h2 class="label">Event ${selected}</h2><${Code} value=${one} label=${`event ${selected}`} wrap />`}`;
 }
 
 /** A choice among the runs of the thread, the newest first. */
@@ -45,8 +44,8 @@ function RunPicker({ selected }) {
   if (!has('runEvents') || all.length === 0) return null;
   const isKnown = all.some(({ id }) => id === selected);
   return html`<label class="run-pick"><span class="label">Run</span><select value=${isKnown ? selected : ''} onChange=${(event) => event.target.value && inspect(event.target.value)}>
-    ${!isKnown && html`<option value="">${selected ? 'the run in progress' : 'choose one'}</option>`}
-    ${all.map(({ id, state, startedAt, model }) => html`<option key=${id} value=${id}>${timeOfDay(startedAt)} · ${state}${keptRun(id) ? '' : ' · recorded'}${model ? ` · ${model}` : ''}</option>`)}
+    ${options([...(isKnown ? [] : [['', selected ? 'the run in progress' : 'choose one']]),
+      ...all.map(({ id, state, startedAt, model }) => [id, [timeOfDay(startedAt), state, !keptRun(id) && 'recorded', model].filter(Boolean).join(' · ')])])}
   </select></label>`;
 }
 
@@ -72,7 +71,7 @@ function Figures({ run, stored }) {
     ...(has('usage') ? [['Cost', cost.data ?? '–']] : []),
     ['Events', number(run.events.length)],
   ];
-  return html`<dl class="figures">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<${Facts} facts=${facts} kind="figures" />`;
 }
 
 /** The phases of a run as bars: name, begin, end and kind. */

@@ -1,10 +1,10 @@
 /** The Prompt tab: the parts of the prompt with their sizes, the line up to which a cache holds, and the payload. */
 
-import { html, useRef } from '../vendor/ui.js';
-import { agentId, previewRequest } from '../lib/chat.js';
+import { html, useRef, useState } from '../vendor/ui.js';
+import { agentId, previewRequest, runs } from '../lib/chat.js';
 import { number, pretty, size } from '../lib/format.js';
-import { Code, Copy, lazy } from '../lib/ui.js';
-import { Selection } from './selection.js';
+import { has } from '../lib/store.js';
+import { Code, Copy, Fold, Selection, lazy, useLoad } from '../lib/ui.js';
 
 /** Colours of the sources, by the order in which they come up. */
 const HUES = 8;
@@ -15,6 +15,7 @@ const hue = (source) => {
 };
 
 const Diff = lazy(() => import('../lib/diff.js'), 'Diff');
+const RunPrompt = lazy(() => import('./run-prompt.js'), 'RunPrompt');
 
 /** Returns true if the part is a message, whose text a preview does not have apart. */
 const isMessage = (id) => id.startsWith('messages[');
@@ -46,16 +47,24 @@ function useBroken(preview) {
   return { id, before: sent.get(agentId.value)?.get(id), isKnown: sent.has(agentId.value), after: textsOf(preview).get(id) };
 }
 
+/** Returns the thread's latest run; `undefined` if it has none. */
+const latestRun = () => [...runs.value.values()].sort((one, other) => other.startedAt.localeCompare(one.startedAt))[0]?.id;
+
 /** The part that has broken the cached prefix, with the difference of its text. */
-function Broken({ broken: { id, before, after, isKnown } }) {
+function Broken({ broken: { id, after, ...seen } }) {
   const isTool = id.startsWith('tool:');
+  // The record of a run has the texts of its parts, where the server keeps them, and of its tools none.
+  const isAsked = !seen.isKnown && !isTool && !isMessage(id);
+  const latest = isAsked ? latestRun() : undefined;
+  const texts = useLoad(async (signal) => latest && (await import('./run-prompt.js')).keptTexts(latest, signal), latest).data;
+  const [isKnown, before] = texts ? [true, texts.get(id)] : [seen.isKnown, seen.before];
   const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
   if (isMessage(id)) return html`<section class="note note-broke" aria-label="Cache"><p><strong>The cached prompt breaks here:</strong> ${name}. All that follows is read anew.</p></section>`;
   const change = !isKnown ? 'has changed' : before === undefined ? 'is new' : after === undefined ? 'has gone' : 'has changed';
   return html`<section class="note note-broke" aria-label="Cache">
     <p><strong>The cached prompt breaks here:</strong> ${name} ${change} since the last run. All that follows is read anew.</p>
     ${isKnown ? html`<${Diff} before=${before ?? ''} after=${after ?? ''} label=${`difference of ${id}`} />`
-      : html`<p class="muted small">This page has not seen the text of the last run, and cannot show the difference.</p>`}
+      : html`<p class="muted small">Neither this page nor the server has the text of the last run, so that there is no difference to show.</p>`}
   </section>`;
 }
 
@@ -70,8 +79,15 @@ export function PromptTab({ preview, run }) {
     <${Parts} parts=${parts} cache=${cache} />
     ${contextParts.length > 0 && html`<h2 class="label">Before the latest message</h2><${Parts} parts=${contextParts} cache=${{}} />`}
     ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${messages} messages, ${number(tokens)} tokens`).join('; ')}.</p>`}
-    <details class="fold"><summary>Backend: ${preview.selection.chosen}</summary><div class="fold-body"><${Selection} rules=${preview.selection.rules} /></div></details>
-    <${Payload} preview=${preview} />`;
+    <${Fold} summary=${`Backend: ${preview.selection.chosen}`}><${Selection} rules=${preview.selection.rules} /><//>
+    <${Payload} preview=${preview} />
+    ${run && run.status !== 'running' && has('runEvents') && html`<${Recorded} key=${run.runId} runId=${run.runId} />`}`;
+}
+
+/** What the inspected run was sent, which is asked for when it is opened. */
+function Recorded({ runId }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<${Fold} summary="Prompt of the inspected run" onToggle=${({ target }) => setOpen(target.open)}>${isOpen && html`<${RunPrompt} runId=${runId} />`}<//>`;
 }
 
 function Budget({ budget, cache }) {
@@ -144,11 +160,8 @@ const command = () => `curl ${quoted(new URL('api/svcchat/previewPrompt', docume
 function Payload({ preview }) {
   const { payload, requestSha256 } = preview;
   const text = typeof payload === 'string' ? pretty(payload) : JSON.stringify(payload, null, 2);
-  return html`<details class="fold">
-    <summary>Payload <code class="meta">${requestSha256.slice(0, 12)}</code></summary>
-    <div class="fold-body">
-      <${Code} text=${text} label="payload" />
-      <div class="row between"><code class="meta hash">${requestSha256}</code><span><${Copy} text=${text} /><${Copy} text=${command} label="Copy as curl" /></span></div>
-    </div>
-  </details>`;
+  return html`<${Fold} summary=${html`Payload <code class="meta">${requestSha256.slice(0, 12)}</code>`}>
+    <${Code} text=${text} label="payload" />
+    <div class="row between"><code class="meta hash">${requestSha256}</code><span><${Copy} text=${text} /><${Copy} text=${command} label="Copy as curl" /></span></div>
+  <//>`;
 }

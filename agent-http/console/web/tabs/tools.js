@@ -1,10 +1,10 @@
 /** The Tools tab: what the agent may use here and why, what its role names and it may not use, and a form to try a tool; for its owner, the tools that the role defines. */
 
-import { html } from '../vendor/ui.js';
-import { agentId } from '../lib/chat.js';
-import { call, session } from '../lib/store.js';
-import { Code, useLoad } from '../lib/ui.js';
-import { OwnTools, definesTools } from './own-tools.js';
+import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { agentId, nodes, promptVersion } from '../lib/chat.js';
+import { Diff } from '../lib/diff.js';
+import { call, route, session } from '../lib/store.js';
+import { Code, ErrorNote, Facts, Fold, useAction, useLoad } from '../lib/ui.js';
 import { TryTool } from './try.js';
 
 export function ToolsTab({ preview }) {
@@ -13,11 +13,14 @@ export function ToolsTab({ preview }) {
   const content = data?.data.content ?? {};
   const isOwner = data?.data.ownerId === session.value.userId;
   const tools = preview.tools ?? [];
+  // A call of the thread that is to be tried again.
+  const wanted = route.value.query.get('call');
+  const tried = wanted && nodes.value.flatMap(({ message }) => message.toolCalls ?? []).find((call) => call.id === wanted)?.function;
   const names = new Set(tools.map(({ name }) => name));
   const denied = [...new Set([...(content.mcpPreset ?? []), ...(content.tools ?? [])])].filter((name) => !names.has(name));
   return html`
     <p class="muted">${tools.length === 0 ? 'The agent has no tools here.' : 'Allowed for you with this agent, in the order of the prompt.'}</p>
-    <ul class="plain">${tools.map((tool) => html`<${Tool} key=${`${id} ${tool.name}`} tool=${tool} why=${reason(tool.name, content)} isOwner=${isOwner} />`)}</ul>
+    <ul class="plain">${tools.map((tool) => html`<${Tool} key=${`${id} ${tool.name} ${tried?.name === tool.name ? wanted : ''}`} tool=${tool} tried=${tried?.name === tool.name && tried} why=${reason(tool.name, content)} isOwner=${isOwner} />`)}</ul>
     ${denied.length > 0 && html`<h2 class="label">Not allowed here</h2>
       <ul class="plain">${denied.map((name) => html`<li key=${name} class="denied"><code>${name}</code> <span class="muted">${denial(name, content)}</span></li>`)}</ul>`}
     ${isOwner && definesTools(content) && html`<${OwnTools} id=${id} servers=${content.toolServers} />`}`;
@@ -36,18 +39,76 @@ function denial(name, { agentServerTools }) {
   return 'needs something that this request does not have, such as a todo list, or a setting';
 }
 
-function Tool({ tool, why, isOwner }) {
+/** Returns the arguments of a call; none if they are no object. */
+function argumentsOf({ arguments: text }) {
+  try {
+    return Object(JSON.parse(text));
+  } catch {
+    return {};
+  }
+}
+
+function Tool({ tool, tried, why, isOwner }) {
+  const root = useRef(null);
+  useEffect(() => tried && root.current.scrollIntoView({ block: 'nearest' }), []);
   const { name, description, inputSchema } = tool;
   const fields = Object.entries(inputSchema?.properties ?? {});
-  return html`<li><details class="fold">
-    <summary><span class="tool-name">${name}</span><span class="meta">${why}</span></summary>
-    <div class="fold-body">
-      <p>${description}</p>
-      ${fields.length > 0 && html`<dl class="facts">${fields.map(([field, schema]) => html`<div key=${field}>
-        <dt><code>${field}</code>${inputSchema.required?.includes(field) && html`<span class="meta"> required</span>`}</dt>
-        <dd>${[schema.type, schema.description].flat().filter(Boolean).join(' · ')}</dd></div>`)}</dl>`}
-      <details><summary class="meta">Schema</summary><${Code} text=${JSON.stringify(inputSchema, null, 2)} label=${`schema of ${name}`} /></details>
-      <${TryTool} tool=${tool} isOwner=${isOwner} />
-    </div>
-  </details></li>`;
+  const facts = fields.map(([field, schema]) => [html`<code>${field}</code>${inputSchema.required?.includes(field) && html`<span class="meta"> required</span>`}`,
+    [schema.type, schema.description].flat().filter(Boolean).join(' · ')]);
+  return html`<li ref=${root}><${Fold} open=${Boolean(tried)} summary=${html`<span class="tool-name">${name}</span><span class="meta">${why}</span>`}>
+    <p>${description}</p>
+    ${fields.length > 0 && html`<${Facts} facts=${facts} />`}
+    <details><summary class="meta">Schema</summary><${Code} value=${inputSchema} label=${`schema of ${name}`} /></details>
+    <${TryTool} tool=${tool} args=${tried ? argumentsOf(tried) : {}} isOwner=${isOwner} />
+  <//></li>`;
+}
+
+const SOURCES = { http: 'HTTP', openApi: 'OpenAPI', toolServer: 'tool server' };
+
+/** Returns true if a role defines tools. */
+const definesTools = ({ httpTools = [], openApi = [], toolServers = [] }) => httpTools.length + openApi.length + toolServers.length > 0;
+
+/** The tools that the role defines: their states, and the definitions of tool servers that the agent's owner accepts. */
+function OwnTools({ id, servers = [] }) {
+  const { data, error, reload } = useLoad(() => call('GET /api/agents/{id}/tools', { params: { id } }), id);
+  const own = data?.data.tools.filter(({ source }) => source !== 'builtIn') ?? [];
+  const skipped = data?.data.skipped ?? [];
+  return html`<h2 class="label">Defined by the role</h2>
+    ${error && html`<${ErrorNote} error=${error} />`}
+    <ul class="plain">${own.map(({ name, source, approval, status, fingerprint }) => html`<li key=${name} class="between row"><code>${name}</code>
+      <span class="meta">${SOURCES[source]}${approval === 'ask' && ', asks'} · <span class=${status === 'ok' ? 'good' : 'bad'}>${status}</span>${fingerprint && ` · ${fingerprint.slice(0, 8)}`}</span></li>`)}</ul>
+    ${skipped.length > 0 && html`<h2 class="label">Operations that cannot be tools</h2>
+      <ul class="plain">${skipped.map(({ openApiId, operation, reason }) => html`<li key=${`${openApiId} ${operation}`} class="denied"><code>${operation}</code> <span class="muted">of ${openApiId} ${reason}</span></li>`)}</ul>`}
+    ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${reload} />`)}`;
+}
+
+/** A tool server, whose list is asked for and accepted. */
+function Server({ id, serverId, onPinned }) {
+  const [found, setFound] = useState(undefined);
+  const { error, run } = useAction();
+  const after = (work) => () => run(() => work().then(onPinned));
+  const discover = after(async () => setFound((await call('POST /api/agents/{id}/tools/discover', { params: { id }, body: { serverId } })).data));
+  const accepted = found?.tools.filter(({ isAllowed, fingerprint, fault }) => isAllowed && fingerprint && !fault) ?? [];
+  const accept = after(async () => {
+    const fingerprints = Object.fromEntries(accepted.map(({ name, fingerprint }) => [name, fingerprint]));
+    await call('POST /api/agents/{id}/tools/pin', { params: { id }, body: { serverId, fingerprints } });
+    setFound(undefined);
+    promptVersion.value += 1;
+  });
+  return html`<section aria-label=${`tool server ${serverId}`}>
+    <p class="between row"><span>Tool server <code>${serverId}</code></span>
+      <button type="button" class="button small" onClick=${discover}>Compare</button></p>
+    ${error && html`<${ErrorNote} error=${error} />`}
+    ${found?.error && html`<p class="note note-error" role="alert">${found.error}</p>`}
+    ${found && html`<ul class="plain">${found.tools.map((tool) => html`<${Definition} key=${tool.name} ...${tool} />`)}</ul>
+      <button type="button" class="button small primary" disabled=${found.status === 'unreachable'} onClick=${accept}>Accept ${accepted.length} as they are now</button>`}
+  </section>`;
+}
+
+/** A tool as its server defines it now, beside the definition that was accepted. */
+function Definition({ name, status, isAllowed, fault, definition, pinned }) {
+  const label = `definition of ${name}`;
+  const [before, now] = [pinned, definition].map((value) => value && JSON.stringify(value, null, 2));
+  const summary = html`<code>${name}</code> <span class=${`meta ${status === 'ok' ? '' : 'bad'}`}>${isAllowed ? status : 'not named in the role'}${fault && `: ${fault}`}</span>`;
+  return html`<li><${Fold} summary=${summary}>${before && now ? html`<${Diff} before=${before} after=${now} label=${label} />` : html`<${Code} text=${now ?? before} label=${label} wrap />`}<//></li>`;
 }

@@ -1,11 +1,11 @@
 /** A form that calls a tool, made of the tool's schema. */
 
+import { AgentdError, createClient } from '../client/index.js';
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { agentId, context, promptVersion } from '../lib/chat.js';
 import { duration, pretty, size } from '../lib/format.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
-import { href, session } from '../lib/store.js';
-import { callTool } from '../lib/tool-call.js';
+import { call, href, session } from '../lib/store.js';
 import { Code, Confirm, ErrorNote } from '../lib/ui.js';
 
 /** What a tool may do, by its hints. A tool without hints may do anything. */
@@ -14,9 +14,9 @@ function effects({ readOnlyHint, destructiveHint, openWorldHint } = {}) {
 }
 
 /** The form, its warning and its result. */
-export function TryTool({ tool, isOwner }) {
+export function TryTool({ tool, args, isOwner }) {
   if (!isOwner) return html`<p class="muted">Tools are tried by the agent’s owner: a call needs a token of the agent.</p>`;
-  return html`<${Form} tool=${tool} />`;
+  return html`<${Form} tool=${tool} args=${args} />`;
 }
 
 /** Calls the tool, and keeps what came of it: `{state: running | done | failed, …}`. */
@@ -40,8 +40,8 @@ function useCall(tool, isReading) {
   return { outcome, run, stop: () => abort.current?.abort() };
 }
 
-function Form({ tool }) {
-  const editor = useArguments({}, tool.inputSchema);
+function Form({ tool, args }) {
+  const editor = useArguments(args, tool.inputSchema);
   const [faults, setFaults] = useState(0);
   const [asks, setAsks] = useState(undefined);
   const form = useRef(null);
@@ -83,7 +83,7 @@ function Outcome({ outcome, name }) {
   return html`<div class="outcome" role="status">
     <p class="between row"><span class=${isError ? 'bad' : 'good'}>${isError ? 'The tool answers with an error' : 'Result'}</span>
       <span class="meta">${duration(ms)} · <a href=${href('audit', agentId.value)}>audit</a></span></p>
-    ${structuredContent !== undefined && !isError && html`<${Code} text=${JSON.stringify(structuredContent, null, 2)} label=${`result of ${name}`} wrap />`}
+    ${structuredContent !== undefined && !isError && html`<${Code} value=${structuredContent} label=${`result of ${name}`} wrap />`}
     ${texts.map((part, place) => html`<${Part} key=${place} part=${part} label=${`result of ${name}, part ${place + 1}`} />`)}
     ${texts.length === 0 && structuredContent === undefined && html`<p class="muted">It is empty.</p>`}
   </div>`;
@@ -95,4 +95,35 @@ function Part({ part, label }) {
   const { type, mimeType, data, resource } = part;
   const bytes = typeof data === 'string' ? ` · ${size(Math.floor((data.length * 3) / 4))}` : '';
   return html`<p class="meta">${type}${mimeType ? ` · ${mimeType}` : ''}${bytes}${resource?.uri ?? part.uri ? ` · ${resource?.uri ?? part.uri}` : ''}</p>`;
+}
+
+/** Lifetime of the token of a call, which is revoked after the call. */
+const TOKEN_TTL_MS = 10 * 60_000;
+
+/**
+ * Calls a tool of an agent as the signed-in user, and returns its result with its duration.
+ *
+ * The tool server takes no cookie. The token for the call is for this tool alone, stays in this function, and is revoked
+ * when it ends; where that fails, it expires.
+ *
+ * @param {{agentId: string, name: string, args: object, todoListId?: string, signal: AbortSignal}} options
+ * @returns {Promise<{ms: number, result: {content?: any[], structuredContent?: any, isError?: boolean}}>}
+ * @throws {AgentdError} `TOOL_REFUSED` if the tool server did not call the tool.
+ */
+async function callTool({ agentId, name, args, todoListId, signal }) {
+  const label = `Console: ${name}`.slice(0, 60);
+  const body = { kind: 'mcp', ttlMs: TOKEN_TTL_MS, tools: [name], label, todoListId: todoListId || undefined };
+  const { data: token } = await call('POST /api/agents/{id}/tokens', { params: { id: agentId }, body, signal });
+  try {
+    const server = createClient({ baseUrl: document.baseURI, token: token.token });
+    const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name, arguments: args } };
+    const start = performance.now();
+    const answer = await server.api('POST /api/agent/mcp', { body: message, signal });
+    const ms = performance.now() - start;
+    if (answer.error) throw new AgentdError(`${answer.error.message} (${answer.error.code})`, { code: 'TOOL_REFUSED' });
+    return { ms, result: answer.result };
+  } finally {
+    const params = { id: agentId, tokenId: token.id };
+    call('DELETE /api/agents/{id}/tokens/{tokenId}', { params }).catch(() => {});
+  }
 }

@@ -3,34 +3,27 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime } from '../lib/format.js';
 import { call, has, session, signOut, theme } from '../lib/store.js';
-import { Confirm, Copy, ErrorNote, useLoad } from '../lib/ui.js';
+import { Confirm, Copy, ErrorNote, Facts, Page, Time, useLoad } from '../lib/ui.js';
 
 const THEMES = { auto: 'As the system', light: 'Light', dark: 'Dark' };
 /** Longest wait between two looks at the status of a sign-in, in milliseconds. */
 const MAX_POLL_MS = 30_000;
 
 export function AccountView() {
-  return html`<section class="page" aria-labelledby="account-title">
-    <header class="page-head"><h1 id="account-title">Account</h1></header>
+  return html`<${Page} name="account" title="Account">
     <${User} />
     ${has('subscription') && html`<${Subscription} />`}
     <${Sessions} />
     <${Theme} />
-  </section>`;
+  <//>`;
 }
 
 function User() {
   const { userId, companyId, roles, version } = session.value;
   return html`<section class="block" aria-labelledby="user-title">
     <h2 id="user-title">You</h2>
-    <${Facts} facts=${{ User: userId, Company: companyId, Role: roles.join(', '), Application: `version ${version}` }} />
+    <${Facts} facts=${[['User', userId], ['Company', companyId], ['Role', roles.join(', ')], ['Application', `version ${version}`]]} />
   </section>`;
-}
-
-/** Names and values; those without a value are left out. */
-function Facts({ facts }) {
-  return html`<dl class="facts">${Object.entries(facts).filter(([, value]) => value !== undefined && value !== null)
-    .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 function Sessions() {
@@ -38,7 +31,7 @@ function Sessions() {
   const { expiresAt } = session.value;
   return html`<section class="block" aria-labelledby="sessions-title">
     <h2 id="sessions-title">Sessions</h2>
-    <p class="muted">${expiresAt ? html`This session ends on <time datetime=${expiresAt} title=${expiresAt}>${dateTime(expiresAt)}</time> unless you use the console before, and seven days after its beginning in any case.` : 'This session is not one of the console.'}</p>
+    <p class="muted">${expiresAt ? html`This session ends on <${Time} at=${expiresAt} /> unless you use the console before, and seven days after its beginning in any case.` : 'This session is not one of the console.'}</p>
     <div class="row">
       <button type="button" class="button" onClick=${() => setAsks('one')}>Sign out here</button>
       <button type="button" class="button" onClick=${() => setAsks('all')}>Sign out everywhere</button>
@@ -175,7 +168,7 @@ function SignedIn({ view, onReload, onSignOut }) {
   const { plan, account, refreshedAt, limits } = view;
   const { primary, secondary, credits } = limits ?? {};
   return html`
-    <${Facts} facts=${{ Plan: plan, Account: account, Renewed: refreshedAt && dateTime(refreshedAt), Credits: credits && creditWords(credits) }} />
+    <${Facts} facts=${[['Plan', plan], ['Account', account], ['Renewed', refreshedAt && dateTime(refreshedAt)], ['Credits', credits && creditWords(credits)]]} />
     ${[primary, secondary].filter(Boolean).map((limit, place) => html`<${Limit} key=${place} limit=${limit} place=${place} />`)}
     <p class="meta">${limits ? 'The limits are those of the vendor’s latest answer.' : 'The vendor’s limits are shown after its next answer.'}</p>
     <div class="row">
@@ -198,7 +191,7 @@ function windowWords(minutes, place) {
 function Limit({ limit: { usedPercent, windowMinutes, resetsAt }, place }) {
   const name = windowWords(windowMinutes, place);
   return html`<div class="limit">
-    <p class="row between"><span>${name}</span><span class="meta">${Math.round(usedPercent)} % used${resetsAt && html`, resets <time datetime=${resetsAt} title=${resetsAt}>${dateTime(resetsAt)}</time>`}</span></p>
+    <p class="row between"><span>${name}</span><span class="meta">${Math.round(usedPercent)} % used${resetsAt && html`, resets <${Time} at=${resetsAt} />`}</span></p>
     <progress max="100" value=${Math.min(100, Math.max(0, usedPercent))} aria-label=${`${name}: share that is used`} class=${usedPercent >= 90 ? 'full' : ''}></progress>
   </div>`;
 }

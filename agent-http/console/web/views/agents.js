@@ -1,18 +1,17 @@
-/** The agents: the list, and an agent's role, backend, documents and memory. */
+/** The agents: the list, and an agent's role, backend, documents, tokens, assignments and visitors. */
 
-import { html, useState } from '../vendor/ui.js';
-import { client, agents, call, go, has, href, session } from '../lib/store.js';
-import { ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
-import { Selection } from '../tabs/selection.js';
+import { html } from '../vendor/ui.js';
+import { agents, call, client, go, has, href, session } from '../lib/store.js';
+import { ErrorNote, Page, Selection, Tabs, lazy, useLoad } from '../lib/ui.js';
 import { RoleEditor } from './role-editor.js';
 
 const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
 const Documents = lazy(() => import('./documents.js'), 'Documents');
 const Visitors = lazy(() => import('./visitors.js'), 'Visitors');
+const Assignments = lazy(() => import('./assignments.js'), 'Assignments');
 
 export function Agents() {
-  return html`<section class="page" aria-labelledby="agents-title">
-    <header class="page-head"><h1 id="agents-title">Agents</h1><a class="button primary" href="#/agents/new">New agent</a></header>
+  return html`<${Page} name="agents" title="Agents" actions=${html`<a class="button primary" href="#/agents/new">New agent</a>`}>
     <ul class="cards">${agents.value.map((agent) => html`<li key=${agent.id} class="card">
       <span class="avatar" aria-hidden="true">${[...(agent.name || agent.id)][0]?.toUpperCase()}</span>
       <div class="item-main">
@@ -22,11 +21,11 @@ export function Agents() {
       </div>
       <a class="button quiet small" href=${href('chat', agent.id)} aria-label=${`Chat with ${agent.name || agent.id}`}>Chat</a>
     </li>`)}</ul>
-  </section>`;
+  <//>`;
 }
 
 const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, { id: 'documents', name: 'Documents' }, { id: 'tokens', name: 'Tokens' },
-  { id: 'visitors', name: 'Visitors', feature: 'threads' }];
+  { id: 'assignments', name: 'Assignments', feature: 'jobs' }, { id: 'visitors', name: 'Visitors', feature: 'threads' }];
 
 /** Returns true if the user may save the role. */
 const mayChange = ({ ownerId }) => ownerId === session.value.userId || session.value.roles.includes('admin');
@@ -38,11 +37,7 @@ export function Agent({ id, tab = 'role', part }) {
   const select = (tab) => go('agents', id, tab);
   const agent = found.data;
   const tabs = TABS.filter(({ feature }) => !feature || (has(feature) && agent?.data.ownerId === session.value.userId));
-  return html`<section class="page" aria-labelledby="agent-title">
-    <header class="page-head">
-      <div><p class="meta"><a href="#/agents">Agents</a></p><h1 id="agent-title">${name}</h1></div>
-      ${!isNew && html`<a class="button" href=${href('chat', id)}>Chat</a>`}
-    </header>
+  return html`<${Page} name="agent" title=${name} back=${html`<p class="back"><a href="#/agents">Agents</a></p>`} actions=${!isNew && html`<a class="button" href=${href('chat', id)}>Chat</a>`}>
     ${found.error && html`<${ErrorNote} error=${found.error} />`}
     ${!isNew && html`<${Tabs} label="Agent" tabs=${tabs} selected=${tab} onSelect=${select} panel="agent-panel" />`}
     <div id="agent-panel" class="agent-panel" role=${isNew ? undefined : 'tabpanel'} aria-labelledby=${isNew ? undefined : `tab-${tab}`}>
@@ -50,10 +45,11 @@ export function Agent({ id, tab = 'role', part }) {
       ${agent && tab === 'role' && html`<${RoleEditor} key=${id} agent=${agent} isReadOnly=${!mayChange(agent.data)} onSaved=${found.reload} />`}
       ${agent && tab === 'backend' && html`<${Backend} id=${id} />`}
       ${agent && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}
+      ${agent && tab === 'assignments' && html`<${Assignments} key=${id} id=${id} />`}
       ${agent && tab === 'visitors' && html`<${Visitors} key=${id} id=${id} part=${part} />`}
       ${agent && tab === 'documents' && html`<${Documents} agent=${agent} isOwner=${mayChange(agent.data)} onSaved=${found.reload} />`}
     </div>
-  </section>`;
+  <//>`;
 }
 
 /** The backend that answers, and the outcome of each rule that selects it. */

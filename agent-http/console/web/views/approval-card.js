@@ -5,7 +5,7 @@ import { decisionError, dismiss, draft, expiries, heldMessage, isOpen, live, ope
 import { choose, chooseAll, deciders, decisions, edits, mayDecide, progress, sendDecisions, usePoll } from '../lib/approvals.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
 import { contentText, dateTime } from '../lib/format.js';
-import { Code, ErrorNote } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Time } from '../lib/ui.js';
 
 /** Maximum length of a reason, in characters. */
 const MAX_REASON = 2000;
@@ -53,7 +53,7 @@ export function ApprovalCard({ approval, schema, title, chosen, edited, isBusy, 
   const { tool, message, expiresAt } = approval;
   return html`<div class="approval" role="group" aria-label=${`Approval of ${tool}`}>
     <header class="approval-head">
-      <span class="dot waiting" aria-hidden="true"></span><span class="tool-name">${tool}</span>
+      <${Dot} state="waiting" /><span class="tool-name">${tool}</span>
       <span class="meta">${title}<${Countdown} expiresAt=${expiresAt} onEnd=${() => (expiries.value += 1)} /></span>
     </header>
     ${message && html`<p class="approval-question">${message}</p>`}
@@ -108,9 +108,9 @@ export function Decision({ approval }) {
   const who = decidedBy ? ` by ${decidedBy}` : '';
   const where = { approvals: ', outside of the chat', chat: ', in the chat' }[via] ?? '';
   return html`<div class="decision">
-    <p class="small"><span class=${state === 'approved' ? 'good' : 'bad'}>${words}</span>${who}${where}${decidedAt && html` · <time datetime=${decidedAt}>${dateTime(decidedAt)}</time>`}${state === 'approved' && executed === 'begun' ? ' · it is not known whether the call was made' : ''}</p>
+    <p class="small"><span class=${state === 'approved' ? 'good' : 'bad'}>${words}</span>${who}${where}${decidedAt && html` · <${Time} at=${decidedAt} />`}${state === 'approved' && executed === 'begun' ? ' · it is not known whether the call was made' : ''}</p>
     ${reason && html`<p class="small muted">“${reason}”</p>`}
-    ${editedArguments && html`<p class="label">Changed arguments</p><${Code} text=${JSON.stringify(editedArguments, null, 2)} label="changed arguments" wrap />`}
+    ${editedArguments && html`<p class="label">Changed arguments</p><${Code} value=${editedArguments} label="changed arguments" wrap />`}
   </div>`;
 }
 

@@ -2,22 +2,18 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { decide, loadOpen, mayDecide, openApprovals } from '../lib/approvals.js';
-import { dateTime, moment } from '../lib/format.js';
+import { moment } from '../lib/format.js';
 import { agents, call, href } from '../lib/store.js';
-import { Code, ErrorNote, useLoad } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Page, Select, Time, useLoad } from '../lib/ui.js';
 import { ApprovalCard, Decision } from './approval-card.js';
 
 const DOTS = { approved: 'done', denied: 'failed' };
 
 export function Approvals() {
   const [state, setState] = useState('open');
-  return html`<section class="page" aria-labelledby="approvals-title">
-    <header class="page-head"><h1 id="approvals-title">Approvals</h1>
-      <label><span class="visually-hidden">Show</span><select value=${state} onChange=${(event) => setState(event.target.value)}>
-        <option value="open">Open</option><option value="decided">Decided, of your chats</option></select></label>
-    </header>
+  return html`<${Page} name="approvals" title="Approvals" actions=${html`<${Select} label="Show" value=${state} all=${[['open', 'Open'], ['decided', 'Decided, of your chats']]} onSelect=${setState} />`}>
     ${state === 'open' ? html`<${Open} />` : html`<${Decided} />`}
-  </section>`;
+  <//>`;
 }
 
 function Open() {
@@ -59,11 +55,11 @@ function OpenItem({ approval, isOver, onDone }) {
     setBusy(false);
   };
   const agent = agents.value.find((one) => one.id === agentId)?.name || agentId;
-  const title = html`${agent} · <time datetime=${createdAt} title=${dateTime(createdAt)}>${moment(createdAt)}</time> · `;
+  const title = html`${agent} · <${Time} at=${createdAt} words=${moment} /> · `;
   const chat = run.data && html`<a class="button quiet small" href=${href('chat', agentId, threadId)}>Open the chat</a>`;
   if (isOver) {
     return html`<div class="approval" role="group" aria-label=${`Approval of ${tool}`}>
-      <header class="approval-head"><span class=${`dot ${DOTS[approval.state] ?? 'idle'}`} aria-hidden="true"></span><span class="tool-name">${tool}</span><span class="meta">${agent}</span></header>
+      <header class="approval-head"><${Dot} state=${DOTS[approval.state] ?? 'idle'} /><span class="tool-name">${tool}</span><span class="meta">${agent}</span></header>
       ${error && html`<p class="note" role="alert">Your decision came too late: ${error.message}.</p>`}
       <${Decision} approval=${approval} />
       ${chat}
@@ -83,9 +79,9 @@ function Decided() {
     ${data && decided.length === 0 && html`<p class="muted">Nothing was decided in your latest chats.</p>`}
     <ul class="rows">${decided.map((approval) => html`<li key=${approval.id} class="item">
       <div class="item-main">
-        <p class="item-title"><span class=${`dot ${DOTS[approval.state] ?? 'idle'}`} aria-hidden="true"></span> <code>${approval.tool}</code></p>
+        <p class="item-title"><${Dot} state=${DOTS[approval.state] ?? 'idle'} /> <code>${approval.tool}</code></p>
         <${Decision} approval=${approval} />
-        <details><summary class="meta">Arguments of the model</summary><${Code} text=${JSON.stringify(approval.arguments, null, 2)} label=${`arguments of ${approval.tool}`} wrap /></details>
+        <details><summary class="meta">Arguments of the model</summary><${Code} value=${approval.arguments} label=${`arguments of ${approval.tool}`} wrap /></details>
       </div>
       <a class="button quiet small" href=${href('chat', approval.agentId, approval.threadId)}>Open the chat</a>
     </li>`)}</ul>`;

@@ -2,9 +2,9 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
-import { dateTime, duration, number } from '../lib/format.js';
+import { duration, number } from '../lib/format.js';
 import { agents, call, go, session } from '../lib/store.js';
-import { ErrorNote } from '../lib/ui.js';
+import { Dot, ErrorNote, Page, Search, Select, Table, Time } from '../lib/ui.js';
 
 const PAGE = 100;
 /** Outcomes in words, and the state whose colour they have. */
@@ -58,45 +58,37 @@ export function Audit({ id }) {
   const words = search.trim().toLowerCase();
   const shown = log.calls.filter((entry) => (!outcome || entry.outcome === outcome)
     && [entry.userId, entry.tool, entry.runId, caller(entry)].some((text) => text?.toLowerCase().includes(words)));
-  const options = known.some((agent) => agent.id === agentId) || !agentId ? known : [{ id: agentId }, ...known];
-  return html`<section class="page" aria-labelledby="audit-title">
-    <header class="page-head"><h1 id="audit-title">Audit</h1>
-      <div class="row">
-        <label><span class="visually-hidden">Agent</span><select value=${agentId} disabled=${options.length === 0} onChange=${(event) => go('audit', event.target.value)}>
-          ${options.map((agent) => html`<option key=${agent.id} value=${agent.id}>${agent.name || agent.id}</option>`)}</select></label>
-        <label class="search"><span class="visually-hidden">Search users and tools</span><input type="search" placeholder="User or tool" value=${search} onInput=${(event) => setSearch(event.target.value)} /></label>
-        <label><span class="visually-hidden">Outcome</span><select value=${outcome} onChange=${(event) => setOutcome(event.target.value)}>
-          <option value="">All outcomes</option>${Object.keys(OUTCOMES).map((name) => html`<option key=${name} value=${name}>${outcomeWords(name)}</option>`)}</select></label>
-        <button type="button" class="button" onClick=${log.reload}>Reload</button>
-        <button type="button" class="button" disabled=${shown.length === 0} onClick=${() => exportCsv(agentId, shown)}>Export CSV</button>
-      </div>
-    </header>
+  const all = known.some((agent) => agent.id === agentId) || !agentId ? known : [{ id: agentId }, ...known];
+  return html`<${Page} name="audit" title="Audit" actions=${html`<div class="row">
+      <${Select} label="Agent" value=${agentId} disabled=${all.length === 0} all=${all.map(({ id, name }) => [id, name || id])} onSelect=${(id) => go('audit', id)} />
+      <${Search} label="Search users and tools" hint="User or tool" value=${search} onSearch=${setSearch} />
+      <${Select} label="Outcome" value=${outcome} all=${[['', 'All outcomes'], ...Object.keys(OUTCOMES).map((name) => [name, outcomeWords(name)])]} onSelect=${setOutcome} />
+      <button type="button" class="button" onClick=${log.reload}>Reload</button>
+      <button type="button" class="button" disabled=${shown.length === 0} onClick=${() => exportCsv(agentId, shown)}>Export CSV</button>
+    </div>`}>
     <p class="muted lead">Each call of the agent’s tools, by runs, jobs and the tool server. Arguments and results are not kept.</p>
     ${log.error && html`<${ErrorNote} error=${log.error} />`}
-    ${options.length === 0 && html`<p class="muted">You own no agent. The log of an agent is its owner’s.</p>`}
+    ${all.length === 0 && html`<p class="muted">You own no agent. The log of an agent is its owner’s.</p>`}
     ${log.calls.length > 0 && html`<${Calls} calls=${shown} />`}
     ${agentId && !log.isLoading && !log.error && log.calls.length === 0 && html`<p class="muted">No tool has been called yet.</p>`}
     <div class="row between table-foot">
       <p class="meta" role="status">${log.isLoading ? 'Loading…' : `${number(shown.length)} of ${number(log.calls.length)} loaded calls${log.cursor ? '' : '; there are no older ones'}`}</p>
       ${log.cursor && html`<button type="button" class="button small" disabled=${log.isLoading} onClick=${log.loadMore}>Load older calls</button>`}
     </div>
-  </section>`;
+  <//>`;
 }
 
 function Calls({ calls }) {
-  return html`<div class="table-scroll" tabindex="0" role="region" aria-label="tool calls">
-    <table class="table">
-      <thead><tr><th scope="col">Time</th><th scope="col">User</th><th scope="col">Tool</th><th scope="col">Outcome</th><th scope="col" class="num">Time taken</th><th scope="col">By</th></tr></thead>
+  return html`<${Table} label="tool calls" head=${['Time', 'User', 'Tool', 'Outcome', 'Time taken', 'By']} numbers=${['Time taken']}>
       <tbody>${calls.map((entry, place) => html`<tr key=${`${entry.at} ${place}`}>
-        <td class="nowrap"><time datetime=${entry.at} title=${entry.at}>${dateTime(entry.at)}</time></td>
+        <td class="nowrap"><${Time} at=${entry.at} /></td>
         <td>${entry.userId}</td>
         <td><code>${entry.tool}</code></td>
-        <td class="nowrap"><span class=${`dot ${OUTCOMES[entry.outcome]?.[1] ?? ''}`} aria-hidden="true"></span> ${outcomeWords(entry.outcome)}</td>
+        <td class="nowrap"><${Dot} state=${OUTCOMES[entry.outcome]?.[1] ?? ''} /> ${outcomeWords(entry.outcome)}</td>
         <td class="num">${duration(entry.durationMs)}</td>
         <td class="nowrap" title=${entry.runId ? `run ${entry.runId}` : entry.credentialId}>${caller(entry)}</td>
       </tr>`)}</tbody>
-    </table>
-  </div>`;
+  <//>`;
 }
 
 function exportCsv(agentId, calls) {

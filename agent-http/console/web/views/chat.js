@@ -9,8 +9,8 @@ import { decisions } from '../lib/approvals.js';
 import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/attachments.js';
 import { contentText, duration, number, pretty, textOf } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
-import { agents, go, has, status } from '../lib/store.js';
-import { Code, Copy, ErrorNote, Markdown, lazy } from '../lib/ui.js';
+import { agentNames, agents, go, has, href, status } from '../lib/store.js';
+import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy } from '../lib/ui.js';
 
 /** A component of the approvals, which most chats never need. */
 const ofApprovals = (name) => lazy(() => import('./approval-card.js'), name);
@@ -47,16 +47,10 @@ function NoAgent() {
 }
 
 function Header({ agent }) {
-  const choose = (event) => go('chat', event.target.value);
   return html`<header class="chat-head">
-    <label class="agent-pick">
-      <span class="visually-hidden">Agent</span>
-      <select value=${agent.id} onChange=${choose}>
-        ${agents.value.map(({ id, name }) => html`<option key=${id} value=${id}>${name || id}</option>`)}
-      </select>
-    </label>
+    <div class="agent-pick"><${Select} label="Agent" value=${agent.id} all=${agentNames()} onSelect=${(id) => go('chat', id)} /></div>
     <h1 class="thread-title"><span class=${thread.value ? '' : 'visually-hidden'}>${thread.value?.title ?? 'New chat'}</span></h1>
-    <a class="button quiet" href=${`#/chat/${encodeURIComponent(agent.id)}`}>New chat</a>
+    <a class="button quiet" href=${href('chat', agent.id)}>New chat</a>
   </header>`;
 }
 
@@ -256,10 +250,7 @@ function Part({ part }) {
 function Reasoning({ part }) {
   const took = part.endedAt - part.startedAt;
   const time = took >= 100 ? ` for ${duration(took)}` : '';
-  return html`<details class="fold reasoning">
-    <summary>${part.isOpen ? 'Thinking…' : `Thought${time}`}</summary>
-    <div class="fold-body quiet-text">${part.text}</div>
-  </details>`;
+  return html`<${Fold} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
 }
 
 /** State of a call, in a word. */
@@ -286,20 +277,15 @@ function ToolCard({ part }) {
   const state = toolState(part);
   const time = part.endedAt !== undefined ? duration(part.endedAt - (part.calledAt ?? part.startedAt)) : '';
   const { progress } = part;
-  return html`<details class=${`fold tool ${part.isError ? 'failed' : ''}`}>
-    <summary>
-      <span class=${`dot ${state === 'no result' ? 'none' : state}`} aria-hidden="true"></span>
-      <span class="tool-name">${part.name}</span>
-      <span class="meta">${state}${time && ` · ${time}`}</span>
-    </summary>
-    <div class="fold-body">
-      <p class="label">Arguments</p>
-      <${Code} text=${pretty(part.text || '{}')} label="arguments" />
-      ${approval && html`<${Decision} approval=${approval} />`}
-      ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
-      ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />`}
-    </div>
-  </details>`;
+  const summary = html`<${Dot} state=${state === 'no result' ? 'none' : state} /><span class="tool-name">${part.name}</span><span class="meta">${state}${time && ` · ${time}`}</span>`;
+  return html`<${Fold} kind=${`tool ${part.isError ? 'failed' : ''}`} summary=${summary}>
+    <p class="label">Arguments</p>
+    <${Code} text=${pretty(part.text || '{}')} label="arguments" />
+    ${approval && html`<${Decision} approval=${approval} />`}
+    ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
+    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />
+      <a class="button quiet small" href=${`${href('chat', agentId.value, thread.value?.id)}?${new URLSearchParams({ tab: 'tools', call: part.id })}`}>Try again in Tools</a>`}
+  <//>`;
 }
 
 /** The button that adds files to the next message. */

@@ -2,8 +2,8 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime, number, size } from '../lib/format.js';
-import { call, listAll, session } from '../lib/store.js';
-import { Code, Confirm, ErrorNote, Menu, useLoad } from '../lib/ui.js';
+import { call, listAll } from '../lib/store.js';
+import { Code, Confirm, Dot, ErrorNote, Menu, pending, useAction, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
 
 /** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */
@@ -19,7 +19,7 @@ export function Documents({ agent, isOwner, onSaved }) {
   const list = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
   const [search, setSearch] = useState('');
   const [isWhole, setWhole] = useState(false);
-  const [error, setError] = useState(undefined);
+  const { error, run } = useAction();
   const [inPrompt, searched] = [new Set(content.documentIds), new Set(content.ragDocumentIds)];
   const isNamed = ({ id }) => inPrompt.has(id) || searched.has(id);
   const words = search.trim().toLowerCase();
@@ -29,17 +29,11 @@ export function Documents({ agent, isOwner, onSaved }) {
   const missing = list.data ? [...new Set([...inPrompt, ...searched])].filter((id) => !known.has(id)) : [];
   const index = useIndexes(all.filter(isNamed).slice(0, INDEXED_AT_FIRST));
   // What the role names is changed under the version that was read.
-  const name = async (field, id, isOn) => {
+  const name = (field, id, isOn) => {
     const rest = (content[field] ?? []).filter((one) => one !== id);
     const { warnings, companyId, ownerId, ...role } = agent.data;
     const body = { ...role, content: { ...content, [field]: isOn ? [...rest, id] : rest } };
-    try {
-      await call('PUT /api/agents/{id}', { params: { id: role.id }, body, ifMatch: agent.etag });
-      setError(undefined);
-      onSaved();
-    } catch (error) {
-      setError(error);
-    }
+    run(() => call('PUT /api/agents/{id}', { params: { id: role.id }, body, ifMatch: agent.etag }).then(onSaved));
   };
   if (list.error) return html`<${ErrorNote} error=${list.error} />`;
   return html`
@@ -92,8 +86,8 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
   const { id, title, bytes, version, status } = document;
   const [isShown, setShown] = useState(false);
   const [asks, setAsks] = useState(false);
-  const [error, setError] = useState(undefined);
-  const act = (route, query) => call(route, { params: { id }, query }).then(() => { setError(undefined); onChange(); }, setError);
+  const { error, run } = useAction();
+  const act = (route) => run(() => call(route, { params: { id } }).then(onChange));
   const words = [size(bytes), `version ${version}`, STATES[status], isShown ? '' : indexWords(index)].filter(Boolean);
   const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index?.embeddingFailure ? 'paused' : index ? 'done' : 'idle';
   const items = [
@@ -108,7 +102,7 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
   return html`<li class="item">
     <div class="item-main">
       <button type="button" class="item-title as-link" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>${title || id}</button>
-      <p class="meta"><span class=${`dot ${dot}`} aria-hidden="true"></span> <code>${id}</code> · ${words.join(' · ')}</p>
+      <p class="meta"><${Dot} state=${dot} /> <code>${id}</code> · ${words.join(' · ')}</p>
       ${error && html`<${ErrorNote} error=${error} />`}
       ${isShown && html`<${DocumentText} id=${id} />`}
     </div>
@@ -119,10 +113,10 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
 }
 
 function DocumentText({ id }) {
-  const { data, error } = useLoad((signal) => call('GET /api/documents/{id}', { params: { id }, signal }), id);
-  if (error) return html`<${ErrorNote} error=${error} />`;
-  if (!data) return html`<p class="muted">Loading…</p>`;
-  const { text, indexed, content } = data.data;
+  const load = useLoad((signal) => call('GET /api/documents/{id}', { params: { id }, signal }), id);
+  const wait = pending(load);
+  if (wait) return wait;
+  const { text, indexed, content } = load.data.data;
   return html`${content?.error && html`<p class="field-error">${content.error}</p>`}
     <p class="meta">${[indexWords(indexed ?? null), indexed?.language && `language ${indexed.language}`, indexed?.embedder && `vectors by ${indexed.embedder}`, content?.mediaType, content?.needsOcr && `pages without text: ${[content.needsOcr].flat().join(', ')}`].filter(Boolean).join(' · ')}</p>
     <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
@@ -173,7 +167,7 @@ function Uploads({ known, onDone }) {
       <button type="button" class="button primary" disabled=${isBusy} onClick=${() => input.current.click()}>Upload</button></div>
     <input ref=${input} type="file" multiple accept=${ACCEPT} class="visually-hidden" tabindex="-1" aria-label="Files to upload" onChange=${choose} />
     ${uploads.length > 0 && html`<div role="status"><ul class="plain uploads">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
-      <span class=${`dot ${state === 'ready' ? 'done' : state === 'failed' ? 'failed' : 'running'}`} aria-hidden="true"></span> <span class="tool-name">${name}</span>
+      <${Dot} state=${{ ready: 'done', failed: state }[state] ?? 'running'} /> <span class="tool-name">${name}</span>
       <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul></div>`}
   </div>`;
 }

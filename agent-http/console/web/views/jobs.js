@@ -1,14 +1,13 @@
-/** The user's scheduled jobs: the list by state, a calendar of their next runs, and what can be done with several at once. */
+/** The user's scheduled jobs: the list by state, a calendar of their next runs, one job, and what can be done with several at once. */
 
 import { html, useEffect, useState } from '../vendor/ui.js';
-import { dateTime, moment, number } from '../lib/format.js';
+import { duration, moment, number } from '../lib/format.js';
 import { ACTIONS, STATES, actOn, jobHint, jobName } from '../lib/jobs.js';
-import { scheduleWords } from '../lib/schedule.js';
-import { go, href, listAll } from '../lib/store.js';
-import { Confirm, ErrorNote, Tabs, useLoad } from '../lib/ui.js';
-import { Calendar } from './calendar.js';
-import { NewJob } from './new-job.js';
-import { JobDetail } from './job.js';
+import { withRepeats } from '../lib/next.js';
+import { calendarDays, scheduleWords } from '../lib/schedule.js';
+import { agents, call, go, href, listAll } from '../lib/store.js';
+import { Code, Confirm, Dot, ErrorNote, Facts, Page, Select, Table, Tabs, Time, pending, useAction, useLoad } from '../lib/ui.js';
+import { NewJob, ScheduleFields, useSchedule } from './new-job.js';
 
 const TABS = [{ id: 'list', name: 'List' }, { id: 'calendar', name: 'Next 14 days' }];
 
@@ -16,11 +15,10 @@ const TABS = [{ id: 'list', name: 'List' }, { id: 'calendar', name: 'Next 14 day
 export function Jobs({ id }) {
   if (id === 'new') return html`<${NewJob} />`;
   if (id && id !== 'calendar') return html`<${JobDetail} key=${id} id=${id} />`;
-  return html`<section class="page" aria-labelledby="jobs-title">
-    <header class="page-head"><h1 id="jobs-title">Jobs</h1><a class="button primary" href=${href('jobs', 'new')}>New job</a></header>
+  return html`<${Page} name="jobs" title="Jobs" actions=${html`<a class="button primary" href=${href('jobs', 'new')}>New job</a>`}>
     <${Tabs} label="Jobs" tabs=${TABS} selected=${id ?? 'list'} onSelect=${(tab) => go('jobs', tab === 'list' ? undefined : tab)} panel="jobs-panel" />
     <div class="tab-panel" id="jobs-panel" role="tabpanel" aria-labelledby=${`tab-${id ?? 'list'}`}>${id ? html`<${Calendar} />` : html`<${JobList} />`}</div>
-  </section>`;
+  <//>`;
 }
 
 function JobList() {
@@ -46,8 +44,7 @@ function JobList() {
       <label class="check"><input type="checkbox" disabled=${jobs.length === 0} checked=${jobs.length > 0 && chosen.length === jobs.length}
         indeterminate=${chosen.length > 0 && chosen.length < jobs.length} onChange=${(event) => selectAll(event.target.checked)} /> Select all</label>
       <div class="row">
-        <label><span class="visually-hidden">State</span><select value=${state} onChange=${(event) => setState(event.target.value)}>
-          ${STATES.map((one) => html`<option key=${one} value=${one}>${one || 'All states'}</option>`)}</select></label>
+        <${Select} label="State" value=${state} onSelect=${setState} all=${STATES.map((one) => [one, one || 'All states'])} />
         <button type="button" class="button" onClick=${list.reload}>Reload</button>
       </div>
     </div>
@@ -64,7 +61,7 @@ function Row({ job, isSelected, onSelect }) {
     <input type="checkbox" class="select" aria-label=${`Select ${name}${hint ? ` ${hint}` : ''}`} checked=${isSelected} onChange=${(event) => onSelect(jobId, event.target.checked)} />
     <div class="item-main">
       <a class="item-title" href=${href('jobs', jobId)}>${name}${hint && html` <span class="job-hint">${hint}</span>`}</a>
-      <p class="meta"><span class=${`dot ${state}`} aria-hidden="true"></span> ${state} · ${payload.agentId} · ${scheduleWords(schedule)} · <time datetime=${executeAt} title=${dateTime(executeAt)}>${moment(executeAt)}</time>${attempt ? ` · attempt ${attempt}` : ''}</p>
+      <p class="meta"><${Dot} state=${state} /> ${state} · ${payload.agentId} · ${scheduleWords(schedule)} · <${Time} at=${executeAt} words=${moment} />${attempt ? ` · attempt ${attempt}` : ''}</p>
       ${lastError && html`<p class="field-error">${String(lastError)}</p>`}
     </div>
   </li>`;
@@ -106,7 +103,7 @@ function Bulk({ chosen, filter, onDone }) {
     ${progress?.failed.length > 0 && html`<div class="note note-error" role="alert"><p>${jobCount(progress.failed.length)} could not be changed.</p>
       <ul class="plain">${progress.failed.slice(0, 5).map(({ job, error }) => html`<li key=${job.jobId}>${jobName(job)}: <code class="code-word">${error.code}</code> ${error.message}</li>`)}</ul></div>`}
     ${asks && html`<${Confirm} title=${asks.action.ask(jobCount(asks.jobs.length))} text=${confirmText(asks, chosen.length)}
-      action=${asks.action.isFinal ? `Cancel ${jobCount(asks.jobs.length)}` : asks.action.name} onConfirm=${() => run(asks.action, asks.jobs)} onClose=${() => setAsks(undefined)} />`}
+      action=${asks.action.isFinal ? `Cancel ${jobCount(asks.jobs.length)}` : asks.action.name} keep=${asks.action.isFinal ? `Keep ${jobCount(asks.jobs.length)}` : undefined} onConfirm=${() => run(asks.action, asks.jobs)} onClose=${() => setAsks(undefined)} />`}
   </div>`;
 }
 
@@ -120,4 +117,140 @@ function confirmText({ action, jobs }, selected) {
   const others = selected - jobs.length;
   if (others === 0) return action.text;
   return `${action.text} ${others === 1 ? '1 selected job is left as it is.' : `${number(others)} selected jobs are left as they are.`}`;
+}
+
+/** One job: what it does, when, how its attempts went, and what can be done with it. */
+function JobDetail({ id }) {
+  const found = useLoad(async () => (await call('GET /api/pulse/jobs/{id}', { params: { id } })).data, id);
+  const job = found.data?.jobId === id ? found.data : undefined;
+  const isAbsent = found.error?.status === 404;
+  return html`<${Page} name="job" title=${job ? jobName(job) : 'Job'} back=${html`<p class="back"><a href=${href('jobs')}>Jobs</a></p>`}
+    actions=${job && html`<${Actions} job=${job} onChange=${found.reload} />`}>
+    ${isAbsent ? html`<p class="muted">You have no such job. The scheduler forgets final ones after a time.</p>` : pending({ data: job, error: found.error })}
+    ${job && html`<${Details} job=${job} onChange=${found.reload} />`}
+  <//>`;
+}
+
+const ENDED = new Set(['completed', 'discarded', 'cancelled']);
+
+function Details({ job, onChange }) {
+  const { jobId, state, payload = {}, schedule = {}, executeAt, occurrence, attempt, lastError, createdAt } = job;
+  const agent = agents.value.find(({ id }) => id === payload.agentId);
+  const facts = [
+    ['State', html`<${Dot} state=${state} /> ${state}`],
+    ['Does', payload.kind === 'tool' ? html`calls the tool <code>${payload.toolId}</code>` : payload.message ? `runs a turn with “${payload.message}”` : payload.kind],
+    ['Agent', agent ? html`<a href=${href('agents', agent.id)}>${agent.name || agent.id}</a>` : payload.agentId],
+    ['Schedule', html`${scheduleWords(schedule)}${schedule.cron && html` <code class="meta">${schedule.cron}</code>`}`],
+    [ENDED.has(state) ? 'Last due' : state === 'retryable' ? 'Next attempt' : 'Next run', html`<${Time} at=${executeAt} />`],
+    ['Occurrence', html`${number(occurrence)}${attempt > 0 && html`<span class="muted">, attempt ${attempt}</span>`}`],
+    ['Assignment', payload.assignmentId],
+    ['Created', html`<${Time} at=${createdAt} />`],
+    ['Identifier', html`<code>${jobId}</code>`],
+  ];
+  return html`
+    ${lastError && html`<div class="note note-error"><p>The last attempt failed:</p><p>${String(lastError)}</p></div>`}
+    <${Facts} facts=${facts} kind="facts block" />
+    ${job.attempts?.length > 0 && html`<${Attempts} attempts=${job.attempts} />`}
+    ${!ENDED.has(state) && html`<${Reschedule} key=${JSON.stringify(schedule) + executeAt} job=${job} onChange=${onChange} />`}
+    ${payload.arguments !== undefined && html`<h2 class="label">Arguments</h2><${Code} value=${payload.arguments} label="arguments" wrap />`}
+    <h2 class="label">Payload</h2><${Code} value=${payload} label="payload" wrap />`;
+}
+
+/** The latest attempts, the last one first. */
+function Attempts({ attempts }) {
+  const isPeriodic = attempts.some(({ occurrence }) => occurrence !== attempts[0].occurrence);
+  return html`<h2 class="label" id="attempts">Attempts</h2>
+    <${Table} aria-labelledby="attempts" head=${[...(isPeriodic ? ['Occurrence'] : []), 'Attempt', 'Ended', 'Took', 'Status', 'Outcome']}><tbody>${[...attempts].reverse().map(({ occurrence, attempt, endedAt, durationMs, status, error }) => html`<tr key=${`${occurrence}-${attempt}-${endedAt}`}>
+        ${isPeriodic && html`<td>${number(occurrence)}</td>`}<td>${number(attempt)}</td><td class="nowrap"><${Time} at=${endedAt} /></td>
+        <td>${durationMs === undefined ? html`<span class="muted">not known</span>` : duration(durationMs)}</td><td>${status ?? html`<span class="muted">none</span>`}</td>
+        <td class="wide">${error === undefined ? html`<span class="good">succeeded</span>` : html`<span class="bad">failed</span> ${String(error)}`}</td></tr>`)}</tbody><//>`;
+}
+
+function Actions({ job, onChange }) {
+  const [asks, setAsks] = useState(undefined);
+  const { error, run } = useAction();
+  return html`<div>
+    <div class="row">
+      <button type="button" class="button" onClick=${onChange}>Reload</button>
+      ${ACTIONS.filter(({ fits }) => fits(job)).map((action) => html`<button type="button" key=${action.id} class="button" onClick=${() => setAsks(action)}>${action.name}</button>`)}
+    </div>
+    ${error && html`<${ErrorNote} error=${error} />`}
+    ${asks && html`<${Confirm} title=${asks.ask('this job')} text=${asks.text} action=${asks.isFinal ? 'Cancel the job' : asks.name}
+      keep=${asks.isFinal ? 'Keep the job' : undefined} onConfirm=${() => run(() => actOn(asks, job).then(onChange))} onClose=${() => setAsks(undefined)} />`}
+  </div>`;
+}
+
+/** A form that replaces the schedule. */
+function Reschedule({ job, onChange }) {
+  const state = useSchedule(job);
+  const { error, isBusy, run } = useAction();
+  const [isOpen, setOpen] = useState(false);
+  const submit = (event) => {
+    event.preventDefault();
+    run(() => call('POST /api/pulse/jobs/{id}/reschedule', { params: { id: job.jobId }, body: state.schedule }).then(onChange));
+  };
+  return html`<details class="fold block" onToggle=${(event) => setOpen(event.target.open)}><summary>Reschedule</summary>
+    ${isOpen && html`<form class="fold-body" onSubmit=${submit}>
+      <${ScheduleFields} state=${state} />
+      ${error && html`<${ErrorNote} error=${error} />`}
+      <button class="button primary" disabled=${isBusy}>Replace the schedule</button>
+    </form>`}
+  </details>`;
+}
+
+const DAYS = 14;
+/** Entries of a day that are shown at first. */
+const SHOWN = 8;
+const weekday = new Intl.DateTimeFormat('en', { weekday: 'short' });
+const date = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** Returns the clock's time in a zone; in the browser's if the zone is unknown. */
+function clock(iso, timeZone) {
+  const options = { hour: 'numeric', minute: '2-digit' };
+  try {
+    return new Intl.DateTimeFormat(undefined, { ...options, timeZone }).format(new Date(iso));
+  } catch {
+    return new Intl.DateTimeFormat(undefined, options).format(new Date(iso));
+  }
+}
+
+/** A calendar of the next runs of the jobs. */
+function Calendar() {
+  const now = new Date();
+  const until = new Date(now.getFullYear(), now.getMonth(), now.getDate() + DAYS);
+  const list = useLoad(async (signal) => withRepeats(await listAll('GET /api/pulse/jobs', 'jobs', { query: { state: 'open' }, pages: 3, signal }), until, signal), '');
+  const wait = pending(list);
+  if (wait) return wait;
+  const { days, later } = calendarDays(list.data.jobs, now, DAYS);
+  return html`
+    <p class="muted lead">The runs of your open jobs, in your time zone, ${here}.${list.data.isWhole ? '' : ' Of jobs that run very often, not all runs are shown.'}</p>
+    <ol class="calendar">${days.map((day, place) => html`<${Day} key=${place} day=${day} isToday=${place === 0} />`)}</ol>
+    ${later.length > 0 && html`<h2 class="label">Later</h2>
+      <ul class="plain">${later.map((job) => html`<li key=${job.jobId} class="entry"><a href=${href('jobs', job.jobId)}>${jobName(job)} <span class="job-hint">${jobHint(job)}</span></a> <span class="meta"><${Time} at=${job.executeAt} /></span></li>`)}</ul>`}`;
+}
+
+function Day({ day: { start, jobs, shiftMinutes }, isToday }) {
+  const [isWhole, setWhole] = useState(false);
+  const shown = isWhole || jobs.length <= SHOWN + 1 ? jobs : jobs.slice(0, SHOWN);
+  return html`<li class=${`day ${jobs.length === 0 ? 'free' : ''}`}>
+    <h2 class="day-name">${isToday ? 'Today' : weekday.format(start)} <span class="muted">${date.format(start)}</span></h2>
+    ${shiftMinutes !== 0 && html`<p class="chip shift">clocks ${shiftMinutes > 0 ? 'forward' : 'back'} ${Math.abs(shiftMinutes)} min</p>`}
+    <ul class="plain">${shown.map((job) => html`<${Entry} key=${job.jobId} job=${job} />`)}</ul>
+    ${shown.length < jobs.length && html`<button type="button" class="button quiet small" onClick=${() => setWhole(true)}>${jobs.length - shown.length} more</button>`}
+  </li>`;
+}
+
+function Entry({ job }) {
+  const { jobId, executeAt, state, schedule, more, isRepeat } = job;
+  const zone = schedule?.timezone;
+  const [mine, theirs] = [clock(executeAt), zone && zone !== here ? clock(executeAt, zone) : undefined];
+  const isLate = new Date(executeAt) < new Date() && state !== 'running';
+  return html`<li class="entry">
+    <a href=${href('jobs', jobId)} title=${`${jobName(job)}: ${scheduleWords(schedule)}`}><${Dot} state=${isRepeat ? 'idle' : state} /><time datetime=${executeAt}>${mine}</time> <span class="entry-name">${jobHint(job) ?? jobName(job)}</span></a>
+    ${more > 0 && html`<p class="meta">and ${more} more ${more === 1 ? 'run' : 'runs'}</p>`}
+    ${state !== 'scheduled' && !isRepeat && html`<p class="meta">${state}</p>`}
+    ${isLate && state === 'scheduled' && html`<p class="meta">overdue</p>`}
+    ${theirs && theirs !== mine && html`<p class="meta">${theirs} in ${zone.split('/').at(-1).replaceAll('_', ' ')}</p>`}
+  </li>`;
 }

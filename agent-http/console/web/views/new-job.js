@@ -1,23 +1,22 @@
-/** A form that schedules a job: a turn of an agent, or a call of a tool. */
+/** The forms of jobs: a new one, a turn of an agent or a call of a tool, and the fields of a schedule, for one that is rescheduled too. */
 
 import { html, useRef, useState } from '../vendor/ui.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
 import { newId } from '../lib/format.js';
-import { agents, call, client, go, href } from '../lib/store.js';
-import { ErrorNote, useLoad } from '../lib/ui.js';
-import { ScheduleFields, useSchedule } from './schedule-fields.js';
+import { NextRuns } from '../lib/next.js';
+import { cronWords } from '../lib/schedule.js';
+import { agentNames, agents, call, client, go, href } from '../lib/store.js';
+import { ErrorNote, Page, options, useLoad } from '../lib/ui.js';
 
 export function NewJob() {
   const [agentId, setAgent] = useState(agents.value[0]?.id);
   const [kind, setKind] = useState('agent');
   const preview = useLoad(async (signal) => (agentId ? { agentId, ...await client.preview({ agentId }, { signal }) } : undefined), agentId);
   const isKind = (name, words) => html`<label class="check"><input type="radio" name="kind" checked=${kind === name} onChange=${() => setKind(name)} /><span>${words}</span></label>`;
-  return html`<section class="page" aria-labelledby="job-title">
-    <p class="back"><a href=${href('jobs')}>Jobs</a></p>
-    <header class="page-head"><h1 id="job-title">New job</h1></header>
+  return html`<${Page} name="job" title="New job" back=${html`<p class="back"><a href=${href('jobs')}>Jobs</a></p>`}>
     ${agents.value.length === 0 ? html`<p class="muted">A job needs an agent.</p>` : html`<div class="stack-form narrow-form">
       <div class="field"><label for="job-agent">Agent</label><select id="job-agent" value=${agentId} onChange=${(event) => setAgent(event.target.value)}>
-        ${agents.value.map(({ id, name }) => html`<option key=${id} value=${id}>${name || id}</option>`)}</select></div>
+        ${options(agentNames())}</select></div>
       <fieldset class="field choice"><legend>Does</legend>
         ${isKind('agent', 'a turn of the agent, with a message')}
         ${isKind('tool', 'a call of one of the agent’s tools')}
@@ -26,7 +25,7 @@ export function NewJob() {
       ${kind === 'tool' && preview.error && html`<${ErrorNote} error=${preview.error} />`}
       ${kind === 'tool' && preview.data?.agentId === agentId && html`<${Tool} key=${agentId} agentId=${agentId} tools=${preview.data.tools ?? []} />`}
     </div>`}
-  </section>`;
+  <//>`;
 }
 
 /** The schedule, the button and the request, which both kinds share. `read` returns the payload, or `undefined`. */
@@ -72,7 +71,7 @@ function Tool({ agentId, tools }) {
   const tool = tools.find((one) => one.name === name) ?? tools[0];
   if (!tool) return html`<p class="muted">The agent has no tools that a job could call.</p>`;
   return html`<div class="field"><label for="job-tool">Tool</label><select id="job-tool" value=${tool.name} onChange=${(event) => setName(event.target.value)}>
-      ${tools.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select>
+      ${options(tools.map(({ name }) => [name, name]))}</select>
       <p class="meta">${tool.description}</p></div>
     <${Call} key=${tool.name} agentId=${agentId} tool=${tool} />`;
 }
@@ -90,4 +89,63 @@ function Call({ agentId, tool }) {
       <input id="job-list" value=${todoListId} autocomplete="off" spellcheck="false" onInput=${(event) => setTodoList(event.target.value)} /></div>
     ${rest}
   </form>`;
+}
+
+const KINDS = { once: 'Once', interval: 'At an interval', cron: 'By a cron expression' };
+const UNITS = { minutes: 60_000, hours: 3_600_000, days: 86_400_000 };
+const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** Returns a time as an input of the browser's zone has it. @param {Date} time */
+const localTime = (time) => new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+
+/** The values of the form at first: a job's own schedule. */
+function initial({ schedule: { cron, everyMs, timezone } = {}, executeAt } = {}) {
+  const unit = Object.keys(UNITS).findLast((name) => everyMs >= UNITS[name] && everyMs % UNITS[name] === 0) ?? 'minutes';
+  const due = new Date(executeAt ?? Date.now() + UNITS.hours);
+  return {
+    kind: cron ? 'cron' : everyMs ? 'interval' : 'once',
+    at: localTime(Number.isNaN(due.getTime()) ? new Date() : due),
+    count: String(everyMs ? everyMs / UNITS[unit] : 1), unit, cron: cron ?? '0 9 * * *', timezone: timezone ?? here,
+  };
+}
+
+/** Returns the schedule that the form's values make; `undefined` while they make none. */
+function scheduleOf({ kind, at, count, unit, cron, timezone }) {
+  if (kind === 'once') {
+    const time = new Date(at);
+    return Number.isNaN(time.getTime()) ? undefined : { executeAt: time.toISOString() };
+  }
+  if (kind === 'interval') return Number(count) > 0 ? { everyMs: Math.round(Number(count) * UNITS[unit]) } : undefined;
+  return cron.trim() ? { cron: cron.trim(), timezone: timezone.trim() || undefined } : undefined;
+}
+
+/** The state of the fields, with the schedule that they make. @param {object} [job] */
+export function useSchedule(job) {
+  const [values, setValues] = useState(() => initial(job));
+  const input = (name) => ({ id: `schedule-${name}`, value: values[name], onInput: (event) => setValues({ ...values, [name]: event.target.value }) });
+  return { values, input, schedule: scheduleOf(values) };
+}
+
+/** The fields, with the runs to which they lead. */
+export function ScheduleFields({ state: { values, input, schedule } }) {
+  return html`<div class="field"><label for="schedule-kind">Runs</label>
+      <select ...${input('kind')}>${options(Object.entries(KINDS))}</select></div>
+    <${Fields} values=${values} input=${input} />
+    <${NextRuns} schedule=${schedule} />`;
+}
+
+function Fields({ values: { kind, cron }, input }) {
+  if (kind === 'once') return html`<div class="field"><label for="schedule-at">Time, in ${here}</label><input ...${input('at')} type="datetime-local" required /></div>`;
+  if (kind === 'interval') {
+    return html`<div class="field-row">
+      <div class="field"><label for="schedule-count">Every</label><input ...${input('count')} type="number" min="0" step="any" required /></div>
+      <div class="field"><label for="schedule-unit">Unit</label><select ...${input('unit')}>${options(Object.keys(UNITS).map((unit) => [unit, unit]))}</select></div>
+    </div>`;
+  }
+  const words = cronWords(cron);
+  return html`<div class="field-row">
+    <div class="field"><label for="schedule-cron">Cron expression</label><input ...${input('cron')} class="code-input" required spellcheck="false" autocomplete="off" />
+      ${words !== cron && html`<p class="meta">${words}</p>`}</div>
+    <div class="field"><label for="schedule-timezone">Time zone</label><input ...${input('timezone')} spellcheck="false" autocomplete="off" /></div>
+  </div>`;
 }

@@ -2,9 +2,9 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
-import { dateTime, moment } from '../lib/format.js';
-import { agents, call, go, href, listAll } from '../lib/store.js';
-import { Confirm, ErrorNote, Menu, useLoad } from '../lib/ui.js';
+import { moment } from '../lib/format.js';
+import { agentNames, agents, call, go, href, listAll } from '../lib/store.js';
+import { Confirm, Dot, ErrorNote, Menu, Page, Search, Select, Time, useAction, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
 const PAGES = 5;
@@ -45,54 +45,40 @@ export function RecentThreads({ agentId, current }) {
 export function Threads() {
   const [archived, setArchived] = useState('false');
   const [search, setSearch] = useState('');
+  const [agentId, setAgent] = useState('');
   const [isWhole, setWhole] = useState(false);
-  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived }, pages: PAGES }), `${archived} ${threadsVersion.value}`);
+  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived, agentId: agentId || undefined }, pages: PAGES }), `${archived} ${agentId} ${threadsVersion.value}`);
   const words = search.trim().toLowerCase();
   const shown = (list.data ?? []).filter((thread) => name(thread).toLowerCase().includes(words));
-  return html`<section class="page" aria-labelledby="threads-title">
-    <header class="page-head"><h1 id="threads-title">Threads</h1>
-      <div class="row">
-        <label class="search"><span class="visually-hidden">Search the titles</span><input type="search" placeholder="Search titles" value=${search} onInput=${(event) => setSearch(event.target.value)} /></label>
-        <label><span class="visually-hidden">Show</span><select value=${archived} onChange=${(event) => setArchived(event.target.value)}>
-          <option value="false">Active</option><option value="true">Archived</option></select></label>
-      </div>
-    </header>
+  return html`<${Page} name="threads" title="Threads" actions=${html`<div class="row">
+      <${Search} label="Search the titles" hint="Search titles" value=${search} onSearch=${setSearch} />
+      <${Select} label="Agent" value=${agentId} all=${[['', 'All agents'], ...agentNames()]} onSelect=${setAgent} />
+      <${Select} label="Show" value=${archived} all=${[['false', 'Active'], ['true', 'Archived']]} onSelect=${setArchived} />
+    </div>`}>
     ${list.error && html`<${ErrorNote} error=${list.error} />`}
     ${list.data && shown.length === 0 && html`<p class="muted">No thread${words ? ' has this in its title' : ' yet. A chat makes one'}.</p>`}
     ${list.data?.length === PAGES * 200 && html`<p class="muted small">The latest ${PAGES * 200} threads are here and searched.</p>`}
     <ul class="rows">${(isWhole ? shown : shown.slice(0, SHOWN)).map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
     ${!isWhole && shown.length > SHOWN && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${shown.length}</button></p>`}
-  </section>`;
+  <//>`;
 }
 
 function ThreadRow({ thread }) {
   const [title, setTitle] = useState(undefined);
   const [asks, setAsks] = useState(false);
-  const [error, setError] = useState(undefined);
+  const { error, run } = useAction();
   const params = { id: thread.id };
-  const change = async (route, body) => {
-    try {
-      await call(route, { params, body });
-      setError(undefined);
-      threadsVersion.value += 1;
-    } catch (error) {
-      setError(error);
-    }
-  };
+  const change = (route, body, then) => run(async () => {
+    const found = await call(route, { params, body });
+    threadsVersion.value += 1;
+    then?.(found.data);
+  });
   const rename = (event) => {
     event.preventDefault();
     setTitle(undefined);
     change('PATCH /api/threads/{id}', { title: title.trim() });
   };
-  const fork = async () => {
-    try {
-      const { data } = await call('POST /api/threads/{id}/fork', { params, body: {} });
-      threadsVersion.value += 1;
-      go('chat', data.agentId, data.id);
-    } catch (error) {
-      setError(error);
-    }
-  };
+  const fork = () => change('POST /api/threads/{id}/fork', {}, ({ agentId, id }) => go('chat', agentId, id));
   const agent = agents.value.find(({ id }) => id === thread.agentId);
   return html`<li class="item">
     <div class="item-main">
@@ -100,7 +86,7 @@ function ThreadRow({ thread }) {
         ? html`<a class="item-title" href=${href('chat', thread.agentId, thread.id)}>${name(thread)}</a>`
         : html`<form class="row" onSubmit=${rename}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
             <button class="button small primary">Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
-      <p class="meta"><span class=${`dot ${thread.status}`} aria-hidden="true"></span> ${thread.status} · ${agent?.name || thread.agentId} · ${thread.messageCount} messages · <time datetime=${thread.lastActivityAt} title=${dateTime(thread.lastActivityAt)}>${moment(thread.lastActivityAt)}</time></p>
+      <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${agent?.name || thread.agentId} · ${thread.messageCount} messages · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       ${error && html`<${ErrorNote} error=${error} />`}
     </div>
     <div class="row">

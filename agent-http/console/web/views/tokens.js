@@ -2,15 +2,19 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { Choice, Count, Text, Words } from '../lib/fields.js';
-import { dateTime, moment } from '../lib/format.js';
+import { moment } from '../lib/format.js';
 import { fieldErrors, isWithin, setAt } from '../lib/role.js';
 import { agents, call, listAll } from '../lib/store.js';
-import { Code, Confirm, Copy, ErrorNote, useLoad } from '../lib/ui.js';
+import { Code, Confirm, Copy, Dot, ErrorNote, Time, pending, useAction, useLoad } from '../lib/ui.js';
 
 const DAY_MS = 86_400_000;
 const LIFETIMES = [[undefined, 'until it is revoked'], [DAY_MS, 'one day'], [30 * DAY_MS, '30 days'], [90 * DAY_MS, '90 days'], [365 * DAY_MS, 'a year']];
 const MEMBERS = ['kind', 'ttlMs', 'label', 'origins', 'caps', 'todoListId', 'tools'];
 const KINDS = { widget: 'widget', mcp: 'MCP', api: 'API' };
+const USES = {
+  widget: 'the widget: visitors of pages chat with the agent', mcp: 'MCP: a program calls the agent’s tools for you',
+  api: 'API: a client of OpenAI’s API chats with the agent for you',
+};
 const NEW = { kind: 'widget', caps: { runsPerMinute: 20 } };
 
 export function Tokens({ id }) {
@@ -20,8 +24,8 @@ export function Tokens({ id }) {
     setMade(token);
     list.reload();
   };
-  if (list.error) return html`<${ErrorNote} error=${list.error} />`;
-  if (!list.data) return html`<p class="muted">Loading…</p>`;
+  const wait = pending(list);
+  if (wait) return wait;
   const tokens = [...list.data].reverse().sort((one, other) => isOver(one) - isOver(other));
   return html`
     <p class="muted">With a token, the visitors of a page chat with this agent, or a program calls its tools or chats for you. Only a hash of it is kept.</p>
@@ -61,9 +65,7 @@ function NewToken({ id, onMade }) {
   if (!isOpen) return html`<button type="button" class="button primary" onClick=${() => setOpen(true)}>New token</button>`;
   return html`<form class="token-form" aria-label="New token" onSubmit=${make}>
     <fieldset class="field choice"><legend>For</legend>
-      <label class="check"><input type="radio" name="kind" checked=${value.kind === 'widget'} onChange=${select('widget')} /><span>the widget: visitors of pages chat with the agent</span></label>
-      <label class="check"><input type="radio" name="kind" checked=${value.kind === 'mcp'} onChange=${select('mcp')} /><span>MCP: a program calls the agent’s tools for you</span></label>
-      <label class="check"><input type="radio" name="kind" checked=${value.kind === 'api'} onChange=${select('api')} /><span>API: a client of OpenAI’s API chats with the agent for you</span></label>
+      ${Object.entries(USES).map(([kind, words]) => html`<label key=${kind} class="check"><input type="radio" name="kind" checked=${value.kind === kind} onChange=${select(kind)} /><span>${words}</span></label>`)}
     </fieldset>
     <div class="field-row">
       <${Text} form=${form} path="label" label="Label" hint="For this list." />
@@ -116,16 +118,16 @@ function Made({ id, token, onClose }) {
 
 function TokenRow({ agent, token, onRevoked }) {
   const [asks, setAsks] = useState(false);
-  const [error, setError] = useState(undefined);
+  const { error, run } = useAction();
   const { id, kind, label, createdAt, expiresAt, revokedAt, userId, todoListId } = token;
-  const revoke = () => call('DELETE /api/agents/{id}/tokens/{tokenId}', { params: { id: agent, tokenId: id } }).then(onRevoked, setError);
+  const revoke = () => run(() => call('DELETE /api/agents/{id}/tokens/{tokenId}', { params: { id: agent, tokenId: id } }).then(onRevoked));
   const state = revokedAt ? 'revoked' : isExpired(token) ? 'expired' : 'valid';
   const end = revokedAt ? ['revoked', revokedAt] : expiresAt ? [isExpired(token) ? 'expired' : 'expires', expiresAt] : undefined;
   return html`<li class="item">
     <div class="item-main">
-      <p class="item-title"><span class=${`dot ${state === 'valid' ? 'done' : 'idle'}`} aria-hidden="true"></span> ${label || 'No label'} <span class="chip">${KINDS[kind] ?? kind}</span></p>
+      <p class="item-title"><${Dot} state=${state === 'valid' ? 'done' : 'idle'} /> ${label || 'No label'} <span class="chip">${KINDS[kind] ?? kind}</span></p>
       <p class="meta">${kind === 'widget' ? limits(token) : [`for ${userId}`, token.agents?.length > 1 && `agents: ${token.agents.join(', ')}`, todoListId && `todo list ${todoListId}`, token.tools && `tools: ${token.tools.join(', ') || 'none'}`].filter(Boolean).join(' · ')}</p>
-      <p class="meta">made <time datetime=${createdAt} title=${dateTime(createdAt)}>${moment(createdAt)}</time>${end ? html` · ${end[0]} <time datetime=${end[1]} title=${dateTime(end[1])}>${dateTime(end[1])}</time>` : ' · until it is revoked'} · <code>${id}</code></p>
+      <p class="meta">made <${Time} at=${createdAt} words=${moment} />${end ? html` · ${end[0]} <${Time} at=${end[1]} />` : ' · until it is revoked'} · <code>${id}</code></p>
       ${error && html`<${ErrorNote} error=${error} />`}
     </div>
     ${state === 'valid' ? html`<button type="button" class="button quiet small" aria-label=${`Revoke ${label || id}`} onClick=${() => setAsks(true)}>Revoke</button>` : html`<span class="meta">${state}</span>`}

@@ -2,9 +2,9 @@
 
 import { html, useMemo, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
-import { dateTime, number } from '../lib/format.js';
-import { agents, call, href, route, session } from '../lib/store.js';
-import { ErrorNote, useLoad } from '../lib/ui.js';
+import { number } from '../lib/format.js';
+import { agentNames, agents, call, href, route, session } from '../lib/store.js';
+import { ErrorNote, Facts, Page, Select, Table, Time, pending, useLoad } from '../lib/ui.js';
 import { GROUPS, MEASURES, SERIES, columnsOf, daysUpTo, dollars, groupsOf, nanos, readUsage, roundUp, sumOf, table } from '../lib/usage.js';
 
 const TIMES = { 7: '7 days', 30: '30 days', 90: '90 days', 365: '12 months' };
@@ -51,28 +51,22 @@ export function Usage() {
   const userId = isMine ? session.value.userId : undefined;
   const load = useLoad((signal) => readUsage({ by, days, agentId, userId }, signal), JSON.stringify([by, days[0], days.at(-1), agentId, userId]));
   const { data } = load;
-  return html`<section class="page usage" aria-labelledby="usage-title">
-    <header class="page-head"><h1 id="usage-title">Usage</h1>
-      <div class="row">
-        <label><span class="visually-hidden">Agent</span><select value=${agentId} onChange=${(event) => select('agent', event.target.value)}>
-          <option value="">All agents</option>
-          ${agentId && !agents.value.some(({ id }) => id === agentId) && html`<option value=${agentId}>${agentId}</option>`}
-          ${agents.value.map(({ id, name }) => html`<option key=${id} value=${id}>${name || id}</option>`)}</select></label>
-        <label><span class="visually-hidden">Time</span><select value=${time} onChange=${(event) => select('time', event.target.value)}>
-          ${Object.entries(TIMES).map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
-        <button type="button" class="button" onClick=${load.reload}>Reload</button>
-        <button type="button" class="button" disabled=${!data || data.rows.length === 0} onClick=${() => exportCsv(data)}>Export CSV</button>
-      </div>
-    </header>
+  const isUnknown = agentId && !agents.value.some(({ id }) => id === agentId);
+  const all = [['', 'All agents'], ...(isUnknown ? [[agentId, agentId]] : []), ...agentNames()];
+  return html`<${Page} name="usage" title="Usage" kind="usage" actions=${html`<div class="row">
+      <${Select} label="Agent" value=${agentId} all=${all} onSelect=${(id) => select('agent', id)} />
+      <${Select} label="Time" value=${time} all=${Object.entries(TIMES)} onSelect=${(days) => select('time', days)} />
+      <button type="button" class="button" onClick=${load.reload}>Reload</button>
+      <button type="button" class="button" disabled=${!data || data.rows.length === 0} onClick=${() => exportCsv(data)}>Export CSV</button>
+    </div>`}>
     <div class="row between lead">
       <p class="muted">${scopeWords(chosen)} Days are those of UTC.</p>
       ${seesOthers(agentId) && html`<label class="check"><input type="checkbox" checked=${isMine} onChange=${(event) => select('mine', event.target.checked && 'true')} /><span>Mine alone</span></label>`}
     </div>
-    ${load.error && html`<${ErrorNote} error=${load.error} />`}
-    ${!data && !load.error && html`<p class="muted">Loading…</p>`}
+    ${pending(load)}
     ${data && html`<${Report} data=${data} measure=${measure} />`}
     <${Limits} />
-  </section>`;
+  <//>`;
 }
 
 function scopeWords({ agentId, isMine }) {
@@ -109,7 +103,7 @@ function Figures({ sums }) {
     ['Cost', dollars(cost)], ['Input tokens', number(inputTokens)], ['Cached', inputTokens > 0 ? `${Math.round((cachedInputTokens / inputTokens) * 100)} %` : '–'],
     ['Output tokens', number(outputTokens)], ['Runs', number(runs)], ['Model calls', number(calls)], ['Tool calls', number(toolCalls)],
   ];
-  return html`<dl class="figures">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<${Facts} facts=${facts} kind="figures" />`;
 }
 
 /** Stacked columns over time. The table has the same figures for those who do not see it. */
@@ -153,6 +147,8 @@ function nameOf({ name }, by) {
   return (by === 'agent' && agents.value.find(({ id }) => id === name)?.name) || name;
 }
 
+const NUMBERS = ['Runs', 'Calls', 'Input', 'Cached', 'Output', 'Tools', 'Cost'];
+
 function Groups({ groups, by, sums }) {
   const [isWhole, setWhole] = useState(false);
   const shown = isWhole ? groups : groups.slice(0, SHOWN);
@@ -160,15 +156,12 @@ function Groups({ groups, by, sums }) {
     <td class="num">${number(runs)}</td><td class="num">${number(calls)}</td><td class="num">${number(inputTokens)}</td><td class="num">${number(cachedInputTokens)}</td>
     <td class="num">${number(outputTokens)}</td><td class="num">${number(toolCalls)}</td>
     <td class="num">${dollars(cost)}${unpricedCalls > 0 && html`<span class="muted" title="not all calls have a price"> +</span>`}</td>`;
-  return html`<div class="table-scroll" tabindex="0" role="region" aria-label="usage by group">
-    <table class="table sums">
-      <thead><tr><th scope="col">${GROUPS[by].name}</th>${['Runs', 'Calls', 'Input', 'Cached', 'Output', 'Tools', 'Cost'].map((name) => html`<th key=${name} scope="col" class="num">${name}</th>`)}</tr></thead>
+  return html`<${Table} label="usage by group" kind="sums" head=${[GROUPS[by].name, ...NUMBERS]} numbers=${NUMBERS}>
       <tbody>${shown.map((group, place) => html`<tr key=${group.key}>
         <th scope="row"><span class="group-name">${by !== 'day' && html`<span class=${`swatch series-${Math.min(place, SERIES)}`} aria-hidden="true"></span>`}<span>${nameOf(group, by)}${group.kind && html` <span class="muted">${group.kind}</span>`}</span></span></th>
         ${cells(group.sums)}</tr>`)}</tbody>
       <tfoot><tr><th scope="row">In all</th>${cells(sums)}</tr></tfoot>
-    </table>
-  </div>
+  <//>
   ${shown.length < groups.length && html`<p class="table-foot"><button type="button" class="button small" onClick=${() => setWhole(true)}>Show all ${number(groups.length)}</button></p>`}`;
 }
 
@@ -186,7 +179,7 @@ function Limits() {
       const shown = (value) => unit === 'cost' ? dollars(nanos(value)) : number(value);
       const taken = used + reserved;
       return html`<div key=${name} class="limit">
-        <p class="row between"><span>${name}</span><span class="meta">${shown(limit.used)} of ${shown(limit.amount)} used${reserved > 0 ? `, ${shown(limit.reserved)} reserved` : ''}${used > 0 && resetsAt && html`, free again <time datetime=${resetsAt} title=${resetsAt}>${dateTime(resetsAt)}</time>`}</span></p>
+        <p class="row between"><span>${name}</span><span class="meta">${shown(limit.used)} of ${shown(limit.amount)} used${reserved > 0 ? `, ${shown(limit.reserved)} reserved` : ''}${used > 0 && resetsAt && html`, free again <${Time} at=${resetsAt} />`}</span></p>
         <progress max=${amount || 1} value=${Math.min(amount, taken)} aria-label=${`${name}: part that is used`} class=${taken >= amount * 0.9 ? 'full' : ''}></progress>
       </div>`;
     })}

@@ -3,7 +3,7 @@
 import { html, useState } from '../vendor/ui.js';
 import { contentText, dateTime, moment, number, pretty } from '../lib/format.js';
 import { call, href, route } from '../lib/store.js';
-import { Code, Confirm, ErrorNote, Markdown, Menu, useLoad } from '../lib/ui.js';
+import { Code, Confirm, Dot, ErrorNote, Fold, Markdown, Menu, Time, useLoad } from '../lib/ui.js';
 import { exportLinks } from './threads.js';
 
 /** @param {{id: string, part?: string}} props `part` is `feedback`, or a thread's id. */
@@ -46,7 +46,7 @@ function ThreadList({ id }) {
     <ul class="rows">${(list.items ?? []).map((thread) => html`<li key=${`${thread.owner} ${thread.id}`} class="item">
       <div class="item-main">
         <a class="item-title" href=${`${href('agents', id, 'visitors', thread.id)}?${new URLSearchParams({ owner: thread.owner })}`}>${thread.title || 'Untitled'}</a>
-        <p class="meta"><span class=${`dot ${thread.status}`} aria-hidden="true"></span> ${thread.status} · ${number(thread.messageCount)} messages · <time datetime=${thread.lastActivityAt} title=${dateTime(thread.lastActivityAt)}>${moment(thread.lastActivityAt)}</time></p>
+        <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${number(thread.messageCount)} messages · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       </div></li>`)}</ul>
     <${More} list=${list} />`;
 }
@@ -68,15 +68,16 @@ function VisitorThread({ agent, id, owner }) {
     ${asks && html`<${Confirm} title="Delete this thread?" text="It is deleted with its messages and runs, for the visitor too. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}`;
 }
 
+const Call = ({ name, children }) => html`<${Fold} kind="tool" summary=${html`<span class="tool-name">${name}</span>`}>${children}<//>`;
+
 function Message({ node: { message, status, feedback, createdAt } }) {
   if (status === 'deleted') return html`<p class="muted">This message was deleted.</p>`;
   const text = contentText(message.content);
   if (message.role === 'user') return html`<article class="message user" aria-label="Visitor"><div class="bubble" title=${createdAt ? dateTime(createdAt) : undefined}>${text}</div></article>`;
-  if (message.role === 'tool') return html`<details class="fold tool"><summary><span class="tool-name">Result</span></summary><div class="fold-body"><${Code} text=${pretty(text)} label="result" wrap /></div></details>`;
+  if (message.role === 'tool') return html`<${Call} name="Result"><${Code} text=${pretty(text)} label="result" wrap /><//>`;
   return html`<article class="message answer" aria-label="Answer">
     ${text && html`<${Markdown} text=${text} />`}
-    ${(message.toolCalls ?? []).map((call) => html`<details key=${call.id} class="fold tool"><summary><span class="tool-name">${call.function.name}</span></summary>
-      <div class="fold-body"><${Code} text=${pretty(call.function.arguments)} label="arguments" /></div></details>`)}
+    ${(message.toolCalls ?? []).map((call) => html`<${Call} key=${call.id} name=${call.function.name}><${Code} text=${pretty(call.function.arguments)} label="arguments" /><//>`)}
     ${feedback && html`<p class="meta">rated <strong>${feedback.rating}</strong>${feedback.comment ? `: ${feedback.comment}` : ''}</p>`}
   </article>`;
 }
@@ -94,10 +95,10 @@ function FeedbackList({ id }) {
     ${list.items?.length === 0 && html`<p class="muted">No answer was rated yet.</p>`}
     ${items.length > 0 && html`<p class="figure"><strong>${Math.round((up / items.length) * 100)} %</strong> <span class="muted">good, of ${number(items.length)} ${list.cursor ? 'latest ' : ''}ratings</span></p>`}
     <ul class="rows">${items.map((one) => html`<li key=${one.id} class="item"><div class="item-main">
-      <p class="item-title"><span class=${`dot ${one.rating === 'up' ? 'done' : 'failed'}`} aria-hidden="true"></span> ${one.rating === 'up' ? 'Good' : 'Bad'}${(one.tags ?? []).map((tag) => html` <span key=${tag} class="chip">${tag}</span>`)}</p>
+      <p class="item-title"><${Dot} state=${one.rating === 'up' ? 'done' : 'failed'} /> ${one.rating === 'up' ? 'Good' : 'Bad'}${(one.tags ?? []).map((tag) => html` <span key=${tag} class="chip">${tag}</span>`)}</p>
       ${one.comment && html`<p>${one.comment}</p>`}
-      ${one.message && html`<details class="fold"><summary>Rated answer</summary><div class="fold-body"><${Markdown} text=${contentText(one.message.content)} /></div></details>`}
-      <p class="meta"><time datetime=${one.createdAt}>${dateTime(one.createdAt)}</time></p>
+      ${one.message && html`<${Fold} summary="Rated answer"><${Markdown} text=${contentText(one.message.content)} /><//>`}
+      <p class="meta"><${Time} at=${one.createdAt} /></p>
     </div></li>`)}</ul>
     <${More} list=${list} />`;
 }

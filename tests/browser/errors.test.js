@@ -1,0 +1,59 @@
+// Errors of every view whose words are another program's, and records of prompts with such texts.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { corpus } from './corpus.js';
+import { ask, forbidden, launch, pageTests, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const inPage = pageTests(() => browser);
+const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text));
+
+/** Views, and the request without which each has nothing to show. */
+const VIEWS = {
+  threads: '**/api/threads?*', approvals: '**/api/approvals?*', jobs: '**/api/pulse/jobs?*', 'jobs/calendar': '**/api/pulse/jobs?*', 'jobs/j': '**/api/pulse/jobs/j',
+  usage: '**/api/usage?*', 'audit/text': '**/api/agent/tools/audit?*', account: '**/api/coding', 'chat/text': '**/api/svcchat/previewPrompt', 'chat/text/t': '**/api/threads/t?*',
+  'agents/text': '**/api/agents/text', 'agents/text/backend': '**/api/svcchat/previewPrompt', 'agents/text/documents': '**/api/documents?*',
+  'agents/text/tokens': '**/api/agents/text/tokens?*', 'agents/text/assignments': '**/api/agents/text/assignments?*', 'agents/text/visitors': '**/api/agents/text/threads?*',
+  'agents/text/visitors/v': '**/api/threads/v?*', 'agents/text/visitors/feedback': '**/api/agents/text/feedback?*',
+};
+
+inPage('the words of an error are text, in every view', async (page, { faults }) => {
+  const body = JSON.stringify({ code: texts[0], title: texts[1], detail: texts.join('\n'), requestId: texts[2], status: 500 });
+  const features = await page.evaluate(async () => (await (await fetch('api/console/session')).json()).features);
+  const views = Object.entries(VIEWS).filter(([view]) => view !== 'account' || features.includes('subscription'));
+  for (const [view, request] of views) {
+    await page.route(request, (route) => route.fulfill({ status: 500, contentType: 'application/problem+json', body }));
+    await visit(page, view);
+    const alert = page.getByRole('alert').filter({ hasText: texts[3] }).first();
+    await alert.waitFor();
+    assert.ok((await alert.innerText()).includes(texts[0]), view);
+    assert.deepEqual(await page.evaluate(forbidden), [], view);
+    assert.deepEqual(faults, [], view);
+    await page.unrouteAll({ behavior: 'wait' });
+    // Another view, so that the next one begins anew.
+    await visit(page, 'agents');
+    await page.locator('.card').first().waitFor();
+  }
+});
+
+inPage('the record of a prompt is text, and so are its differences', async (page, { faults }) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'Hello');
+  const part = (text, content, place) => ({ id: text, source: text, stability: text, placement: 'system', tokens: place, bytes: 1, sha256: content, content });
+  const prompt = (suffix, more) => ({
+    requestSha256: texts[0], backend: texts[1], messages: 1, tokens: { system: 1, tools: 1, messages: 1 }, tokenCounter: 'x', cache: { stablePrefixBytes: 0, ...more },
+    parts: texts.map((text, place) => part(text, `${text}${suffix}`, place)), tools: texts.map((name) => ({ name, sha256: `${name}${suffix}`, tokens: 1 })),
+  });
+  await page.route('**/api/runs/*/prompt', (route) => route.fulfill({ json: route.request().url().includes('before') ? prompt(' before') : prompt(' after', { previousRunId: 'before' }) }));
+  await page.locator('.fold > summary', { hasText: 'Prompt of the inspected run' }).click();
+  const record = page.getByRole('region', { name: 'Prompt of the run' });
+  await record.locator('ins').nth(texts.length - 1).waitFor();
+  assert.deepEqual(await record.locator('ins').allInnerTexts().then((all) => [...new Set(all)]), ['after']);
+  assert.deepEqual(await page.evaluate(forbidden), []);
+  assert.deepEqual(faults, []);
+});
