@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { base, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
+import { base, close, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 const card = (page, nth = 0) => page.locator('.chat .approval').nth(nth);
 const button = (place, name) => place.getByRole('button', { name, exact: true });
@@ -182,7 +182,7 @@ test('a colleague decides where the role lets the company decide', async () => {
   assert.match(await asking.page.locator('.tool').innerText(), /Approved by u2, outside of the chat/);
   assert.ok((await documents(asking.page)).includes(`${title}-2`));
   assert.deepEqual([...asking.faults, ...colleague.faults], []);
-  await Promise.all([asking.context.close(), colleague.context.close()]);
+  await Promise.all([close(asking), close(colleague)]);
 });
 
 inPage('the page of approvals decides, and the navigation counts', async (page, { context }) => {

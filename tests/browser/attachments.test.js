@@ -13,7 +13,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 const choose = (page, files) => page.getByLabel('Files to attach').setInputFiles(files);
 const plant = { name: 'plant.png', mimeType: 'image/png', buffer: PNG };

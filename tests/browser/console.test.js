@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { openHost, startHost } from './host.js';
-import { ask, base, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { ask, base, close, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage, inOwnPage } = pageTests(() => browser);
 
 const text = (page, selector) => page.locator(selector).last().innerText();
 const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first().click();
@@ -45,7 +45,7 @@ test('a link signs in once, and leaves no code in the address', async () => {
   await second.page.getByRole('button', { name: 'Sign in' }).click();
   await second.page.locator('.layout').waitFor();
   assert.deepEqual(second.faults, []);
-  await Promise.all([context.close(), second.context.close()]);
+  await Promise.all([close({ context }), close(second)]);
 });
 
 test('a link that is opened in a tab of the console signs in there, and another user finds nothing of the first', async () => {
@@ -67,7 +67,7 @@ test('a link that is opened in a tab of the console signs in there, and another 
   await context.close();
 });
 
-inPage('a tab shows and writes nothing more for its user when another one signs in beside it', async (page, { context }) => {
+inOwnPage('a tab shows and writes nothing more for its user when another one signs in beside it', async (page, { context }) => {
   await visit(page, 'agents/text');
   await page.getByLabel('System prompt').fill('Words of the first user.');
   const sent = [];
@@ -91,7 +91,7 @@ test('a page of another origin cannot frame the console', async () => {
   host.close();
 });
 
-inPage('a session that is signed out elsewhere ends', async (page, { context }) => {
+inOwnPage('a session that is signed out elsewhere ends', async (page, { context }) => {
   const other = await context.newPage();
   await other.goto(base);
   await other.getByRole('button', { name: 'Sign out' }).click();

@@ -14,7 +14,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 /** Serves a run of many events as the answer to the next message. */
 async function serveRun(page) {

@@ -9,7 +9,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 /** Serves rows in pages of a few, and returns the queries. */
 async function serve(page, rows, pageRows = 40) {

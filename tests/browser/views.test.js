@@ -8,7 +8,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage, inOwnPage } = pageTests(() => browser);
 
 const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first().click();
 
@@ -367,7 +367,7 @@ inPage('a job shows what it does, its error and what can be done', async (page) 
   await page.getByText('You have no such job').waitFor();
 });
 
-inPage('a job is rescheduled', async (page) => {
+inOwnPage('a job is rescheduled', async (page) => {
   const [id] = await schedule(page, { payload: titled(`moved ${Date.now()}`), cron: '0 9 * * *', timezone: 'Europe/Berlin' });
   await visit(page, `jobs/${id}`);
   const facts = page.locator('.facts');
@@ -546,7 +546,7 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
   await page.unrouteAll();
 });
 
-inPage('schedules are said in words, and days know their clocks', async (page) => {
+inOwnPage('schedules are said in words, and days know their clocks', async (page) => {
   const made = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
     const { calendarDays, cronWords, intervalWords, scheduleWords } = await import(`${folder}lib/schedule.js`);

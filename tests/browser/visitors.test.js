@@ -9,7 +9,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 /** Returns a visitor of an agent's widget: a function that sends requests. */
 function visitor(token, key) {
