@@ -12,6 +12,7 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { after, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
 
 export function required(name) {
@@ -103,6 +104,20 @@ export async function visit(page, route) {
     const shown = document.querySelector('.agent-pick select');
     return shown ? shown.value === agent && !document.querySelector('.message') : document.querySelector('.debug');
   }, agent);
+}
+
+/** Longest wait of `until`, and its pause between two looks, in milliseconds. */
+const UNTIL_MS = 30_000;
+const LOOK_MS = 20;
+
+/** Waits until a condition holds that no element of a page shows, and returns its value. */
+export async function until(condition, words) {
+  for (const end = Date.now() + UNTIL_MS; ;) {
+    const value = await condition();
+    if (value) return value;
+    assert.ok(Date.now() < end, `in vain: ${words}`);
+    await setTimeout(LOOK_MS);
+  }
 }
 
 /** Sends a message and waits for the end of the answer. */
