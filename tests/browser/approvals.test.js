@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { base, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
+import { base, close, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 const card = (page, nth = 0) => page.locator('.chat .approval').nth(nth);
 const button = (place, name) => place.getByRole('button', { name, exact: true });
@@ -90,7 +90,7 @@ inPage('several calls are decided together, with a reason', async (page) => {
   await page.locator('.message.answer .markdown', { hasText: 'no herbs' }).waitFor();
   const titles = await documents(page);
   assert.deepEqual([titles.includes(first), titles.includes(second)], [true, false]);
-  assert.match(await page.locator('.tool summary').nth(1).innerText(), /denied/);
+  await page.locator('.tool summary').nth(1).filter({ hasText: 'denied' }).waitFor();
 });
 
 inPage('a decision elsewhere is seen without a reload', async (page, { context }) => {
@@ -101,7 +101,7 @@ inPage('a decision elsewhere is seen without a reload', async (page, { context }
   await button(card(other), 'Deny the call').click();
   await other.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
   await page.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
-  assert.match(await page.locator('.tool summary').innerText(), /denied/);
+  await page.locator('.tool summary', { hasText: 'denied' }).waitFor();
 });
 
 inPage('a decision that comes too late is not taken, and the page says so', async (page, { context }) => {
@@ -126,12 +126,13 @@ inPage('a message while calls wait is held, and withdraws them', async (page) =>
   await message.fill('Something else');
   await page.keyboard.press('Enter');
   await button(page, 'Keep waiting').click();
-  assert.equal(await message.inputValue(), 'Something else', 'the text is not lost');
+  // The text is not lost.
+  await page.waitForFunction(() => document.querySelector('#composer').value === 'Something else');
   await message.press('Enter');
   await picture(page, 'approval-held');
   await button(page, 'Withdraw and send').click();
   await page.locator('.message.answer .markdown', { hasText: 'Hello again' }).waitFor();
-  assert.equal(await page.locator('.chat .approval').count(), 0);
+  await page.locator('.chat .approval').first().waitFor({ state: 'detached' });
   await page.getByRole('button', { name: 'Send' }).waitFor();
   await page.locator('.tool summary', { hasText: 'withdrawn' }).waitFor();
 });
@@ -152,7 +153,7 @@ inPage('a decision is awaited until it expires', async (page) => {
   await message.press('Enter');
   await card(page).getByText(/expires in \d s/).waitFor();
   await page.locator('.tool summary', { hasText: 'expired' }).waitFor();
-  assert.equal(await page.locator('.chat .approval').count(), 0);
+  await page.locator('.chat .approval').first().waitFor({ state: 'detached' });
   await message.fill('Hello?');
   await message.press('Enter');
   await page.locator('.message.answer .markdown', { hasText: /again|Result:/ }).waitFor();
@@ -182,7 +183,7 @@ test('a colleague decides where the role lets the company decide', async () => {
   assert.match(await asking.page.locator('.tool').innerText(), /Approved by u2, outside of the chat/);
   assert.ok((await documents(asking.page)).includes(`${title}-2`));
   assert.deepEqual([...asking.faults, ...colleague.faults], []);
-  await Promise.all([asking.context.close(), colleague.context.close()]);
+  await Promise.all([close(asking), close(colleague)]);
 });
 
 inPage('the page of approvals decides, and the navigation counts', async (page, { context }) => {
@@ -192,7 +193,7 @@ inPage('the page of approvals decides, and the navigation counts', async (page, 
   await visit(page, 'approvals');
   const item = page.locator('.page .approval', { hasText: title });
   await item.waitFor();
-  assert.match(await page.locator('.nav-link', { hasText: 'Approvals' }).innerText(), /Approvals\s*\d+\s*open/);
+  await page.locator('.nav-link', { hasText: /Approvals\s*\d+\s*open/ }).waitFor();
   await picture(page, 'approvals');
   const late = await context.newPage();
   await late.goto(`${base}#/approvals`);

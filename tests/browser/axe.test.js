@@ -2,10 +2,12 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { axeViolations, COLOUR_RULES } from './axe.js';
-import { ask, base, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
+import { ask, close, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
-const WIDTHS = [1280, 900, 360];
+/** Widths of the window, of which the first two have chat and debug layer one at a time, and the last has them side by side. */
+const WIDTHS = [360, 900, 1280];
+const sizeOf = (width) => ({ width, height: width === 360 ? 740 : 820 });
 
 let browser;
 before(async () => (browser = await launch()));
@@ -15,7 +17,7 @@ after(() => browser.close());
  * Returns what is wrong with what is shown: violations that axe finds in it or in a part, and what is wider than the
  * window. The dark scheme has other colours only, so of the rules only those of colours are examined in it again.
  */
-async function check(page, name, part) {
+async function checkShown(page, name, part) {
   const found = [];
   for (const [colorScheme, rules] of [['light', undefined], ['dark', COLOUR_RULES]]) {
     await page.emulateMedia({ colorScheme });
@@ -26,6 +28,18 @@ async function check(page, name, part) {
     found.push(...words.map((words) => `${name}, ${colorScheme}: ${words}`));
   }
   await page.emulateMedia({ colorScheme: 'light' });
+  return found;
+}
+
+/** Returns what is wrong with a view that is shown, at each of some widths, and leaves the window at the first one. */
+async function check(page, name, widths, { wait, part }) {
+  const found = [];
+  for (const width of widths) {
+    await page.setViewportSize(sizeOf(width));
+    await wait(page);
+    found.push(...await checkShown(page, `${name}-${width}`, part));
+  }
+  await page.setViewportSize(sizeOf(widths[0]));
   return found;
 }
 
@@ -78,8 +92,11 @@ const FEEDBACK = [
   { id: 'f-2', rating: 'up', share: false, createdAt: '2026-11-20T10:00:00Z' },
 ];
 
-/** Each view: the steps that open it, those that wait until it is there, and the part that is examined if not all is. */
-const VIEWS = {
+/**
+ * Each view of chat and debug layer: the steps that open it, those that wait until it is there, and the part that is examined if not
+ * all is. It is drawn anew when the two come side by side, so it is opened for the narrow widths and for the wide one.
+ */
+const CHAT_VIEWS = {
   welcome: [(page) => visit(page, 'chat/garden'), settled('.welcome')],
   chat: [async (page) => {
     await visit(page, 'chat/garden');
@@ -150,6 +167,10 @@ const VIEWS = {
     await page.getByRole('textbox', { name: 'Message' }).fill('Read the notes');
     await page.getByRole('button', { name: 'Send' }).click();
   }, settled('.message-file')],
+};
+
+/** The other views, which differ in their style alone from width to width, and list what the chats have left. */
+const VIEWS = {
   approvals: [(page) => visit(page, 'approvals'), settled('.page .approval .code')],
   threads: [(page) => visit(page, 'threads'), settled('.item')],
   // What an open menu covers in part is no target of its own, so the menu is examined by itself.
@@ -261,27 +282,30 @@ const VIEWS = {
     await visit(page, 'account');
     await page.getByRole('button', { name: 'Sign in' }).click();
   }, settled('.device')],
+  'sign-in': [async (page) => {
+    await page.getByRole('button', { name: 'Sign out here' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
+  }, settled('.sign-in')],
 };
 
-for (const width of WIDTHS) {
-  test(`nothing is wrong for people who use other means: light and dark, ${width} px`, async () => {
-    // Axe is put into the page, which its policy would not allow; everywhere else the policy is on.
-    const viewport = { width, height: width === 360 ? 740 : 820 };
-    const { context, page, faults } = await openPage(browser, { viewport, bypassCSP: true, reducedMotion: 'reduce' });
-    await page.goto(base);
-    await page.getByRole('heading', { name: 'Agent console' }).waitFor();
-    const found = await check(page, `sign-in-${width}`);
-    await page.goto('about:blank');
-    await page.goto(await link());
-    await page.locator('.layout').waitFor();
-    for (const [view, [show, wait, part]] of Object.entries(VIEWS)) {
-      await pictureIfFailed(page, `${view}-${width}`, async () => {
-        await show(page);
-        await wait(page);
-        found.push(...await check(page, `${view}-${width}`, part));
-      });
-    }
-    assert.deepEqual([...found, ...faults], []);
-    await context.close();
-  });
-}
+/** Adds a test that opens views, and examines each at some widths. */
+const examine = (name, views, widths) => test(`nothing is wrong for people who use other means: ${name}, light and dark, ${widths.join(', ')} px`, async () => {
+  // Axe is put into the page, which its policy would not allow; everywhere else the policy is on.
+  const opened = await openPage(browser, { viewport: sizeOf(widths[0]), bypassCSP: true, reducedMotion: 'reduce' });
+  const { page, faults } = opened;
+  await page.goto(await link());
+  await page.locator('.layout').waitFor();
+  const found = [];
+  for (const [view, [show, wait, part]] of Object.entries(views)) {
+    await pictureIfFailed(page, view, async () => {
+      await show(page);
+      found.push(...await check(page, view, widths, { wait, part }));
+    });
+  }
+  assert.deepEqual([...found, ...faults], []);
+  await close(opened);
+});
+
+examine('the chat', CHAT_VIEWS, WIDTHS.slice(0, 2));
+examine('the chat', CHAT_VIEWS, WIDTHS.slice(2));
+examine('the other views', VIEWS, WIDTHS);

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { openHost, startHost } from './host.js';
-import { ask, base, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { ask, base, close, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage, inOwnPage } = pageTests(() => browser);
 
 const text = (page, selector) => page.locator(selector).last().innerText();
 const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first().click();
@@ -45,7 +45,7 @@ test('a link signs in once, and leaves no code in the address', async () => {
   await second.page.getByRole('button', { name: 'Sign in' }).click();
   await second.page.locator('.layout').waitFor();
   assert.deepEqual(second.faults, []);
-  await Promise.all([context.close(), second.context.close()]);
+  await Promise.all([close({ context }), close(second)]);
 });
 
 test('a link that is opened in a tab of the console signs in there, and another user finds nothing of the first', async () => {
@@ -67,7 +67,7 @@ test('a link that is opened in a tab of the console signs in there, and another 
   await context.close();
 });
 
-inPage('a tab shows and writes nothing more for its user when another one signs in beside it', async (page, { context }) => {
+inOwnPage('a tab shows and writes nothing more for its user when another one signs in beside it', async (page, { context }) => {
   await visit(page, 'agents/text');
   await page.getByLabel('System prompt').fill('Words of the first user.');
   const sent = [];
@@ -91,7 +91,7 @@ test('a page of another origin cannot frame the console', async () => {
   host.close();
 });
 
-inPage('a session that is signed out elsewhere ends', async (page, { context }) => {
+inOwnPage('a session that is signed out elsewhere ends', async (page, { context }) => {
   const other = await context.newPage();
   await other.goto(base);
   await other.getByRole('button', { name: 'Sign out' }).click();
@@ -171,7 +171,7 @@ inPage('a recorded run is inspected', async (page) => {
   await page.locator('.event-row').first().waitFor();
   assert.equal(await page.locator('.event-type').first().innerText(), 'RUN_STARTED');
   await page.locator('.waterfall').getByText('round-1').waitFor();
-  assert.match(await text(page, '.figures'), /Whole run\s+\d+ ms/);
+  await page.locator('.figures', { hasText: /Whole run\s*\d+ ms/ }).waitFor();
   assert.match(await page.locator('.run-pick select').inputValue(), /^[\w-]{36}$/);
 });
 
@@ -307,18 +307,19 @@ inPage('the Events tab lists every event and its time', async (page) => {
   await visit(page, 'chat/tools');
   await ask(page, 'What is open?');
   await tab(page, 'Events');
-  await page.locator('.event-row').first().waitFor();
-  const types = await page.locator('.event-type').allInnerTexts();
-  assert.equal(types[0], 'RUN_STARTED');
-  assert.ok(types.includes('TOOL_CALL_RESULT'), types.join());
-  assert.match(await text(page, '.figures'), /First token\s+\d+ ms/);
-  assert.ok((await page.locator('.waterfall tbody tr').count()) >= 4);
+  const row = (type) => page.locator('.event-row', { hasText: type }).first();
+  await row('TOOL_CALL_RESULT').waitFor();
+  const all = Number(await row('RUN_STARTED').getAttribute('aria-setsize'));
+  assert.equal(await page.locator('.event-type').first().innerText(), 'RUN_STARTED');
+  await page.locator('.figures', { hasText: /First token\s*\d+ ms/ }).waitFor();
+  await page.locator('.waterfall tbody tr').nth(3).waitFor();
   await page.getByRole('listbox').focus();
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('ArrowDown');
-  assert.match(await text(page, '#debug-panel .code'), /agent\.prompt/);
+  await page.locator('#debug-panel .code', { hasText: 'agent.prompt' }).waitFor();
   await page.getByRole('searchbox').fill('readTodos');
-  assert.ok((await page.locator('.event-row').count()) < types.length);
+  await row('RUN_STARTED').waitFor({ state: 'detached' });
+  assert.ok(Number(await row('TOOL_CALL').getAttribute('aria-setsize')) < all);
 });
 
 inPage('threads are renamed, archived and deleted', async (page) => {
@@ -441,6 +442,7 @@ inPage('Ctrl+K goes to anything', async (page) => {
   await page.getByRole('combobox', { name: 'Go to' }).fill('garden role');
   await page.getByText('Nothing has this name.').waitFor();
   await page.getByRole('combobox', { name: 'Go to' }).fill('pip');
+  await page.getByRole('option', { name: 'Pip role' }).waitFor();
   assert.deepEqual((await page.getByRole('dialog').getByRole('option').allInnerTexts()).slice(0, 2).map((text) => text.split(/\s+/)), [['Pip', 'chat'], ['Pip', 'role']]);
   await picture(page, 'palette');
   await page.keyboard.press('ArrowDown');
@@ -488,7 +490,7 @@ inPage('an agent is created, and does not replace another one', async (page) => 
   await page.getByRole('button', { name: 'Delete agent' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('heading', { name: 'Agents' }).waitFor();
-  assert.equal(await page.getByRole('link', { name: 'Guide', exact: true }).count(), 0);
+  await page.getByRole('link', { name: 'Guide', exact: true }).waitFor({ state: 'detached' });
 });
 
 inPage('everything is reached by the keyboard', async (page) => {

@@ -1,6 +1,6 @@
 // Long answers that are made in the page, in place of a response's body: a text in ten thousand events.
 
-import { link, openPage, visit } from './support.js';
+import { base, link, openPage, visit } from './support.js';
 
 /** Events of an answer. */
 export const EVENTS = 10_000;
@@ -78,7 +78,6 @@ export async function openPlayer(browser) {
   });
   await page.goto(await link());
   await page.locator('.layout').waitFor();
-  await visit(page, 'chat/text');
   const session = await opened.context.newCDPSession(page);
   await session.send('Performance.enable');
   const heap = async () => {
@@ -87,6 +86,13 @@ export async function openPlayer(browser) {
     return metrics.find(({ name }) => name === 'JSHeapUsedSize').value;
   };
   return { ...opened, heap, texts };
+}
+
+/** Loads the page anew, which has played nothing then. */
+export async function reload({ page, texts }) {
+  texts.length = 0;
+  await page.goto(base);
+  await page.locator('.layout').waitFor();
 }
 
 /** Sends the message of a new chat, and returns the long tasks and the frames until its answer has ended. */

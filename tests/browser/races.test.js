@@ -9,7 +9,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage, inOwnPage } = pageTests(() => browser);
 
 /** Holds requests of a page by method and path until `release` is called. `begun` resolves at the first one. */
 async function hold(page, method, pattern) {
@@ -87,7 +87,7 @@ inPage('a page that is shown again and again asks once at a time', async (page) 
   await answered;
 });
 
-inPage('what a user has written is not there for the next one who signs in in the same page', async (page) => {
+inOwnPage('what a user has written is not there for the next one who signs in in the same page', async (page) => {
   await visit(page, 'chat/text');
   await page.locator('#composer').fill('A draft of the first user');
   await page.getByRole('button', { name: 'Sign out' }).click();
@@ -99,7 +99,7 @@ inPage('what a user has written is not there for the next one who signs in in th
   assert.equal(await page.locator('#composer').inputValue(), '');
 });
 
-inPage('a sign-out that does not reach the server is told, and can be tried again', async (page) => {
+inOwnPage('a sign-out that does not reach the server is told, and can be tried again', async (page) => {
   await visit(page, 'chat/text');
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.route('**/api/console/session', (route) => (route.request().method() === 'DELETE' ? route.abort() : route.fallback()));

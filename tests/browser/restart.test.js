@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { startApplication, startProxy } from './application.js';
-import { base, launch, required, signedIn, visit } from './support.js';
+import { base, launch, required, signedIn, until, visit } from './support.js';
 
 /** Numbers that the agent `count` says. */
 const NUMBERS = Array.from({ length: 100 }, (_, place) => place + 1);
@@ -28,14 +28,12 @@ async function say(page, text) {
 }
 
 /** Waits until a thread's run, as the server has stored it, satisfies a condition, and returns it. */
-async function stored(at, threadId, condition) {
-  for (;;) {
-    const response = await fetch(new URL(`api/runs?threadId=${threadId}`, at), { headers: { Authorization: `Bearer ${required('SESSION_TOKEN')}` } });
-    assert.equal(response.status, 200);
-    const [run] = (await response.json()).runs;
-    if (run && condition(run)) return run;
-  }
-}
+const stored = (at, threadId, condition) => until(async () => {
+  const response = await fetch(new URL(`api/runs?threadId=${threadId}`, at), { headers: { Authorization: `Bearer ${required('SESSION_TOKEN')}` } });
+  assert.equal(response.status, 200);
+  const [run] = (await response.json()).runs;
+  return run && condition(run) ? run : undefined;
+}, 'the run is stored');
 
 /** Waits until the server has a thread's run to its end, and returns it. */
 const ended = (at, threadId) => stored(at, threadId, (run) => run.endedAt);

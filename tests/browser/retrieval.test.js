@@ -10,7 +10,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 const FERNS = '# Ferns\n\nFerns like shade and water, and no lime.\n\n# Basil\n\nBasil likes the sun on a wall.\n';
 const WELLS = '# Wells\n\nThe well of the yard was dug in the year of the long winter, and has been dry since then.\n';

@@ -1,20 +1,20 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
+import { after, before } from 'node:test';
 
-import { launch, picture, signedIn, visit } from './support.js';
+import { launch, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
+const { inPage } = pageTests(() => browser);
+
 let count = 0;
 
-/** Runs a test with an agent of its own in a page of its own, and fails if the page did what it may not. */
+/** Adds a test with an agent of its own. */
 function withAgent(name, role, run) {
-  test(name, async () => {
-    const opened = await signedIn(browser);
-    const { page } = opened;
+  inPage(name, async (page) => {
     const id = `role-${(count += 1)}`;
     const put = (role) => page.evaluate(async ([id, role]) => {
       const response = await fetch(`api/agents/${id}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(role) });
@@ -23,14 +23,10 @@ function withAgent(name, role, run) {
     assert.equal(await put(role), '');
     /** The role as the server has it. */
     const stored = () => page.evaluate(async (id) => (await fetch(`api/agents/${id}`)).json(), id);
-    await page.reload();
-    await page.locator('.layout').waitFor();
     await visit(page, `agents/${id}`);
     await page.locator('.role-form').waitFor();
     await run(page, { id, stored });
-    assert.deepEqual(opened.faults, []);
     await page.evaluate((id) => fetch(`api/agents/${id}`, { method: 'DELETE' }), id);
-    await opened.context.close();
   });
 }
 
@@ -199,13 +195,11 @@ withAgent('changes that are not saved are not lost by a link', ROLE, async (page
   await page.getByRole('heading', { name: 'Threads' }).waitFor();
 });
 
-test('the tools of the form are those of the documentation', async () => {
-  const { page, context } = await signedIn(browser);
+inPage('the tools of the form are those of the documentation', async (page) => {
   const catalogue = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
     return (await import(`${folder}lib/catalogue.js`)).CATALOGUE;
   });
-  await context.close();
   const [, ...parts] = readFileSync(new URL('../../docs/tools.md', import.meta.url), 'utf8').split('## Tools\n')[1].split('\n### ');
   const documented = parts.map((part) => {
     const [name, , description] = part.split('\n');

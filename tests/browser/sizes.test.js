@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 
-import { base, launch, signedIn, visit } from './support.js';
+import { base, close, launch, signedIn, visit } from './support.js';
 import { addressOf, assetsFolder, fetchRaw, isWidget, loadedFiles, names } from './wire.js';
 
 /** Most that the first load of a chat may weigh, compressed by brotli. */
@@ -29,7 +29,8 @@ async function lengths(url) {
 }
 
 test('the first load of a chat, all of the console, and all that is embedded are small', async () => {
-  const { context, page, faults } = await signedIn(browser);
+  const opened = await signedIn(browser);
+  const { page, faults } = opened;
   await visit(page, 'chat/text');
   await page.locator('.part').first().waitFor();
   const loaded = await loadedFiles(page);
@@ -51,5 +52,5 @@ test('the first load of a chat, all of the console, and all that is embedded are
   assert.ok(embedded <= MAX_EMBEDDED_BYTES, `embedded: ${embedded} bytes`);
   console.log(`chat ${chat} bytes by brotli in ${loaded.length} requests; ${ofConsole.length} files of ${all} bytes by gzip; ${embedded} bytes embedded`);
   assert.deepEqual(faults, []);
-  await context.close();
+  await close(opened);
 });

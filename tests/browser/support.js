@@ -11,7 +11,8 @@
 
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
 
 export function required(name) {
@@ -62,12 +63,15 @@ export async function openPage(browser, options = {}, at = base) {
     if (new URL(request.url()).origin !== new URL(at).origin) faults.push(`request: ${request.url()}`);
   });
   const page = await context.newPage();
+  const opened = { context, page, faults };
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
   page.on('dialog', (dialog) => {
+    // The question about changes that are not saved, where a page is left.
+    if (opened.isLeft && dialog.type() === 'beforeunload') return dialog.accept();
     faults.push(`dialog: ${dialog.message()}`);
     return dialog.dismiss().catch(() => {});
   });
-  return { context, page, faults };
+  return opened;
 }
 
 /** Opens a page and signs in. */
@@ -100,6 +104,20 @@ export async function visit(page, route) {
     const shown = document.querySelector('.agent-pick select');
     return shown ? shown.value === agent && !document.querySelector('.message') : document.querySelector('.debug');
   }, agent);
+}
+
+/** Longest wait of `until`, and its pause between two looks, in milliseconds. */
+const UNTIL_MS = 30_000;
+const LOOK_MS = 20;
+
+/** Waits until a condition holds that no element of a page shows, and returns its value. */
+export async function until(condition, words) {
+  for (const end = Date.now() + UNTIL_MS; ;) {
+    const value = await condition();
+    if (value) return value;
+    assert.ok(Date.now() < end, `in vain: ${words}`);
+    await setTimeout(LOOK_MS);
+  }
 }
 
 /** Sends a message and waits for the end of the answer. */
@@ -153,17 +171,61 @@ export function forbidden(root = document.body) {
   return found;
 }
 
+/** Ends the session of a page. A further session of a user ends the oldest of 20, which may be that of a longer test. */
+async function endSession(cookie) {
+  const address = new URL('api/console/session', base);
+  const response = await fetch(address, { method: 'DELETE', headers: { Origin: address.origin, Cookie: cookie } });
+  await response.text();
+}
+
+const cookieOf = async (context) => (await context.cookies()).map(({ name, value }) => `${name}=${value}`).join('; ');
+
+/** Closes a page with its context, and ends its session. */
+export async function close({ context }) {
+  await endSession(await cookieOf(context));
+  await context.close();
+}
+
+/** Loads a page anew, without what a test has left in it: other pages, routes, listeners, and changes that are not saved. */
+async function reset(opened) {
+  const { context, page } = opened;
+  await Promise.all(context.pages().filter((other) => other !== page).map((other) => other.close()));
+  await Promise.all([page, context].map((target) => target.unrouteAll({ behavior: 'ignoreErrors' })));
+  for (const event of ['request', 'response', 'console', 'download']) page.removeAllListeners(event);
+  opened.isLeft = true;
+  await page.goto(base);
+  opened.isLeft = false;
+  await page.locator('.layout').waitFor();
+}
+
 /**
- * Returns a function that adds a test: it runs in a signed-in page of its own, and fails if the page did what it may not.
+ * Returns functions that add tests, each of which fails if its page did what it may not. A test of `inPage` runs in a signed-in page that
+ * the tests of the file share, and that is loaded anew for each: cookies and storage are all that stays. A test of `inOwnPage` has a
+ * browser's context of its own, with options: one that signs in or out, or in which something else than the server's data differs.
  *
  * @param {() => import('playwright-core').Browser} browser
  */
-export const pageTests = (browser) => (name, run, options) =>
-  test(name, async () => {
-    const opened = await signedIn(browser(), options);
-    await pictureIfFailed(opened.page, name, () => run(opened.page, opened));
+export function pageTests(browser) {
+  let shared;
+  let cookie;
+  after(() => cookie && endSession(cookie));
+  const run = async (name, opened, test) => {
+    await pictureIfFailed(opened.page, name, () => test(opened.page, opened));
     assert.deepEqual(opened.faults, []);
-    // A further session of a user ends the oldest of 20, which may be that of a longer test.
-    await opened.context.request.delete(new URL('api/console/session', base).href, { headers: { Origin: new URL(base).origin } });
-    await opened.context.close();
+  };
+  const inPage = (name, inside) => test(name, async () => {
+    const opened = shared ?? await signedIn(browser());
+    if (shared) await reset(opened);
+    else cookie = await cookieOf(opened.context);
+    // The page of a test that fails is left to it.
+    shared = undefined;
+    await run(name, opened, inside);
+    shared = opened;
   });
+  const inOwnPage = (name, inside, options) => test(name, async () => {
+    const opened = await signedIn(browser(), options);
+    await run(name, opened, inside);
+    await close(opened);
+  });
+  return { inPage, inOwnPage };
+}

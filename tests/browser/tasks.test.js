@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { EVENTS, TEXTS, openPlayer, play } from './player.js';
-import { launch } from './support.js';
+import { EVENTS, TEXTS, openPlayer, play, reload } from './player.js';
+import { close, launch } from './support.js';
 
 /** Events of a step of the stream: three times as many as come in a frame at 2,000 events a second. */
 const STEP = 100;
@@ -24,9 +24,15 @@ const MAX_PARSED_TIMES = 4;
 const MAX_ROWS = 60;
 const MAX_PANEL_ELEMENTS = 800;
 
-let browser;
-before(async () => (browser = await launch()));
-after(() => browser.close());
+let browser, opened;
+before(async () => {
+  browser = await launch();
+  opened = await openPlayer(browser);
+});
+after(async () => {
+  await close(opened);
+  await browser.close();
+});
 
 /**
  * Counts the page's work in each step of the next stream: characters that are parsed as Markdown, elements that are created,
@@ -90,8 +96,8 @@ const countWork = (page, filter) => page.evaluate(async ({ filter, STEP, MAX_FRA
 
 /** Plays a text, and returns the work of its steps, what was shown at the end of the stream, and the figures of the player. */
 async function playCounted(text, filter) {
-  const opened = await openPlayer(browser);
   const { page } = opened;
+  await reload(opened);
   await countWork(page, filter);
   const figures = await play(opened, text);
   const { steps, parsed, live } = await page.evaluate(() => work);
@@ -120,13 +126,12 @@ const DRAWING = ['parsed', 'elements', 'drawn'];
 /** Adds a test that streams a text, and checks what is shown of it before the answer ends. */
 const streams = (name, text, check) => test(`${name} costs the same at its end as at its beginning`, async () => {
   assert.ok(text.length >= 48_000, `${text.length} characters`);
-  const { context, faults, steps, parsed, live } = await playCounted(text);
+  const { faults, steps, parsed, live } = await playCounted(text);
   check(live);
   assertSteady(steps, DRAWING);
   assert.ok(sum(steps, 'drawn') >= text.length / 2, 'the drawing is counted');
   assert.ok(parsed >= text.length && parsed <= MAX_PARSED_TIMES * text.length, `${parsed} characters are parsed of ${text.length}`);
   assert.deepEqual(faults, []);
-  await context.close();
 });
 
 streams('Markdown in ten thousand events', TEXTS.Markdown, ({ kinds, text }) => {
@@ -144,7 +149,7 @@ streams('one paragraph', TEXTS.paragraph, ({ text }) => assert.equal(text.trim()
 streams('one block of code', TEXTS.code, ({ code }) => assert.equal(code.trim(), TEXTS.code.split('\n').slice(1, -2).join('\n')));
 
 test('ten thousand events that are filtered while they come are few nodes, and each is searched once', async () => {
-  const { context, page, faults, figures, steps } = await playCounted(TEXTS.Markdown, 'text_message_content');
+  const { page, faults, figures, steps } = await playCounted(TEXTS.Markdown, 'text_message_content');
   assert.equal(figures.events, String(EVENTS - 4));
   assert.match(await page.locator('.figures').innerText(), /Events\s+10,000/);
   const counts = () => page.evaluate(() => ({
@@ -159,5 +164,4 @@ test('ten thousand events that are filtered while they come are few nodes, and e
   }
   assertSteady(steps, [...DRAWING, 'serialized']);
   assert.deepEqual(faults, []);
-  await context.close();
 });

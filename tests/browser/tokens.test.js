@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { base, launch, openPage, link, picture, signedIn, visit } from './support.js';
+import { base, close, launch, openPage, link, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -18,16 +18,16 @@ async function chatStatus(token, origin) {
   return response.status;
 }
 
-async function inTokens(run) {
-  const opened = await signedIn(browser);
-  await visit(opened.page, 'agents/text/tokens');
-  await opened.page.getByRole('button', { name: 'New token' }).click();
-  await run(opened.page, opened);
-  assert.deepEqual(opened.faults, []);
-  await opened.context.close();
-}
+const { inPage } = pageTests(() => browser);
 
-test('a widget token is made, shown once with its snippet, and revoked', () => inTokens(async (page) => {
+/** Adds a test that begins in the form of a new token. */
+const inTokens = (name, run) => inPage(name, async (page) => {
+  await visit(page, 'agents/text/tokens');
+  await page.getByRole('button', { name: 'New token' }).click();
+  await run(page);
+});
+
+inTokens('a widget token is made, shown once with its snippet, and revoked', async (page) => {
   const label = `Shop ${Date.now()}`;
   await page.getByLabel('Label').fill(label);
   await page.getByLabel('Origins').fill('shop.example');
@@ -60,9 +60,9 @@ test('a widget token is made, shown once with its snippet, and revoked', () => i
   await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
   await row.getByText('revoked', { exact: true }).waitFor();
   assert.equal(await chatStatus(token, 'https://shop.example'), 401);
-}));
+});
 
-test('the server’s words are at the field of a token', () => inTokens(async (page) => {
+inTokens('the server’s words are at the field of a token', async (page) => {
   await page.getByLabel('Origins').fill('shop.example');
   await page.getByRole('button', { name: 'Make the token' }).click();
   const origins = page.getByLabel('Origins');
@@ -70,9 +70,9 @@ test('the server’s words are at the field of a token', () => inTokens(async (p
   assert.equal(await origins.getAttribute('aria-invalid'), 'true');
   await origins.fill('https://shop.example');
   await page.locator('#role-origins-error').waitFor({ state: 'detached' });
-}));
+});
 
-test('an MCP token has tools and a todo list', () => inTokens(async (page) => {
+inTokens('an MCP token has tools and a todo list', async (page) => {
   await page.getByText('MCP: a program').click();
   const label = `Program ${Date.now()}`;
   await page.getByLabel('Label').fill(label);
@@ -84,9 +84,9 @@ test('an MCP token has tools and a todo list', () => inTokens(async (page) => {
   assert.equal(await page.getByRole('region', { name: 'address' }).innerText(), String(new URL('api/agent/mcp', base)));
   await page.getByRole('button', { name: 'Done' }).click();
   assert.match(await page.locator('.item', { hasText: label }).innerText(), /for u1 · todo list l1 · tools: readTodos[^]*expires/);
-}));
+});
 
-test('an API token has the address of the API', () => inTokens(async (page) => {
+inTokens('an API token has the address of the API', async (page) => {
   await page.getByText('API: a client of OpenAI’s API').click();
   const label = `Client ${Date.now()}`;
   await page.getByLabel('Label').fill(label);
@@ -95,14 +95,15 @@ test('an API token has the address of the API', () => inTokens(async (page) => {
   assert.equal(await page.getByRole('region', { name: 'address' }).innerText(), String(new URL('v1', base)));
   await page.getByRole('button', { name: 'Done' }).click();
   assert.match(await page.locator('.item', { hasText: label }).innerText(), /API[^]*for u1/);
-}));
+});
 
 test('tokens are the owner’s alone', async () => {
-  const { page, context, faults } = await openPage(browser);
+  const opened = await openPage(browser);
+  const { page, faults } = opened;
   await page.goto(await link('u2'));
   await page.locator('.layout').waitFor();
   await visit(page, 'agents/text/tokens');
   await page.getByRole('alert').filter({ hasText: 'FORBIDDEN' }).waitFor();
   assert.deepEqual(faults, []);
-  await context.close();
+  await close(opened);
 });

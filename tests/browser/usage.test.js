@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { alterResponses, ask, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { alterResponses, ask, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 /** Serves rows in pages of a few, and returns the queries. */
 async function serve(page, rows, pageRows = 40) {
@@ -33,6 +33,7 @@ inPage('usage is drawn by day and group, summed up, and exported', async (page) 
   const queries = await serve(page, usageRows);
   await page.getByRole('link', { name: 'Usage' }).click();
   await page.locator('.column-bar span').first().waitFor();
+  await page.locator('.column-bar').nth(29).waitFor({ state: 'attached' });
   assert.equal(await page.locator('.column-bar').count(), 30);
   assert.deepEqual([queries[0].groupBy, queries[1].cursor, queries[0].limit], ['day,provider,model', '40', '1000']);
   assert.equal((new Date(queries[0].to) - new Date(queries[0].from)) / 86_400_000, 29);
@@ -41,6 +42,7 @@ inPage('usage is drawn by day and group, summed up, and exported', async (page) 
   assert.equal(legend.length, 6);
   assert.equal(legend.at(-1), '3 others');
   const rows = page.locator('.sums tbody tr');
+  await rows.nth(7).waitFor();
   assert.equal(await rows.count(), 8);
   const sums = (await rows.evaluateAll((rows) => rows.map((row) => [...row.cells].slice(1, 7).map((cell) => Number(cell.innerText.replaceAll(',', '')))))).reduce((sum, row) => row.map((value, place) => value + sum[place]));
   const total = await cells(page.locator('.sums tfoot tr'));
@@ -113,7 +115,7 @@ inPage('usage of an agent is what the server has booked', async (page) => {
   }, [id, model]);
   const booked = async (calls) => {
     const read = () => page.evaluate(async (id) => (await (await fetch(`api/usage?agentId=${id}`)).json()).rows[0]?.calls ?? 0, id);
-    while ((await read()) !== calls) await page.evaluate(() => new Promise(requestAnimationFrame));
+    await until(async () => (await read()) === calls, `${calls} calls are booked`);
   };
   assert.equal(await put(id, 'text'), 201);
   await page.reload();
@@ -126,10 +128,11 @@ inPage('usage of an agent is what the server has booked', async (page) => {
   await booked(1);
   await visit(page, 'usage');
   await page.getByRole('combobox', { name: 'Agent' }).selectOption(id);
+  await page.getByText('by this agent, for all users').waitFor();
   const rows = page.locator('.sums tbody tr');
-  await page.locator('.sums tfoot', { hasText: '< $0.0001' }).waitFor();
-  // 11 tokens of input for two dollars a million, and 7 of output for ten.
-  assert.deepEqual(await cells(rows.first()), ['text openai', '1', '1', '11', '0', '7', '0', '< $0.0001']);
+  // 11 tokens of input for two dollars a million, and 7 of output for ten. The rows of all agents are shown until they are there.
+  const expected = ['text openai', '1', '1', '11', '0', '7', '0', '< $0.0001'];
+  await until(async () => (await cells(rows.first())).join() === expected.join(), 'the row of the agent is shown');
   assert.equal(await page.locator('.note-warn').count(), 0);
   // The name of a model without a price is the one that its provider reports.
   assert.equal(await put(id, 'unpriced'), 200);

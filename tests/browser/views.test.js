@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { alterResponses, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { alterResponses, launch, link, openPage, pageTests, picture, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage, inOwnPage } = pageTests(() => browser);
 
 const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first().click();
 
@@ -42,7 +42,7 @@ inPage('a tool is tried, and its token never reaches the page', async (page, { c
   assert.match(await form.innerText(), /This changes data\.[^]*really called, as u1, with the todo list l1/);
   await form.getByRole('button', { name: 'Call for real' }).click();
   await form.getByText('It is required.').waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.tagName), 'INPUT', 'the field that is wrong is focused');
+  await page.locator('.try input:focus').waitFor();
   assert.equal(tokens.length, 0, 'nothing is called');
 
   const title = `Tried ${Date.now()}`;
@@ -68,6 +68,7 @@ inPage('a tool is tried, and its token never reaches the page', async (page, { c
 
 inPage('a tool that reads has no warning, and an error of a tool is shown', async (page) => {
   const form = await openTool(page, 'readTodos');
+  await form.getByRole('button', { name: 'Call' }).waitFor();
   assert.equal(await form.locator('.note-warn').count(), 0);
   await form.getByRole('button', { name: 'Call' }).click();
   await form.getByRole('status').filter({ hasText: 'Water the basil' }).waitFor();
@@ -135,7 +136,7 @@ inPage('the audit log is filtered and exported', async (page) => {
     await visit(page, 'threads');
   }
   const logged = async () => (await send(page, 'GET', 'api/agent/tools/audit?agentId=text')).body.calls.slice(0, 2);
-  while ((await logged()).map(({ tool }) => tool).join() !== 'createTodo,readTodos') await page.evaluate(() => new Promise(requestAnimationFrame));
+  await until(async () => (await logged()).map(({ tool }) => tool).join() === 'createTodo,readTodos', 'both calls are logged');
   await page.getByRole('link', { name: 'Audit' }).click();
   await page.getByRole('combobox', { name: 'Agent' }).selectOption('text');
   const rows = page.locator('.table tbody tr');
@@ -293,7 +294,7 @@ inPage('several jobs are paused, resumed and cancelled at once', async (page) =>
   await schedule(page, ...['one', 'two', 'three'].map((name) => ({ payload: titled(`${name} ${run}`), cron: '0 9 * * 1-5', timezone: 'Europe/Berlin' })));
   await visit(page, 'jobs');
   const rows = page.locator('.item', { hasText: run });
-  await rows.first().waitFor();
+  await rows.nth(2).waitFor();
   assert.equal(await rows.count(), 3);
   assert.match(await rows.first().innerText(), /createTodo three[^]*scheduled · text · on weekdays at 09:00, Europe\/Berlin/);
   const act = async (name, count, confirm) => {
@@ -323,7 +324,7 @@ inPage('jobs that could not be changed are named, and the others are', async (pa
   await page.route(`**/api/pulse/jobs/${gone}/pause`, (route) => route.fulfill({ status: 409, contentType: 'application/problem+json', body: '{"code":"CONFLICT","detail":"it has ended"}' }));
   await visit(page, 'jobs');
   const rows = page.locator('.item', { hasText: run });
-  await rows.first().waitFor();
+  await rows.nth(1).waitFor();
   assert.match(await rows.first().innerText(), /every 2 hours/);
   for (const box of await rows.getByRole('checkbox').all()) await box.check();
   await page.getByRole('button', { name: 'Pause', exact: true }).click();
@@ -340,10 +341,10 @@ inPage('a job shows what it does, its error and what can be done', async (page) 
   await visit(page, `jobs/${bad}`);
   const facts = page.locator('.facts');
   await facts.waitFor();
-  while (!(await facts.innerText()).includes('discarded')) {
-    await page.getByRole('button', { name: 'Reload' }).click();
-    await page.waitForLoadState('networkidle');
-  }
+  // The page reads a job when it is asked to.
+  await until(async () => (await send(page, 'GET', `api/pulse/jobs/${bad}`)).body.state === 'discarded', 'the job has failed');
+  await page.getByRole('button', { name: 'Reload' }).click();
+  await facts.filter({ hasText: 'discarded' }).waitFor();
   assert.match(await page.locator('.note-error').innerText(), /The last attempt failed:[^]*title/);
   assert.match(await facts.innerText(), /calls the tool createTodo[^]*Agent\s+Text[^]*once[^]*Occurrence\s+1, attempt 1/);
   assert.match(await page.getByRole('region', { name: 'payload' }).innerText(), /"wrong": "argument"/);
@@ -367,7 +368,7 @@ inPage('a job shows what it does, its error and what can be done', async (page) 
   await page.getByText('You have no such job').waitFor();
 });
 
-inPage('a job is rescheduled', async (page) => {
+inOwnPage('a job is rescheduled', async (page) => {
   const [id] = await schedule(page, { payload: titled(`moved ${Date.now()}`), cron: '0 9 * * *', timezone: 'Europe/Berlin' });
   await visit(page, `jobs/${id}`);
   const facts = page.locator('.facts');
@@ -407,8 +408,8 @@ inPage('the calendar has the next run of each job on its day', async (page) => {
   await page.keyboard.press('ArrowRight');
   await page.locator('.day').first().waitFor();
   assert.equal(await page.locator('.day').count(), 14);
-  assert.match(await page.locator('.day').nth(3).innerText(), new RegExp(`soon ${run}`));
-  assert.match(await page.locator('#jobs-panel > .plain').innerText(), new RegExp(`late ${run}`));
+  await page.locator('.day').nth(3).filter({ hasText: `soon ${run}` }).waitFor();
+  await page.locator('#jobs-panel > .plain', { hasText: `late ${run}` }).waitFor();
   assert.match(page.url(), /#\/jobs\/calendar$/);
   await page.getByRole('link', { name: `soon ${run}` }).click();
   await page.locator('.facts').waitFor();
@@ -424,7 +425,7 @@ inPage('the calendar has the runs after the next one, and a day with very many j
   ];
   await page.route('**/api/pulse/jobs?*', (route) => route.fulfill({ json: { jobs } }));
   await visit(page, 'jobs/calendar');
-  await page.locator('.day').first().waitFor();
+  await page.locator('.day', { hasText: 'Many' }).waitFor();
   const days = await page.locator('.day').allInnerTexts();
   // On the busy day, the run at noon is below the button.
   for (const text of days.slice(1, 13).filter((text) => !text.includes('Many'))) assert.match(text, /Daily/, text);
@@ -434,6 +435,7 @@ inPage('the calendar has the runs after the next one, and a day with very many j
   assert.ok(await busy.locator('.entry').count() <= 9);
   await picture(page, 'calendar-busy');
   await busy.getByRole('button', { name: /^49\d more$/ }).click();
+  await busy.locator('.entry', { hasText: 'Many' }).nth(499).waitFor();
   assert.equal(await busy.locator('.entry', { hasText: 'Many' }).count(), 500);
   await page.unrouteAll();
 });
@@ -534,9 +536,9 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
   const failed = page.locator('.item', { hasText: 'the embedding model’s answer was not valid' });
   assert.match(await failed.innerText(), /Document 3\b[^]*2 chunks indexed, 0 with vectors: .* valid, next attempt .*2031/);
   await page.getByRole('button', { name: 'Show all 300' }).click();
-  assert.equal(await page.locator('.item').count(), 300);
+  await page.waitForFunction(() => document.querySelectorAll('.item').length === 300);
   await page.getByLabel('Search the documents').fill('document 29');
-  assert.equal(await page.locator('.item').count(), 11);
+  await page.waitForFunction(() => document.querySelectorAll('.item').length === 11);
   await page.locator('.item', { hasText: '2 chunks indexed' }).first().waitFor();
   await visit(page, 'agents/text');
   await page.locator('.section > summary', { hasText: 'Documents and retrieval' }).click();
@@ -546,7 +548,7 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
   await page.unrouteAll();
 });
 
-inPage('schedules are said in words, and days know their clocks', async (page) => {
+inOwnPage('schedules are said in words, and days know their clocks', async (page) => {
   const made = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
     const { calendarDays, cronWords, intervalWords, scheduleWords } = await import(`${folder}lib/schedule.js`);

@@ -9,7 +9,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 
 /** Returns a visitor of an agent's widget: a function that sends requests. */
 function visitor(token, key) {
@@ -79,7 +79,7 @@ inPage('the owner reads, exports and deletes the threads of visitors, and reads 
   await page.getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
   await page.locator('a.item-title', { hasText: 'ferns' }).waitFor();
-  assert.equal(await items.count(), 1);
+  await page.waitForFunction(() => document.querySelectorAll('.item').length === 1);
   assert.equal((await ada('GET', `api/threads/${first}`)).status, 404, 'it is gone for the visitor too');
 
   await page.getByRole('navigation', { name: 'Visitors' }).getByRole('link', { name: 'Feedback' }).click();

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
-import { alterResponses, ask, base, forbidden, launch, signedIn, visit } from './support.js';
+import { alterResponses, ask, base, forbidden, launch, signedIn, until, visit } from './support.js';
 
 /** Further texts that are drawn as Markdown: an array in a file of JSON, which the variable names. */
 const further = process.env.XSS_CORPUS ? JSON.parse(readFileSync(process.env.XSS_CORPUS, 'utf8')) : [];
@@ -51,7 +51,7 @@ test('Markdown makes no forbidden node of any text, whole or in pieces', async (
   // No text becomes HTML, whoever tries: the page has no policy that could make it trusted.
   const refused = await page.evaluate(() => (document.createElement('div').innerHTML = '<b>x</b>')).catch((error) => error.message);
   assert.match(refused, /TrustedHTML/);
-  while (opened.faults.length === 0) await page.evaluate(() => new Promise(requestAnimationFrame));
+  await until(() => opened.faults.length > 0, 'the violation is reported');
   assert.match(opened.faults.splice(0).join(), /^policy: require-trusted-types-for/);
 
   const texts = [...corpus, ...further];
@@ -159,6 +159,7 @@ test('names of agents, titles of threads, context and documents', async () => {
   await page.getByLabel('pageContext').fill(JSON.stringify({ corpus: corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)) }));
   await page.getByRole('region', { name: 'combinedContext' }).filter({ hasText: 'onerror' }).waitFor();
   await page.getByRole('tab', { name: 'Prompt' }).click();
+  await page.locator('.part', { hasText: 'onerror' }).first().waitFor();
   for (const summary of await page.locator('.part summary').all()) await summary.click();
   await assertClean(page, 'a prompt');
 });
@@ -240,6 +241,7 @@ test('the form of a tool, and what the tool answers', async () => {
   await page.getByRole('tab', { name: 'Tools' }).click();
   await page.locator('#debug-panel .fold summary').first().click();
   const form = page.locator('.try');
+  await form.locator('.field').nth(texts.length).waitFor();
   assert.equal(await form.locator('.field').count(), texts.length + 1);
   await assertClean(page, 'a form');
   await form.getByRole('button', { name: 'Call' }).click();
