@@ -242,7 +242,7 @@ const VIEWS = {
   }, settled('.bulk')],
   'jobs-confirm': [(page) => page.getByRole('button', { name: 'Cancel', exact: true }).click(), settled('dialog[open]')],
   job: [async (page) => {
-    await page.getByRole('dialog').getByRole('button', { name: 'Cancel', exact: true }).click();
+    await page.getByRole('dialog').getByRole('button', { name: /^Keep/ }).click();
     await page.locator('.item a').first().click();
   }, settled('.facts')],
   reschedule: [async (page) => {
