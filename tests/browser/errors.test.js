@@ -10,7 +10,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage } = pageTests(() => browser);
 const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text));
 
 /** Views, and the request without which each has nothing to show. */

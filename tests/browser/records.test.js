@@ -11,7 +11,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-const inPage = pageTests(() => browser);
+const { inPage, inOwnPage } = pageTests(() => browser);
 
 /** Sends a request as the page does, and returns its JSON. */
 const send = (page, method, path, body) => page.evaluate(async ([method, path, body]) => {
@@ -186,7 +186,7 @@ inPage('threads are narrowed to one agent', async (page) => {
   await page.locator('.page').getByText(titles.text).waitFor();
 });
 
-inPage('in a narrow window figures have room, and rules of approvals are within their row', async (page) => {
+inOwnPage('in a narrow window figures have room, and rules of approvals are within their row', async (page) => {
   await page.route('**/api/usage?*', (route) => {
     const rows = usageRows(new URL(route.request().url()).searchParams.get('groupBy').split(','));
     return route.fulfill({ json: { currency: 'USD', asOf: new Date().toISOString(), rows: rows.map((row) => ({ ...row, inputTokens: row.inputTokens * 20_000 })) } });
@@ -230,7 +230,7 @@ inPage('the dialog that cancels jobs says which button keeps them', async (page)
   await page.locator('.facts', { hasText: 'cancelled' }).waitFor();
 });
 
-inPage('the browser keeps nothing of a session but the theme', async (page, { context }) => {
+inOwnPage('the browser keeps nothing of a session but the theme', async (page, { context }) => {
   await visit(page, 'chat/text');
   await ask(page, 'A word that is not kept: canary-words');
   await visit(page, 'agents/text/tokens');
