@@ -56,7 +56,8 @@ impl MarkdownBlocks {
         }
         let mut after_marker = false;
         for _ in 0..MAX_MARKERS {
-            if column - content >= CODE_INDENTATION {
+            // What follows the marker of an empty item is before its content.
+            if column.saturating_sub(content) >= CODE_INDENTATION {
                 return None;
             }
             let Some(item) = list_item(rest, column) else { break };
@@ -174,6 +175,7 @@ mod tests {
             ("- a\n  - b\n\n        # code\n\n    # c\n", &["c"]),
             ("1. a\n\n    ```sh\n    # code\n    ```\n\n# b", &["b"]),
             ("- ```sh\n  # code\n  ```\n# a", &["a"]),
+            ("-\n  # a\n\n1.\n\n# b", &["a", "b"]),
             ("-     code\n\n      # code\n\n  # b", &["b"]),
             // A block of code ends with its item, and an item where a line is indented less.
             ("- a\n\n  ```\n  # code\n# b", &["b"]),
