@@ -390,8 +390,8 @@ async fn the_log_of_a_run_that_waits_for_decisions_ends_with_its_questions() {
     let test = approvals::start(json!({})).await;
     let other = test.another_process().await;
     let gate = watch::Sender::new(false);
-    let mut steps = vec![Step::Until(gate.subscribe())];
-    steps.extend(approvals::call("c1", "Milk"));
+    let mut steps = approvals::call("c1", "Milk");
+    steps.insert(1, Step::Until(gate.subscribe()));
     test.vendor.on("m", [steps]);
     let asking = body(json!({"onDisconnect": "continue", "background": true}));
     assert_eq!(test.app.chat(&asking).await.status(), 202);
