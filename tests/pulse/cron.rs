@@ -99,18 +99,19 @@ async fn start_with_held_turns(vendor: &ControlledVendor, settings: &[(&str, &st
     (app, stores)
 }
 
+async fn count_jobs(stores: &Stores, state: JobState) -> u64 {
+    let filter = JobFilter { state: Some(state), ..JobFilter::default() };
+    stores.jobs.count(&filter).await.expect("a count")
+}
+
 /// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
 #[tokio::test]
 async fn a_client_that_leaves_the_cron_route_ends_no_job() {
     let vendor = ControlledVendor::start().await;
     let (app, stores) = start_with_held_turns(&vendor, &[]).await;
-    let count = async |state: JobState| {
-        let filter = JobFilter { state: Some(state), ..JobFilter::default() };
-        stores.jobs.count(&filter).await.expect("a count")
-    };
     let url = app.url("/api/cron?run=true");
     let call = tokio::spawn(async move { client().get(url).bearer_auth(CRON_SECRET).send().await });
-    poll_until(async || count(JobState::Running).await, |running| *running > 0).await;
+    poll_until(async || count_jobs(&stores, JobState::Running).await, |running| *running > 0).await;
     call.abort();
     let metrics = async || {
         let response = app.request("GET", "/metrics").send().await.expect("an answer");
@@ -119,7 +120,8 @@ async fn a_client_that_leaves_the_cron_route_ends_no_job() {
     // Only the request for the metrics itself is left.
     poll_until(metrics, |metrics| metrics.contains("http_requests_in_flight 1\n")).await;
     vendor.release();
-    poll_until(async || count(JobState::Completed).await, |completed| *completed == HELD_TURNS).await;
+    let completed = async || count_jobs(&stores, JobState::Completed).await;
+    poll_until(completed, |completed| *completed == HELD_TURNS).await;
 }
 
 #[tokio::test]
@@ -130,8 +132,24 @@ async fn jobs_that_have_not_begun_in_time_are_left() {
     let [due, failed, left] = ["due", "failed", "left"].map(|member| run[member].as_u64().expect("a number"));
     assert_eq!((due, failed + left), (HELD_TURNS, HELD_TURNS), "{run}");
     assert!(left >= 2, "eight run at once: {run}");
-    let waiting = JobFilter { state: Some(JobState::Scheduled), ..JobFilter::default() };
-    assert_eq!(stores.jobs.count(&waiting).await.expect("a count"), left, "they have used up no attempt");
+    assert_eq!(count_jobs(&stores, JobState::Scheduled).await, left, "they have used up no attempt");
+}
+
+/// The turns that run may end, and the others are left to the next process.
+#[tokio::test]
+async fn no_job_begins_while_the_application_shuts_down() {
+    const RUNNING: u64 = 8;
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+    let url = app.url("/api/cron?run=true");
+    let call = tokio::spawn(async move { client().get(url).bearer_auth(CRON_SECRET).send().await });
+    poll_until(async || count_jobs(&stores, JobState::Running).await, |running| *running == RUNNING).await;
+    app.stop();
+    vendor.release();
+    let response = call.await.expect("no panic").expect("an answer");
+    let run = expect_json(response, 200).await["run"].clone();
+    assert_eq!((&run["done"], &run["left"]), (&json!(RUNNING), &json!(HELD_TURNS - RUNNING)), "{run}");
+    assert_eq!(count_jobs(&stores, JobState::Scheduled).await, HELD_TURNS - RUNNING);
 }
 
 /// Jobs of an application that gets a scheduler move there.

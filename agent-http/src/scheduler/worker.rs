@@ -176,8 +176,12 @@ impl Worker {
     }
 
     async fn drain(&self, shutdown: &Shutdown) {
-        let unstarted = self.claimed_jobs.release_all();
-        self.release(unstarted).await;
+        let locked = self.release(self.claimed_jobs.release_all()).await;
+        if !locked.is_empty() {
+            // No later attempt follows, so the store waits for these.
+            let released = self.jobs.apply_steps(release_steps(&locked), self.now()).await;
+            self.report_release(released.as_ref().err());
+        }
         let is_idle = tokio::select! {
             biased;
             () = self.claimed_jobs.wait_idle() => true,
@@ -194,14 +198,21 @@ impl Worker {
         }
     }
 
-    /// Releases claims whose deliveries have not started. If the store fails, their leases expire.
-    async fn release(&self, jobs: Vec<Job>) {
+    /// Releases claims whose deliveries have not started. Returns those of jobs that another transaction has locked. If the
+    /// store fails, their leases expire, which uses up an attempt.
+    async fn release(&self, jobs: Vec<Job>) -> Vec<Job> {
         if jobs.is_empty() {
-            return;
+            return jobs;
         }
-        let steps = jobs.into_iter().map(|job| (job.id, Step::Release { fence: job.fence })).collect();
-        // A locked one is not released either; its lease will expire.
-        if let Err(error) = self.jobs.apply_steps_unlocked(steps, self.now()).await {
+        let released = self.jobs.apply_steps_unlocked(release_steps(&jobs), self.now()).await;
+        self.report_release(released.as_ref().err());
+        let outcomes = released.unwrap_or_default();
+        jobs.into_iter().zip(outcomes).filter_map(|(job, outcome)| outcome.is_none().then_some(job)).collect()
+    }
+
+    /// Reports the error of a release, if there is one.
+    fn report_release(&self, error: Option<&StoreError>) {
+        if let Some(error) = error {
             self.metrics.record_store_error();
             tracing::warn!(%error, "claimed jobs could not be released; their leases will expire");
         }
@@ -305,8 +316,7 @@ impl Worker {
         // released first, so that the filter sees their own state; those that do not match can be claimed again.
         let released = self.claimed_jobs.release_matching(&JobFilter { state: None, ..filter.clone() });
         let ids: Vec<JobId> = released.iter().map(|job| job.id.clone()).collect();
-        let steps = released.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence })).collect();
-        if let Err(error) = self.jobs.apply_steps(steps, self.now()).await {
+        if let Err(error) = self.jobs.apply_steps(release_steps(&released), self.now()).await {
             self.claimed_jobs.add(released);
             return Err(error);
         }
@@ -320,6 +330,11 @@ impl Worker {
         self.inserted.notify_one();
         Ok(cancelled)
     }
+}
+
+/// Returns the steps that release claimed jobs.
+fn release_steps(jobs: &[Job]) -> Vec<(JobId, Step)> {
+    jobs.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence })).collect()
 }
 
 /// Awaits a task, mapping a panic to a store error.

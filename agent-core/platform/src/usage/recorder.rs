@@ -1,91 +1,40 @@
 //! [`UsageRecorder`]: takes entries at the ends of calls, and writes them to the store in the background.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use agent_core::clock::Clock;
 use agent_core::ids::{CompanyId, TraceContext};
 use agent_core::select::BackendKind;
-use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 
-use super::budget::SettlementOutcome;
 use super::prices::CallBilling;
 use super::sums::caller_name;
 use super::{
     Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, RunSummary, TokenCounts, UsageEntry,
-    UsageObserver, UsageOperation, UsageStore, UsageSums,
+    UsageObserver, UsageOperation, UsageStore,
 };
 use crate::spawner::Spawner;
-use crate::trace::format_trace_id;
 
-use queue::{EntryQueue, QueuedEntry};
-use writer::{LockedWriter, Writer};
+use queue::QueuedEntry;
+use state::{MAX_BATCH_ENTRIES, QueueState, QueuedFlush, RecorderState, RunTotals};
 
 pub use queue::MAX_QUEUED_ENTRIES;
 
 mod queue;
+mod state;
 mod writer;
 
-/// Maximum number of entries in a commit.
-const MAX_BATCH_ENTRIES: usize = 200;
 /// Maximum number of runs whose calls are summed up for their line in the log. Tool calls of further ones are booked
 /// one by one.
 const MAX_OPEN_RUNS: usize = 100_000;
-/// Maximum number of models that the line of a run names.
-const MAX_LOGGED_MODELS: usize = 8;
 
 /// Books the calls of models and tools. Clones share the queue.
 #[derive(Clone)]
 pub struct UsageRecorder {
     shared: Arc<RecorderState>,
-}
-
-struct RecorderState {
-    store: Arc<dyn UsageStore>,
-    clock: Arc<dyn Clock>,
-    spawner: Arc<dyn Spawner>,
-    prices: PriceTable,
-    observer: Option<Arc<dyn UsageObserver>>,
-    budgets: Option<Budgets>,
-    queue: Mutex<QueueState>,
-}
-
-#[derive(Default)]
-struct QueueState {
-    entries: EntryQueue,
-    is_writing: bool,
-    /// True while a task writes the entries of locked ledgers.
-    is_retrying: bool,
-    /// Present while the writer gathers entries; dropping it wakes the writer.
-    gathering: Option<oneshot::Sender<()>>,
-    /// Callers that wait until entries are written.
-    flushing: Vec<QueuedFlush>,
-    /// Settlements of stored entries that the writers have not waited for.
-    settling: Vec<SettlementOutcome>,
-    /// The runs in progress, by their companies and [keys](RunScope::run_key).
-    runs: HashMap<(CompanyId, String), RunTotals>,
-}
-
-/// Caller that waits until entries are written.
-struct QueuedFlush {
-    /// True to wait for the entries of locked ledgers, too.
-    includes_locked: bool,
-    written: oneshot::Sender<()>,
-}
-
-/// Times and sums of a run in progress.
-struct RunTotals {
-    /// Number of streams of the run: a turn that is sent again has two.
-    streams: usize,
-    trace: Option<TraceContext>,
-    started: Instant,
-    first_content: Option<Instant>,
-    sums: UsageSums,
-    models: Vec<String>,
 }
 
 impl UsageRecorder {
@@ -305,98 +254,5 @@ fn tool_entry(scope: RunScope, tool_calls: u64, ended_at: Timestamp) -> UsageEnt
         estimated: false,
         outcome: "ok".to_owned(),
         ended_at,
-    }
-}
-
-impl RunTotals {
-    fn new(started: Instant, trace: Option<TraceContext>) -> Self {
-        let sums = UsageSums::default();
-        Self { streams: 0, trace, started, first_content: None, sums, models: Vec::new() }
-    }
-
-    fn add(&mut self, entry: &UsageEntry) {
-        self.sums.add(&UsageSums::of(entry, false));
-        if self.models.len() < MAX_LOGGED_MODELS && !self.models.contains(&entry.model) {
-            self.models.push(entry.model.clone());
-        }
-    }
-
-    /// Writes the run's line in the log.
-    fn log(&self, scope: &RunScope, outcome: &str) {
-        let RunScope { company_id, run_id, agent_id, user_id, caller, .. } = scope;
-        let UsageSums { calls, tokens, tool_calls, cost, unpriced_calls, .. } = &self.sums;
-        tracing::info!(
-            company = %company_id,
-            user = %user_id,
-            agent = %agent_id,
-            run = %run_id,
-            caller = caller_name(*caller),
-            model = self.models.join(","),
-            calls,
-            input_tokens = tokens.input_tokens,
-            cached_input_tokens = tokens.cached_input_tokens,
-            output_tokens = tokens.output_tokens,
-            tool_calls,
-            cost = %cost,
-            unpriced_calls,
-            outcome,
-            trace_id = self.trace.as_ref().map(format_trace_id),
-            "run ended"
-        );
-    }
-}
-
-impl RecorderState {
-    /// Locks the queue. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Starts the writers, unless they run. That of locked ledgers is started if there are any.
-    fn ensure_writers(self: &Arc<Self>, mut queue: MutexGuard<'_, QueueState>) {
-        let must_write = !std::mem::replace(&mut queue.is_writing, true);
-        let must_retry =
-            queue.entries.locked_companies() > 0 && !std::mem::replace(&mut queue.is_retrying, true);
-        drop(queue);
-        if must_write {
-            self.spawner.spawn(Box::pin(Writer::new(self.clone()).run()));
-        }
-        if must_retry {
-            self.spawner.spawn(Box::pin(LockedWriter::new(self.clone()).run()));
-        }
-    }
-
-    /// Writes entries, and settles what was reserved for their calls. Both have no effect on what is written already. Returns the
-    /// companies whose ledgers are locked, whose entries are not written.
-    async fn book(&self, batch: Vec<QueuedEntry>) -> Result<HashSet<CompanyId>, StoreError> {
-        let (mut entries, mut settlements) = (Vec::with_capacity(batch.len()), Vec::new());
-        for QueuedEntry { entry, settlement } in batch {
-            entries.push(entry);
-            settlements.extend(settlement);
-        }
-        let locked = self.store.book_unlocked(entries).await?;
-        settlements.retain(|settlement| !locked.contains(&settlement.company_id));
-        if let Some(budgets) = self.budgets.as_ref().filter(|_| !settlements.is_empty()) {
-            let pending = budgets.settle_or_retry(settlements).await;
-            let mut queue = self.lock();
-            queue.settling.retain_mut(|settled| matches!(settled.try_recv(), Ok(None)));
-            queue.settling.extend(pending);
-        }
-        Ok(locked)
-    }
-}
-
-impl QueueState {
-    /// Answers the callers that wait for no further entry.
-    fn answer_flushes(&mut self) {
-        let (is_empty, has_ready) = (self.entries.is_empty(), self.entries.ready_len() > 0);
-        for flush in std::mem::take(&mut self.flushing) {
-            if is_empty || (!has_ready && !flush.includes_locked) {
-                // Fails only if the caller was cancelled.
-                let _ = flush.written.send(());
-            } else {
-                self.flushing.push(flush);
-            }
-        }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_platform::conversation::{
-    AppendedEvents, ConversationError, Conversations, RunChunk, RunClock, RunKey, RunState, ThreadOwner,
-    ThreadPatch,
+    AppendedEvents, ConversationError, Conversations, MAX_REAPED_RUNS, RunChunk, RunClock, RunKey, RunState,
+    ThreadOwner, ThreadPatch,
 };
 use agent_platform::records::{Key, Precondition, Records};
 use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
@@ -134,4 +134,28 @@ pub(super) async fn a_locked_run_delays_no_run_of_another_company(cluster: &Clus
     holder.batch_execute(release).await.expect("released");
     assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1);
     assert!(logged(&locked).await.is_empty());
+}
+
+/// More lost runs of one company are locked than one call interrupts.
+pub(super) async fn many_locked_runs_hide_no_lost_run_of_another_company(cluster: &Cluster) {
+    let url = database(cluster, "lost").await;
+    let store = PostgresRecords::open(&url, impatient()).await.expect("open");
+    let locked = ThreadOwner::new("c1", "ada");
+    for n in 0..=MAX_REAPED_RUNS {
+        let thread = locked.thread(format!("t{n}").as_str());
+        store.begin_run(begin(thread, &format!("r{n}"), Vec::new())).await.expect("begun");
+    }
+    let free = RunKey { owner: ThreadOwner::new("c2", "ada"), id: "r1".into() };
+    store.begin_run(begin(free.owner.thread("t"), "r1", Vec::new())).await.expect("begun");
+    let holder = other(cluster, "lost").await;
+    let lock = "BEGIN; SELECT FROM app.runs WHERE company = 'c1' FOR UPDATE";
+    holder.batch_execute(lock).await.expect("locked");
+    let clock = RunClock { now: at(20_000), log_until: at(30_000) };
+    let is_interrupted = async || {
+        store.reap(clock).await.expect_err("runs are locked");
+        let run = store.run(&free.owner, &free.id).await.expect("a read").expect("a run");
+        run.state == RunState::Interrupted
+    };
+    wait_until("the run of the other company is interrupted", is_interrupted).await;
+    holder.batch_execute("ROLLBACK").await.expect("released");
 }

@@ -18,6 +18,7 @@ use super::super::App;
 use super::super::pulse::{Completion, run_occurrence};
 use super::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use crate::error::{Code, HttpError};
+use crate::shutdown::ShutdownStage;
 
 /// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
 const LEASE_MARGIN: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ const MIN_COUNT_TIME: Duration = Duration::from_secs(2);
 const PAGE_SIZE: usize = 500;
 
 /// Runs due jobs of the application's own store until none is due, or a limit of the call is reached. None begins after
-/// `until`.
+/// `until`, or while the process shuts down.
 ///
 /// The run continues if the caller drops the future, as when its client leaves: otherwise the outcomes of the claimed jobs
 /// would be lost, and with each an attempt.
@@ -109,7 +110,7 @@ impl LocalRun {
     async fn claim(&mut self, running: usize) -> Result<Vec<Job>, StoreError> {
         let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.begun);
         let (mut claimed, mut turn) = (Vec::new(), self.turn);
-        while claimed.len() < limit && Instant::now() < self.until {
+        while claimed.len() < limit && self.may_begin() {
             let quota = self.begun_by_company.clone().with_limit(turn);
             let jobs = match claim_due(&self.app, limit - claimed.len(), quota).await {
                 Ok(jobs) => jobs,
@@ -134,6 +135,12 @@ impl LocalRun {
             claimed.extend(jobs);
         }
         Ok(claimed)
+    }
+
+    /// Returns true if further jobs may begin. While the process shuts down none may: its end would use up their attempts.
+    fn may_begin(&self) -> bool {
+        let is_stopping = self.app.conversations.shutdown.stage() > ShutdownStage::Running;
+        !is_stopping && Instant::now() < self.until
     }
 
     /// Counts and records the end of a run.

@@ -16,6 +16,8 @@ const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
 impl Worker {
     /// Starts deliveries at their due times until the worker stops.
     pub(super) async fn run_start_loop(self: Arc<Self>, outcomes: mpsc::Sender<DeliveryOutcome>) {
+        // Claims to release of jobs that other transactions have locked.
+        let (mut locked, mut retry_at) = (Vec::new(), self.clock.monotonic());
         while !self.stopping.is_cancelled() {
             let now = self.now();
             let DueDeliveries { starts, next_due } = self.claimed_jobs.start_due(now);
@@ -25,8 +27,12 @@ impl Worker {
             }
             let since =
                 now.checked_sub(jiff::SignedDuration::from_secs(MAX_SLOT_WAIT.as_secs().cast_signed()));
-            let stranded = since.map(|since| self.claimed_jobs.take_overdue(since)).unwrap_or_default();
-            self.release(stranded).await;
+            let mut overdue = since.map(|since| self.claimed_jobs.take_overdue(since)).unwrap_or_default();
+            if self.clock.monotonic() >= retry_at {
+                overdue.append(&mut locked);
+                retry_at = self.clock.monotonic() + MAX_POLL_INTERVAL;
+            }
+            locked.extend(self.release(overdue).await);
             // The due time may have passed by now.
             let wait = next_due.map_or(MAX_POLL_INTERVAL, |due| duration_until(due, self.now()));
             tokio::select! {
@@ -35,6 +41,8 @@ impl Worker {
                 () = self.clock.sleep(wait.min(MAX_POLL_INTERVAL)) => {}
             }
         }
+        // Released with the other claims that have not started.
+        self.claimed_jobs.add(locked);
     }
 
     async fn run_delivery(self: Arc<Self>, start: DeliveryStart, outcomes: mpsc::Sender<DeliveryOutcome>) {

@@ -655,6 +655,44 @@ async fn a_locked_job_delays_the_outcome_and_the_lease_of_no_other() {
     bench.end().await;
 }
 
+/// A job that is claimed and waits for a slot is handed back to other processes, also if its row is locked at that moment.
+#[tokio::test]
+async fn a_locked_job_without_a_slot_is_handed_back_once_it_is_unlocked() {
+    let store = Arc::new(FaultyJobStore::default());
+    let limits = WorkerLimits { max_deliveries: 1, ..WorkerLimits::default() };
+    let mut bench = WorkerHarness::over(store.clone(), limits, Receiver::start(false).await).await;
+    bench.job("c", Duration::from_millis(100)).await;
+    let waiting = bench.job("c", Duration::from_millis(200)).await;
+    bench.until_claimed(2).await;
+    bench.clock.advance(Duration::from_millis(200));
+    bench.receiver.next().await;
+    store.locked.lock().unwrap().insert(waiting.clone());
+    bench.until("it has waited", async || bench.worker.claimed_jobs.waiting_count() == 0).await;
+    assert_eq!(bench.state(&waiting).await, JobState::Running, "it is locked");
+    store.locked.lock().unwrap().clear();
+    bench.until("it is released", async || bench.state(&waiting).await == JobState::Scheduled).await;
+    let job = bench.jobs.get(&JobScope::default(), &waiting).await.unwrap().unwrap();
+    assert_eq!(job.attempt, 0);
+    bench.receiver.gate.send_replace(true);
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn a_locked_job_that_has_not_begun_is_handed_back_at_the_end() {
+    let store = Arc::new(FaultyJobStore::default());
+    let bench =
+        WorkerHarness::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;
+    let ahead = ["c", "d"].map(|company| bench.job(company, Duration::from_millis(200)));
+    let ahead = futures_util::future::join_all(ahead).await;
+    bench.until_claimed(2).await;
+    store.locked.lock().unwrap().insert(ahead[0].clone());
+    bench.end().await;
+    for id in &ahead {
+        let job = store.get(&JobScope::default(), id).await.unwrap().unwrap();
+        assert_eq!((job.state(), job.attempt), (JobState::Scheduled, 0));
+    }
+}
+
 #[tokio::test]
 async fn nobody_asks_the_store_without_need() {
     let store = Arc::new(FaultyJobStore::default());

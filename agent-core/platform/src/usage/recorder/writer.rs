@@ -1,7 +1,7 @@
 //! Tasks that write the queue: one for most companies, and one for those whose ledgers another transaction has locked.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
@@ -10,7 +10,7 @@ use futures_channel::oneshot;
 use futures_util::future::select;
 
 use super::queue::QueuedEntry;
-use super::{MAX_BATCH_ENTRIES, RecorderState};
+use super::state::{MAX_BATCH_ENTRIES, QueueState, RecorderState};
 
 /// Time for which entries wait for others of their commit, so that runs one after another do not take a commit each. Entries with
 /// a settlement do not wait: what they reserved is not free until it is settled.
@@ -18,16 +18,32 @@ const GATHERING_TIME: Duration = Duration::from_millis(20);
 /// Time until the next attempt after an error of the store, and of those at locked ledgers.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+impl RecorderState {
+    /// Starts the writers, unless they run. That of locked ledgers is started if there are any.
+    pub(super) fn ensure_writers(self: &Arc<Self>, mut queue: MutexGuard<'_, QueueState>) {
+        let must_write = !std::mem::replace(&mut queue.is_writing, true);
+        let must_retry =
+            queue.entries.locked_companies() > 0 && !std::mem::replace(&mut queue.is_retrying, true);
+        drop(queue);
+        if must_write {
+            self.spawner.spawn(Box::pin(Writer::new(self.clone()).run()));
+        }
+        if must_retry {
+            self.spawner.spawn(Box::pin(LockedWriter::new(self.clone()).run()));
+        }
+    }
+}
+
 /// Task that writes the entries whose ledgers are not known to be locked, until there are none. If it is dropped before, the
 /// next entry starts another one.
-pub(super) struct Writer {
+struct Writer {
     shared: Arc<RecorderState>,
     /// True once the task has found no entries, after which another one may run.
     is_done: bool,
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<RecorderState>) -> Self {
+    fn new(shared: Arc<RecorderState>) -> Self {
         Self { shared, is_done: false }
     }
 
@@ -48,7 +64,7 @@ impl Writer {
         select(gathered, self.shared.clock.sleep(GATHERING_TIME)).await;
     }
 
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let mut limit = MAX_BATCH_ENTRIES;
         self.gather().await;
         while let Some(batch) = self.next_batch(limit) {
@@ -110,18 +126,18 @@ impl Drop for Writer {
 
 /// Task that writes the entries of companies whose ledgers are locked, one company at a time, until no ledger is. If it is
 /// dropped before, the next entry starts another one.
-pub(super) struct LockedWriter {
+struct LockedWriter {
     shared: Arc<RecorderState>,
     /// True once the task has found no locked ledger, after which another one may run.
     is_done: bool,
 }
 
 impl LockedWriter {
-    pub(super) fn new(shared: Arc<RecorderState>) -> Self {
+    fn new(shared: Arc<RecorderState>) -> Self {
         Self { shared, is_done: false }
     }
 
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         while let Some(companies) = self.count_companies() {
             self.shared.clock.sleep(RETRY_INTERVAL).await;
             for _ in 0..companies {

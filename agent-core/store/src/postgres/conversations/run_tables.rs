@@ -50,11 +50,13 @@ const LOCK_LIVE_RUNS: &str = "
         JOIN runs AS live ON live.thread = thread.n AND live.state IN ('queued', 'running')
     )) ORDER BY n FOR UPDATE";
 
+/// Selects some of the lost runs. The order differs with each call: runs that stay lost, since another transaction has locked
+/// them, must not hide those of other companies.
 const SELECT_LOST_RUNS: &str = "
     SELECT company, owner, id FROM runs
     WHERE state IN ('queued', 'running') AND NOT EXISTS (
         SELECT FROM processes WHERE processes.id = runs.process AND lease_ms > $1
-    ) LIMIT $2";
+    ) ORDER BY random() LIMIT $2";
 
 const SELECT_DUE_RUNS: &str = "
     SELECT coalesce(due_ms, 0), n, company, owner, id, body FROM runs
