@@ -267,7 +267,8 @@ impl Cascade {
 }
 
 impl Selector {
-    /// Parses the last compound of a selector. Returns `None` for a state of elements in which a page is not at first.
+    /// Parses the last compound of a selector. Returns `None` for a state of elements in which a page is not at first, and
+    /// for a selector that is none.
     fn parse(text: &str) -> Option<Self> {
         let is_combinator = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'+' | b'~');
         let mut compound = text;
@@ -290,9 +291,12 @@ impl Selector {
                 }
                 _ => rest,
             };
+            let begins_with_digit = rest.starts_with(|character: char| character.is_ascii_digit());
             let (name, after) = identifier(rest.trim_start_matches(':'));
             rest = after;
             match first {
+                // A rule with such a name has no effect.
+                '#' | '.' if name.is_empty() || begins_with_digit => return None,
                 '#' => selector.id = Some(name),
                 '.' if selector.classes.len() < MAX_CLASSES => selector.classes.push(name),
                 '.' => selector.is_exact = false,
@@ -396,6 +400,8 @@ mod tests {
             assert_eq!(values(css, "p", "x", &["a", "b"]), expected, "{css}");
         }
         assert_eq!(values(".m\\:b{color:red}", "p", "", &["m:b"]), "Unset Set(\"red\")");
+        assert_eq!(values("#{color:red}.1a{display:none}", "p", "", &["1a"]), "Unset Unset");
+        assert_eq!(values(".\\1a{color:red}", "p", "", &["1a"]), "Unset Set(\"red\")");
     }
 
     #[test]
