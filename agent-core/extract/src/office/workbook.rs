@@ -292,7 +292,8 @@ impl<'x> SheetEditor<'x> {
             reference: attribute(cell, "r"),
             style,
             is_number: kind.as_deref().is_none_or(|kind| kind == "n"),
-            is_error: kind.as_deref() == Some("e"),
+            // A picture within a cell is an error with metadata, in which the reader finds it.
+            is_error: kind.as_deref() == Some("e") && attribute(cell, "vm").is_none(),
             is_hidden: style.format == NumberFormat::Hidden || (style.is_white && !self.has_other_colors),
             value: String::new(),
         }
@@ -341,5 +342,21 @@ fn next_column(last: usize, reference: Option<&str>) -> usize {
     match letters.take(4).fold(0, |column, letter| column * 26 + letter) {
         0 => last + 1,
         column => column,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_read_without_their_mark_unless_they_stand_for_a_picture() {
+        let sheet = |attributes: &str| {
+            format!("<sheetData><row><c t=\"e\"{attributes}><v>#VALUE!</v></c></row></sheetData>")
+        };
+        let changed = |attributes: &str| SheetEditor::new(&sheet(attributes), &[], false).edit();
+        let expected = "<sheetData><row><c t=\"str\"><v>#VALUE!</v></c></row></sheetData>";
+        assert_eq!(changed("").as_deref(), Some(expected));
+        assert_eq!(changed(" vm=\"1\""), None);
     }
 }
