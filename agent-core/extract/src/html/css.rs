@@ -194,9 +194,10 @@ pub(super) struct Declaration {
 }
 
 /// Properties that decide on whether a text is seen. Shorthands stand for some of them.
-const PROPERTIES: [&str; 41] = [
+const PROPERTIES: [&str; 43] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
+    "-webkit-text-stroke",
     "animation-name",
     "background-clip",
     "background-color",
@@ -222,6 +223,7 @@ const PROPERTIES: [&str; 41] = [
     "max-width",
     "min-height",
     "min-width",
+    "mix-blend-mode",
     "opacity",
     "overflow",
     "padding-bottom",
@@ -255,6 +257,7 @@ pub(super) fn parse_declarations(style: &str) -> Vec<Declaration> {
         let [top, right, bottom, left] = four_sides(&parts);
         match name.trim().to_ascii_lowercase().as_str() {
             _ if parts.is_empty() => {}
+            "-webkit-text-stroke-color" | "-webkit-text-stroke-width" => add("-webkit-text-stroke", &value),
             "animation" => add("animation-name", &value),
             "background" => {
                 add("background-color", &value);

@@ -63,11 +63,13 @@ impl<'a> VisualElement<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct TextVisibility {
     color: Paint,
+    /// The color that letters are filled with in place of that of the text.
+    fill: Option<Paint>,
     background: Paint,
     font_pixels: f32,
     is_invisible: bool,
     is_indented_away: bool,
-    /// True if a shadow or a clipped background shows the text, whatever its color.
+    /// True if a shadow, an outline, a filter or a clipped background shows the text, whatever its color.
     has_effects: bool,
 }
 
@@ -76,6 +78,7 @@ impl TextVisibility {
     pub(super) fn of_page(sheets: &StyleSheets) -> Self {
         Self {
             color: Paint::BLACK,
+            fill: None,
             background: if sheets.is_incomplete() || sheets.is_layered() {
                 Paint::Unknown
             } else {
@@ -90,7 +93,7 @@ impl TextVisibility {
 
     /// Returns true if no text is seen that is directly in the element.
     pub(super) fn hides_text(&self) -> bool {
-        let has_color_of_background = match (self.color, self.background) {
+        let has_color_of_background = match (self.fill.unwrap_or(self.color), self.background) {
             (Paint::Transparent, _) => true,
             (Paint::Solid(text), Paint::Solid(behind)) => {
                 text.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
@@ -141,25 +144,26 @@ impl TextVisibility {
             self.color = Paint::BLACK;
         }
         self.color = element.colors.0.unwrap_or(self.color);
-        for name in ["color", "-webkit-text-fill-color"] {
-            match cascade.get(name) {
-                PropertyValue::Unset => {}
-                PropertyValue::Set("inherit" | "unset" | "currentcolor") => {
-                    // Links and marked text have colors of their own without it.
-                    if name == "color" {
-                        self.color = inherited;
-                    }
-                }
-                PropertyValue::Set(value) => self.color = Paint::parse(value),
-                PropertyValue::Uncertain => self.color = Paint::Unknown,
-            }
+        match cascade.get("color") {
+            PropertyValue::Unset => {}
+            // Links and marked text have colors of their own without it.
+            PropertyValue::Set("inherit" | "unset" | "currentcolor") => self.color = inherited,
+            PropertyValue::Set(value) => self.color = Paint::parse(value),
+            PropertyValue::Uncertain => self.color = Paint::Unknown,
         }
-        let shadow = cascade.get("text-shadow");
+        match cascade.get("-webkit-text-fill-color") {
+            PropertyValue::Unset | PropertyValue::Set("inherit" | "unset") => {}
+            PropertyValue::Set("currentcolor" | "initial") => self.fill = None,
+            PropertyValue::Set(value) => self.fill = Some(Paint::parse(value)),
+            PropertyValue::Uncertain => self.fill = Some(Paint::Unknown),
+        }
+        let effects = ["-webkit-text-stroke", "filter", "mix-blend-mode", "text-shadow"];
         let clips = ["background-clip", "-webkit-background-clip"];
-        self.has_effects |= !matches!(shadow, PropertyValue::Unset | PropertyValue::Set("none"))
-            || clips.iter().any(|name| {
-                matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain)
-            });
+        self.has_effects |= effects.iter().any(|name| {
+            !matches!(cascade.get(name), PropertyValue::Unset | PropertyValue::Set("none" | "normal" | "0"))
+        }) || clips
+            .iter()
+            .any(|name| matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain));
     }
 
     /// Sets what is behind the text by the attributes and styles of the element.
