@@ -260,6 +260,8 @@ fn hidden_cells_are_dropped() {
     // A filter hides rows that its reader can show.
     let filtered = sheet("", "<autoFilter ref=\"A1:C6\"><filterColumn colId=\"0\"/></autoFilter>");
     assert!(filtered.contains(&line(2, "ABC")), "{filtered}");
+    let filtered = sheet("<sheetPr filterMode=\"1\"/>", "");
+    assert!(filtered.contains(&line(2, "ABC")), "{filtered}");
     let columns = sheet("<cols><col min=\"2\" max=\"2\" hidden=\"1\"/></cols>", "");
     assert!(columns.contains(&line(5, "AC")) && !columns.contains('B'), "{columns}");
     // A value that is merged with a column that is shown is seen there.

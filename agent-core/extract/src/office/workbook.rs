@@ -204,7 +204,10 @@ impl<'x> SheetEditor<'x> {
             xml,
             styles,
             has_epoch_1904,
-            has_filter: has_table || xml.contains("<filterColumn"),
+            has_filter: has_table
+                || ["<filterColumn", "filterMode=\"1\"", "filterMode=\"true\""]
+                    .iter()
+                    .any(|sign| xml.contains(sign)),
             has_other_colors: has_table || xml.contains("<conditionalFormatting") || xml.contains("<picture"),
             hidden_columns: Vec::new(),
             merged: merged_columns(xml),
