@@ -18,8 +18,9 @@ const MAX_RULES: usize = 4_096;
 const MAX_CLASSES: usize = 8;
 /// Nesting of `@media` and the like that is read.
 const MAX_NESTING: usize = 4;
-/// States of elements in which a page is not at first, and parts of elements that have no text of their own.
-const OTHER_STATES: [&str; 13] = [
+/// States of elements in which a page is not at first, and parts of elements that have no text of their own. A hidden element
+/// can get into none of these states; that of a link's target, by which tabs are shown, is not among them.
+const OTHER_STATES: [&str; 12] = [
     "active",
     "after",
     "before",
@@ -31,7 +32,6 @@ const OTHER_STATES: [&str; 13] = [
     "focus-within",
     "hover",
     "placeholder",
-    "target",
     "visited",
 ];
 

@@ -123,6 +123,7 @@ fn text_that_may_be_seen_is_kept() {
         "<link rel=stylesheet href=a.css><p style='color:#fff'>shown</p>",
         "<style>.x{display:none}.open .x{display:block}</style><p class=x>shown</p>",
         "<style>@media print{.x{display:none}}</style><p class=x>shown</p>",
+        "<style>.x{display:none}.x:target{display:block}</style><p class=x id=x>shown</p>",
         "<style>.x{display:none}</style><p onclick='toggle()'></p><p class=x>shown</p>",
         "<style>.x{opacity:0;transition:opacity 1s}</style><p class=x>shown</p>",
         "<style>.x{display:none}</style><p class=x style='display:block'>shown</p>",
