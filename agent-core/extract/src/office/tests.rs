@@ -58,6 +58,8 @@ fn hidden_runs_are_dropped() {
         ("<w:color w:val=\"FFFFFF\"/><w:highlight w:val=\"black\"/>", true),
         ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"000000\"/>", true),
         ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:fill=\"auto\" w:themeFill=\"text1\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:themeFill=\"text1\"/>", true),
         ("<w:color w:val=\"102030\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"102030\"/>", false),
         ("<w:sz w:val=\"2\"/>", false),
         ("<w:sz w:val=\"16\"/>", true),

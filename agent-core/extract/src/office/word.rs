@@ -117,8 +117,10 @@ fn parse_color(value: &str) -> Option<Color> {
 fn parse_shading(element: &BytesStart<'_>) -> Option<Shading> {
     let fill = attribute(element, "w:fill");
     let is_clear = attribute(element, "w:val").is_none_or(|value| matches!(value.as_str(), "clear" | "nil"));
+    // The colors of a theme are not read.
+    let has_theme_fill = attribute(element, "w:themeFill").is_some();
     match fill.as_deref() {
-        None | Some("auto") if is_clear => None,
+        None | Some("auto") if is_clear && !has_theme_fill => None,
         Some(fill) if is_clear => Some(parse_color(fill).map_or(Shading::Unknown, Shading::Color)),
         _ => Some(Shading::Unknown),
     }
