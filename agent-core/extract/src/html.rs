@@ -160,12 +160,20 @@ fn style_sheets(tree: &Rc<Node>) -> StyleSheets {
                 &*attribute.name.local == name && attribute.value.to_ascii_lowercase().contains(part)
             })
         };
+        let is_behind = has("style", "z-index:-") || has("style", "z-index: -");
+        // The backgrounds of columns are behind cells, which they do not contain.
+        let is_column = matches!(&*name.local, "col" | "colgroup")
+            && (has("bgcolor", "") || has("class", "") || has("style", "background"));
+        if is_behind || is_column {
+            sheets.set_layered();
+        }
         match &*name.local {
-            "style" if has("media", "print") => {}
             "style" => {
+                let media = attributes.iter().find(|attribute| &*attribute.name.local == "media");
+                let media = media.map_or("", |attribute| &*attribute.value);
                 for child in node.children.borrow().iter() {
                     if let NodeData::Text { contents } = &child.data {
-                        sheets.add(&contents.borrow());
+                        sheets.add(&contents.borrow(), media);
                     }
                 }
             }

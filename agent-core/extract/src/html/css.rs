@@ -194,9 +194,11 @@ pub(super) struct Declaration {
 }
 
 /// Properties that decide on whether a text is seen. Shorthands stand for some of them.
-const PROPERTIES: [&str; 29] = [
+const PROPERTIES: [&str; 43] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
+    "-webkit-text-stroke",
+    "animation-name",
     "background-clip",
     "background-color",
     "background-image",
@@ -208,15 +210,26 @@ const PROPERTIES: [&str; 29] = [
     "content-visibility",
     "display",
     "filter",
+    "flex",
+    "flex-basis",
+    "flex-grow",
     "font-size",
+    "grid-area",
     "height",
     "left",
     "margin-left",
     "margin-top",
     "max-height",
     "max-width",
+    "min-height",
+    "min-width",
+    "mix-blend-mode",
     "opacity",
     "overflow",
+    "padding-bottom",
+    "padding-left",
+    "padding-right",
+    "padding-top",
     "position",
     "right",
     "text-indent",
@@ -224,6 +237,7 @@ const PROPERTIES: [&str; 29] = [
     "top",
     "transform",
     "visibility",
+    "z-index",
 ];
 
 /// Parses the declarations of a style, without its comments, that decide on whether a text is seen.
@@ -240,28 +254,37 @@ pub(super) fn parse_declarations(style: &str) -> Vec<Declaration> {
             declarations.push(Declaration { name, value: value.to_owned(), is_important });
         };
         let parts: Vec<&str> = split_at_top(&value, ' ').collect();
-        let side = |number: usize| parts.get(number).copied();
-        match (name.trim().to_ascii_lowercase().as_str(), side(0)) {
-            (_, None) => {}
-            ("background", _) => {
+        let [top, right, bottom, left] = four_sides(&parts);
+        match name.trim().to_ascii_lowercase().as_str() {
+            _ if parts.is_empty() => {}
+            "-webkit-text-stroke-color" | "-webkit-text-stroke-width" => add("-webkit-text-stroke", &value),
+            "animation" => add("animation-name", &value),
+            "background" => {
                 add("background-color", &value);
                 add("background-image", &value);
             }
-            ("font", _) => {
+            "font" => {
                 let mut sizes = parts.iter().map(|part| part.split('/').next().unwrap_or_default());
                 let size = sizes.find(|size| pixels(size, 1.0, 1.0).is_some());
                 add("font-size", size.unwrap_or("medium"));
             }
-            ("margin", Some(top)) => {
-                add("margin-top", top);
-                add("margin-left", side(3).or(side(1)).unwrap_or(top));
-            }
-            ("inset", Some(top)) => {
+            "grid-column" | "grid-column-start" | "grid-row" | "grid-row-start" => add("grid-area", &value),
+            "inset" => {
                 add("top", top);
-                add("left", side(3).or(side(1)).unwrap_or(top));
+                add("left", left);
             }
-            ("overflow-x" | "overflow-y", _) => add("overflow", &value),
-            (name, _) => {
+            "margin" => {
+                add("margin-top", top);
+                add("margin-left", left);
+            }
+            "overflow-x" | "overflow-y" => add("overflow", &value),
+            "padding" => {
+                add("padding-top", top);
+                add("padding-right", right);
+                add("padding-bottom", bottom);
+                add("padding-left", left);
+            }
+            name => {
                 if let Some(property) = PROPERTIES.into_iter().find(|property| *property == name) {
                     add(property, &value);
                 }
@@ -269,6 +292,17 @@ pub(super) fn parse_declarations(style: &str) -> Vec<Declaration> {
         }
     }
     declarations
+}
+
+/// Returns the values of a shorthand for the four sides: top, right, bottom and left.
+fn four_sides<'a>(parts: &[&'a str]) -> [&'a str; 4] {
+    match *parts {
+        [] => [""; 4],
+        [all] => [all; 4],
+        [vertical, horizontal] => [vertical, horizontal, vertical, horizontal],
+        [top, horizontal, bottom] => [top, horizontal, bottom, horizontal],
+        [top, right, bottom, left, ..] => [top, right, bottom, left],
+    }
 }
 
 /// Returns a style without its comments.

@@ -18,8 +18,9 @@ const MAX_RULES: usize = 4_096;
 const MAX_CLASSES: usize = 8;
 /// Nesting of `@media` and the like that is read.
 const MAX_NESTING: usize = 4;
-/// States of elements in which a page is not at first, and parts of elements that have no text of their own.
-const OTHER_STATES: [&str; 13] = [
+/// States of elements in which a page is not at first, and parts of elements that have no text of their own. A hidden element
+/// can get into none of these states; that of a link's target, by which tabs are shown, is not among them.
+const OTHER_STATES: [&str; 12] = [
     "active",
     "after",
     "before",
@@ -31,7 +32,6 @@ const OTHER_STATES: [&str; 13] = [
     "focus-within",
     "hover",
     "placeholder",
-    "target",
     "visited",
 ];
 
@@ -42,6 +42,8 @@ pub(super) struct StyleSheets {
     /// The numbers of the rules by the identifier, class or tag that an element must have.
     rules_by_key: HashMap<String, Vec<usize>>,
     is_incomplete: bool,
+    /// True if something may be painted between a text and the backgrounds of the elements that contain it.
+    is_layered: bool,
 }
 
 /// A rule for one selector.
@@ -98,10 +100,23 @@ impl StyleSheets {
         self.is_incomplete = true;
     }
 
-    /// Adds a style sheet.
-    pub(super) fn add(&mut self, css: &str) {
+    /// Returns true if elements behind others or columns of tables may have other backgrounds than what contains a text.
+    pub(super) fn is_layered(&self) -> bool {
+        self.is_layered
+    }
+
+    /// Records that something may be between a text and the backgrounds of the elements that contain it.
+    pub(super) fn set_layered(&mut self) {
+        self.is_layered = true;
+    }
+
+    /// Adds a style sheet for some media, which are all without a value.
+    pub(super) fn add(&mut self, css: &str, media: &str) {
         let css = without_comments(css).replace("<!--", " ").replace("-->", " ");
-        self.add_rules(&css, true, 0);
+        match media.trim().to_ascii_lowercase().as_str() {
+            "" | "all" | "screen" => self.add_rules(&css, true, 0),
+            media => self.add_conditional(&format!("media {media}"), &css, 0),
+        }
     }
 
     fn add_rules(&mut self, mut css: &str, is_exact: bool, nesting: usize) {
@@ -128,7 +143,8 @@ impl StyleSheets {
         let has_rules = ["media", "supports", "layer", "container", "scope", "starting-style"]
             .iter()
             .any(|name| condition.starts_with(name));
-        if !has_rules || condition.contains("print") || condition.contains("prefers-") {
+        let is_print = condition.strip_prefix("media").is_some_and(is_print);
+        if !has_rules || is_print || condition.contains("prefers-") {
             return;
         }
         if nesting == MAX_NESTING {
@@ -146,6 +162,9 @@ impl StyleSheets {
         if is_revealed_later {
             declarations.retain(|declaration| declaration.name != "opacity");
         }
+        self.is_layered |= declarations
+            .iter()
+            .any(|declaration| declaration.name == "z-index" && declaration.value.starts_with('-'));
         if declarations.is_empty() {
             return;
         }
@@ -209,6 +228,14 @@ impl StyleSheets {
     }
 }
 
+/// Returns true for media that are printed pages alone.
+fn is_print(media: &str) -> bool {
+    media.split(',').all(|query| {
+        let query = query.trim_start();
+        query.strip_prefix("only ").unwrap_or(query).trim_start().starts_with("print")
+    })
+}
+
 /// Returns true for a declaration that shows nothing that would be hidden without it.
 fn hides(declaration: &Declaration) -> bool {
     let value = declaration.value.as_str();
@@ -240,7 +267,8 @@ impl Cascade {
 }
 
 impl Selector {
-    /// Parses the last compound of a selector. Returns `None` for a state of elements in which a page is not at first.
+    /// Parses the last compound of a selector. Returns `None` for a state of elements in which a page is not at first, and
+    /// for a selector that is none.
     fn parse(text: &str) -> Option<Self> {
         let is_combinator = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'+' | b'~');
         let mut compound = text;
@@ -263,9 +291,12 @@ impl Selector {
                 }
                 _ => rest,
             };
+            let begins_with_digit = rest.starts_with(|character: char| character.is_ascii_digit());
             let (name, after) = identifier(rest.trim_start_matches(':'));
             rest = after;
             match first {
+                // A rule with such a name has no effect.
+                '#' | '.' if name.is_empty() || begins_with_digit => return None,
                 '#' => selector.id = Some(name),
                 '.' if selector.classes.len() < MAX_CLASSES => selector.classes.push(name),
                 '.' => selector.is_exact = false,
@@ -333,7 +364,7 @@ mod tests {
     /// Returns the values of `display` and `color` of an element by its tag, identifier and classes.
     fn values(css: &str, tag: &str, id: &str, classes: &[&str]) -> String {
         let mut sheets = StyleSheets::default();
-        sheets.add(css);
+        sheets.add(css, "");
         let element = StyledElement { tag, id, classes: classes.to_vec(), style: "" };
         let cascade = sheets.cascade(&element);
         format!("{:?} {:?}", cascade.get("display"), cascade.get("color"))
@@ -359,6 +390,9 @@ mod tests {
             // Neither other states nor printed pages are what a reader sees at first.
             (".a:hover,.a::before,p:focus{color:red}", "Unset Unset"),
             ("@media print{.a{color:red}}@font-face{color:red}", "Unset Unset"),
+            ("@media only print , print{.a{color:red}}", "Unset Unset"),
+            ("@media screen, print{.a{color:red}}", "Unset Uncertain"),
+            ("@media not print{.a{color:red}}", "Unset Uncertain"),
             ("/* .a{color:red} */ .m\\:b{color:red}", "Unset Unset"),
             ("}}} .a{color:red", "Unset Uncertain"),
             (".a{color:red", "Unset Set(\"red\")"),
@@ -366,6 +400,8 @@ mod tests {
             assert_eq!(values(css, "p", "x", &["a", "b"]), expected, "{css}");
         }
         assert_eq!(values(".m\\:b{color:red}", "p", "", &["m:b"]), "Unset Set(\"red\")");
+        assert_eq!(values("#{color:red}.1a{display:none}", "p", "", &["1a"]), "Unset Unset");
+        assert_eq!(values(".\\1a{color:red}", "p", "", &["1a"]), "Unset Set(\"red\")");
     }
 
     #[test]
@@ -379,7 +415,7 @@ mod tests {
             (&format!("{}.a{{color:red}}", "@media x{".repeat(9)), true),
         ] {
             let mut sheets = StyleSheets::default();
-            sheets.add(css);
+            sheets.add(css, "");
             assert_eq!(sheets.is_incomplete(), expected, "{}", &css[..20.min(css.len())]);
         }
     }

@@ -81,6 +81,11 @@ fn text_that_styles_hide_is_dropped() {
         "<style>p.x, div.x {font-size:0 !important}</style><p class=x style='font-size:12px'>x</p>",
         "<style>body{background:#111} .x{color:#111}</style><p class=x>x</p>",
         "<script>run()</script><style>.x{color:#000}</style><p class=x style='color:#fff;background:#fff'>x</p>",
+        "<style>*{padding:0;flex:none}</style><p style='height:0;overflow:hidden'>x</p><p style='margin-left:-9999px'>y</p>",
+        "<div style='-webkit-text-fill-color:#fff;text-shadow:none'><p style='color:#000'>x</p></div>",
+        "<style media=screen>.x{display:none}</style><p class=x>x</p>",
+        "<style>a{color:inherit}</style><p style='color:#fff'><a href=/a>x</a></p>",
+        "<style>.x{color:#fff;margin:-1px}</style><p class=x>x</p>",
         "<ul><li style='color:#fff'>x</li><li><code style='opacity:0.01'>y</code></li></ul>",
     ] {
         assert_eq!(markdown(&format!("<p>seen</p>{hidden}")), "seen", "{hidden}");
@@ -104,6 +109,10 @@ fn text_that_may_be_seen_is_kept() {
         "<p style='color:#fff;text-shadow:0 0 2px #000'>shown</p>",
         "<p style='color:transparent;background:linear-gradient(red,blue);-webkit-background-clip:text'>shown</p>",
         "<div style='color:#fff'>x<a href='/a'>shown</a></div>",
+        "<p style='color:transparent;-webkit-text-stroke:1px #000'>shown</p>",
+        "<p style='color:#fff;mix-blend-mode:difference'>shown</p>",
+        "<p style='color:#fff;filter:drop-shadow(0 0 2px #000)'>shown</p>",
+        "<div style='-webkit-text-fill-color:#000'><p style='color:#fff'>shown</p></div>",
         "<p style='color:var(--ink)'>shown</p>",
         "<p style='color:#555;--note:\";color:#fff\"'>shown</p>",
         "<p style='clip-path:inset(10%)'>shown</p>",
@@ -114,9 +123,33 @@ fn text_that_may_be_seen_is_kept() {
         "<link rel=stylesheet href=a.css><p style='color:#fff'>shown</p>",
         "<style>.x{display:none}.open .x{display:block}</style><p class=x>shown</p>",
         "<style>@media print{.x{display:none}}</style><p class=x>shown</p>",
+        "<style>.x{display:none}.x:target{display:block}</style><p class=x id=x>shown</p>",
         "<style>.x{display:none}</style><p onclick='toggle()'></p><p class=x>shown</p>",
         "<style>.x{opacity:0;transition:opacity 1s}</style><p class=x>shown</p>",
         "<style>.x{display:none}</style><p class=x style='display:block'>shown</p>",
+        // Columns beside others, and bars that are wider than the page.
+        "<div style='float:left;margin-left:-100%'>shown</div>",
+        "<style>.x{margin:0 -9999px;padding:0 9999px}</style><div class=x>shown</div>",
+        // Boxes that are larger than their size.
+        "<div style='flex:1;width:0;overflow:hidden'>shown</div>",
+        "<div style='width:1px;min-width:100%;overflow:hidden'>shown</div>",
+        "<div style='height:0;padding-bottom:50%;overflow:hidden'><p style='position:absolute'>shown</p></div>",
+        "<div style='display:table-cell;max-width:0;overflow:hidden'>shown</div>",
+        "<p style='opacity:0;animation:appear 1s forwards'>shown</p>",
+        // What is behind a text does not always contain it.
+        "<div style='position:fixed;inset:0;background:#123;z-index:-1'></div><p style='color:#fff'>shown</p>",
+        "<style>#x{position:absolute;z-index:-1}</style><div style='position:relative;background:#fff'><div id=x></div>\
+         <p style='color:#fff'>shown</p></div>",
+        "<div></div><p style='margin-top:-80px;color:#fff'>shown</p>",
+        "<style>.x{grid-area:1/1}.y{color:#fff}</style><div class=x></div><p class='x y'>shown</p>",
+        "<div background=a.png bgcolor='#ffffff'><p style='color:#fff'>shown</p></div>",
+        "<div style='background:#0000ee;color:#fff'><a href=/a style='color:inherit'>shown</a></div>",
+        "<div style='background:#000'><mark style='background:none;color:#ff0'>shown</mark></div>",
+        // Rules for printed pages and others.
+        "<style>@media screen, print{.x{background:#000}}</style><p class=x style='color:#fff'>shown</p>",
+        "<style media='screen, print'>.x{background:#000}</style><p class=x style='color:#fff'>shown</p>",
+        "<style media='(max-width: 600px)'>.x{display:none}</style><p class=x>shown</p>",
+        "<style media=print>.x{display:none}</style><p class=x>shown</p>",
     ] {
         assert_eq!(markdown(shown), "shown", "{shown}");
     }
@@ -128,4 +161,15 @@ fn hidden_cells_keep_their_columns() {
     assert!(text.contains("B") && text.contains('2') && !text.contains('x'), "{text}");
     let bars: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
     assert_eq!(bars, [3; 3], "{text}");
+}
+
+#[test]
+fn cells_are_as_large_as_their_text() {
+    let cell = "<td style='max-width:0;overflow:hidden;text-overflow:ellipsis'>shown";
+    let text = markdown(&format!("<table><tr><th>A<tr>{cell}</table>"));
+    assert!(text.contains("shown"), "{text}");
+    // The color of a column is behind its cells.
+    let column = "<colgroup><col style='background:#123'></colgroup>";
+    let text = markdown(&format!("<table bgcolor=white>{column}<tr><td style='color:#fff'>shown</table>"));
+    assert!(text.contains("shown"), "{text}");
 }

@@ -3,7 +3,8 @@
 //! A text is hidden if a reader of the page would not see it: it takes no place, lies beside the page or behind a clip, is
 //! transparent, or has the color of what is certainly behind it. Where that is not certain, the text is kept: scripts and
 //! other files are not read, a rule whose selector is not evaluated can show an element and never hide it, and what is
-//! behind a positioned element, or behind any if the page has further style sheets, is known only where it is stated.
+//! behind an element that is placed over others, or behind any if the page has further style sheets, is known only where it
+//! is stated.
 
 use super::css::{MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, is_transparent, pixels, split_at_top};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
@@ -14,6 +15,10 @@ const MAX_HIDDEN_FONT_PIXELS: f32 = 1.34;
 const OFF_PAGE_PIXELS: f32 = -900.0;
 /// Width and height of a box in pixels up to which nothing within it is seen.
 const MAX_HIDDEN_BOX_PIXELS: f32 = 1.0;
+/// Negative margin in pixels from which an element may lie over the one before it.
+const OVERLAP_PIXELS: f32 = -24.0;
+/// Parts of tables, which are as large as their content whatever their size.
+const TABLE_PARTS: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
 /// Difference of a channel between colors up to which they are the same to a reader.
 const MAX_COLOR_DIFFERENCE: u8 = 8;
 /// Classes of an element that are compared.
@@ -27,6 +32,8 @@ const MARK_COLOR: Paint = Paint::Solid([255, 255, 0]);
 pub(super) struct VisualElement<'a> {
     pub(super) styled: StyledElement<'a>,
     is_link: bool,
+    /// True for a picture as background by an attribute.
+    has_picture: bool,
     /// The colors of text and background by attributes.
     colors: (Option<Paint>, Option<Paint>),
 }
@@ -46,7 +53,7 @@ impl<'a> VisualElement<'a> {
             ("href", "a") => self.is_link = true,
             ("color", "font") | ("text", "body") => self.colors.0 = color(),
             ("bgcolor", _) => self.colors.1 = color(),
-            ("background", _) => self.colors.1 = Some(Paint::Unknown),
+            ("background", _) => self.has_picture = true,
             _ => {}
         }
     }
@@ -56,11 +63,13 @@ impl<'a> VisualElement<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct TextVisibility {
     color: Paint,
+    /// The color that letters are filled with in place of that of the text.
+    fill: Option<Paint>,
     background: Paint,
     font_pixels: f32,
     is_invisible: bool,
     is_indented_away: bool,
-    /// True if a shadow or a clipped background shows the text, whatever its color.
+    /// True if a shadow, an outline, a filter or a clipped background shows the text, whatever its color.
     has_effects: bool,
 }
 
@@ -69,7 +78,12 @@ impl TextVisibility {
     pub(super) fn of_page(sheets: &StyleSheets) -> Self {
         Self {
             color: Paint::BLACK,
-            background: if sheets.is_incomplete() { Paint::Unknown } else { Paint::WHITE },
+            fill: None,
+            background: if sheets.is_incomplete() || sheets.is_layered() {
+                Paint::Unknown
+            } else {
+                Paint::WHITE
+            },
             font_pixels: MEDIUM_FONT_PIXELS,
             is_invisible: false,
             is_indented_away: false,
@@ -79,7 +93,7 @@ impl TextVisibility {
 
     /// Returns true if no text is seen that is directly in the element.
     pub(super) fn hides_text(&self) -> bool {
-        let has_color_of_background = match (self.color, self.background) {
+        let has_color_of_background = match (self.fill.unwrap_or(self.color), self.background) {
             (Paint::Transparent, _) => true,
             (Paint::Solid(text), Paint::Solid(behind)) => {
                 text.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
@@ -101,11 +115,12 @@ impl TextVisibility {
     pub(super) fn within(&self, element: &VisualElement<'_>, sheets: &StyleSheets) -> Option<Self> {
         let cascade = sheets.cascade(&element.styled);
         let font_pixels = self.font_pixels(&cascade);
-        if hides_all(&cascade, font_pixels) {
+        if hides_all(element.styled.tag, &cascade, font_pixels) {
             return None;
         }
         let mut inner = Self { font_pixels, ..self.clone() };
         inner.set_colors(element, &cascade);
+        inner.set_background(element, &cascade, sheets.is_layered());
         match cascade.get("visibility") {
             PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
             PropertyValue::Set(value) => inner.is_invisible = matches!(value, "hidden" | "collapse"),
@@ -119,42 +134,49 @@ impl TextVisibility {
         Some(inner)
     }
 
-    /// Sets the colors of the text and of what is behind it.
+    /// Sets the color of the text.
     fn set_colors(&mut self, element: &VisualElement<'_>, cascade: &Cascade) {
+        let inherited = self.color;
         if element.is_link {
             self.color = LINK_COLOR;
         }
         if element.styled.tag == "mark" {
-            (self.color, self.background) = (Paint::BLACK, MARK_COLOR);
+            self.color = Paint::BLACK;
         }
-        let (color, background) = element.colors;
-        self.color = color.unwrap_or(self.color);
-        self.background = background.unwrap_or(self.background);
-        for name in ["color", "-webkit-text-fill-color"] {
-            match cascade.get(name) {
-                PropertyValue::Set("inherit" | "unset" | "currentcolor") | PropertyValue::Unset => {}
-                PropertyValue::Set(value) => self.color = Paint::parse(value),
-                PropertyValue::Uncertain => self.color = Paint::Unknown,
-            }
+        self.color = element.colors.0.unwrap_or(self.color);
+        match cascade.get("color") {
+            PropertyValue::Unset => {}
+            // Links and marked text have colors of their own without it.
+            PropertyValue::Set("inherit" | "unset" | "currentcolor") => self.color = inherited,
+            PropertyValue::Set(value) => self.color = Paint::parse(value),
+            PropertyValue::Uncertain => self.color = Paint::Unknown,
         }
-        self.set_background(cascade);
-        let shadow = cascade.get("text-shadow");
+        match cascade.get("-webkit-text-fill-color") {
+            PropertyValue::Unset | PropertyValue::Set("inherit" | "unset") => {}
+            PropertyValue::Set("currentcolor" | "initial") => self.fill = None,
+            PropertyValue::Set(value) => self.fill = Some(Paint::parse(value)),
+            PropertyValue::Uncertain => self.fill = Some(Paint::Unknown),
+        }
+        let effects = ["-webkit-text-stroke", "filter", "mix-blend-mode", "text-shadow"];
         let clips = ["background-clip", "-webkit-background-clip"];
-        self.has_effects |= !matches!(shadow, PropertyValue::Unset | PropertyValue::Set("none"))
-            || clips.iter().any(|name| {
-                matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain)
-            });
+        self.has_effects |= effects.iter().any(|name| {
+            !matches!(cascade.get(name), PropertyValue::Unset | PropertyValue::Set("none" | "normal" | "0"))
+        }) || clips
+            .iter()
+            .any(|name| matches!(cascade.get(name), PropertyValue::Set("text") | PropertyValue::Uncertain));
     }
 
-    /// Sets what is behind the text by the styles of the element.
-    fn set_background(&mut self, cascade: &Cascade) {
-        if !matches!(cascade.get("position"), PropertyValue::Unset | PropertyValue::Set("static")) {
-            self.background = Paint::Unknown;
-        }
+    /// Sets what is behind the text by the attributes and styles of the element.
+    fn set_background(&mut self, element: &VisualElement<'_>, cascade: &Cascade, is_layered: bool) {
+        let may_overlap = may_overlap(cascade, self.font_pixels);
+        let is_cell = matches!(element.styled.tag, "td" | "th");
+        let outer = if may_overlap || (is_cell && is_layered) { Paint::Unknown } else { self.background };
+        let mark = (element.styled.tag == "mark").then_some(MARK_COLOR);
+        self.background = element.colors.1.or(mark).unwrap_or(outer);
         match cascade.get("background-color") {
             PropertyValue::Unset => {}
             PropertyValue::Set(value) => match Paint::parse_background(value) {
-                Paint::Transparent => {}
+                Paint::Transparent => self.background = outer,
                 paint => self.background = paint,
             },
             PropertyValue::Uncertain => self.background = Paint::Unknown,
@@ -166,7 +188,10 @@ impl TextVisibility {
             PropertyValue::Set(value) => is_picture(value),
             PropertyValue::Uncertain => true,
         };
-        if has_picture || cascade.certain("color-scheme").contains("dark") {
+        // The element may contain some that are behind its text and over its background.
+        let has_layers = may_overlap && is_layered;
+        let is_dark = cascade.certain("color-scheme").contains("dark");
+        if has_picture || element.has_picture || has_layers || is_dark {
             self.background = Paint::Unknown;
         }
     }
@@ -185,24 +210,90 @@ impl TextVisibility {
 }
 
 /// Returns true for an element of which nothing is seen, whatever the styles of the elements within it.
-fn hides_all(cascade: &Cascade, font_pixels: f32) -> bool {
+fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
     let value = |name: &str| cascade.certain(name);
+    if value("display") == "none" || value("content-visibility") == "hidden" {
+        return true;
+    }
+    // An animation may show the element, or move it into the page.
+    if !matches!(cascade.get("animation-name"), PropertyValue::Unset | PropertyValue::Set("none")) {
+        return false;
+    }
     let is_positioned = !matches!(value("position"), "" | "static");
     let lies_off_page = |name: &str| is_off_page(value(name), font_pixels);
-    let is_small = |name: &str| {
-        pixels(value(name), font_pixels, PAGE_PIXELS).is_some_and(|size| size <= MAX_HIDDEN_BOX_PIXELS)
-    };
-    let clips = ["hidden", "clip"].iter().any(|clip| value("overflow").contains(clip));
-    value("display") == "none"
-        || value("content-visibility") == "hidden"
-        || is_transparent(value("opacity"))
+    let clips = ["hidden", "clip"].iter().any(|clip| value("overflow").contains(clip))
+        && !TABLE_PARTS.contains(&tag)
+        && !value("display").contains("table");
+    is_transparent(value("opacity"))
         || ["opacity(0)", "opacity(0%)"].iter().any(|filter| value("filter").contains(filter))
         || ["scale(0)", "scale(0,0)", "scale(0, 0)"].iter().any(|scale| value("transform").contains(scale))
         || (is_positioned && ["left", "top", "right", "bottom"].into_iter().any(lies_off_page))
-        || ["margin-left", "margin-top"].into_iter().any(lies_off_page)
-        || (clips && ["width", "height", "max-width", "max-height"].into_iter().any(is_small))
+        || lies_beside(cascade, "margin-left", "padding-left", font_pixels)
+        || lies_beside(cascade, "margin-top", "padding-top", font_pixels)
+        || (clips && WIDTHS.has_no_room(cascade, font_pixels))
+        || (clips && HEIGHTS.has_no_room(cascade, font_pixels))
         || (is_positioned && clips_all(value("clip")))
         || clips_path(value("clip-path"))
+}
+
+/// Returns true for an element that may lie over others, which do not contain it.
+fn may_overlap(cascade: &Cascade, font_pixels: f32) -> bool {
+    let is_set = |name: &str, initial: &str| match cascade.get(name) {
+        PropertyValue::Unset => false,
+        PropertyValue::Set(value) => value != initial,
+        PropertyValue::Uncertain => true,
+    };
+    let is_pulled = |name: &str| {
+        pixels(cascade.certain(name), font_pixels, PAGE_PIXELS).is_some_and(|offset| offset <= OVERLAP_PIXELS)
+    };
+    is_set("position", "static")
+        || is_set("grid-area", "auto")
+        || is_set("transform", "none")
+        || ["margin-left", "margin-top"].into_iter().any(is_pulled)
+}
+
+/// Returns true for a margin by which an element lies beside the page, unless its padding brings the text back. Columns are
+/// moved by a share of the width on purpose, beside others that float.
+fn lies_beside(cascade: &Cascade, margin: &str, padding: &str, font_pixels: f32) -> bool {
+    let length = |value: &str| pixels(value, font_pixels, PAGE_PIXELS);
+    let padding = match cascade.get(padding) {
+        PropertyValue::Unset => Some(0.0),
+        PropertyValue::Set(padding) => length(padding),
+        PropertyValue::Uncertain => None,
+    };
+    let margin = Some(cascade.certain(margin)).filter(|margin| !margin.ends_with('%')).and_then(length);
+    margin.zip(padding).is_some_and(|(margin, padding)| margin + padding <= OFF_PAGE_PIXELS)
+}
+
+/// Properties that decide on the size of a box in one direction.
+struct BoxSizes {
+    sizes: [&'static str; 2],
+    /// Properties by which the box is larger all the same.
+    enlargements: [&'static str; 6],
+}
+
+const WIDTHS: BoxSizes = BoxSizes {
+    sizes: ["width", "max-width"],
+    enlargements: ["flex", "flex-basis", "flex-grow", "min-width", "padding-left", "padding-right"],
+};
+const HEIGHTS: BoxSizes = BoxSizes {
+    sizes: ["height", "max-height"],
+    enlargements: ["flex", "flex-basis", "flex-grow", "min-height", "padding-bottom", "padding-top"],
+};
+
+impl BoxSizes {
+    /// Returns true for a box that is too small for a text.
+    fn has_no_room(&self, cascade: &Cascade, font_pixels: f32) -> bool {
+        let is_small = |value: &str| {
+            pixels(value, font_pixels, PAGE_PIXELS).is_some_and(|size| size <= MAX_HIDDEN_BOX_PIXELS)
+        };
+        self.sizes.iter().any(|size| is_small(cascade.certain(size)))
+            && self.enlargements.iter().all(|name| match cascade.get(name) {
+                PropertyValue::Unset | PropertyValue::Set("none" | "auto") => true,
+                PropertyValue::Set(value) => is_small(value),
+                PropertyValue::Uncertain => false,
+            })
+    }
 }
 
 /// Returns true for a negative offset by which an element or text lies beside the page.

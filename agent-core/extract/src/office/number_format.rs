@@ -89,7 +89,12 @@ impl NumberFormat {
             Self::General => shorten(stored.trim(), number),
             Self::Percent(decimals) => {
                 let decimals = decimals.min(MAX_DIGITS);
-                (number.abs() < 1e15).then(|| format!("{:.decimals$}%", number * 100.0))
+                let percent = round_digits(number * 100.0)?;
+                // Half of the last digit is rounded away from zero, and not to the even digit.
+                let scale = 10_f64.powi(decimals as i32);
+                let scaled = percent * scale;
+                let rounded = if scaled.abs() < 1e15 { scaled.round() / scale } else { percent };
+                (number.abs() < 1e15).then(|| format!("{rounded:.decimals$}%"))
             }
             Self::Hidden => Some(String::new()),
             Self::Date | Self::DateTime => {
@@ -114,9 +119,13 @@ fn shorten(stored: &str, number: f64) -> Option<String> {
     if significant <= MAX_DIGITS || !digits.contains('.') || !(1e-4..1e15).contains(&number.abs()) {
         return None;
     }
+    Some(round_digits(number)?.to_string())
+}
+
+/// Returns a number with the digits that a sheet has.
+fn round_digits(number: f64) -> Option<f64> {
     let decimals = MAX_DIGITS - 1;
-    let rounded: f64 = format!("{number:.decimals$e}").parse().ok()?;
-    Some(rounded.to_string())
+    format!("{number:.decimals$e}").parse().ok()
 }
 
 /// Returns the days and the seconds of the day of a serial number that a sheet can show.
@@ -198,6 +207,13 @@ mod tests {
             (NumberFormat::General, "text", None),
             (NumberFormat::Percent(0), "0.25", Some("25%")),
             (NumberFormat::Percent(1), "7.0000000000000007E-2", Some("7.0%")),
+            (NumberFormat::Percent(0), "0.125", Some("13%")),
+            (NumberFormat::Percent(0), "0.285", Some("29%")),
+            (NumberFormat::Percent(1), "-0.00250", Some("-0.3%")),
+            (NumberFormat::Percent(15), "1e14", Some("10000000000000000.000000000000000%")),
+            (NumberFormat::Percent(99), "0.5", Some("50.000000000000000%")),
+            (NumberFormat::Percent(2), "1e300", None),
+            (NumberFormat::Percent(2), "inf", None),
             (NumberFormat::Date, "1", Some("1900-01-01")),
             (NumberFormat::Date, "59", Some("1900-02-28")),
             (NumberFormat::Date, "61", Some("1900-03-01")),

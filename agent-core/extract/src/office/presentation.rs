@@ -1,6 +1,6 @@
 //! Presentations without hidden shapes, and with the notes of each slide at the name where they are looked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quick_xml::events::Event;
 
@@ -38,9 +38,13 @@ fn is_notes(name: &str) -> bool {
 /// document.
 fn place_notes(parts: &mut OfficeParts<'_>, names: &[String]) {
     let mut notes_by_slide = BTreeMap::new();
+    // Notes belong to one slide. Copies for each would exceed the limits of what the archive expands to.
+    let mut placed = BTreeSet::new();
     for slide in names.iter().filter(|name| is_slide(name)) {
         let relations = parts.xml(&relations_of(slide)).unwrap_or_default();
-        if let Some(notes) = notes_of(&relations).filter(|notes| names.contains(notes)) {
+        if let Some(notes) = notes_of(&relations).filter(|notes| names.contains(notes))
+            && placed.insert(notes.clone())
+        {
             notes_by_slide.insert(slide, notes);
         }
     }

@@ -58,6 +58,8 @@ fn hidden_runs_are_dropped() {
         ("<w:color w:val=\"FFFFFF\"/><w:highlight w:val=\"black\"/>", true),
         ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"000000\"/>", true),
         ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:fill=\"auto\" w:themeFill=\"text1\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:themeFill=\"text1\"/>", true),
         ("<w:color w:val=\"102030\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"102030\"/>", false),
         ("<w:sz w:val=\"2\"/>", false),
         ("<w:sz w:val=\"16\"/>", true),
@@ -89,6 +91,15 @@ fn white_text_counts_by_what_is_behind_it() {
         (table("", dark), true),
         (table("<w:tblStyle w:val=\"Dark\"/>", ""), true),
         (format!("{text_box}<w:p>{white}</w:p></w:txbxContent></w:pict></w:r></w:p>"), true),
+        // A shape is seen, whatever the size and color of text beside it.
+        (
+            format!(
+                "<w:p><w:r><w:rPr><w:sz w:val=\"2\"/></w:rPr><w:pict><w:txbxContent><w:p>{}</w:p></w:txbxContent>\
+                 </w:pict></w:r></w:p>",
+                run("", "x")
+            ),
+            true,
+        ),
         (format!("<w:p><w:anchor behindDoc=\"1\"/></w:p><w:p>{white}</w:p>"), true),
     ] {
         let text = word_text(&format!("<w:p>{}</w:p>{body}", run("", "seen")));
@@ -251,8 +262,19 @@ fn hidden_cells_are_dropped() {
     // A filter hides rows that its reader can show.
     let filtered = sheet("", "<autoFilter ref=\"A1:C6\"><filterColumn colId=\"0\"/></autoFilter>");
     assert!(filtered.contains(&line(2, "ABC")), "{filtered}");
+    let filtered = sheet("<sheetPr filterMode=\"1\"/>", "");
+    assert!(filtered.contains(&line(2, "ABC")), "{filtered}");
     let columns = sheet("<cols><col min=\"2\" max=\"2\" hidden=\"1\"/></cols>", "");
     assert!(columns.contains(&line(5, "AC")) && !columns.contains('B'), "{columns}");
+    // A value that is merged with a column that is shown is seen there.
+    let merged = sheet(
+        "<cols><col min=\"2\" max=\"2\" hidden=\"1\"/></cols>",
+        "<mergeCells count=\"1\"><mergeCell ref=\"B5:C5\"/></mergeCells>",
+    );
+    assert!(merged.contains("B5") && !merged.contains("B6"), "{merged}");
+    let columns =
+        "<cols><col min=\"3\" max=\"2\" hidden=\"1\"/><col min=\"99999\" max=\"99999\" hidden=\"1\"/></cols>";
+    assert_eq!(sheet(columns, ""), format!("## R&D\n\n{shown}"));
 }
 
 #[test]
@@ -296,16 +318,17 @@ fn notes_are_those_of_their_slide() {
     put(&mut parts, "ppt/notesSlides/notesSlide1.xml", &notes);
     let relation = "<Relationship Id=\"rId1\" Target=\"../notesSlides/notesSlide1.xml\" \
         Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/notesSlide\"/>";
-    put(
-        &mut parts,
-        "ppt/slides/_rels/slide2.xml.rels",
-        &format!(
-            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{relation}</Relationships>"
-        ),
+    let relations = format!(
+        "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{relation}</Relationships>"
     );
+    put(&mut parts, "ppt/slides/_rels/slide2.xml.rels", &relations);
     let document = extracted(MediaType::Pptx, &parts).document;
     assert_eq!(document.text.matches("Show the form.").count(), 1, "{}", document.text);
     let second = document.page_starts[1] as usize..document.page_starts[2] as usize;
     assert!(document.text[second].contains("Show the form."), "{}", document.text);
     assert!(!document.text.contains("number"), "{}", document.text);
+    // Notes of one slide are not copied for another, which would be a way past the limits on the archive.
+    put(&mut parts, "ppt/slides/_rels/slide3.xml.rels", &relations);
+    let document = extracted(MediaType::Pptx, &parts).document;
+    assert_eq!(document.text.matches("Show the form.").count(), 1, "{}", document.text);
 }

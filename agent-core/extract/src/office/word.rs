@@ -117,8 +117,10 @@ fn parse_color(value: &str) -> Option<Color> {
 fn parse_shading(element: &BytesStart<'_>) -> Option<Shading> {
     let fill = attribute(element, "w:fill");
     let is_clear = attribute(element, "w:val").is_none_or(|value| matches!(value.as_str(), "clear" | "nil"));
+    // The colors of a theme are not read.
+    let has_theme_fill = attribute(element, "w:themeFill").is_some();
     match fill.as_deref() {
-        None | Some("auto") if is_clear => None,
+        None | Some("auto") if is_clear && !has_theme_fill => None,
         Some(fill) if is_clear => Some(parse_color(fill).map_or(Shading::Unknown, Shading::Color)),
         _ => Some(Shading::Unknown),
     }
@@ -209,6 +211,8 @@ struct Scope {
     texts: Vec<Range<usize>>,
     /// True if a field begins or ends in a run.
     has_field: bool,
+    /// True if a run contains a shape, whose text has properties of its own.
+    has_object: bool,
     /// True for a row that is hidden.
     is_hidden: bool,
 }
@@ -317,6 +321,7 @@ impl<'x> PartEditor<'x> {
                 properties: TextProperties::default(),
                 texts: Vec::new(),
                 has_field: false,
+                has_object: false,
                 is_hidden: false,
             });
         } else if name.ends_with("Pr") {
@@ -331,6 +336,7 @@ impl<'x> PartEditor<'x> {
         let Some(scope) = self.scopes.last_mut() else { return };
         let name = element.name().into_inner();
         scope.has_field |= matches!(name, "w:fldChar" | "w:instrText");
+        scope.has_object |= matches!(name, "w:drawing" | "w:pict" | "w:object");
         // The properties of a paragraph contain those of its mark.
         if self.properties.len() != 1 || self.properties[0] != scope.kind.properties() {
             return;
@@ -357,9 +363,14 @@ impl<'x> PartEditor<'x> {
                 self.changes.replace(start..start, format!("<w:r>{SPACE_IN_NOTE}</w:r>"));
             }
             ScopeKind::Row if scope.is_hidden => self.changes.remove(scope.start..end),
-            ScopeKind::Run if self.hides(&scope) => {
-                if scope.has_field {
-                    // Fields begin and end in different runs.
+            ScopeKind::Run => {
+                let properties = self.properties_of(&scope);
+                let is_hidden = properties.is_hidden == Some(true);
+                if !is_hidden && !self.is_unseen(&properties) {
+                    return;
+                }
+                if scope.has_field || (scope.has_object && !is_hidden) {
+                    // Fields begin and end in different runs. Size and color are those of text alone.
                     scope.texts.into_iter().for_each(|text| self.changes.remove(text));
                 } else {
                     self.changes.remove(scope.start..end);
@@ -369,18 +380,21 @@ impl<'x> PartEditor<'x> {
         }
     }
 
-    /// Returns true if the text of a run is not seen.
-    fn hides(&self, run: &Scope) -> bool {
+    /// Returns the properties of a run with those of its styles.
+    fn properties_of(&self, run: &Scope) -> TextProperties {
         let paragraph = self.scopes.iter().rev().find(|scope| scope.kind == ScopeKind::Paragraph);
         let paragraph_style = paragraph.and_then(|paragraph| paragraph.style.as_deref());
         let paragraph_style = paragraph_style.or(self.styles.default_paragraph.as_deref());
-        let properties = run
-            .properties
+        run.properties
             .clone()
             .or(&self.styles.properties(run.style.as_deref()))
             .or(&self.styles.properties(paragraph_style))
-            .or(&self.styles.defaults);
-        if properties.is_hidden == Some(true) || properties.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
+            .or(&self.styles.defaults)
+    }
+
+    /// Returns true if the size or color of a text makes it unseen.
+    fn is_unseen(&self, properties: &TextProperties) -> bool {
+        if properties.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
             return true;
         }
         let Some(Some(color)) = properties.color else { return false };

@@ -11,6 +11,10 @@ use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
 /// Number of columns that a sheet can have.
 const MAX_COLUMNS: usize = 16_384;
+/// Number of merged cells that are read.
+const MAX_MERGED_CELLS: usize = 1 << 16;
+/// Columns of merged cells that are looked at.
+const MAX_MERGED_COLUMNS: usize = 256;
 /// Number of styles of cells that are read.
 const MAX_STYLES: usize = 1 << 16;
 /// Name of the part that lists the sheets.
@@ -150,6 +154,22 @@ fn is_white_color(color: &BytesStart<'_>) -> bool {
     is("rgb", "FFFFFFFF") || is("rgb", "00FFFFFF") || is("indexed", "9") || (is("theme", "0") && !has_tint)
 }
 
+/// Returns the last columns of the merged cells of a sheet by the references of their first cells.
+fn merged_columns(xml: &str) -> HashMap<String, usize> {
+    let mut merged = HashMap::new();
+    // They follow the cells.
+    let Some(start) = xml.rfind("<mergeCells") else { return merged };
+    let mut events = XmlEvents::new(&xml[start..]);
+    while let Some((event, _)) = events.next().filter(|_| merged.len() < MAX_MERGED_CELLS) {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        let range = attribute(&element, "ref").filter(|_| element.name().into_inner() == "mergeCell");
+        if let Some((first, last)) = range.as_deref().and_then(|range| range.split_once(':')) {
+            merged.insert(first.to_owned(), next_column(0, Some(last)));
+        }
+    }
+    merged
+}
+
 /// The cell that is read.
 #[derive(Default)]
 struct OpenCell {
@@ -169,9 +189,11 @@ struct SheetEditor<'x> {
     has_epoch_1904: bool,
     /// True if rows are hidden by a filter, which a reader can remove.
     has_filter: bool,
-    /// True if rules or tables give cells other colors.
+    /// True if rules or tables give cells other colors, or a picture is behind the sheet.
     has_other_colors: bool,
     hidden_columns: Vec<bool>,
+    /// The last columns of merged cells by the references of their first ones.
+    merged: HashMap<String, usize>,
     changes: XmlChanges<'x>,
 }
 
@@ -182,9 +204,13 @@ impl<'x> SheetEditor<'x> {
             xml,
             styles,
             has_epoch_1904,
-            has_filter: has_table || xml.contains("<filterColumn"),
-            has_other_colors: has_table || xml.contains("<conditionalFormatting"),
+            has_filter: has_table
+                || ["<filterColumn", "filterMode=\"1\"", "filterMode=\"true\""]
+                    .iter()
+                    .any(|sign| xml.contains(sign)),
+            has_other_colors: has_table || xml.contains("<conditionalFormatting") || xml.contains("<picture"),
             hidden_columns: Vec::new(),
+            merged: merged_columns(xml),
             changes: XmlChanges::new(xml),
         }
     }
@@ -209,7 +235,7 @@ impl<'x> SheetEditor<'x> {
                     "c" => {
                         let open = self.open_cell(&element, range.start);
                         column = next_column(column, open.reference.as_deref());
-                        let is_hidden = self.hidden_columns.get(column).is_some_and(|&is_hidden| is_hidden);
+                        let is_hidden = self.hides_column(column, open.reference.as_deref());
                         cell = Some(OpenCell { is_hidden: open.is_hidden || is_hidden, ..open });
                     }
                     name => in_value = name == "v",
@@ -241,9 +267,19 @@ impl<'x> SheetEditor<'x> {
         let number = |name: &str| attribute(columns, name).and_then(|value| value.parse::<usize>().ok());
         let (Some(first), Some(last)) = (number("min"), number("max")) else { return };
         self.hidden_columns.resize(MAX_COLUMNS + 1, false);
-        for column in first..=last.min(MAX_COLUMNS) {
-            self.hidden_columns[column] = true;
+        if let Some(hidden) = self.hidden_columns.get_mut(first..=last.min(MAX_COLUMNS)) {
+            hidden.fill(true);
         }
+    }
+
+    /// Returns true for a cell in a hidden column, unless it is merged with one that is shown, where its value is seen.
+    fn hides_column(&self, column: usize, reference: Option<&str>) -> bool {
+        let is_hidden = |column: usize| self.hidden_columns.get(column).is_some_and(|&is_hidden| is_hidden);
+        if !is_hidden(column) {
+            return false;
+        }
+        let last = reference.and_then(|reference| self.merged.get(reference)).copied().unwrap_or(column);
+        (column..=last).take(MAX_MERGED_COLUMNS).all(is_hidden)
     }
 
     fn is_hidden_row(&self, row: &BytesStart<'_>) -> bool {
@@ -259,7 +295,8 @@ impl<'x> SheetEditor<'x> {
             reference: attribute(cell, "r"),
             style,
             is_number: kind.as_deref().is_none_or(|kind| kind == "n"),
-            is_error: kind.as_deref() == Some("e"),
+            // A picture within a cell is an error with metadata, in which the reader finds it.
+            is_error: kind.as_deref() == Some("e") && attribute(cell, "vm").is_none(),
             is_hidden: style.format == NumberFormat::Hidden || (style.is_white && !self.has_other_colors),
             value: String::new(),
         }
@@ -308,5 +345,21 @@ fn next_column(last: usize, reference: Option<&str>) -> usize {
     match letters.take(4).fold(0, |column, letter| column * 26 + letter) {
         0 => last + 1,
         column => column,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_read_without_their_mark_unless_they_stand_for_a_picture() {
+        let sheet = |attributes: &str| {
+            format!("<sheetData><row><c t=\"e\"{attributes}><v>#VALUE!</v></c></row></sheetData>")
+        };
+        let changed = |attributes: &str| SheetEditor::new(&sheet(attributes), &[], false).edit();
+        let expected = "<sheetData><row><c t=\"str\"><v>#VALUE!</v></c></row></sheetData>";
+        assert_eq!(changed("").as_deref(), Some(expected));
+        assert_eq!(changed(" vm=\"1\""), None);
     }
 }

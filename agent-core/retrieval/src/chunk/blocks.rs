@@ -56,7 +56,7 @@ impl MarkdownBlocks {
         }
         let mut after_marker = false;
         for _ in 0..MAX_MARKERS {
-            // What follows the marker of an empty item is before its content.
+            // The content of an item without text in its first line begins behind the end of the line.
             if column.saturating_sub(content) >= CODE_INDENTATION {
                 return None;
             }
@@ -180,6 +180,8 @@ mod tests {
             // A block of code ends with its item, and an item where a line is indented less.
             ("- a\n\n  ```\n  # code\n# b", &["b"]),
             ("- a\n\ntext\n\n    # code\n", &[]),
+            // An item without text in its first line.
+            ("-\n# a\n1.\n   # b\n", &["a", "b"]),
             // These are no markers.
             ("-a\n\n    # code\n", &[]),
             ("**a**\n\n    # code\n", &[]),
