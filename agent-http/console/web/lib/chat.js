@@ -13,7 +13,7 @@ const MAX_PAGES = 50;
 export const agentId = signal(undefined);
 /** The thread as the server has it; `undefined` for a new one. */
 export const thread = signal(undefined);
-const threadId = signal(undefined);
+export const threadId = signal(undefined);
 /** All messages of the thread, also those of other branches. */
 export const nodes = signal([]);
 const head = signal(undefined);
