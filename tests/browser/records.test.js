@@ -138,6 +138,17 @@ inPage('a call of a new chat is tried again within the chat, before its thread i
   await page.unroute(threads);
 });
 
+inPage('runs that have never started are among the runs of a thread', async (page) => {
+  await visit(page, 'chat/text');
+  for (const text of ['one', 'two']) await ask(page, text);
+  await alterResponses(page, '**/api/runs?*', ({ runs, ...more }) => ({ ...more, runs: runs.map(({ startedAt, ...run }) => run) }));
+  await page.reload();
+  await page.getByRole('tab', { name: 'Events' }).click();
+  const runs = page.locator('.run-pick option', { hasText: '– ·' });
+  await runs.nth(1).waitFor({ state: 'attached' });
+  assert.equal(await runs.count(), 2);
+});
+
 /** An assignment in the form of the route. */
 const assignment = (id, more) => ({
   id, userId: 'u1', companyId: 'c1', agentId: 'text', kind: 'tool', toolId: 'createTodo', arguments: { title: 'Water the basil' }, todoListId: 'l1',
