@@ -64,7 +64,7 @@ function Broken({ broken: { id, after, ...seen } }) {
   return html`<section class="note note-broke" aria-label="Cache">
     <p><strong>The cached prompt breaks here:</strong> ${name} ${change} since the last run. All that follows is read anew.</p>
     ${isKnown ? html`<${Diff} before=${before ?? ''} after=${after ?? ''} label=${`difference of ${id}`} />`
-      : html`<p class="muted small">Neither this page nor the server has the text of the last run, so that there is no difference to show.</p>`}
+      : html`<p class="muted small">Neither this page nor the server has the text of the last run to compare.</p>`}
   </section>`;
 }
 
