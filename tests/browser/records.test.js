@@ -117,6 +117,38 @@ inPage('a call of the chat is tried again with its arguments', async (page) => {
   assert.equal(await tried.getByLabel('title').inputValue(), title);
 });
 
+inPage('a call of a new chat is tried again within the chat, before its thread is read', async (page) => {
+  const threads = '**/api/threads/*';
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await visit(page, 'chat/tools');
+  await page.route(threads, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.getByRole('textbox', { name: 'Message' }).fill('What is open?');
+  await page.keyboard.press('Enter');
+  await page.locator('.answer details.tool > summary').last().click();
+  const chat = await page.evaluate(() => location.hash);
+  await page.getByRole('link', { name: 'Try again in Tools' }).click();
+  await page.waitForFunction((chat) => location.hash.startsWith(`${chat}?tab=tools`), chat);
+  assert.equal(await page.locator('.message.user').count(), 1);
+  release();
+  await page.locator('.thread-title span:not(.visually-hidden)').waitFor();
+  await page.unroute(threads);
+});
+
+inPage('runs that have never started are among the runs of a thread', async (page) => {
+  await visit(page, 'chat/text');
+  for (const text of ['one', 'two']) await ask(page, text);
+  await alterResponses(page, '**/api/runs?*', ({ runs, ...more }) => ({ ...more, runs: runs.map(({ startedAt, ...run }) => run) }));
+  await page.reload();
+  await page.getByRole('tab', { name: 'Events' }).click();
+  const runs = page.locator('.run-pick option', { hasText: '– ·' });
+  await runs.nth(1).waitFor({ state: 'attached' });
+  assert.equal(await runs.count(), 2);
+});
+
 /** An assignment in the form of the route. */
 const assignment = (id, more) => ({
   id, userId: 'u1', companyId: 'c1', agentId: 'text', kind: 'tool', toolId: 'createTodo', arguments: { title: 'Water the basil' }, todoListId: 'l1',

@@ -1,5 +1,8 @@
 //! Turns of scheduled jobs, which are kept in threads of the job's user.
 
+use agent_core::tool::ExecutionContext;
+use agent_platform::workspace::{Notification, send_notification};
+use jiff::Timestamp;
 use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -108,6 +111,36 @@ async fn notifications_are_deleted_with_what_they_quote() {
     assert_eq!(texts().await, ["Three."]);
     assert_eq!(test.call("DELETE", "/api/threads?agentId=a1", None).await.0, 200);
     assert_eq!(texts().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn notifications_that_are_sent_with_a_runs_token_are_deleted_with_the_thread_of_the_run() {
+    let test = start(|_| {}).await;
+    test.vendor.on("m", [answer(&["One."]), answer(&["Two."])]);
+    for job in ["j1", "j2"] {
+        test.done(question("Report"), job, 1).await;
+    }
+    for Notification { text, run_id, .. } in crate::pulse::notifications(&test.stores).await {
+        // The token does not name the thread.
+        let context = ExecutionContext {
+            user_id: "u1".into(),
+            company_id: "c1".into(),
+            agent_id: "a1".into(),
+            run_id: run_id.expect("a run"),
+            can_suspend: true,
+            ..ExecutionContext::default()
+        };
+        let title = text.expect("an answer");
+        let sent = send_notification(&*test.stores.records, &context, &title, None, Timestamp::now()).await;
+        assert_eq!(sent.expect("sent").thread_id, None);
+    }
+    assert_eq!(test.notifications().await.len(), 4);
+    assert_eq!(test.call("DELETE", "/api/threads/job:j1", None).await.0, 204);
+    let left = crate::pulse::notifications(&test.stores).await;
+    let mut left: Vec<_> = left.into_iter().map(|found| (found.title, found.text)).collect();
+    left.sort();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.contains(&("Two.".to_owned(), None)), "{left:?}");
 }
 
 #[tokio::test]

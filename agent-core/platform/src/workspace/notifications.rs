@@ -81,7 +81,8 @@ pub async fn prepare_notification(
         title: title.to_owned(),
         text: text.map(str::to_owned),
         at: utc_time(now),
-        thread_id: context.can_suspend.then(|| context.thread_id.clone()),
+        // A call with the run's token does not know the thread.
+        thread_id: Some(context.thread_id.clone()).filter(|id| context.can_suspend && !id.is_empty()),
         run_id: context.can_suspend.then(|| context.run_id.clone()),
         read: false,
     };
@@ -145,7 +146,8 @@ pub(crate) async fn mark_read(
     Ok(())
 }
 
-/// Returns the notifications of a user from runs in threads, newest first.
+/// Returns the notifications of a user from runs in threads, newest first. Those that were sent with a run's token have the run
+/// alone.
 ///
 /// # Errors
 /// Errors of the store.
@@ -156,11 +158,13 @@ pub async fn list_thread_notifications(
     let own = user_collection(company, user)?;
     let mut list =
         ListQuery { limit: Some(MAX_PAGE_RECORDS), order: Order::Descending, ..ListQuery::default() };
-    let of_thread =
-        |record: Record<Notification>| Some(record.value).filter(|found| found.thread_id.is_some());
+    let of_run = |record: Record<Notification>| {
+        let thread_id = record.value.thread_id.clone().filter(|id| !id.is_empty());
+        Some(Notification { thread_id, ..record.value }).filter(|found| found.run_id.is_some())
+    };
     let mut notifications = Vec::new();
     loop {
-        let page = list_projected(records, &own, &list, of_thread).await?;
+        let page = list_projected(records, &own, &list, of_run).await?;
         notifications.extend(page.items);
         list.cursor = page.next_cursor;
         if list.cursor.is_none() {
@@ -285,6 +289,19 @@ mod tests {
         assert!(listed().is_empty());
         assert_eq!(titles(&records, &context("ada", "c"), false), ["of none"]);
         assert_eq!(titles(&records, &context("bob", "c"), false).len(), 2);
+    }
+
+    #[test]
+    fn a_notification_that_is_sent_with_a_runs_token_has_the_run_and_no_thread() {
+        let records = MemoryRecords::default();
+        let by_token = ExecutionContext { can_suspend: true, run_id: "r".into(), ..context("ada", "c") };
+        send(&records, &by_token, "by the token").expect("sent");
+        let (company, ada): (CompanyId, UserId) = ("c".into(), "ada".into());
+        let listed = list_thread_notifications(&records, (&company, &ada)).now_or_never();
+        let listed = listed.expect("no wait").expect("read");
+        let of: Vec<_> =
+            listed.iter().map(|sent| (sent.thread_id.as_deref(), sent.run_id.as_deref())).collect();
+        assert_eq!(of, [(None, Some("r"))]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
-use agent_core::prompt::{Dialect, push_tool_json};
+use agent_core::prompt::{Dialect, PromptTokens, push_tool_json};
 use agent_core::secret::Secret;
 use agent_core::tool::ToolSpec;
 use agent_platform::parameters::ReasoningLevel;
@@ -34,6 +34,7 @@ use self::stream::{ChatStream, PromptEstimate};
 pub(super) use self::wire::PROVIDER;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::limits::ResolvedLimits;
+use super::prompt_tokens::base_tokens;
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{errors, response_format, vendor_error};
@@ -125,13 +126,20 @@ impl Model for Ollama {
         push_tools(tools, &mut body);
         push_messages(request, &mut body);
         body.raw("}");
-        body.prompt_tokens((!request.has_media()).then(|| request.estimated_tokens(tools)));
+        body.prompt_tokens((!request.has_media()).then(|| estimated_tokens(request, tools)));
         Ok(body.finish())
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.model.learning(payload.prompt_tokens(), self.send(payload)).await
     }
+}
+
+/// Estimates the tokens of a request with these tools.
+fn estimated_tokens(request: &ModelRequest, tools: &[Arc<ToolSpec>]) -> usize {
+    let PromptTokens { system, messages, .. } = request.prompt.tokens();
+    let counted = system + messages;
+    base_tokens(request, counted) + request.estimated_tokens(tools).saturating_sub(counted)
 }
 
 /// Returns the level of a model whose reasoning has levels; the reasoning of others is on or off.

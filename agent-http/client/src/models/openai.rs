@@ -17,6 +17,7 @@ use url::Url;
 
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
+use super::prompt_tokens::request_tokens;
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{errors, response_format, vendor_error};
@@ -114,10 +115,8 @@ impl Model for OpenAi {
         push_tools(request, &mut body);
         push_messages(request, Dialect::ChatCompletions, &mut body);
         body.raw("}");
-        // A prompt that was assembled elsewhere has not counted the tools.
-        let counted = request.prompt.tokens().tools;
-        let tools = if counted == 0 { request.tool_choice.offered(&request.tools) } else { &[] };
-        body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+        let offered = request.tool_choice.offered(&request.tools);
+        body.prompt_tokens(Some(request_tokens(request, offered)));
         Ok(body.finish())
     }
 

@@ -34,6 +34,7 @@ use self::server_error::{RESET_HEADER, ServerError};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
+use super::prompt_tokens::request_tokens;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
@@ -44,10 +45,7 @@ impl ResponsesProtocol {
     /// `UnsupportedContent` for content other than text and images.
     pub fn push_body(&self, request: &ModelRequest, body: &mut PayloadBuilder) -> Result<(), AgentError> {
         request::push_body(self, request, body)?;
-        // A prompt that was assembled elsewhere has not counted the tools.
-        let counted = request.prompt.tokens().tools;
-        let tools = if counted == 0 { &request.tools[..] } else { &[] };
-        body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+        body.prompt_tokens(Some(request_tokens(request, &request.tools)));
         let names = request.tools.iter().map(|tool| (wire_tool_name(&tool.name), &tool.name));
         let aliases = names.filter(|(alias, name)| alias != *name);
         body.attach(AnswerContext {

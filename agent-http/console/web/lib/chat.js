@@ -13,12 +13,14 @@ const MAX_PAGES = 50;
 export const agentId = signal(undefined);
 /** The thread as the server has it; `undefined` for a new one. */
 export const thread = signal(undefined);
-const threadId = signal(undefined);
+export const threadId = signal(undefined);
 /** All messages of the thread, also those of other branches. */
 export const nodes = signal([]);
 const head = signal(undefined);
 /** The thread's runs as the server has them, by id. */
 export const runs = signal(new Map());
+/** Returns the thread's runs, the newest first. One of the queue may never start. */
+export const latestRuns = () => [...runs.value.values()].sort((one, other) => other.createdAt.localeCompare(one.createdAt));
 /** The run in progress with its place, and the content of its message: `{run, parentId, content}`. */
 export const live = signal(undefined);
 /** The run that the debug layer shows. @type {import('../vendor/ui.js').Signal<RunState | undefined>} */

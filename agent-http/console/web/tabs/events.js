@@ -1,7 +1,7 @@
 /** The Events tab: each event of a run with its time, as a list and as a waterfall. */
 
 import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { inspect, runs } from '../lib/chat.js';
+import { inspect, latestRuns, runs } from '../lib/chat.js';
 import { duration, number, timeOfDay } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { has } from '../lib/store.js';
@@ -40,7 +40,7 @@ export function EventsTab({ run }) {
 
 /** A choice among the runs of the thread, the newest first. */
 function RunPicker({ selected }) {
-  const all = [...runs.value.values()].sort((one, other) => other.startedAt.localeCompare(one.startedAt));
+  const all = latestRuns();
   if (!has('runEvents') || all.length === 0) return null;
   const isKnown = all.some(({ id }) => id === selected);
   return html`<label class="run-pick"><span class="label">Run</span><select value=${isKnown ? selected : ''} onChange=${(event) => event.target.value && inspect(event.target.value)}>

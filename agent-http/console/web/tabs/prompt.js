@@ -1,7 +1,7 @@
 /** The Prompt tab: the parts of the prompt with their sizes, the line up to which a cache holds, and the payload. */
 
 import { html, useRef, useState } from '../vendor/ui.js';
-import { agentId, previewRequest, runs } from '../lib/chat.js';
+import { agentId, latestRuns, previewRequest } from '../lib/chat.js';
 import { number, pretty, size } from '../lib/format.js';
 import { has } from '../lib/store.js';
 import { Code, Copy, Fold, Selection, lazy, useLoad } from '../lib/ui.js';
@@ -47,8 +47,8 @@ function useBroken(preview) {
   return { id, before: sent.get(agentId.value)?.get(id), isKnown: sent.has(agentId.value), after: textsOf(preview).get(id) };
 }
 
-/** Returns the thread's latest run; `undefined` if it has none. */
-const latestRun = () => [...runs.value.values()].sort((one, other) => other.startedAt.localeCompare(one.startedAt))[0]?.id;
+/** Returns the thread's latest run with a prompt; `undefined` if it has none. */
+const latestRun = () => latestRuns().find(({ startedAt }) => startedAt)?.id;
 
 /** The part that has broken the cached prefix, with the difference of its text. */
 function Broken({ broken: { id, after, ...seen } }) {
@@ -64,7 +64,7 @@ function Broken({ broken: { id, after, ...seen } }) {
   return html`<section class="note note-broke" aria-label="Cache">
     <p><strong>The cached prompt breaks here:</strong> ${name} ${change} since the last run. All that follows is read anew.</p>
     ${isKnown ? html`<${Diff} before=${before ?? ''} after=${after ?? ''} label=${`difference of ${id}`} />`
-      : html`<p class="muted small">Neither this page nor the server has the text of the last run, so that there is no difference to show.</p>`}
+      : html`<p class="muted small">Neither this page nor the server has the text of the last run to compare.</p>`}
   </section>`;
 }
 

@@ -35,9 +35,9 @@ function Row({ assignment, onChange }) {
     await call(`PUT ${path}`, { params, body: { ...body, schedule: { ...body.schedule, enabled: !schedule.enabled } }, ifMatch: etag });
     onChange();
   };
-  const remove = () => call(`DELETE ${path}`, { params }).then(onChange);
   const [words, dot] = stateOf(assignment);
   const hint = jobHint({ payload: assignment });
+  const verb = schedule.enabled ? 'Disable' : 'Enable';
   return html`<li class="item">
     <div class="item-main">
       <p class="item-title">${jobName({ payload: assignment })}${hint && html` <span class="job-hint">${hint}</span>`}</p>
@@ -46,10 +46,10 @@ function Row({ assignment, onChange }) {
       ${error && html`<${ErrorNote} error=${error} />`}
     </div>
     <div class="row">
-      <button type="button" class="button quiet small" disabled=${isBusy} onClick=${() => run(change)}>${schedule.enabled ? 'Disable' : 'Enable'}</button>
-      <button type="button" class="button quiet small danger-text" onClick=${() => setAsks(true)}>Delete</button>
+      <button type="button" class="button quiet small" disabled=${isBusy} aria-label=${`${verb} ${id}`} onClick=${() => run(change)}>${verb}</button>
+      <button type="button" class="button quiet small danger-text" aria-label=${`Delete ${id}`} onClick=${() => setAsks(true)}>Delete</button>
     </div>
     ${asks && html`<${Confirm} title="Delete this assignment?" text=${`“${id}” is deleted, and its jobs are cancelled. This cannot be undone.`} action="Delete"
-      onConfirm=${() => run(remove)} onClose=${() => setAsks(false)} />`}
+      onConfirm=${() => run(() => call(`DELETE ${path}`, { params }).then(onChange))} onClose=${() => setAsks(false)} />`}
   </li>`;
 }

@@ -3,7 +3,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
   agentId, answerParts, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
-  runs, stop, thread, unanswered, waitingRun,
+  runs, stop, thread, threadId, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
 import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/attachments.js';
@@ -284,7 +284,7 @@ function ToolCard({ part }) {
     ${approval && html`<${Decision} approval=${approval} />`}
     ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
     ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />
-      <a class="button quiet small" href=${`${href('chat', agentId.value, thread.value?.id)}?${new URLSearchParams({ tab: 'tools', call: part.id })}`}>Try again in Tools</a>`}
+      <a class="button quiet small" href=${`${href('chat', agentId.value, threadId.value)}?${new URLSearchParams({ tab: 'tools', call: part.id })}`}>Try again in Tools</a>`}
   <//>`;
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use agent_core::ids::{CompanyId, ThreadId};
 use agent_platform::conversation::{ConversationError, Conversations, NodeId, ThreadKey, ThreadOwner};
-use agent_platform::records::StoreError;
 use agent_platform::workspace::{
     Notification, delete_notifications, list_notified_users, list_thread_notifications,
 };
@@ -22,9 +21,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 pub(in super::super) async fn delete_thread_notifications(
     app: &App,
     key: &ThreadKey,
-) -> Result<(), StoreError> {
-    let ids = thread_notifications(app, key).await?.into_iter().map(|notification| notification.id);
-    delete_notifications(&*app.records, (&key.company, &key.owner), &ids.collect::<Vec<_>>()).await
+) -> Result<(), ConversationError> {
+    let Some(store) = app.conversations.store() else { return Ok(()) };
+    let found = thread_notifications(app, &**store, key).await?;
+    let ids: Vec<String> = found.into_iter().map(|notification| notification.id).collect();
+    Ok(delete_notifications(&*app.records, (&key.company, &key.owner), &ids).await?)
 }
 
 /// Deletes the notifications of the runs that have written a message, or for which it was sent.
@@ -39,7 +40,7 @@ pub(in super::super) async fn delete_message_notifications(
 ) -> Result<(), ConversationError> {
     let owner = key.thread_owner();
     let mut ids = Vec::new();
-    for Notification { id, run_id, .. } in thread_notifications(app, key).await? {
+    for Notification { id, run_id, .. } in thread_notifications(app, store, key).await? {
         let Some(run_id) = run_id else { continue };
         if store.run(&owner, &run_id).await?.is_none_or(|run| run.node_ids.contains(node)) {
             ids.push(id);
@@ -49,13 +50,27 @@ pub(in super::super) async fn delete_message_notifications(
 }
 
 /// Returns the notifications of a thread's runs. Visitors have none.
-async fn thread_notifications(app: &App, key: &ThreadKey) -> Result<Vec<Notification>, StoreError> {
-    if key.thread_owner().is_visitor() {
-        return Ok(Vec::new());
+async fn thread_notifications(
+    app: &App,
+    store: &dyn Conversations,
+    key: &ThreadKey,
+) -> Result<Vec<Notification>, ConversationError> {
+    let owner = key.thread_owner();
+    let mut found = Vec::new();
+    if owner.is_visitor() {
+        return Ok(found);
     }
-    let mut notifications = list_thread_notifications(&*app.records, (&key.company, &key.owner)).await?;
-    notifications.retain(|notification| notification.thread_id.as_ref() == Some(&key.id));
-    Ok(notifications)
+    for notification in list_thread_notifications(&*app.records, (&key.company, &key.owner)).await? {
+        let is_of_thread = match (&notification.thread_id, &notification.run_id) {
+            (Some(thread_id), _) => *thread_id == key.id,
+            (None, Some(run_id)) => {
+                store.run(&owner, run_id).await?.is_some_and(|run| run.thread_id == key.id)
+            }
+            (None, None) => false,
+        };
+        found.extend(is_of_thread.then_some(notification));
+    }
+    Ok(found)
 }
 
 /// Deletes an owner's notifications of runs in threads that do not exist any more. After an error, the next sweep deletes them.
@@ -76,15 +91,19 @@ async fn delete_obsolete(
     }
     let user = (&owner.company, &owner.owner);
     let (mut ids, mut is_deleted) = (Vec::new(), HashMap::<ThreadId, bool>::new());
-    for Notification { id, thread_id, .. } in list_thread_notifications(&*app.records, user).await? {
-        let Some(thread_id) = thread_id else { continue };
-        let is_obsolete = match is_deleted.get(&thread_id) {
-            Some(known) => *known,
-            None => {
-                let found = store.thread(&owner.thread(thread_id.clone())).await?.is_none();
-                is_deleted.insert(thread_id, found);
-                found
-            }
+    for Notification { id, thread_id, run_id, .. } in list_thread_notifications(&*app.records, user).await? {
+        let is_obsolete = match (thread_id, run_id) {
+            (Some(thread_id), _) => match is_deleted.get(&thread_id) {
+                Some(known) => *known,
+                None => {
+                    let found = store.thread(&owner.thread(thread_id.clone())).await?.is_none();
+                    is_deleted.insert(thread_id, found);
+                    found
+                }
+            },
+            // A run is deleted with its thread.
+            (None, Some(run_id)) => store.run(owner, &run_id).await?.is_none(),
+            (None, None) => false,
         };
         ids.extend(is_obsolete.then_some(id));
     }

@@ -4,7 +4,6 @@
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::ModelRequest;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
-use agent_core::prompt::PromptTokens;
 use agent_core::tool::{ToolChoice, ToolSpec};
 use agent_platform::messages_model::{MessagesModel, ThinkingForm};
 use agent_platform::parameters::ModelParameters;
@@ -17,6 +16,7 @@ use super::messages::{CACHE_BREAKPOINT, MessagesWriter, is_supported};
 use super::thinking;
 use crate::models::body::BODY_HEADROOM;
 use crate::models::names::wire_tool_name;
+use crate::models::prompt_tokens::{base_tokens, counted_and_added};
 use crate::models::sampling;
 use crate::models::spec::ModelSpec;
 
@@ -54,19 +54,15 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
 }
 
 /// Returns the tokens of a request: those of its prompt as they were counted, and those of what the run has added, which are
-/// estimated. A prompt that was assembled for a model with another tokenizer was counted by that one.
+/// estimated. From the count of a prompt that was assembled for a model with another tokenizer, the model's own is estimated.
 fn prompt_tokens(model: &ModelSpec, request: &ModelRequest) -> usize {
-    let PromptTokens { system, tools, messages } = request.prompt.tokens();
-    // A prompt that was assembled elsewhere has not counted the tools.
-    let uncounted = if tools == 0 { &request.tools[..] } else { &[] };
-    let added = request.estimated_tokens(uncounted).saturating_sub(system + messages);
-    let of_prompt = system + tools + messages;
+    let (counted, added) = counted_and_added(request, &request.tools);
     match MessagesModel::of(&model.name).tokenizer.filter(|_| model.counter().is_some()) {
-        None => of_prompt + added,
+        None => base_tokens(request, counted) + added,
         Some(tokenizer) if request.prompt.counter().id() == tokenizer.counter_name() => {
-            of_prompt + tokenizer.estimate(added)
+            counted + tokenizer.estimate(added)
         }
-        Some(tokenizer) => tokenizer.estimate(of_prompt + added),
+        Some(tokenizer) => tokenizer.estimate(base_tokens(request, counted) + added),
     }
 }
 

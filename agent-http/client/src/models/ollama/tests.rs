@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use agent_core::budget::{EstimateCounter, TokenBudget};
+use agent_core::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role, ToolCall};
 use agent_core::model::ModelEvent;
 use agent_core::prompt::{
     AssemblyInput, Fragment, Part, PartCache, Prompt, PromptMessage, Stability, assemble,
 };
 use agent_core::tool::ToolChoice;
+use agent_platform::messages_model::ClaudeTokenizer;
 use agent_platform::model_notice::ModelNotice;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -544,6 +545,38 @@ fn the_context_of_a_turn_is_a_text_in_front_of_the_others() {
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
         assert_eq!(body["messages"][0], json!({"role": "user", "content": expected, "images": ["QUJD"]}));
     }
+}
+
+#[test]
+fn a_prompt_that_was_counted_for_a_model_of_anthropic_is_not_taken_for_a_longer_one() {
+    /// Counter with the name and the counts of a tokenizer.
+    struct Counter(ClaudeTokenizer);
+    impl TokenCounter for Counter {
+        fn id(&self) -> &'static str {
+            self.0.counter_name()
+        }
+        fn count(&self, text: &str) -> usize {
+            self.0.estimate(EstimateCounter.count(text))
+        }
+    }
+    let estimate = |counter: Arc<dyn TokenCounter>| {
+        let prompt = assemble(AssemblyInput {
+            history_report: None,
+            fragments: Vec::new(),
+            history: vec![PromptMessage::new(Message::user("So far so good. ".repeat(1000)))],
+            tools: &[],
+            budget: TokenBudget { max_prompt_tokens: 100_000 },
+            counter,
+            retrieval: None,
+            cache: &PartCache::default(),
+        });
+        let prompt = Arc::new(prompt.expect("it fits"));
+        let payload = prepared(&ModelRequest { prompt, ..request() }).expect("prepared");
+        payload.prompt_tokens().expect("a count")
+    };
+    let expected = estimate(Arc::new(EstimateCounter));
+    let estimated = estimate(Arc::new(Counter(ClaudeTokenizer::Present)));
+    assert!(expected > 1000 && estimated.abs_diff(expected) < 10, "{estimated}, not {expected}");
 }
 
 #[test]

@@ -1,7 +1,12 @@
 //! Bodies of requests.
 
+use agent_core::budget::TokenBudget;
+use agent_core::prompt::{AssemblyInput, PartCache, assemble};
+use agent_platform::messages_model::ClaudeTokenizer;
+
 use super::*;
 use crate::models::answer_parts::thinking_item;
+use crate::models::prompt_tokens::request_tokens;
 
 fn prepared(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
     request::prepare(model, request)
@@ -286,6 +291,40 @@ fn a_prompt_that_was_counted_for_another_model_is_estimated_anew() {
     let plain = tokens(ModelLimits::default());
     let limits = ModelLimits { counter: Some(Arc::new(EstimateCounter)), ..ModelLimits::default() };
     assert_eq!(tokens(limits), (plain * 153).div_ceil(100));
+}
+
+#[test]
+fn the_estimate_does_not_depend_on_the_model_for_which_the_prompt_was_counted() {
+    let counted_by = |counter: Arc<dyn TokenCounter>| {
+        let prompt = assemble(AssemblyInput {
+            fragments: Vec::new(),
+            history: vec![PromptMessage::new(Message::user("So far so good. ".repeat(1000)))],
+            tools: &[],
+            budget: TokenBudget { max_prompt_tokens: 100_000 },
+            counter,
+            retrieval: None,
+            cache: &PartCache::default(),
+            history_report: None,
+        });
+        ModelRequest { prompt: Arc::new(prompt.expect("it fits")), ..request() }
+    };
+    let tokens = |model: &str, request: &ModelRequest| {
+        let limits = ModelLimits { counter: Some(Arc::new(EstimateCounter)), ..ModelLimits::default() };
+        let spec = ModelSpec::new(model).with_limits(limits);
+        prepared(&spec, request).expect("prepared").prompt_tokens().expect("a count")
+    };
+    let plain = counted_by(Arc::new(EstimateCounter));
+    assert!(plain.prompt.tokens().messages > 1000);
+    for tokenizer in [ClaudeTokenizer::Earlier, ClaudeTokenizer::Present] {
+        let counted = counted_by(Arc::new(ClaudeCounter::new(tokenizer, Arc::new(EstimateCounter))));
+        let estimates = ["claude-haiku-4-5", "claude-opus-5", "house-model"]
+            .map(|model| (tokens(model, &counted), tokens(model, &plain)));
+        // As the models of other APIs are estimated.
+        let others = (request_tokens(&counted, &[]), request_tokens(&plain, &[]));
+        for (estimate, expected) in estimates.into_iter().chain([others]) {
+            assert!(estimate.abs_diff(expected) < 10, "{tokenizer:?}: {estimate}, not {expected}");
+        }
+    }
 }
 
 #[test]
