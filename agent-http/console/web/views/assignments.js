@@ -35,7 +35,6 @@ function Row({ assignment, onChange }) {
     await call(`PUT ${path}`, { params, body: { ...body, schedule: { ...body.schedule, enabled: !schedule.enabled } }, ifMatch: etag });
     onChange();
   };
-  const remove = () => call(`DELETE ${path}`, { params }).then(onChange);
   const [words, dot] = stateOf(assignment);
   const hint = jobHint({ payload: assignment });
   const verb = schedule.enabled ? 'Disable' : 'Enable';
@@ -51,6 +50,6 @@ function Row({ assignment, onChange }) {
       <button type="button" class="button quiet small danger-text" aria-label=${`Delete ${id}`} onClick=${() => setAsks(true)}>Delete</button>
     </div>
     ${asks && html`<${Confirm} title="Delete this assignment?" text=${`“${id}” is deleted, and its jobs are cancelled. This cannot be undone.`} action="Delete"
-      onConfirm=${() => run(remove)} onClose=${() => setAsks(false)} />`}
+      onConfirm=${() => run(() => call(`DELETE ${path}`, { params }).then(onChange))} onClose=${() => setAsks(false)} />`}
   </li>`;
 }
