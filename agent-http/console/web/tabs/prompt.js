@@ -54,8 +54,7 @@ const latestRun = () => latestRuns().find(({ startedAt }) => startedAt)?.id;
 function Broken({ broken: { id, after, ...seen } }) {
   const isTool = id.startsWith('tool:');
   // The record of a run has the texts of its parts, where the server keeps them, and of its tools none.
-  const isAsked = !seen.isKnown && !isTool && !isMessage(id);
-  const latest = isAsked ? latestRun() : undefined;
+  const latest = seen.isKnown || isTool || isMessage(id) ? undefined : latestRun();
   const texts = useLoad(async (signal) => latest && (await import('./run-prompt.js')).keptTexts(latest, signal), latest).data;
   const [isKnown, before] = texts ? [true, texts.get(id)] : [seen.isKnown, seen.before];
   const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
