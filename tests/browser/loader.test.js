@@ -34,7 +34,8 @@ test('a script that is there twice makes one widget, and scripts with other toke
   }), [`${base}widget.js`, first.token]);
   await page.evaluate(() => new Promise((resolve) => { requestIdleCallback(resolve); }));
   assert.equal(await widgets(page), 2);
-  await page.getByRole('button', { name: 'Open chat' }).first().click();
+  // The widgets are in the order in which their scripts were loaded.
+  await page.locator('agent-chat:not([title])').getByRole('button', { name: 'Open chat' }).click();
   assert.equal(await ask(page, 'Hello'), 'Hello from the model.');
   assert.deepEqual(faults, []);
   await context.close();
