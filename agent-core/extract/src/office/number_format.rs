@@ -151,17 +151,10 @@ fn date(serial: i64) -> Option<String> {
     if serial == 0 {
         return None;
     }
-    let days_since_1970 = if serial > 60 { serial - 25_569 } else { serial - 25_568 };
-    // Years begin in March, so that the day that leap years have more is their last one.
-    let days = days_since_1970 + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    Some(format!("{year:04}-{month:02}-{day:02}"))
+    let day_before_1900 = jiff::civil::date(1899, 12, 31);
+    let days = if serial > 60 { serial - 1 } else { serial };
+    let date = day_before_1900.checked_add(jiff::Span::new().try_days(days).ok()?).ok()?;
+    Some(date.to_string())
 }
 
 #[cfg(test)]
