@@ -215,8 +215,8 @@ impl UnreadableJobs {
     }
 
     /// Records the jobs whose steps had the outcome [`StepOutcome::Unreadable`].
-    pub(crate) fn record_outcomes<'i>(&self, ids: impl Iterator<Item = &'i JobId>, outcomes: &[StepOutcome]) {
-        for (id, outcome) in ids.zip(outcomes) {
+    pub(crate) fn record_outcomes<'o>(&self, outcomes: impl Iterator<Item = (&'o JobId, &'o StepOutcome)>) {
+        for (id, outcome) in outcomes {
             if let StepOutcome::Unreadable = outcome {
                 self.record(id);
             }

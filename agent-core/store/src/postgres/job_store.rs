@@ -109,7 +109,7 @@ impl PostgresJobs {
         let (_permit, session) = self.session(scope.company.as_deref()).await?;
         let applied = jobs::apply_steps(&session, scope, steps, now, &self.sender).await;
         let outcomes = self.signal_if_earliest(session.release(applied).await)?;
-        self.unreadable.record_outcomes(ids.iter(), &outcomes);
+        self.unreadable.record_outcomes(ids.iter().zip(&outcomes));
         Ok(outcomes)
     }
 
@@ -213,9 +213,8 @@ impl JobStore for PostgresJobs {
         let (_, session) = self.session(None).await?;
         let applied = jobs::apply_steps_unlocked(&session, steps, now, &self.sender).await;
         let outcomes = self.signal_if_earliest(session.release(applied).await)?;
-        let with_outcome = ids.iter().zip(&outcomes);
-        let unreadable = with_outcome.filter(|(_, outcome)| **outcome == Some(StepOutcome::Unreadable));
-        unreadable.for_each(|(id, _)| self.unreadable.record(id));
+        let applied = ids.iter().zip(&outcomes).filter_map(|(id, outcome)| Some((id, outcome.as_ref()?)));
+        self.unreadable.record_outcomes(applied);
         Ok(outcomes)
     }
 

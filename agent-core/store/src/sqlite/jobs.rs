@@ -87,7 +87,7 @@ impl SqliteStore {
             steps.iter().map(|(id, step)| rows.step(&scope, id, step.clone(), now)).collect()
         };
         let outcomes: Vec<_> = self.writers.commit(NotifyingJobWrite(JobWrite { bytes: 0, work })).await?;
-        self.unreadable.record_outcomes(ids.iter(), &outcomes);
+        self.unreadable.record_outcomes(ids.iter().zip(&outcomes));
         Ok(outcomes)
     }
 }
