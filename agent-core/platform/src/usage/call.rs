@@ -116,10 +116,10 @@ impl MeteredCall {
     }
 
     /// Sets the error with which the call has not begun. A provider that has refused it has read no prompt; one that did
-    /// not answer in time may have.
+    /// not answer in time, or in the time of the run's budget, may have.
     pub(super) fn refuse(&mut self, error: &AgentError) {
         self.set_outcome(error.kind().code());
-        self.is_refused = error.kind() != AgentErrorKind::Timeout;
+        self.is_refused = !matches!(error.kind(), AgentErrorKind::Timeout | AgentErrorKind::BudgetExceeded);
     }
 
     fn entry(&self, provider: &str, model: &str, tokens: TokenCounts, estimated: bool) -> UsageEntry {
