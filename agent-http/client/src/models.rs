@@ -147,16 +147,14 @@ impl HostedVendor {
     }
 
     /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is
-    /// sent only if the settings contain one.
+    /// always sent: what a budget reserves for the call holds by it.
     ///
     /// # Errors
     /// As [`model`](Self::model).
     pub fn responses_model(&self, settings: HostedSettings<'_>) -> Result<Responses, AgentError> {
         let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Responses)?;
-        let is_limited =
-            settings.token_limits.max_output_tokens.is_some() || model.parameters.max_output_tokens.is_some();
         let protocol = ResponsesProtocol::new(RESPONSES_PROVIDER, Account::ApiKey, model, base.as_str())
-            .with_output_limit(is_limited);
+            .with_output_limit(true);
         Responses::new(self.outbound.clone(), &base, trust, key, protocol)
     }
 
