@@ -183,7 +183,7 @@ impl MeteredCall {
     }
 
     /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
-    /// asked for also stands for its dated versions, and for one without a price.
+    /// asked for also stands for its dated versions, in whatever case they are written, and for one without a price.
     fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
         if self.billing.as_ref().is_some_and(CallBilling::is_of_company) {
             return (&self.provider, &self.model);
@@ -191,7 +191,7 @@ impl MeteredCall {
         let provider = usage.provider.as_deref().unwrap_or(&self.provider);
         let model = usage.model.as_deref().unwrap_or(&self.model);
         let has_price = |model: &str| self.recorder.prices().price(provider, model).is_some();
-        let is_asked_for = without_date(model) == Some(&self.model);
+        let is_asked_for = without_date(model).unwrap_or(model).eq_ignore_ascii_case(&self.model);
         match is_asked_for || (!has_price(model) && has_price(&self.model)) {
             true => (provider, &self.model),
             false => (provider, model),
