@@ -105,6 +105,13 @@ impl MeteredCall {
         self.usage = usage;
     }
 
+    /// Names the model that was asked for in a report without a name, which would be added to that of another model of the run.
+    pub(super) fn name_model(&self, usage: &mut Usage) {
+        if !self.model.is_empty() {
+            usage.model.get_or_insert_with(|| self.model.clone());
+        }
+    }
+
     /// Sets the outcome: `ok`, `cancelled` or the code of an error.
     pub(super) fn set_outcome(&mut self, outcome: &str) {
         self.outcome = Some(clean(outcome));

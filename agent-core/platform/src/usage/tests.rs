@@ -173,6 +173,24 @@ async fn a_call_has_the_name_of_the_model_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn usage_without_a_name_is_that_of_the_model_that_was_asked_for() {
+    let report = Usage { input_tokens: Some(7), output_tokens: Some(3), ..Usage::default() };
+    let answer = ScriptedAnswer::new().event(ModelEvent::Usage(report)).finish(FinishReason::Stop);
+    let usage = recorder(Arc::new(MemoryUsage::default()));
+    let models = MeteredModels::new(Arc::new(ScriptedModel::new([answer])), usage);
+    let model = models.model_for_run(&EmbeddedAi::default(), &context()).expect("a model");
+    let events: Vec<_> = model.start(Payload::text("{}")).await.expect("an answer").collect().await;
+    let mut reports = events.into_iter().filter_map(|event| match event {
+        Ok(ModelEvent::Usage(usage)) => Some(usage),
+        _ => None,
+    });
+    let mut run = vec![Usage { model: Some("other".to_owned()), input_tokens: Some(1), ..Usage::default() }];
+    reports.next().expect("a report").add_to(&mut run);
+    let rows: Vec<_> = run.iter().map(|usage| (usage.model.as_deref(), usage.input_tokens)).collect();
+    assert_eq!(rows, [(Some("other"), Some(1)), (Some("script-1"), Some(7))]);
+}
+
+#[tokio::test]
 async fn calls_that_do_not_begin_are_attempts_at_the_same_round() {
     let usage = recorder(Arc::new(MemoryUsage::default()));
     let answers = [1, 2].map(|n| ScriptedAnswer::new().usage(n, n).finish(FinishReason::Stop));
