@@ -15,7 +15,15 @@ const MODEL: &str = "claude-sonnet-4-5";
 
 /// Starts an application whose agent `a1` is answered by `vendor`, with more members of its container.
 async fn start(vendor: &Vendor, container: Value) -> Server {
+    start_with(vendor, json!({}), container).await
+}
+
+/// As [`start`], with more members of the agent's content too.
+async fn start_with(vendor: &Vendor, of_agent: Value, container: Value) -> Server {
     let mut workspace = workspace(&vendor.base_url(), MODEL);
+    for (name, value) in of_agent.as_object().expect("an object") {
+        workspace["agents"][0]["content"][name] = value.clone();
+    }
     let content = &mut workspace["agents"][0]["children"][0]["content"];
     content["provider"] = json!("anthropic");
     for (name, value) in container.as_object().expect("an object") {
@@ -161,6 +169,30 @@ async fn parameters_that_a_thinking_model_refuses_are_told_and_not_sent() {
     for name in ["temperature", "topK"] {
         assert!(saved.to_string().contains(&format!("children[0].content.parameters.{name}")), "{saved}");
     }
+}
+
+#[tokio::test]
+async fn reasoning_for_which_the_answer_has_no_room_is_told_and_not_sent() {
+    let vendor = Vendor::start().await;
+    vendor.on(MODEL, [message([text_block(0, "Hi.")], "end_turn")]);
+    let parameters = json!({"temperature": 0.5, "reasoning": "high"});
+    let app =
+        start_with(&vendor, json!({"maxOutputTokens": 1500}), json!({ "parameters": parameters })).await;
+    let token = session_token("u1", "c1");
+    let request = json!({"agentId": "a1", "message": "Hello"});
+    let (status, shown) = call_as(&app, &token, "POST", "/api/svcchat/previewPrompt", Some(request)).await;
+    assert_eq!(status, 200, "{shown}");
+    assert_eq!(shown["attempts"][0]["ignoredParameters"], json!(["reasoning"]), "{shown}");
+    let events = run(&app, "Hello").await;
+    let told = events.iter().find(|event| event["value"]["kind"] == "parametersIgnored").expect("the event");
+    assert_eq!(told["value"]["parameters"], json!(["reasoning"]));
+    let sent = checked(&vendor).remove(0);
+    assert_eq!((sent.get("thinking"), &sent["temperature"]), (None, &json!(0.5)));
+    // Saving warns of it.
+    let (_, agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
+    let (status, saved) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent)).await;
+    assert_eq!(status, 200, "{saved}");
+    assert!(saved.to_string().contains("children[0].content.parameters.reasoning"), "{saved}");
 }
 
 fn failure(status: &str, headers: &str, kind: &str) -> Vec<Step> {

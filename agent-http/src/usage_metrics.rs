@@ -1,7 +1,7 @@
 //! Metrics of runs, of their calls of models and tools, and of budgets and circuits, for Prometheus.
 //!
-//! Labels have a bounded number of values: those of models and tools beyond the first `MAX_MODELS` and `MAX_TOOLS` are
-//! `other`. No label names a company, a user or an agent.
+//! Labels have a bounded number of values: models beyond the first `MAX_MODELS` are `other`, and tools that are not built in are
+//! `custom`. No label names a company, a user or an agent.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
@@ -24,14 +24,14 @@ use crate::metrics::Metrics;
 
 /// Maximum number of models with counters of their own.
 const MAX_MODELS: usize = 200;
-/// Maximum number of tools that roles define with counters of their own.
-const MAX_TOOLS: usize = 200;
 /// Bounds of the buckets of runs' durations, in seconds.
 const RUN_BUCKETS_SECONDS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 /// Bounds of the buckets of the times until the first content, in seconds.
 const FIRST_CONTENT_BUCKETS_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Label of all others.
 const OTHER: &str = "other";
+/// Label of the tools that are not built in.
+const CUSTOM_TOOL: &str = "custom";
 /// Number of nano-dollars in a dollar.
 const NANOS_PER_USD: f64 = 1e9;
 
@@ -91,7 +91,6 @@ pub struct UsageMetrics {
     cost: Family<CostLabels, Counter<f64, AtomicU64>>,
     tool_calls: Family<ToolLabels, Counter>,
     models: Mutex<HashSet<(String, String)>>,
-    tools: Mutex<HashSet<String>>,
 }
 
 impl UsageMetrics {
@@ -107,7 +106,6 @@ impl UsageMetrics {
             cost: Family::default(),
             tool_calls: Family::default(),
             models: Mutex::default(),
-            tools: Mutex::default(),
         };
         metrics.register(|registry| {
             let text = "Number of calls of models that have ended";
@@ -130,17 +128,12 @@ impl UsageMetrics {
     /// Returns the provider and the model as labels.
     fn model_labels(&self, provider: &str, model: &str) -> (String, String) {
         let key = (provider.to_owned(), model.to_owned());
-        match admit(&self.models, &key, MAX_MODELS) {
+        let mut known = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.contains(&key) || (known.len() < MAX_MODELS && known.insert(key.clone())) {
             true => key,
             false => (OTHER.to_owned(), OTHER.to_owned()),
         }
     }
-}
-
-/// Returns true if a key has labels of its own: it is known, or one of the first.
-fn admit<K: std::hash::Hash + Eq + Clone>(known: &Mutex<HashSet<K>>, key: &K, limit: usize) -> bool {
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    known.contains(key) || (known.len() < limit && known.insert(key.clone()))
 }
 
 /// Returns the label of an outcome. Codes of other services are not bounded.
@@ -185,11 +178,9 @@ impl UsageObserver for UsageMetrics {
     }
 
     fn on_tool_call(&self, tool: &str, outcome: &'static str) {
-        let tool = tool.to_owned();
         // The names of other tools are the tenants' choice.
-        let has_label = is_built_in(&tool) || admit(&self.tools, &tool, MAX_TOOLS);
-        let tool = if has_label { tool } else { OTHER.to_owned() };
-        self.tool_calls.get_or_create(&ToolLabels { tool, outcome }).inc();
+        let tool = if is_built_in(tool) { tool } else { CUSTOM_TOOL };
+        self.tool_calls.get_or_create(&ToolLabels { tool: tool.to_owned(), outcome }).inc();
     }
 
     fn on_run_end(&self, run: &RunSummary<'_>) {
@@ -287,7 +278,7 @@ mod tests {
         }
         for n in 0..MAX_MODELS + 50 {
             metrics.on_model_call(&entry(&format!("model-{n}"), "ok"), "openai");
-            metrics.on_tool_call(&format!("tool-{n}"), "error");
+            metrics.on_tool_call(&format!("secret-tool-{n}"), "error");
         }
         metrics.on_tool_call("createTodo", "ok");
         let text = registry.encode();
@@ -301,7 +292,7 @@ mod tests {
             "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"output\"} 10\n",
             "agentd_cost_usd_total{provider=\"openai\",model=\"gpt-5\"} 2.5\n",
             "agentd_tool_calls_total{tool=\"createTodo\",outcome=\"ok\"} 1\n",
-            "agentd_tool_calls_total{tool=\"other\",outcome=\"error\"} 50\n",
+            "agentd_tool_calls_total{tool=\"custom\",outcome=\"error\"} 250\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::support::expect_problem;
-use crate::support::vendor::{Vendor, answer};
+use crate::support::vendor::{Vendor, answer, delta, event, last_chunk, stream_head};
 
 const JOBS: usize = 24;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
@@ -133,6 +133,69 @@ async fn an_occurrence_whose_budget_is_spent_waits_for_it_and_is_not_discarded()
     let done = poll_until(fetch, |job| job["occurrence"] == 2).await;
     assert_eq!((&done["state"], &done["lastError"]), (&json!("scheduled"), &Value::Null), "{done}");
     assert_eq!(vendor.received().len(), 1, "the occurrence has run once");
+    assert_eq!(notification_texts(&stores).await.len(), 1);
+}
+
+/// A tool that is called without a model has no answer that could tell of the refusal.
+#[tokio::test]
+async fn the_call_of_a_tool_waits_for_its_budget_like_a_run() {
+    for subject in [(BudgetKind::Company, "c1"), (BudgetKind::Agent, "a1"), (BudgetKind::User, "u1")] {
+        let (app, stores) = app_without_scheduler("http://127.0.0.1:9/v1", &[]).await;
+        let limit = |amount: u64| json!({"unit": "toolCalls", "amount": amount, "window": "month"});
+        for (amount, titles) in [(0, &[][..]), (1, &["Sow"])] {
+            set_budget_of(&stores, subject, &limit(amount)).await;
+            if amount > 0 {
+                let called = deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 1)).await;
+                assert!(called.status().is_success(), "{subject:?}: {}", called.status());
+            }
+            let refused = deliver_callback(&app, &delivery(create_todo("Reap"), "j2", 1)).await;
+            let wait: u64 =
+                refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+            let problem = expect_problem(refused, 402, "BUDGET_EXCEEDED").await;
+            let end: Timestamp =
+                problem["budget"]["resetsAt"].as_str().expect("text").parse().expect("a time");
+            assert!(wait.abs_diff(seconds_until(end)) <= 30, "{wait}: {problem}");
+            assert_eq!(todo_titles(&stores).await, titles, "{subject:?}");
+        }
+        set_budget_of(&stores, subject, &limit(2)).await;
+        let called = deliver_callback(&app, &delivery(create_todo("Reap"), "j2", 1)).await;
+        assert!(called.status().is_success(), "{subject:?}: {}", called.status());
+        assert_eq!(todo_titles(&stores).await, ["Sow", "Reap"], "{subject:?}");
+    }
+}
+
+/// The events of a run do not say when the budget begins anew.
+#[tokio::test]
+async fn a_run_whose_budget_ends_between_two_answers_waits_for_it_and_goes_on() {
+    let vendor = Vendor::start().await;
+    let arguments = json!({"title": "Sow"}).to_string();
+    let call = json!({"index": 0, "id": "c1", "type": "function",
+        "function": {"name": "createTodo", "arguments": arguments}});
+    // It uses more than was left for it, as no vendor should.
+    let usage = json!({"prompt_tokens": 20_000, "completion_tokens": 7, "total_tokens": 20_007});
+    let first = vec![
+        stream_head(),
+        delta(json!({ "tool_calls": [call] })),
+        event(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})),
+        event(json!({"choices": [], "usage": usage})),
+        event("[DONE]"),
+        last_chunk(),
+    ];
+    vendor.on("m", [first, answer(&["It is on the list."])]);
+    let (app, stores) = app_without_scheduler(&vendor.base_url(), &[]).await;
+    set_budget(&stores, 10_000).await;
+    let refused = deliver_callback(&app, &delivery(question(), "j1", 1)).await;
+    let wait: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+    let problem = expect_problem(refused, 402, "BUDGET_EXCEEDED").await;
+    let end: Timestamp = problem["budget"]["resetsAt"].as_str().expect("text").parse().expect("a time");
+    assert!(wait.abs_diff(seconds_until(end)) <= 30, "{wait}: {problem}");
+    assert_eq!((vendor.received().len(), todo_titles(&stores).await), (1, vec!["Sow".to_owned()]));
+
+    set_budget(&stores, 1_000_000).await;
+    let done = deliver_callback(&app, &delivery(question(), "j1", 1)).await;
+    assert!(done.status().is_success(), "{}", done.status());
+    assert_eq!(vendor.received().len(), 2, "the first answer is not asked for again");
+    assert_eq!(todo_titles(&stores).await, ["Sow"]);
     assert_eq!(notification_texts(&stores).await.len(), 1);
 }
 

@@ -137,7 +137,7 @@ async fn the_settings_of_the_agent_are_sent() {
     let plain = ask(json!({}), json!({})).await;
     assert_eq!(plain["reasoning"], json!({"summary": "auto"}));
     assert!(plain["instructions"].as_str().is_some_and(|text| text.starts_with("Be brief.")), "{plain}");
-    assert_eq!((plain.get("max_output_tokens"), plain.get("prompt_cache_key")), (None, None));
+    assert_eq!((&plain["max_output_tokens"], plain.get("prompt_cache_key")), (&json!(16_384), None));
     let thinking = ask(json!({"enableThinking": true}), json!({})).await;
     assert_eq!(thinking["reasoning"], json!({"effort": "medium", "summary": "auto"}));
     let low = ask(json!({"enableThinking": false}), json!({})).await;

@@ -30,7 +30,8 @@ const SELF_DESCRIBED_PROVIDERS: [&str; 2] = [LOCAL_PROVIDER, "ollama"];
 /// Providers that serve the models of another one, by another API.
 const PROVIDER_ALIASES: [(&str, &str); 1] = [("openai-responses", "openai")];
 
-/// Models by provider and name. A look-up hashes the names and allocates nothing.
+/// Models by provider and name. A look-up hashes the names and allocates nothing, but for a name with capitals that is not
+/// found as it is.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     /// The latest date of the files.
@@ -91,8 +92,13 @@ impl Catalog {
 
     /// Returns the entry with the context window of a model: the provider's own, or that of another provider, whose models
     /// may be reached through the same API. A name may have a date at its end, or that of a vendor before it, as in
-    /// `openai/gpt-5`.
+    /// `openai/gpt-5`, and capitals in place of small letters.
     pub fn model_with_window(&self, provider: &str, model: &str) -> Option<&CatalogModel> {
+        let found = self.find_with_window(provider, model);
+        found.or_else(|| self.find_with_window(provider, &lower_case(model)?))
+    }
+
+    fn find_with_window(&self, provider: &str, model: &str) -> Option<&CatalogModel> {
         let own = |provider: &str| {
             let models = self.indices.get(provider)?;
             forms(model).find_map(|name| self.models.get(*models.get(name)?).filter(has_window))
@@ -112,12 +118,14 @@ impl Catalog {
         SELF_DESCRIBED_PROVIDERS.contains(&provider) || self.model_with_window(provider, model).is_some()
     }
 
-    /// Returns the price of a model: its own, that of the name without the date at its end, or the provider's for all
-    /// models.
+    /// Returns the price of a model: its own, that of the name without the date at its end or in small letters, or the
+    /// provider's for all models.
     pub fn price(&self, provider: &str, model: &str) -> Option<&ModelPrice> {
+        let lower_case = lower_case(model);
         let own = |provider: &str| {
             let models = self.indices.get(provider)?;
-            let mut names = forms(model).chain([ANY_MODEL]);
+            let in_small_letters = lower_case.as_deref().into_iter().flat_map(forms);
+            let mut names = forms(model).chain(in_small_letters).chain([ANY_MODEL]);
             names.find_map(|name| self.models.get(*models.get(name)?)?.price.as_ref())
         };
         own(provider).or_else(|| own(aliased(provider)?))
@@ -189,6 +197,11 @@ fn aliased(provider: &str) -> Option<&'static str> {
 /// Returns the forms of a model's name: as it is, and without the date at its end.
 fn forms(model: &str) -> impl Iterator<Item = &str> {
     [Some(model), without_date(model)].into_iter().flatten()
+}
+
+/// Returns a model's name in small letters; `None` if it has no others.
+fn lower_case(model: &str) -> Option<String> {
+    model.bytes().any(|byte| byte.is_ascii_uppercase()).then(|| model.to_ascii_lowercase())
 }
 
 /// Returns a model's name without `-2025-08-07` or `-20250807` at its end.

@@ -92,7 +92,8 @@ impl MessagesModel {
     /// Returns the properties of the model `name`: those of its version, as in `claude-3-7-sonnet-…` and `claude-opus-4-6`.
     /// A model of Anthropic without a version is taken to be a current one.
     pub fn of(name: &str) -> Self {
-        // Gateways prefix the vendor's name, and some write versions with a dot.
+        // Gateways prefix the vendor's name, and some write versions with a dot, or names with capitals.
+        let name = name.to_ascii_lowercase();
         let Some(start) = name.find("claude") else {
             let (thinking, sampling) = (ThinkingForm::Budget, SamplingSupport::Any);
             return Self { thinking, sampling, tokenizer: None };
@@ -187,6 +188,9 @@ mod tests {
             ("anthropic.claude-sonnet-4-6", asked, OneOfTwo),
             ("anthropic/claude-opus-4.6", asked, OneOfTwo),
             ("us.anthropic.claude-opus-4-6-v1:0", asked, OneOfTwo),
+            ("Claude-Opus-4-6", asked, OneOfTwo),
+            ("Anthropic/Claude-Sonnet-4.6", asked, OneOfTwo),
+            ("Claude-3-Haiku-20240307", ThinkingForm::None, All),
             ("claude-opus-4-7", asked, SamplingSupport::None),
             ("claude-opus-5", adaptive(Disabled), SamplingSupport::None),
             ("claude-sonnet-5", adaptive(Disabled), SamplingSupport::None),

@@ -56,7 +56,8 @@ fn ignored_parameters(settings: &EmbeddedAi, model: &dyn Model) -> Option<ModelN
     let info = model.info();
     let parameters = ModelParameters::read(&settings.parameters).ok()?;
     let thinking = thinking_switch(settings.enable_thinking, settings.reasoning_effort.as_deref());
-    let ignored = parameters.ignored(ModelApi::of_provider(&info.provider)?, &info.model, thinking);
+    let api = ModelApi::of_provider(&info.provider)?;
+    let ignored = parameters.ignored(api, &info.model, thinking, Some(info.max_output_tokens));
     let company_model = CatalogModel::of_company(settings.company_model.as_deref());
     (!ignored.is_empty()).then(|| ModelNotice::ParametersIgnored {
         provider: company_model.map_or(info.provider, |model| model.provider),

@@ -262,23 +262,37 @@ impl ModelParameters {
     }
 
     /// Returns the names of the parameters that are set and that a model called through an API is not sent: those that the
-    /// API does not have, and those that the model refuses. `thinking` is the [switch](thinking_switch) of its settings.
-    pub fn ignored(&self, api: ModelApi, model: &str, thinking: Option<bool>) -> Vec<&'static str> {
+    /// API does not have, those that the model refuses, and reasoning for which its answer has no room. `thinking` is the
+    /// [switch](thinking_switch) of its settings, and `max_output_tokens` the limit on its answer, if it is known to be another
+    /// than that of the parameters.
+    pub fn ignored(
+        &self,
+        api: ModelApi,
+        model: &str,
+        thinking: Option<bool>,
+        max_output_tokens: Option<usize>,
+    ) -> Vec<&'static str> {
         let refused = match api {
-            ModelApi::Messages => self.refused_by_messages(MessagesModel::of(model), thinking),
+            ModelApi::Messages => {
+                let own = || self.max_output_tokens.map(|tokens| tokens.get() as usize);
+                self.refused_by_messages(MessagesModel::of(model), thinking, max_output_tokens.or_else(own))
+            }
             _ => refused_by_openai(of_openai(api, model)),
         };
         self.names().filter(|name| !api.has(name) || refused.contains(name)).collect()
     }
 
-    fn refused_by_messages(&self, model: MessagesModel, thinking: Option<bool>) -> Vec<&'static str> {
+    fn refused_by_messages(
+        &self,
+        model: MessagesModel,
+        thinking: Option<bool>,
+        max_output_tokens: Option<usize>,
+    ) -> Vec<&'static str> {
         let switch = self.reasoning.map(|level| level != ReasoningLevel::None).or(thinking);
         let can_think = match model.thinking {
             ThinkingForm::None => false,
             // The budget is a part of the answer, at most its half.
-            ThinkingForm::Budget => {
-                self.max_output_tokens.is_none_or(|tokens| tokens.get() as usize >= 2 * MIN_THINKING_BUDGET)
-            }
+            ThinkingForm::Budget => max_output_tokens.is_none_or(|tokens| tokens >= 2 * MIN_THINKING_BUDGET),
             ThinkingForm::Adaptive { .. } => true,
         };
         let mut refused = Vec::new();
@@ -296,10 +310,11 @@ impl ModelParameters {
         refused
     }
 
-    /// Returns the parameters that a model called through an API is sent, whatever the switch of its thinking.
+    /// Returns the parameters that a model called through an API is sent, whatever the switch of its thinking. The limit on its
+    /// answer is that of [`ignored`](Self::ignored).
     #[must_use]
-    pub fn for_model(mut self, api: ModelApi, model: &str) -> Self {
-        for name in self.ignored(api, model, None) {
+    pub fn for_model(mut self, api: ModelApi, model: &str, max_output_tokens: Option<usize>) -> Self {
+        for name in self.ignored(api, model, None, max_output_tokens) {
             match name {
                 "temperature" => self.temperature = None,
                 "maxOutputTokens" => self.max_output_tokens = None,
@@ -440,9 +455,9 @@ mod tests {
         let parameters = read(all()).expect("they are right");
         let Value::Object(members) = all() else { panic!("an object") };
         assert_eq!(parameters.names().collect::<Vec<_>>(), members.keys().collect::<Vec<_>>());
-        assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3", None), Vec::<&str>::new());
-        assert_eq!(parameters.clone().for_model(ModelApi::Ollama, "qwen3"), parameters);
-        assert_eq!(parameters.clone().for_model(ModelApi::InProcess, "m"), ModelParameters::default());
+        assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3", None, None), Vec::<&str>::new());
+        assert_eq!(parameters.clone().for_model(ModelApi::Ollama, "qwen3", None), parameters);
+        assert_eq!(parameters.clone().for_model(ModelApi::InProcess, "m", None), ModelParameters::default());
         assert_eq!(
             read(json!({"temperature": null, "reasoning": "default"})),
             Ok(ModelParameters::default())
@@ -479,9 +494,9 @@ mod tests {
                 &["temperature", "topP", "topK", "presencePenalty", "frequencyPenalty", "seed"],
             ),
         ] {
-            assert_eq!(parameters.ignored(api, model, None), expected, "{model}");
-            let sent = parameters.clone().for_model(api, model);
-            assert_eq!(sent.ignored(api, model, None), Vec::<&str>::new(), "{model}");
+            assert_eq!(parameters.ignored(api, model, None, None), expected, "{model}");
+            let sent = parameters.clone().for_model(api, model, None);
+            assert_eq!(sent.ignored(api, model, None, None), Vec::<&str>::new(), "{model}");
             assert_eq!(sent.names().count() + expected.len(), parameters.names().count());
         }
     }
@@ -515,8 +530,30 @@ mod tests {
             ("house-model", sampling(), Some(true), all),
         ] {
             let set = read(parameters.clone()).expect("they are right");
-            let ignored = set.ignored(ModelApi::Messages, model, thinking);
+            let ignored = set.ignored(ModelApi::Messages, model, thinking, None);
             assert_eq!(ignored, expected, "{model} {parameters} {thinking:?}");
+        }
+    }
+
+    #[test]
+    fn reasoning_is_ignored_where_the_answer_has_no_room_for_it() {
+        let set = |tokens: Option<u32>| {
+            read(json!({"temperature": 0.7, "reasoning": "low", "maxOutputTokens": tokens})).expect("right")
+        };
+        for (model, own, limit, expected) in [
+            ("claude-haiku-4-5", None, None, "temperature"),
+            ("claude-haiku-4-5", None, Some(2047), "reasoning"),
+            ("claude-haiku-4-5", None, Some(2048), "temperature"),
+            ("claude-haiku-4-5", Some(1000), None, "reasoning"),
+            // A quarter of the window is less than the parameter.
+            ("claude-haiku-4-5", Some(4000), Some(1000), "reasoning"),
+            // A level of effort needs no room.
+            ("claude-opus-4-6", None, Some(1000), "temperature"),
+        ] {
+            let ignored = set(own).ignored(ModelApi::Messages, model, None, limit);
+            assert_eq!(ignored, [expected], "{model} {own:?} {limit:?}");
+            let sent = set(own).for_model(ModelApi::Messages, model, limit);
+            assert_eq!(sent.temperature.is_none(), expected == "temperature", "{model} {own:?} {limit:?}");
         }
     }
 

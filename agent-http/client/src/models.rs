@@ -103,11 +103,13 @@ impl HostedSettings<'_> {
         let effort = self.reasoning_effort.and_then(non_blank);
         let parameters =
             self.parameters.map(ModelParameters::read).transpose().map_err(invalid_parameters)?;
-        let parameters = parameters.unwrap_or_default().for_model(api, name);
+        let parameters = parameters.unwrap_or_default();
         let max_output_tokens = parameters.max_output_tokens.or(self.token_limits.max_output_tokens);
         let company = self.company_model.as_ref().map(CatalogModel::limits).unwrap_or_default();
         let limits = limits.with_role(TokenLimits { max_output_tokens, ..self.token_limits });
         let limits = ModelLimits { company, ..limits };
+        let resolve = || limits.resolve(anthropic::PROVIDER, name, "").max_output_tokens;
+        let parameters = parameters.for_model(api, name, (api == ModelApi::Messages).then(resolve));
         let spec = ModelSpec::new(name).with_limits(limits).with_reasoning_effort(effort);
         Ok(spec.with_parameters(parameters))
     }
@@ -145,16 +147,14 @@ impl HostedVendor {
     }
 
     /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is
-    /// sent only if the settings contain one.
+    /// always sent: what a budget reserves for the call holds by it.
     ///
     /// # Errors
     /// As [`model`](Self::model).
     pub fn responses_model(&self, settings: HostedSettings<'_>) -> Result<Responses, AgentError> {
         let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Responses)?;
-        let is_limited =
-            settings.token_limits.max_output_tokens.is_some() || model.parameters.max_output_tokens.is_some();
         let protocol = ResponsesProtocol::new(RESPONSES_PROVIDER, Account::ApiKey, model, base.as_str())
-            .with_output_limit(is_limited);
+            .with_output_limit(true);
         Responses::new(self.outbound.clone(), &base, trust, key, protocol)
     }
 

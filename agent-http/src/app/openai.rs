@@ -125,7 +125,8 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     let thread_id = thread_header(&head.headers)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
     let json_body = JsonBody::parse(&bytes, app.base.json_depth)?;
-    let CompletionRequest { input, is_streamed, includes_usage } = read_completion(&json_body, thread_id)?;
+    let CompletionRequest { input, is_streamed, includes_usage, calls_in_parallel } =
+        read_completion(&json_body, thread_id)?;
     let principal = client.principal(&input.turn.agent_id).ok_or_else(model_not_found)?;
     let thread = ThreadRequest::read(&app.conversations, &input)?;
     if thread.is_none() {
@@ -146,7 +147,10 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     let run = events.run().clone();
     let is_kept = recorder.is_some();
     let id = format!("chatcmpl-{}", run.run_id);
-    let completion = ChatCompletion { id, created: SystemTime::now(), model, includes_usage, client_tools };
+    // The calls of a run that is kept are those of its thread.
+    let calls_in_parallel = calls_in_parallel || is_kept;
+    let created = SystemTime::now();
+    let completion = ChatCompletion { id, created, model, includes_usage, client_tools, calls_in_parallel };
     let mut response = match is_streamed {
         true => stream::completion_response(completion, events, recorder, &app.stream),
         false => {

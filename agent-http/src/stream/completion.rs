@@ -37,6 +37,9 @@ pub(crate) struct ChatCompletion {
     pub(crate) includes_usage: bool,
     /// Names of the client's tools.
     pub(crate) client_tools: Vec<String>,
+    /// False for a client that takes one call at a time. Further ones are not sent: the model makes them again after the
+    /// result of the first.
+    pub(crate) calls_in_parallel: bool,
 }
 
 /// Encoder state between events.
@@ -155,6 +158,7 @@ impl ChatCompletion {
         let calls = run.tool_calls.iter().map(|call| &call.call);
         let pending = calls.filter(|call| run.pending_tool_call_ids.iter().any(|id| **id == *call.id));
         let tool_calls: Vec<_> = pending
+            .take(self.max_calls())
             .map(|call| CallObject::new(None, &call.id, &call.function.name, &call.function.arguments))
             .collect();
         let mut content = run.output.clone();
@@ -174,6 +178,11 @@ impl ChatCompletion {
         let usage = CompletionUsage::of(&run.usage);
         write_json(&mut out, &self.object("chat.completion", &[choice], usage));
         Ok(out)
+    }
+
+    /// Returns the maximum number of calls that are sent.
+    fn max_calls(&self) -> usize {
+        if self.calls_in_parallel { usize::MAX } else { 1 }
     }
 
     fn object<'a, C>(
@@ -266,9 +275,10 @@ impl CompletionEncoder {
             self.write_chunk(Delta { content: Some(&notice), ..Delta::default() }, None, out);
         }
         let calls = std::mem::take(&mut self.calls);
-        let waiting = calls.iter().filter(|call| pending.contains(&call.id)).enumerate();
+        let waiting = calls.iter().filter(|call| pending.contains(&call.id));
+        let sent = waiting.take(self.completion.max_calls());
         let mut has_calls = false;
-        for (index, PendingCall { id, name, arguments }) in waiting {
+        for (index, PendingCall { id, name, arguments }) in sent.enumerate() {
             has_calls = true;
             let tool_calls = vec![CallObject::new(Some(index), id, name, arguments)];
             self.write_chunk(Delta { tool_calls, ..Delta::default() }, None, out);

@@ -816,6 +816,7 @@ async fn a_completion_has_signs_of_life_while_its_format_has_nothing_for_the_eve
             model: "a1".into(),
             includes_usage: false,
             client_tools: vec![],
+            calls_in_parallel: true,
         };
         let response = completion_response(completion, events.into(), None, &limits(25, 60));
         let body = response.into_body().collect().await.expect("a body").to_bytes();

@@ -42,7 +42,11 @@ impl<T: CallTarget> CallEntry<T> {
     pub(super) fn ignored_parameters(&self) -> Vec<&'static str> {
         let parameters = ModelParameters::read(&self.parameters).ok();
         let known = ModelApi::of_provider(self.built_in_provider()).zip(parameters);
-        known.map(|(api, parameters)| parameters.ignored(api, &self.name, self.thinking)).unwrap_or_default()
+        let limit = self.target.as_ref().ok().and_then(CallTarget::max_output_tokens);
+        let ignored = |(api, parameters): (_, ModelParameters)| {
+            parameters.ignored(api, &self.name, self.thinking, limit)
+        };
+        known.map(ignored).unwrap_or_default()
     }
 
     /// Returns the name of the built-in provider whose API is called.

@@ -30,6 +30,11 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     /// Returns the limit on the prompt, in tokens.
     fn max_prompt_tokens(&self) -> usize;
 
+    /// Returns the limit on the answer, in tokens, if it is known.
+    fn max_output_tokens(&self) -> Option<usize> {
+        None
+    }
+
     /// Builds the request. Pure.
     ///
     /// # Errors
@@ -90,6 +95,10 @@ impl CallTarget for ModelTarget {
     fn max_prompt_tokens(&self) -> usize {
         let info = self.0.info();
         info.context_window.saturating_sub(info.max_output_tokens)
+    }
+
+    fn max_output_tokens(&self) -> Option<usize> {
+        Some(self.0.info().max_output_tokens)
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

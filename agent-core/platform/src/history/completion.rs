@@ -10,9 +10,11 @@ use super::json::{ObjectFields, Value, check_single_line};
 use super::sources::FieldSources;
 use super::{
     ChatInput, Conversation, FieldError, JsonBody, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES,
-    RepairedConversation, ThreadFields, client_tools, response_format, thread_fields, tool_choice,
+    RepairedConversation, ThreadFields, client_tools, media, message, response_format, thread_fields,
+    tool_choice,
 };
 use agent_core::ids::ThreadId;
+use agent_core::message::Role;
 use agent_core::request::TurnRequest;
 
 /// Fields that are refused unless they are absent: deprecated forms of `tools`, and answers in other forms than text.
@@ -27,6 +29,8 @@ pub struct CompletionRequest {
     pub is_streamed: bool,
     /// Field `stream_options.include_usage`: the stream ends with a chunk that has the usage.
     pub includes_usage: bool,
+    /// Field `parallel_tool_calls`, true by default: the client takes several calls of its tools at once.
+    pub calls_in_parallel: bool,
 }
 
 /// Reads a request for a chat completion. `thread_id` names the thread in which the run is kept.
@@ -54,6 +58,7 @@ pub fn read_completion(
     let fields = body.fields()?;
     let model = fields.required_id("model")?;
     check_supported(fields)?;
+    check_messages(fields)?;
     let sources = FieldSources::new(fields, &mut std::iter::empty())?;
     let (conversation, message_fault) = read_conversation(fields)?;
     let store = fields.boolean("store")?;
@@ -92,6 +97,7 @@ pub fn read_completion(
         input,
         is_streamed: fields.boolean("stream")?.unwrap_or_default(),
         includes_usage,
+        calls_in_parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
     })
 }
 
@@ -152,6 +158,32 @@ fn check_supported(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
     check_tool_types(fields)
 }
 
+/// Refuses messages and parts of messages that the model would not see. An assistant's parts of other types, such as its
+/// reasoning, are left out.
+fn check_messages(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
+    let messages = fields.list("messages", MAX_MESSAGES)?.unwrap_or_default();
+    for (index, value) in messages.iter().enumerate() {
+        let with_path = |fault: FieldError| fault.with_index(index).with_parent_path("messages");
+        let unsupported = |fault| CompletionError::Unsupported(with_path(fault));
+        let fields = ObjectFields::from_value(value).map_err(with_path)?;
+        let role = message::read_role(fields).map_err(with_path)?.ok_or_else(|| {
+            unsupported(FieldError::new("role", "must be system, developer, user, assistant or tool"))
+        })?;
+        let Some(Value::Array(parts)) = fields.get("content").filter(|_| role != Role::Assistant) else {
+            continue;
+        };
+        for (part_index, part) in parts.iter().enumerate() {
+            let in_content = |fault: FieldError| fault.with_index(part_index).with_parent_path("content");
+            let is_left_out = ObjectFields::from_value(part).and_then(|part| media::is_left_out(role, part));
+            if is_left_out.map_err(in_content).map_err(with_path)? {
+                let problem = "is not supported in a message of this role";
+                return Err(unsupported(in_content(FieldError::new("type", problem))));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Refuses tools that are not functions.
 fn check_tool_types(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
     let tools = fields.list("tools", MAX_LIST_ITEMS)?.unwrap_or_default();
@@ -209,7 +241,7 @@ mod tests {
             None,
         )
         .expect("it is right");
-        assert!(request.is_streamed && request.includes_usage);
+        assert!(request.is_streamed && request.includes_usage && !request.calls_in_parallel);
         let CompletionRequest { input, .. } = request;
         let turn = &input.turn;
         assert_eq!((&*turn.agent_id, &*turn.thread_id, &*turn.run_id), ("a1", "", ""));
@@ -222,9 +254,9 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_api() {
-        let CompletionRequest { input, is_streamed, includes_usage } =
+        let CompletionRequest { input, is_streamed, includes_usage, calls_in_parallel } =
             read(&body(json!({})), None).expect("it is right");
-        assert!(!is_streamed && !includes_usage);
+        assert!(!is_streamed && !includes_usage && calls_in_parallel);
         assert_eq!(input.turn.tool_choice, ToolChoice::Auto);
         assert!(input.turn.client_tools.is_empty() && input.reject_missing_message().is_ok());
     }
@@ -278,6 +310,12 @@ mod tests {
                 "tool_choice",
             ),
             (body(json!({"store": 1})), None, "store"),
+            (body(json!({"parallel_tool_calls": "no"})), None, "parallel_tool_calls"),
+            (
+                body(json!({"messages": [{"role": "user", "content": [{}]}]})),
+                None,
+                "messages[0].content[0].type",
+            ),
             (body(json!({"response_format": "json"})), None, "response_format"),
             (body(json!({"response_format": {}})), None, "response_format.type"),
             (body(json!({"response_format": {"type": "json_schema"}})), None, "response_format.json_schema"),
@@ -318,15 +356,33 @@ mod tests {
             (json!({"function_call": "auto"}), "function_call"),
             (json!({"web_search_options": {}}), "web_search_options"),
             (json!({"tools": [{"type": "custom", "custom": {"name": "x"}}]}), "tools[0].type"),
+            (json!({"messages": [{"role": "function", "name": "x", "content": "y"}]}), "messages[0].role"),
+            (
+                json!({"messages": [{"role": "user", "content":
+                    [{"type": "text", "text": "See"}, {"type": "video_url", "video_url": {"url": "https://v.example"}}]}]}),
+                "messages[0].content[1].type",
+            ),
+            (
+                json!({"messages": [{"role": "user", "content": "Draw"},
+                    {"role": "tool", "tool_call_id": "c", "content": [{"type": "image_url", "image_url": {"url": "https://i.example"}}]}]}),
+                "messages[1].content[0].type",
+            ),
         ] {
             match read(&body(sent.clone()), None).expect_err(path) {
                 CompletionError::Unsupported(fault) => assert_eq!(fault.path, path, "{sent}"),
                 CompletionError::Invalid(fault) => panic!("{fault}"),
             }
         }
-        for neutral in
-            [json!({"stop": []}), json!({"stop": ""}), json!({"functions": null}), json!({"n": null})]
-        {
+        let reasoning = json!([{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "Why?"}]},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "So."}]},
+            {"role": "user", "content": "Go on"}]);
+        for neutral in [
+            json!({"stop": []}),
+            json!({"stop": ""}),
+            json!({"functions": null}),
+            json!({"n": null}),
+            json!({ "messages": reasoning }),
+        ] {
             read(&body(neutral.clone()), None).unwrap_or_else(|error| panic!("{neutral}: {error}"));
         }
     }

@@ -7,6 +7,8 @@ use agent_core::message::{Content, ContentPart, MediaSource, Role};
 
 /// Limit on the address of an image or file, in bytes.
 const MAX_URL_BYTES: usize = 8192;
+/// Types of parts with text.
+const TEXT_TYPES: [&str; 4] = ["text", "input_text", "output_text", "refusal"];
 
 /// Reads `content`: text or a list of parts.
 pub(super) fn read(role: Role, value: &Value<'_>) -> Result<Content, FieldError> {
@@ -36,12 +38,18 @@ pub(super) fn content_from_parts(parts: Vec<ContentPart>) -> Content {
 pub(super) fn read_part(role: Role, part: ObjectFields<'_>) -> Result<Option<ContentPart>, FieldError> {
     let kind = part.required_text("type")?;
     let text = match kind {
-        "text" | "input_text" | "output_text" => part.required_text("text")?,
         "refusal" => part.required_text("refusal")?,
+        kind if TEXT_TYPES.contains(&kind) => part.required_text("text")?,
         _ if role == Role::User => return read_media(kind, part),
         _ => return Ok(None),
     };
     Ok((!text.is_empty()).then(|| ContentPart::Text { text: text.to_owned() }))
+}
+
+/// Returns true if a part is of a type that is left out of the messages of a role.
+pub(super) fn is_left_out(role: Role, part: ObjectFields<'_>) -> Result<bool, FieldError> {
+    let kind = part.required_text("type")?;
+    Ok(!TEXT_TYPES.contains(&kind) && read_part(role, part)?.is_none())
 }
 
 fn read_media(kind: &str, part: ObjectFields<'_>) -> Result<Option<ContentPart>, FieldError> {

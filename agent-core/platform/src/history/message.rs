@@ -5,20 +5,27 @@ use super::json::{ObjectFields, Value, empty_arguments, to_json};
 use super::{media, ui_message};
 use agent_core::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
 
-/// Appends the messages in `value` and returns their role; `None` for roles that are not part of the conversation,
-/// such as AG-UI's `reasoning` and `activity`, which clients send back with the rest.
+/// Appends the messages in `value` and returns their role; `None` for roles that are not part of the conversation.
 pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<Role>, FieldError> {
     let fields = ObjectFields::from_value(value)?;
-    let role = match fields.required_text("role")? {
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "tool" => Role::Tool,
-        _ => return Ok(None),
-    };
-    read_as(role, fields, into)?;
-    Ok(Some(role))
+    let role = read_role(fields)?;
+    if let Some(role) = role {
+        read_as(role, fields, into)?;
+    }
+    Ok(role)
+}
+
+/// Returns the role of a message; `None` for roles that are not part of the conversation, such as AG-UI's `reasoning` and
+/// `activity`, which clients send back with the rest.
+pub(super) fn read_role(message: ObjectFields<'_>) -> Result<Option<Role>, FieldError> {
+    Ok(match message.required_text("role")? {
+        "system" => Some(Role::System),
+        "developer" => Some(Role::Developer),
+        "user" => Some(Role::User),
+        "assistant" => Some(Role::Assistant),
+        "tool" => Some(Role::Tool),
+        _ => None,
+    })
 }
 
 /// Appends a message of `role`. An empty message is skipped, since models reject it.

@@ -64,16 +64,18 @@ struct HintSettings {
     read_only_hint: bool,
     destructive_hint: Option<bool>,
     idempotent_hint: bool,
-    open_world_hint: bool,
+    open_world_hint: Option<bool>,
 }
 
 impl HintSettings {
     /// Returns the hints of a tool with this method. Only a `GET` is read-only and a `DELETE` is destructive, whatever the
-    /// definition says. Of the other methods, a tool is destructive unless it says otherwise, as in the protocol.
+    /// definition says. Of the other methods, a tool is destructive unless it says otherwise, and every tool calls another
+    /// system unless it says that this one is the company's own: both are the protocol's defaults.
     fn resolve(self, method: &str) -> ToolAnnotations {
         let Self { read_only_hint, destructive_hint, idempotent_hint, open_world_hint } = self;
         let read_only_hint = read_only_hint && method == "GET";
         let destructive_hint = method == "DELETE" || destructive_hint.unwrap_or(method != "GET");
+        let open_world_hint = open_world_hint.unwrap_or(true);
         ToolAnnotations { read_only_hint, destructive_hint, idempotent_hint, open_world_hint }
     }
 }

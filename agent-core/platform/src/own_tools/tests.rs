@@ -113,6 +113,24 @@ fn the_method_of_a_tool_bounds_its_hints() {
         let hints = parsed.spec.annotations.expect("hints");
         assert_eq!(hints.destructive_hint, is_destructive, "{method} {annotations}");
         assert!(method == "GET" || !hints.read_only_hint, "{method} {annotations}");
+        assert!(hints.open_world_hint, "{method} {annotations}");
+    }
+}
+
+#[test]
+fn a_tool_reaches_other_systems_unless_it_says_otherwise() {
+    for (annotations, is_open) in [
+        (Value::Null, true),
+        (json!({"readOnlyHint": true}), true),
+        (json!({"openWorldHint": true}), true),
+        (json!({"openWorldHint": false}), false),
+    ] {
+        let mut tool = get_order();
+        tool["annotations"] = annotations.clone();
+        let Value::Object(settings) = tool else { panic!("an object") };
+        let tool = OwnTool { auth: None, settings };
+        let parsed = definition::HttpTool::parse(&tool).map_err(|fault| fault.message).expect("a tool");
+        assert_eq!(parsed.spec.annotations.expect("hints").open_world_hint, is_open, "{annotations}");
     }
 }
 

@@ -6,6 +6,7 @@ mod finding;
 mod prices;
 mod provider;
 
+use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
@@ -275,7 +276,8 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
         server_warnings(&mut findings, "content", agent_server);
     }
     for (i, child) in role.children.iter().enumerate() {
-        container_warnings(&mut findings, &format!("children[{i}]"), child);
+        let max_output_tokens = role.content.token_limits.max_output_tokens;
+        container_warnings(&mut findings, &format!("children[{i}]"), child, max_output_tokens);
     }
     findings
 }
@@ -314,8 +316,13 @@ fn tool_warnings(findings: &mut Vec<RoleFinding>, role: &RoleBlock) {
     }
 }
 
-/// Warns of the parameters of a container that the named models have no use for.
-fn parameter_warnings(findings: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+/// Warns of the parameters of a container that the named models, with the role's limit on their answers, have no use for.
+fn parameter_warnings(
+    findings: &mut Vec<RoleFinding>,
+    at: &str,
+    embedded: &EmbeddedAi,
+    max_output_tokens: Option<NonZeroU32>,
+) {
     let fallbacks = embedded.fallbacks.iter();
     let fallbacks = fallbacks.map(|other| ((&other.provider, &other.model), &other.reasoning_effort));
     let own = ((&embedded.provider, &embedded.model), &embedded.reasoning_effort);
@@ -323,7 +330,8 @@ fn parameter_warnings(findings: &mut Vec<RoleFinding>, at: &str, embedded: &Embe
         std::iter::once(own).chain(fallbacks).zip(parameters_of(embedded))
     {
         let thinking = thinking_switch(embedded.enable_thinking, effort.as_deref());
-        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters, thinking);
+        let settings = (thinking, max_output_tokens);
+        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters, settings);
     }
 }
 
@@ -332,28 +340,36 @@ fn server_warnings(findings: &mut Vec<RoleFinding>, at: &str, server: &AgentServ
     let servers = std::iter::once(server).chain(&server.fallbacks);
     for (server, (name, parameters)) in servers.zip(server_parameters(server)) {
         let names = (&server.agent_server_provider, &server.agent_server_model);
-        let thinking = server.agent_server_enable_thinking;
-        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters, thinking);
+        let settings = (server.agent_server_enable_thinking, None);
+        ignored_warnings(findings, &format!("{at}.{name}"), names, parameters, settings);
     }
 }
 
-/// Warns of the parameters that a model of this provider has no use for.
+/// Warns of the parameters that a model of this provider has no use for. The settings are the switch of its thinking, and the
+/// role's limit on its answers.
 fn ignored_warnings(
     findings: &mut Vec<RoleFinding>,
     at: &str,
     (provider, model): (&Option<String>, &Option<String>),
     parameters: &Map<String, Value>,
-    thinking: Option<bool>,
+    (thinking, max_output_tokens): (Option<bool>, Option<NonZeroU32>),
 ) {
     let api = ModelApi::of_provider(provider.as_deref().unwrap_or_default().trim());
     let (Some(api), Ok(parameters)) = (api, ModelParameters::read(parameters)) else { return };
-    for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim(), thinking) {
+    let model = model.as_deref().unwrap_or_default().trim();
+    let limit = parameters.max_output_tokens.or(max_output_tokens).map(|tokens| tokens.get() as usize);
+    for ignored in parameters.ignored(api, model, thinking, limit) {
         let message = "has no effect on this model, which is not sent it";
         findings.push(RoleFinding::new(format!("{at}.{ignored}"), message));
     }
 }
 
-fn container_warnings(findings: &mut Vec<RoleFinding>, at: &str, child: &Container) {
+fn container_warnings(
+    findings: &mut Vec<RoleFinding>,
+    at: &str,
+    child: &Container,
+    max_output_tokens: Option<NonZeroU32>,
+) {
     let is_unused = "is missing, so the container is not used";
     match child {
         Container::AgentServer(server) if is_blank(&server.agent_server_url) => {
@@ -364,7 +380,7 @@ fn container_warnings(findings: &mut Vec<RoleFinding>, at: &str, child: &Contain
             findings.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
         }
         Container::EmbeddedAi(embedded) => {
-            parameter_warnings(findings, &format!("{at}.content"), embedded);
+            parameter_warnings(findings, &format!("{at}.content"), embedded, max_output_tokens);
             let is_local = embedded.provider.as_deref() == Some(LOCAL_PROVIDER);
             for (name, is_set) in [
                 ("enableThinking", embedded.enable_thinking.is_some()),

@@ -9,7 +9,7 @@ use agent_core::ids::TraceContext;
 use agent_core::select::BackendKind;
 use async_trait::async_trait;
 
-use super::budget::{CallDemand, RunAdmission, RunHold, with_deadline};
+use super::budget::{CallDemand, RunAdmission, RunHold, start_in_time};
 use super::call::{MeteredCall, count, finished_outcome};
 use super::prices::CallBilling;
 use super::{ModelPrice, RunScope, UsageRecorder};
@@ -108,14 +108,13 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         };
         let scope = (scope, prepared.turn.context.trace.clone());
         let mut meter = RunMeter::new(self.recorder.clone(), scope, self.kind, (call, hold));
-        match self.backend.start(settings, prepared).await {
-            Ok(events) => {
-                let events = match deadline {
-                    Some((timer, expire)) => with_deadline(events, timer, expire),
-                    None => events,
-                };
-                Ok(events.with_observer(Box::new(meter)))
-            }
+        let started = self.backend.start(settings, prepared);
+        let started = match deadline {
+            Some((timer, expire)) => start_in_time(started, timer, expire).await,
+            None => started.await,
+        };
+        match started {
+            Ok(events) => Ok(events.with_observer(Box::new(meter))),
             Err(error) => {
                 meter.refuse(&error);
                 Err(error)

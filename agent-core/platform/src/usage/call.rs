@@ -105,6 +105,13 @@ impl MeteredCall {
         self.usage = usage;
     }
 
+    /// Names the model that was asked for in a report without a name, which would be added to that of another model of the run.
+    pub(super) fn name_model(&self, usage: &mut Usage) {
+        if !self.model.is_empty() {
+            usage.model.get_or_insert_with(|| self.model.clone());
+        }
+    }
+
     /// Sets the outcome: `ok`, `cancelled` or the code of an error.
     pub(super) fn set_outcome(&mut self, outcome: &str) {
         self.outcome = Some(clean(outcome));
@@ -116,10 +123,10 @@ impl MeteredCall {
     }
 
     /// Sets the error with which the call has not begun. A provider that has refused it has read no prompt; one that did
-    /// not answer in time may have.
+    /// not answer in time, or in the time of the run's budget, may have.
     pub(super) fn refuse(&mut self, error: &AgentError) {
         self.set_outcome(error.kind().code());
-        self.is_refused = error.kind() != AgentErrorKind::Timeout;
+        self.is_refused = !matches!(error.kind(), AgentErrorKind::Timeout | AgentErrorKind::BudgetExceeded);
     }
 
     fn entry(&self, provider: &str, model: &str, tokens: TokenCounts, estimated: bool) -> UsageEntry {
@@ -183,7 +190,7 @@ impl MeteredCall {
     }
 
     /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
-    /// asked for also stands for its dated versions, and for one without a price.
+    /// asked for also stands for its dated versions, in whatever case they are written, and for one without a price.
     fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
         if self.billing.as_ref().is_some_and(CallBilling::is_of_company) {
             return (&self.provider, &self.model);
@@ -191,7 +198,7 @@ impl MeteredCall {
         let provider = usage.provider.as_deref().unwrap_or(&self.provider);
         let model = usage.model.as_deref().unwrap_or(&self.model);
         let has_price = |model: &str| self.recorder.prices().price(provider, model).is_some();
-        let is_asked_for = without_date(model) == Some(&self.model);
+        let is_asked_for = without_date(model).unwrap_or(model).eq_ignore_ascii_case(&self.model);
         match is_asked_for || (!has_price(model) && has_price(&self.model)) {
             true => (provider, &self.model),
             false => (provider, model),

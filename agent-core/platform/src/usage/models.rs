@@ -259,13 +259,16 @@ impl Stream for MeteredStream {
     type Item = Result<ModelEvent, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let event = ready!(self.events.poll_next_unpin(cx));
+        let mut event = ready!(self.events.poll_next_unpin(cx));
         let call = &mut self.call;
-        match &event {
+        match &mut event {
             Some(Ok(ModelEvent::Text(text) | ModelEvent::Reasoning(text))) => call.add_answer(text),
             Some(Ok(ModelEvent::ToolCallArgs { delta, .. })) => call.add_answer(delta),
             Some(Ok(ModelEvent::ToolCallStart { name, .. })) => call.add_answer(name),
-            Some(Ok(ModelEvent::Usage(usage))) => call.set_usage(vec![usage.clone()]),
+            Some(Ok(ModelEvent::Usage(usage))) => {
+                call.name_model(usage);
+                call.set_usage(vec![usage.clone()]);
+            }
             Some(Ok(ModelEvent::Finish(_))) => call.set_outcome("ok"),
             Some(Err(error)) => call.set_outcome(error.kind().code()),
             Some(Ok(_)) => {}

@@ -237,6 +237,7 @@ mod tests {
         assert_eq!(prices.price("openai", "gpt-5-nano-2025-08-07"), Some(nano));
         assert_eq!(prices.price("openai", "gpt-5-nano-20250807"), Some(nano));
         assert_eq!(prices.price("openai-responses", "gpt-5-nano"), Some(nano));
+        assert_eq!(prices.price("openai", "GPT-5-Nano-2025-08-07"), Some(nano));
         for unknown in
             ["gpt-5-nan", "gpt-5-nano-x", "gpt-5-nano-2025-8-07", "-20250807", "*", "", "ü-0250807"]
         {

@@ -10,7 +10,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, RunEnd, RunIds, SourceEvent};
 use agent_core::ids::{CompanyId, RunId};
 use agent_core::message::{FinishReason, Usage};
-use agent_core::model::{Model, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use agent_core::select::BackendKind;
@@ -143,6 +143,51 @@ impl Model for StubbornModel {
             None => self.0.start(payload).await,
         }
     }
+}
+
+#[tokio::test]
+async fn a_call_has_the_name_of_the_model_that_was_asked_for() {
+    for (reported, expected) in [
+        ("script-1", "script-1"),
+        ("script-1-2026-01-31", "script-1"),
+        ("Script-1", "script-1"),
+        ("SCRIPT-1-20260131", "script-1"),
+        ("unpriced", "script-1"),
+    ] {
+        let usage = recorder(Arc::new(MemoryUsage::default()));
+        let report = Usage {
+            model: Some(reported.to_owned()),
+            input_tokens: Some(7),
+            output_tokens: Some(3),
+            ..Usage::default()
+        };
+        let answer = ScriptedAnswer::new().event(ModelEvent::Usage(report)).finish(FinishReason::Stop);
+        call(&usage, answer, 9).await;
+        let found: Vec<_> = entries(&usage)
+            .await
+            .into_iter()
+            .map(|entry| (entry.model, entry.cost.map(NanoUsd::get)))
+            .collect();
+        assert_eq!(found, [(expected.to_owned(), Some(37_000))], "{reported}");
+    }
+}
+
+#[tokio::test]
+async fn usage_without_a_name_is_that_of_the_model_that_was_asked_for() {
+    let report = Usage { input_tokens: Some(7), output_tokens: Some(3), ..Usage::default() };
+    let answer = ScriptedAnswer::new().event(ModelEvent::Usage(report)).finish(FinishReason::Stop);
+    let usage = recorder(Arc::new(MemoryUsage::default()));
+    let models = MeteredModels::new(Arc::new(ScriptedModel::new([answer])), usage);
+    let model = models.model_for_run(&EmbeddedAi::default(), &context()).expect("a model");
+    let events: Vec<_> = model.start(Payload::text("{}")).await.expect("an answer").collect().await;
+    let mut reports = events.into_iter().filter_map(|event| match event {
+        Ok(ModelEvent::Usage(usage)) => Some(usage),
+        _ => None,
+    });
+    let mut run = vec![Usage { model: Some("other".to_owned()), input_tokens: Some(1), ..Usage::default() }];
+    reports.next().expect("a report").add_to(&mut run);
+    let rows: Vec<_> = run.iter().map(|usage| (usage.model.as_deref(), usage.input_tokens)).collect();
+    assert_eq!(rows, [(Some("other"), Some(1)), (Some("script-1"), Some(7))]);
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use agent_core::message::{Message, ProviderItem, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Type of the items in which the thinking of Anthropic's models is kept. No other API has items of this type.
+/// Type of the items in which the thinking of Anthropic's models is kept.
 const THINKING_TYPE: &str = "anthropic_thinking";
-/// Types of the items that an earlier version kept: blocks without the name of their model, which are not sent any more.
-const NAMELESS_THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
+/// Type of the items in which items of the Responses API are kept.
+const RESPONSES_TYPE: &str = "responses_item";
 
 /// Part of an answer.
 pub(super) enum AnswerPart<'a> {
@@ -18,68 +18,75 @@ pub(super) enum AnswerPart<'a> {
     /// Calls between two items; there may be none.
     Calls(&'a [ToolCall]),
     /// An item in the provider's own format.
-    Item(&'a ProviderItem),
+    Item(&'a RawValue),
 }
 
-/// Splits an answer, whose text is `text`, at its items. Items for which `is_own` is false are left out: another
-/// provider made them, which answered an earlier round of the run.
+/// Splits an answer, whose text is `text`, at the items of `maker`. Those of others, which answered an earlier round of the
+/// run, are left out.
 pub(super) fn answer_parts<'a>(
     message: &'a Message,
     text: &'a str,
-    is_own: impl Fn(&ProviderItem) -> bool,
+    maker: ItemMaker<'_>,
 ) -> Vec<AnswerPart<'a>> {
     let calls = &message.tool_calls[..];
     let (mut text_end, mut call_end) = (0, 0);
     let mut parts = Vec::new();
-    for item in message.provider_items.iter().filter(|item| is_own(item)) {
+    for item in &message.provider_items {
+        let Some(json) = maker.own_item(item) else { continue };
         let (text_start, call_start) = (text_end, call_end);
         text_end = text.floor_char_boundary(item.text_before).max(text_start);
         call_end = item.calls_before.clamp(call_start, calls.len());
         parts.push(AnswerPart::Text(&text[text_start..text_end]));
         parts.push(AnswerPart::Calls(&calls[call_start..call_end]));
-        parts.push(AnswerPart::Item(item));
+        parts.push(AnswerPart::Item(json));
     }
     parts.push(AnswerPart::Text(&text[text_end..]));
     parts.push(AnswerPart::Calls(&calls[call_end..]));
     parts
 }
 
-/// Item with a block of thinking. Its signature is valid for the model that made it alone: the API rejects it in a request to
-/// another one.
+/// Maker of items in a provider's own format, such as signed thinking and encrypted reasoning. An API rejects a request with
+/// an item that another maker has made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ItemMaker<'a> {
+    /// Type of the kept items, which differs between the APIs.
+    item_type: &'static str,
+    /// Name that tells the makers of one API apart.
+    name: &'a str,
+}
+
+impl<'a> ItemMaker<'a> {
+    /// Returns one of Anthropic's models. A signature of its thinking holds at every server, but for no other model.
+    pub(super) fn thinking(model: &'a str) -> Self {
+        Self { item_type: THINKING_TYPE, name: model }
+    }
+
+    /// Returns the maker with this name among those of the Responses API.
+    pub(super) fn responses(name: &'a str) -> Self {
+        Self { item_type: RESPONSES_TYPE, name }
+    }
+
+    /// Returns an item in the form in which it is kept: with the name of its maker.
+    pub(super) fn keep(self, item: &(impl Serialize + ?Sized)) -> Box<RawValue> {
+        let item = to_raw_value(item).expect("plain data serialises into memory");
+        let kept = KeptItem { kind: self.item_type.into(), maker: self.name.into(), item: &item };
+        to_raw_value(&kept).expect("plain data serialises into memory")
+    }
+
+    /// Returns the item as its API takes it, if this maker has made it.
+    pub(super) fn own_item(self, item: &ProviderItem) -> Option<&RawValue> {
+        let kept: KeptItem<'_> = serde_json::from_str(item.json.get()).ok()?;
+        (kept.kind == self.item_type && kept.maker == self.name).then_some(kept.item)
+    }
+}
+
+/// Item of an answer, as it is kept for the next rounds of the run.
 #[derive(Serialize, Deserialize)]
-struct ThinkingItem<'a> {
+struct KeptItem<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow)]
-    model: Cow<'a, str>,
+    maker: Cow<'a, str>,
     #[serde(borrow)]
-    block: &'a RawValue,
-}
-
-/// Returns the item of a block of thinking that `model` has made.
-pub(super) fn thinking_item(model: &str, block: &impl Serialize) -> Box<RawValue> {
-    let block = to_raw_value(block).expect("plain data serialises into memory");
-    let item = ThinkingItem { kind: THINKING_TYPE.into(), model: model.into(), block: &block };
-    to_raw_value(&item).expect("plain data serialises into memory")
-}
-
-fn read_thinking(item: &ProviderItem) -> Option<ThinkingItem<'_>> {
-    let read: ThinkingItem<'_> = serde_json::from_str(item.json.get()).ok()?;
-    (read.kind == THINKING_TYPE).then_some(read)
-}
-
-/// Returns true if the item is thinking of one of Anthropic's models.
-pub(super) fn is_thinking(item: &ProviderItem) -> bool {
-    #[derive(Deserialize)]
-    struct Typed<'a> {
-        #[serde(rename = "type", borrow)]
-        kind: Cow<'a, str>,
-    }
-    let is_type = |kind: &str| kind == THINKING_TYPE || NAMELESS_THINKING_TYPES.contains(&kind);
-    serde_json::from_str(item.json.get()).is_ok_and(|Typed { kind }| is_type(&kind))
-}
-
-/// Returns the item's block, if it is thinking that `model` has made.
-pub(super) fn thinking_block<'a>(item: &'a ProviderItem, model: &str) -> Option<&'a RawValue> {
-    read_thinking(item).filter(|read| read.model == model).map(|read| read.block)
+    item: &'a RawValue,
 }

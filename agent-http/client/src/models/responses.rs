@@ -7,7 +7,7 @@
 //!
 //! The server keeps nothing between the rounds of a run. So its reasoning, in encrypted form, and items of types that
 //! the adapter does not know are [`ProviderItem`](agent_core::message::ProviderItem)s, which the next request repeats in
-//! their place.
+//! their place. Another model, server or account, which answers a later round in place of the first, does not get them.
 
 mod answer;
 mod items;
@@ -81,8 +81,7 @@ impl ResponsesProtocol {
             return Err(error.into_agent_error(self.account, SystemTime::now()));
         }
         let prompt_tokens = context.prompt_tokens;
-        let mut answer = AnswerReader::new(self.provider, self.account, context);
-        answer.limit_handler.clone_from(&self.limit_handler);
+        let mut answer = AnswerReader::new(self, context);
         answer.reset_time = response.headers.get(RESET_HEADER).cloned();
         match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
@@ -121,6 +120,7 @@ impl Responses {
         protocol: ResponsesProtocol,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["responses"])?;
+        let protocol = protocol.with_key(key.as_ref());
         Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, protocol })
     }
 }

@@ -414,6 +414,25 @@ fn a_level_that_the_model_does_not_have_is_the_nearest_one() {
 }
 
 #[test]
+fn every_hosted_api_has_a_limit_on_the_answer_that_a_budget_can_lower() {
+    let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
+    let hosted = vendor(&operator_url, Some("sk-op"), "");
+    let settings = |model| HostedSettings { model: Some(model), ..HostedSettings::default() };
+    let models: [(Box<dyn Model>, &str); 3] = [
+        (Box::new(hosted.model(settings("m")).expect("a model")), "max_tokens"),
+        (Box::new(hosted.responses_model(settings("m")).expect("a model")), "max_output_tokens"),
+        (Box::new(hosted.anthropic_model(settings("m")).expect("a model")), "max_tokens"),
+    ];
+    for (model, member) in models {
+        assert_eq!(body_of(&*model)[member], DEFAULT_MAX_OUTPUT_TOKENS, "{member}");
+        let payload = model.prepare(&harness::request()).expect("a request");
+        let lowered = payload.with_output_limit(300).expect("a limit").into_bytes();
+        let lowered: Value = serde_json::from_slice(&lowered).expect("JSON");
+        assert_eq!(lowered[member], 300, "{lowered}");
+    }
+}
+
+#[test]
 fn reasoning_is_switched_off_by_its_level() {
     let operator_url = Url::parse("https://api.example.com/v1").expect("an address");
     let Value::Object(parameters) = json!({"reasoning": "none"}) else { panic!("an object") };

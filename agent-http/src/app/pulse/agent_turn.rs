@@ -18,7 +18,7 @@ use agent_platform::workspace::{
 
 use super::super::App;
 use super::super::conversation::start_job_turn;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::stream;
 
 /// Maximum size of a run's text, tool arguments and tool results together.
@@ -71,7 +71,11 @@ pub(super) async fn run_agent_turn(
     let RunIds { thread_id, run_id } = events.run();
     (context.thread_id, context.run_id) = (thread_id.clone(), run_id.clone());
     let events = events.with_whole_delivery(whole_delivery);
-    let ended = stream::collect_run(events, recorder, &app.stream, MAX_RUN_BYTES).await?;
+    let ended = stream::collect_run(events, recorder, &app.stream, MAX_RUN_BYTES).await;
+    let ended = ended.map_err(|error| match error.code() {
+        Code::BudgetExceeded => budget_refusal(app, &context).unwrap_or(error),
+        _ => error,
+    })?;
     let Some(text) = notification_text(&ended.output, &ended.interrupts) else { return Ok(Vec::new()) };
     let name = role.name.lines().next().map(|line| line.replace(char::is_control, " "));
     let title = name.filter(|name| !name.trim().is_empty()).unwrap_or_else(|| "A scheduled job".to_owned());
@@ -81,6 +85,12 @@ pub(super) async fn run_agent_turn(
         Err(WorkspaceError::Store(error)) => Err(error.into()),
         Err(error) => Err(HttpError::internal(error)),
     }
+}
+
+/// Returns the refusal of a run, or of one of its calls, by a budget. The scheduler postpones the job until the budget begins
+/// anew.
+pub(super) fn budget_refusal(app: &App, context: &ExecutionContext) -> Option<HttpError> {
+    app.usage.recorder.budgets()?.take_refusal(context).map(HttpError::from)
 }
 
 /// Returns the text of the notification: the answer, and the questions that the run waits with.

@@ -13,7 +13,7 @@ use agent_platform::workspace::{self, Assignment, assignment_key};
 use serde_json::Value;
 
 use super::super::App;
-use super::agent_turn::run_agent_turn;
+use super::agent_turn::{budget_refusal, run_agent_turn};
 use crate::error::{Code, HttpError};
 
 /// The effect of a run.
@@ -114,6 +114,10 @@ async fn call_tool(
             Err(HttpError::new(Code::BackendFailed, "the tool reported an error"))
         }
         Ok(output) => Ok(output),
+        // The tools tell of a budget without room in a text.
+        Err(error @ ToolError::Unavailable(_)) => {
+            Err(budget_refusal(app, context).unwrap_or_else(|| tool_error_response(error)))
+        }
         Err(error) => Err(tool_error_response(error)),
     }
 }

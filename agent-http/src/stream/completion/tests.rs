@@ -12,6 +12,7 @@ fn completion() -> ChatCompletion {
         model: "a1".into(),
         includes_usage: true,
         client_tools: vec!["paint".to_owned()],
+        calls_in_parallel: true,
     }
 }
 
@@ -151,6 +152,28 @@ fn only_the_calls_that_wait_for_the_client_are_sent() {
     let expected =
         [call(0, "c3", "{\"color\":\"red\"}"), call(1, "c4", "{}"), (json!({}), json!("tool_calls"))];
     assert_eq!(deltas(&events), expected);
+}
+
+#[test]
+fn a_client_that_takes_one_call_at_a_time_is_sent_the_first() {
+    let completion = || ChatCompletion { calls_in_parallel: false, ..completion() };
+    let events = call("c1", "paint", &["{}"]).into_iter().chain(call("c2", "paint", &["{}"]));
+    let end = finished(FinishReason::ToolCalls, pending(&["c1", "c2"]), &[]);
+    let mut encoder = CompletionEncoder::new(completion());
+    let mut out = Vec::new();
+    events.chain([end]).for_each(|event| encoder.encode(&event, &mut out));
+    let text = String::from_utf8(out).expect("text");
+    assert!(text.contains(r#""id":"c1""#) && !text.contains(r#""id":"c2""#), "{text}");
+    assert!(text.contains(r#""finish_reason":"tool_calls""#), "{text}");
+    let calls = ["c1", "c2"].map(|id| ToolCall::new(id, "paint", "{}"));
+    let mut run = collected("", "tool_calls");
+    run.tool_calls = calls.map(|call| CollectedToolCall { call, result: None, is_error: false }).to_vec();
+    run.pending_tool_call_ids = vec!["c1".into(), "c2".into()];
+    let whole: Value =
+        serde_json::from_slice(&completion().to_json(&run).expect("a completion")).expect("JSON");
+    let message = &whole["choices"][0]["message"];
+    assert_eq!(message["tool_calls"].as_array().map(Vec::len), Some(1), "{whole}");
+    assert_eq!(message["tool_calls"][0]["id"], "c1");
 }
 
 #[test]

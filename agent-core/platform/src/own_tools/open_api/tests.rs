@@ -93,7 +93,7 @@ fn hints_are_those_of_the_method_whatever_a_stored_tool_has() {
             read_only_hint,
             destructive_hint: !read_only_hint,
             idempotent_hint,
-            open_world_hint: false,
+            open_world_hint: true,
         };
         let document = json!({"openapi": "3.1.0", "paths": {"/a": {method: {"operationId": "a"}}}});
         let mut entry = compile(&document, &["a"]);

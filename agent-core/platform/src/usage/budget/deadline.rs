@@ -5,14 +5,32 @@ use std::task::{Context, Poll, ready};
 
 use agent_core::error::AgentError;
 use agent_core::event::{Event, EventStream, SourceEvent};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use futures_util::{FutureExt, Stream, StreamExt};
 
 /// Returns the error of a run whose time is over.
 pub(super) type ExpireRun = Box<dyn FnOnce() -> AgentError + Send>;
 
+/// Awaits the start of a run and returns its events. The start and the run fail with the error that `expire` returns if they have
+/// not ended by the end of a timer.
+pub(in crate::usage) async fn start_in_time(
+    start: impl Future<Output = Result<EventStream, AgentError>> + Unpin,
+    mut timer: BoxFuture<'static, ()>,
+    expire: ExpireRun,
+) -> Result<EventStream, AgentError> {
+    let started = match select(start, &mut timer).await {
+        Either::Left((started, _)) => Some(started),
+        // Dropping the start cancels what is in progress.
+        Either::Right(_) => None,
+    };
+    match started {
+        Some(started) => Ok(with_deadline(started?, timer, expire)),
+        None => Err(expire()),
+    }
+}
+
 /// Returns the events of a run, which fails with the error that `expire` returns if it has not ended by the end of a timer.
-pub(in crate::usage) fn with_deadline(
+pub(super) fn with_deadline(
     events: EventStream,
     timer: BoxFuture<'static, ()>,
     expire: ExpireRun,

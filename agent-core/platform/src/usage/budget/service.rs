@@ -1,12 +1,13 @@
 //! [`Budgets`]: the budgets of all companies, and the admission of runs, calls of models and tool calls.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::store_error::StoreError;
+use agent_core::tool::ExecutionContext;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
@@ -21,10 +22,14 @@ use super::state::{
     Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
+use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::ids::WIDGET_USER_PREFIX;
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
 use crate::user_rates::UserRates;
+
+/// Maximum numbers of runs whose latest refusal is kept in memory.
+const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
 
 /// Times of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct Budgets {
     /// Default limits, if there are any.
     defaults: Option<Arc<DefaultMeters>>,
     observer: Option<Arc<dyn UsageObserver>>,
+    /// The latest refusals of runs in this process, by the runs' [keys](RunScope::run_key).
+    refusals: Arc<Mutex<CompanyTable<String, BudgetExceededError>>>,
 }
 
 /// Budget of a subject with the state of its limits.
@@ -85,7 +92,8 @@ impl Budgets {
     ) -> Self {
         let times = (options.lease, options.max_wait);
         let state = Arc::new(BudgetState::new(records, usage, (clock, spawner), times));
-        Self { state, defaults: None, observer: None }
+        let refusals = Arc::new(Mutex::new(CompanyTable::new(REFUSAL_LIMITS)));
+        Self { state, defaults: None, observer: None, refusals }
     }
 
     /// Adds limits for companies and runs whose budgets have none. `rates` counts the runs of companies.
@@ -105,7 +113,21 @@ impl Budgets {
         if let Some(observer) = &self.observer {
             observer.on_budget_refusal(refusal.kind.as_str(), refusal.unit.as_str());
         }
+        if !scope.run_id.is_empty() {
+            // No code panics while holding the lock, so the data behind a poisoned one is intact.
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            refusals.insert(&scope.company_id, scope.run_key(), refusal.clone());
+        }
         refusal.into_error(scope.caller)
+    }
+
+    /// Removes and returns the latest refusal of a run or of one of its calls in this process, as the error of the run. Neither
+    /// the events of a run nor the results of its tools say when a budget begins anew.
+    pub fn take_refusal(&self, context: &ExecutionContext) -> Option<AgentError> {
+        let scope = RunScope::from(context);
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = refusals.remove(&scope.company_id, &scope.run_key())?;
+        Some(refusal.into_error(scope.caller))
     }
 
     /// Returns the current time.

@@ -1,21 +1,30 @@
 //! Budgets over records in memory: admission, settlement, and what is left by lost processes.
 
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
+use agent_core::budget::TokenBudget;
 use agent_core::clock::Clock as _;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{AssistantRole, Event, EventStream, RunIds, SourceEvent};
-use agent_core::testing::ManualClock;
+use agent_core::payload::Payload;
+use agent_core::role::WorkflowConnector;
+use agent_core::select::{BackendChoice, BackendKind};
+use agent_core::testing::{ManualClock, backend_turn, prepare_turn, start_turn};
 use agent_core::tool::Caller;
+use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::super::{
-    ExpiredReservations, MemoryUsage, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation,
-    UsageRecorder, UsageStore,
+    Booking, ExpiredReservations, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, RunScope, TokenCounts,
+    UsageEntry, UsageOperation, UsageRecorder, UsageStore,
 };
+use super::deadline::with_deadline;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{Collection, Inventory, ListQuery, Precondition, Records as _};
@@ -517,6 +526,59 @@ async fn a_run_ends_when_its_time_is_over() {
         seen.iter()
             .any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Partly"))
     );
+}
+
+/// Service that does not begin to answer.
+struct SilentBackend;
+
+#[async_trait]
+impl Backend for SilentBackend {
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities::new(TokenBudget { max_prompt_tokens: 1_000 }))
+    }
+
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        Ok(PreparedRequest { payload: Payload::text("{}"), turn })
+    }
+
+    async fn start(&self, _: &WorkflowConnector, _: PreparedRequest) -> Result<EventStream, AgentError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_does_not_begin_ends_when_its_time_is_over() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "wallMs", "amount": 5_000, "window": "run"}]))
+        .await;
+    let booking = Booking::PerRun(|_| ("p", "m"));
+    let backend = MeteredBackend::new(SilentBackend, BackendKind::Workflow, booking, process.clone());
+    let mut turn = backend_turn(BackendChoice::Workflow(Box::default()));
+    (turn.context.company_id, turn.context.agent_id) = (COMPANY.into(), "guide".into());
+    let prepared = prepare_turn(&backend, Arc::new(turn)).expect("a request");
+    let mut started = pin!(start_turn(&backend, prepared));
+    let mut waited_seconds = 0;
+    let error = loop {
+        match futures_util::poll!(started.as_mut()) {
+            Poll::Ready(started) => break started.err().expect("no time is left"),
+            Poll::Pending => {
+                assert!(waited_seconds < 5, "the run goes on");
+                waited_seconds += 1;
+                installation.clock.advance(Duration::from_secs(1));
+            }
+        }
+    };
+    assert_eq!(
+        (error.kind(), error.message()),
+        (AgentErrorKind::BudgetExceeded, "the run's budget of time is spent")
+    );
+    process.flush().await;
+    let booked = process.store().run_usage(&COMPANY.into(), &"run-1".into()).await.expect("entries");
+    let [entry] = &booked[..] else { panic!("one entry: {booked:?}") };
+    assert_eq!((entry.outcome.as_str(), entry.estimated), ("BUDGET_EXCEEDED", true), "it may have been read");
 }
 
 #[tokio::test]

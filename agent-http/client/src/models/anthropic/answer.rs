@@ -9,7 +9,7 @@ use agent_core::payload::Payload;
 use serde_json::json;
 
 use super::wire::{BlockDelta, Event, EventKind, MessageUsage, WireBlock};
-use crate::models::answer_parts::thinking_item;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::answer_stream::DecodeAnswer;
 use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::names::wire_tool_name;
@@ -239,7 +239,7 @@ impl MessageDecoder {
 
     /// Keeps a block that the next request of the run repeats.
     fn keep(&mut self, block: &serde_json::Value) {
-        let json = thinking_item(&self.requested_model, block).into();
+        let json = ItemMaker::thinking(&self.requested_model).keep(block).into();
         self.items.push(ProviderItem { json, text_before: self.text_bytes, calls_before: self.calls });
     }
 

@@ -9,7 +9,7 @@ use agent_core::prompt::PromptMessage;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::models::answer_parts::{AnswerPart, answer_parts, thinking_block};
+use crate::models::answer_parts::{AnswerPart, ItemMaker, answer_parts};
 use crate::models::names::{wire_call_id, wire_tool_name};
 
 /// Member of a block up to which the server may cache the prompt.
@@ -180,13 +180,12 @@ impl BlockWriter {
     /// Appends an answer: its text, its calls and the thinking of `model`, in the order in which they were made.
     fn push_answer(&mut self, message: &Message, model: &str) {
         let text = message.content.to_text();
-        for part in answer_parts(message, &text, |item| thinking_block(item, model).is_some()) {
+        for part in answer_parts(message, &text, ItemMaker::thinking(model)) {
             match part {
                 AnswerPart::Text(text) => self.push_text(text),
                 AnswerPart::Calls(calls) => self.push_calls(calls),
                 AnswerPart::Item(item) => {
-                    let Some(block) = thinking_block(item, model) else { continue };
-                    self.next().extend_from_slice(block.get().as_bytes());
+                    self.next().extend_from_slice(item.get().as_bytes());
                     // The API rejects a breakpoint at thinking.
                     self.can_mark = false;
                 }

@@ -201,7 +201,7 @@ async fn thinking_is_kept_with_its_signature_at_its_place() {
             _ => None,
         })
         .collect();
-    let of_model = |block: Value| json!({"type": "anthropic_thinking", "model": "m-1", "block": block});
+    let of_model = |block: Value| json!({"type": "anthropic_thinking", "maker": "m-1", "item": block});
     assert_eq!(
         items,
         [

@@ -1,13 +1,13 @@
 //! Parameters of a model's thinking, which depend on the model's version.
 
-use agent_core::message::{Message, Role};
+use agent_core::message::{Message, ProviderItem, Role};
 use agent_core::model::ModelRequest;
 use agent_core::payload::PayloadBuilder;
 use agent_core::tool::ToolChoice;
 use agent_platform::messages_model::{MIN_THINKING_BUDGET, MessagesModel, ThinkingForm, ThinkingOff};
 use serde_json::{Map, Value, json};
 
-use crate::models::answer_parts::thinking_block;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::response_format::messages_format;
 use crate::models::spec::ModelSpec;
 
@@ -99,7 +99,6 @@ fn has_begun_without(model: &str, request: &ModelRequest) -> bool {
     let messages: Vec<&Message> = prompt.chain(&request.appended_messages).collect();
     let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |place| place + 1);
     let mut calls = messages[turn..].iter().filter(|message| !message.tool_calls.is_empty());
-    calls.next().is_some_and(|message| {
-        !message.provider_items.iter().any(|item| thinking_block(item, model).is_some())
-    })
+    let is_own = |item: &ProviderItem| ItemMaker::thinking(model).own_item(item).is_some();
+    calls.next().is_some_and(|message| !message.provider_items.iter().any(is_own))
 }

@@ -9,8 +9,8 @@ pub(super) fn effort(model: &str, thinking: bool) -> Option<&'static str> {
     if thinking {
         return Some("medium");
     }
-    // Servers in front of several vendors prefix the vendor's name.
-    let name = model.rsplit('/').next().unwrap_or(model);
+    // Servers in front of several vendors prefix the vendor's name, and some write names with capitals.
+    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
     let is_version = |rest: &str| rest.is_empty() || rest.starts_with('-');
     if name.strip_prefix("gpt-5").is_some_and(is_version) {
         Some("minimal")
@@ -33,6 +33,8 @@ mod tests {
             ("gpt-5", Some("medium"), Some("minimal")),
             ("gpt-5-mini", Some("medium"), Some("minimal")),
             ("openai/gpt-5-nano", Some("medium"), Some("minimal")),
+            ("OpenAI/GPT-5.1", Some("medium"), Some("none")),
+            ("O3-Mini", Some("medium"), Some("low")),
             ("gpt-5.1", Some("medium"), Some("none")),
             ("o3-mini", Some("medium"), Some("low")),
             ("gpt-4o", Some("medium"), None),

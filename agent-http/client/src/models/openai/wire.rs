@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::models::token_count::token_count;
 
+/// Limit on a total of tokens that is believed.
+const MAX_TOTAL_TOKENS: u64 = u32::MAX as u64;
+
 /// A chunk of a streamed response, or a whole response, which has a `message` instead of a `delta`.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
@@ -84,6 +87,8 @@ pub(super) struct WireUsage {
     prompt_tokens: Option<u64>,
     #[serde(default, deserialize_with = "token_count")]
     completion_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
+    total_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
 }
@@ -109,14 +114,32 @@ impl WireUsage {
         serde_json::from_str(json.get()).ok()
     }
 
+    /// Returns the numbers of output and of reasoning tokens. Some vendors have their reasoning in the total alone, and not
+    /// among the tokens of the completion.
+    fn output_tokens(&self) -> (Option<u64>, Option<u64>) {
+        let reasoning = self.completion_tokens_details.as_ref().and_then(|details| details.reasoning_tokens);
+        let counts = (self.prompt_tokens, self.completion_tokens, self.total_tokens);
+        let (Some(prompt), Some(completion), Some(total)) = counts else {
+            return (self.completion_tokens, reasoning);
+        };
+        let excess = total.saturating_sub(prompt.saturating_add(completion));
+        let is_reasoning =
+            excess > 0 && total <= MAX_TOTAL_TOKENS && reasoning.is_none_or(|reasoning| reasoning == excess);
+        match is_reasoning {
+            true => (Some(completion + excess), Some(excess)),
+            false => (Some(completion), reasoning),
+        }
+    }
+
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
+        let (output_tokens, reasoning_tokens) = self.output_tokens();
         let prompt = self.prompt_tokens_details;
         Usage {
             model,
             provider: Some("openai".into()),
             input_tokens: self.prompt_tokens,
-            output_tokens: self.completion_tokens,
-            reasoning_tokens: self.completion_tokens_details.and_then(|details| details.reasoning_tokens),
+            output_tokens,
+            reasoning_tokens,
             cached_input_tokens: prompt.as_ref().and_then(|details| details.cached_tokens),
             cache_write_tokens: prompt.and_then(|details| details.cache_write_tokens),
         }
@@ -153,6 +176,29 @@ mod tests {
         assert_eq!(read(wrong), [None; 4]);
         assert_eq!(read(r#"{"prompt_tokens":9223372036854775808}"#), [Some(1 << 63), None, None, None]);
         assert_eq!(read("{}"), [None; 4]);
+    }
+
+    #[test]
+    fn reasoning_that_only_the_total_has_is_output() {
+        let read = |completion: u64, total: u64, reasoning: Option<u64>| {
+            let usage = serde_json::json!({"prompt_tokens": 32, "completion_tokens": completion, "total_tokens": total,
+                "completion_tokens_details": {"reasoning_tokens": reasoning}});
+            let usage: WireUsage = serde_json::from_value(usage).expect("usage");
+            let usage = usage.into_usage(None);
+            (usage.output_tokens, usage.reasoning_tokens)
+        };
+        for (completion, total, reasoning, expected) in [
+            (103, 135, Some(94), (Some(103), Some(94))),
+            (9, 135, Some(94), (Some(103), Some(94))),
+            (9, 135, None, (Some(103), Some(94))),
+            (9, 41, None, (Some(9), None)),
+            // What else the total has is not known, and one that is too small or too large is wrong.
+            (9, 60, Some(0), (Some(9), Some(0))),
+            (9, 0, Some(3), (Some(9), Some(3))),
+            (9, u64::MAX, None, (Some(9), None)),
+        ] {
+            assert_eq!(read(completion, total, reasoning), expected, "{completion} {total} {reasoning:?}");
+        }
     }
 
     #[test]

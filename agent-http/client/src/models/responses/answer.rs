@@ -16,10 +16,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::protocol::{AnswerContext, LimitHandler};
+use super::protocol::{AnswerContext, LimitHandler, ResponsesProtocol};
 use super::server_error::{Account, ServerError};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
-
+use crate::models::answer_parts::ItemMaker;
 use crate::models::answer_stream::DecodeAnswer;
 use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::vendor_error::plain_word;
@@ -43,9 +43,10 @@ pub(super) struct AnswerReader {
     is_finished: bool,
     provider: &'static str,
     account: Account,
+    maker: String,
     context: AnswerContext,
     /// Function that receives the usage limits within the answer.
-    pub(super) limit_handler: Option<LimitHandler>,
+    limit_handler: Option<LimitHandler>,
     /// Time at which a usage limit ends, as the head of the response reports it.
     pub(super) reset_time: Option<HeaderValue>,
     items: Vec<AnswerItem>,
@@ -147,14 +148,15 @@ impl DecodeAnswer for AnswerReader {
 }
 
 impl AnswerReader {
-    pub(super) fn new(provider: &'static str, account: Account, context: AnswerContext) -> Self {
+    pub(super) fn new(protocol: &ResponsesProtocol, context: AnswerContext) -> Self {
         Self {
             ready: VecDeque::new(),
             is_finished: false,
-            provider,
-            account,
+            provider: protocol.provider,
+            account: protocol.account,
+            maker: protocol.maker.clone(),
             context,
-            limit_handler: None,
+            limit_handler: protocol.limit_handler.clone(),
             reset_time: None,
             items: Vec::new(),
             calls: 0,
@@ -414,7 +416,8 @@ impl AnswerReader {
                 ItemKind::Call(_) => calls_before += 1,
                 ItemKind::Provider(None) => {}
                 ItemKind::Provider(Some(json)) => {
-                    let item = ProviderItem { json: json.clone(), text_before, calls_before };
+                    let json = ItemMaker::responses(&self.maker).keep(&**json).into();
+                    let item = ProviderItem { json, text_before, calls_before };
                     self.ready.push_back(ModelEvent::ProviderItem(item));
                 }
             }

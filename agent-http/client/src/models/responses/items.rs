@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role, ToolCall};
 use serde::{Serialize, Serializer};
 
-use crate::models::answer_parts::{AnswerPart, answer_parts, is_thinking};
+use crate::models::answer_parts::{AnswerPart, ItemMaker, answer_parts};
 use crate::models::names::{wire_call_id, wire_tool_name};
 
 /// Returns true if every part of the message has a form in the API: text, and images but for those of an answer.
@@ -18,13 +18,13 @@ pub(super) fn is_supported(message: &Message) -> bool {
     })
 }
 
-/// Appends the items of a message, at least one, separated by commas.
-pub(super) fn push_items(message: &Message, out: &mut Vec<u8>) {
+/// Appends the items of a message for `maker`, at least one, separated by commas.
+pub(super) fn push_items(message: &Message, maker: ItemMaker<'_>, out: &mut Vec<u8>) {
     match message.role {
         // The API has no system messages.
         Role::System | Role::Developer => push_message("developer", input_parts(&message.content), out),
         Role::User => push_message("user", input_parts(&message.content), out),
-        Role::Assistant => push_answer(message, out),
+        Role::Assistant => push_answer(message, maker, out),
         Role::Tool => {
             let call_id = wire_call_id(message.tool_call_id.as_deref().unwrap_or_default());
             let output = match message.content.has_media() {
@@ -36,15 +36,15 @@ pub(super) fn push_items(message: &Message, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an answer: its text, its calls and the provider's items, each of these at its place among the others.
-fn push_answer(message: &Message, out: &mut Vec<u8>) {
+/// Appends an answer: its text, its calls and the items of `maker`, each of these at its place among the others.
+fn push_answer(message: &Message, maker: ItemMaker<'_>, out: &mut Vec<u8>) {
     let text = message.content.to_text();
     let mut items = AnswerItems { start: out.len(), out };
-    for part in answer_parts(message, &text, |item| !is_thinking(item)) {
+    for part in answer_parts(message, &text, maker) {
         match part {
             AnswerPart::Text(text) => items.push_text(text),
             AnswerPart::Calls(calls) => items.push_calls(calls),
-            AnswerPart::Item(item) => items.next().extend_from_slice(item.json.get().as_bytes()),
+            AnswerPart::Item(item) => items.next().extend_from_slice(item.get().as_bytes()),
         }
     }
     if items.out.len() == items.start {

@@ -4,13 +4,21 @@ use std::sync::Arc;
 
 use agent_core::model::ModelInfo;
 use agent_core::payload::Payload;
+use agent_core::secret::Secret;
 use agent_platform::coding::SubscriptionLimits;
+use sha2::{Digest, Sha256};
 
 use super::server_error::Account;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::spec::ModelSpec;
 
 /// Function that receives the usage limits of a subscription, as an answer reports them.
 pub(super) type LimitHandler = Arc<dyn Fn(SubscriptionLimits) + Send + Sync>;
+
+/// Bytes of the hash that names the maker of an answer's items.
+const MAKER_BYTES: usize = 8;
+/// Bytes of a key's hash in that name: enough to tell two accounts apart, too few to find the key.
+const ACCOUNT_BYTES: usize = 2;
 
 /// Builder of requests and reader of answers for one model, without a transport.
 #[derive(Clone)]
@@ -23,16 +31,20 @@ pub struct ResponsesProtocol {
     pub(super) prompt_cache_key: Option<String>,
     pub(super) sends_output_limit: bool,
     pub(super) limit_handler: Option<LimitHandler>,
+    /// Name of the maker of the answers' items; see [`maker`](Self::maker).
+    pub(super) maker: String,
 }
 
 impl ResponsesProtocol {
     /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
     /// learnt. Usage names `provider`; `account` selects the error of a refusal.
     pub fn new(provider: &'static str, account: Account, model: impl Into<ModelSpec>, address: &str) -> Self {
+        let model = model.into().at(provider, address);
         Self {
             provider,
             account,
-            model: Arc::new(model.into().at(provider, address)),
+            maker: maker_name([address.as_bytes(), model.name.as_bytes()]),
+            model: Arc::new(model),
             instructions: None,
             default_instructions: None,
             prompt_cache_key: None,
@@ -67,10 +79,32 @@ impl ResponsesProtocol {
         Self { limit_handler: Some(Arc::new(handler)), ..self }
     }
 
+    /// Sets the key of the account that is called.
+    pub(super) fn with_key(self, key: Option<&Secret>) -> Self {
+        let Some(key) = key else { return self };
+        let account = Sha256::digest(key.expose());
+        Self { maker: maker_name([self.maker.as_bytes(), &account[..ACCOUNT_BYTES]]), ..self }
+    }
+
+    /// Returns the maker of the answers' items: this model at this server, by this account. The vendor can decrypt its reasoning
+    /// for the same organization only, and other servers and models reject it.
+    pub(super) fn maker(&self) -> ItemMaker<'_> {
+        ItemMaker::responses(&self.maker)
+    }
+
     /// Describes the model.
     pub fn info(&self) -> ModelInfo {
         self.model.info()
     }
+}
+
+fn maker_name(parts: [&[u8]; 2]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hex::encode(&hasher.finalize()[..MAKER_BYTES])
 }
 
 /// Data of a request by which its answer is read.

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::items::{is_supported, push_items};
 use super::protocol::ResponsesProtocol;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::names::wire_tool_name;
 use crate::models::response_format::push_responses;
 use crate::models::sampling::{push_extra, push_sampling};
@@ -139,22 +140,27 @@ fn push_input(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut P
     };
     for message in request.prompt.messages() {
         separate(body);
-        body.buffer().extend_from_slice(&message.derived(MessageItems::encode).0);
+        // Items that are the same for all models are encoded once.
+        if message.original().provider_items.is_empty() {
+            body.buffer().extend_from_slice(&message.derived(MessageItems::encode).0);
+        } else {
+            push_items(message.message(), protocol.maker(), body.buffer());
+        }
     }
     for message in &request.appended_messages {
         separate(body);
-        push_items(message, body.buffer());
+        push_items(message, protocol.maker(), body.buffer());
     }
     body.raw("]");
 }
 
-/// Items of a message of the prompt, encoded once.
+/// Items of a message of the prompt without a provider's items, encoded once.
 struct MessageItems(Box<[u8]>);
 
 impl MessageItems {
     fn encode(message: &Message) -> Self {
         let mut json = Vec::new();
-        push_items(message, &mut json);
+        push_items(message, ItemMaker::responses(""), &mut json);
         Self(json.into())
     }
 }

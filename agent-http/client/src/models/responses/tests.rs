@@ -397,12 +397,14 @@ async fn interleaved_calls_are_told_apart_up_to_the_limit() {
 }
 
 /// Returns the events of a stream, as they are.
-async fn events_of(data: &[Value]) -> Vec<Result<ModelEvent, AgentError>> {
+/// Returns the events of a stream, and the model that made it.
+async fn events_of(data: &[Value]) -> (Vec<Result<ModelEvent, AgentError>>, Responses) {
     let answer = chunked_response("200 OK", SSE, sse(data).as_bytes(), 1000, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let model = model(&server);
     let payload = model.prepare(&request()).expect("prepared");
-    model.start(payload).await.expect("started").collect().await
+    let events = model.start(payload).await.expect("started").collect().await;
+    (events, model)
 }
 
 #[tokio::test]
@@ -410,7 +412,7 @@ async fn the_providers_items_are_kept_with_their_place() {
     let search =
         json!({"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"q": "x"}});
     let odd = json!({"type": "My Secret", "x": 1.0});
-    let events = events_of(&[
+    let (events, model) = events_of(&[
         added(0, reasoning("a")),
         done(0, reasoning("a")),
         added(1, message("msg_1", "")),
@@ -430,8 +432,9 @@ async fn the_providers_items_are_kept_with_their_place() {
     let items: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            ModelEvent::ProviderItem(ProviderItem { json, text_before, calls_before }) => {
-                Some((json.get(), *text_before, *calls_before))
+            ModelEvent::ProviderItem(item) => {
+                let json = model.protocol.maker().own_item(item).expect("an item of the model");
+                Some((json.get(), item.text_before, item.calls_before))
             }
             _ => None,
         })
@@ -459,7 +462,7 @@ async fn the_providers_items_are_kept_with_their_place() {
             json!({"kind": "unknownItem", "itemType": ""}),
         ]
     );
-    let cut = events_of(&[done(0, reasoning("a")), text("a")]).await;
+    let (cut, _) = events_of(&[done(0, reasoning("a")), text("a")]).await;
     assert!(!cut.iter().any(|event| matches!(event, Ok(ModelEvent::ProviderItem(_)))), "{cut:?}");
 }
 

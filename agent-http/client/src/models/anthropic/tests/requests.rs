@@ -5,7 +5,7 @@ use agent_core::prompt::{AssemblyInput, PartCache, assemble};
 use agent_platform::messages_model::ClaudeTokenizer;
 
 use super::*;
-use crate::models::answer_parts::thinking_item;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::prompt_tokens::request_tokens;
 
 fn prepared(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
@@ -47,7 +47,7 @@ fn thinking(signature: &str, text_before: usize, calls_before: usize) -> Provide
 
 fn thinking_of(model: &str, signature: &str, text_before: usize, calls_before: usize) -> ProviderItem {
     let block = json!({"type": "thinking", "thinking": "Hm", "signature": signature});
-    ProviderItem { json: thinking_item(model, &block).into(), text_before, calls_before }
+    ProviderItem { json: ItemMaker::thinking(model).keep(&block).into(), text_before, calls_before }
 }
 
 fn item(json: String, text_before: usize, calls_before: usize) -> ProviderItem {

@@ -49,9 +49,19 @@ fn bodies_without_tools() {
     );
 }
 
+/// Returns an item that the model `m-1` has made.
 fn item(json: &str, text_before: usize, calls_before: usize) -> ProviderItem {
-    let json = RawValue::from_string(json.to_owned()).expect("JSON").into();
-    ProviderItem { json, text_before, calls_before }
+    item_of(&protocol("m-1"), json, text_before, calls_before)
+}
+
+fn item_of(
+    protocol: &ResponsesProtocol,
+    json: &str,
+    text_before: usize,
+    calls_before: usize,
+) -> ProviderItem {
+    let json = RawValue::from_string(json.to_owned()).expect("JSON");
+    ProviderItem { json: protocol.maker().keep(&*json).into(), text_before, calls_before }
 }
 
 #[test]
@@ -114,6 +124,43 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
             {"type":"function_call_output","call_id":"1","output":"one"},
             {"type":"function_call_output","call_id":"2","output":""}]}"#]],
     );
+}
+
+#[test]
+fn items_go_to_the_model_server_and_account_that_made_them_alone() {
+    let at = |address: &str, model: &str, key: &str| {
+        let protocol = ResponsesProtocol::new("test", Account::ApiKey, model, address);
+        protocol.with_key(Some(&Secret::new(key)))
+    };
+    let reasoning = r#"{"type":"reasoning","encrypted_content":"x"}"#;
+    let own = || item_of(&at("https://example.com/v1", "m-1", "sk-1"), reasoning, 0, 0);
+    let json = RawValue::from_string(reasoning.to_owned()).expect("JSON").into();
+    let nameless = ProviderItem { json, text_before: 0, calls_before: 0 };
+    for (address, model, key, item, is_sent) in [
+        ("https://example.com/v1", "m-1", "sk-1", own(), true),
+        ("https://example.com/v1", "m-2", "sk-1", own(), false),
+        ("https://example.org/v1", "m-1", "sk-1", own(), false),
+        ("https://example.com/v1", "m-1", "sk-2", own(), false),
+        ("https://example.com/v1", "m-1", "sk-1", nameless, false),
+    ] {
+        let answer = Message {
+            provider_items: vec![item],
+            ..Message::with_tool_calls("One", vec![ToolCall::new("1", "x", "{}")])
+        };
+        let result = Message::tool_result("1", "done");
+        let history = vec![Message::user("hi"), answer.clone(), result.clone()];
+        let appended = ModelRequest { appended_messages: vec![answer, result], ..request() };
+        let expected: &[&str] = match is_sent {
+            true => &["message", "reasoning", "message", "function_call", "function_call_output"],
+            false => &["message", "message", "function_call", "function_call_output"],
+        };
+        for request in [appended, with_history("", history)] {
+            let body = body_of(&at(address, model, key), &request);
+            let input = body["input"].as_array().expect("items");
+            let kinds: Vec<&str> = input.iter().filter_map(|item| item["type"].as_str()).collect();
+            assert_eq!(kinds, expected, "{address} {model}: {body}");
+        }
+    }
 }
 
 #[test]
