@@ -1,8 +1,10 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod color;
 mod number_format;
 mod parts;
 mod presentation;
+mod slide_text;
 #[cfg(test)]
 mod tests;
 mod word;

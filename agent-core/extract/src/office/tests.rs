@@ -300,6 +300,67 @@ fn shapes_that_are_hidden_or_there_twice_are_dropped() {
     assert_eq!(text.matches("formula").count(), 1, "{text}");
 }
 
+/// Returns the properties of text in a color.
+fn in_color(color: &str) -> String {
+    format!("<a:rPr><a:solidFill><a:srgbClr val=\"{color}\"/></a:solidFill></a:rPr>")
+}
+
+#[test]
+fn text_of_slides_that_is_not_seen_is_dropped() {
+    let fill = "<a:solidFill><a:srgbClr val=\"FFFFFF\"/></a:solidFill>";
+    let text = |properties: &str, text: &str| format!("<a:p><a:r>{properties}<a:t>{text}</a:t></a:r></a:p>");
+    let shape = |properties: &str, paragraphs: &str| {
+        format!("<p:sp><p:spPr>{properties}</p:spPr><p:txBody><a:bodyPr/>{paragraphs}</p:txBody></p:sp>")
+    };
+    let cell = |paragraph: &str, properties: &str| {
+        format!("<a:tc><a:txBody>{paragraph}</a:txBody><a:tcPr>{properties}</a:tcPr></a:tc>")
+    };
+    let white = in_color("FFFFFF");
+    let shapes = [
+        shape("", &text("<a:rPr sz=\"100\"/>", "secret")),
+        shape("", &text("<a:rPr><a:noFill/></a:rPr>", "secret")),
+        shape("", &text(&white, "on a dark slide")),
+        shape(&format!("<a:prstGeom prst=\"rect\"/>{fill}"), &text(&white, "secret")),
+        shape(&format!("<a:prstGeom prst=\"rect\"/>{fill}"), &text(&in_color("000000"), "on white")),
+        format!(
+            "<p:graphicFrame><a:graphic><a:graphicData><a:tbl><a:tr>{}{}{}</a:tr></a:tbl></a:graphicData></a:graphic>\
+             </p:graphicFrame>",
+            cell(&text(&white, "secret"), fill),
+            cell(&text(&white, "in a style"), ""),
+            cell(&text("", "plain"), fill),
+        ),
+        "</p:spTree>".to_owned(),
+    ];
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &shapes.concat());
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(!text.contains("secret"), "{text}");
+    for seen in ["on a dark slide", "on white", "in a style", "plain"] {
+        assert!(text.contains(seen), "{seen}: {text}");
+    }
+}
+
+#[test]
+fn hidden_slides_are_empty_pages() {
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide2.xml", "<p:sld ", "<p:sld show=\"0\" ");
+    let notes = "<p:notes><p:cSld><p:spTree><p:sp><p:nvSpPr><p:nvPr><p:ph type=\"body\"/></p:nvPr></p:nvSpPr><p:txBody><a:p><a:r><a:t>To be said.</a:t></a:r></a:p></p:txBody></p:sp>\
+        </p:spTree></p:cSld></p:notes>";
+    put(&mut parts, "ppt/notesSlides/notesSlide2.xml", notes);
+    let relations = "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+        Target=\"../notesSlides/notesSlide2.xml\" \
+        Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/notesSlide\"/></Relationships>";
+    put(&mut parts, "ppt/slides/_rels/slide2.xml.rels", relations);
+    let extraction = extracted(MediaType::Pptx, &parts);
+    assert_eq!(extraction.document.text, "# Leave policy\n\nEmployees have 30 days of leave.");
+    // Later slides keep their numbers.
+    assert_eq!((extraction.pages, extraction.needs_ocr.as_slice()), (Some(3), &[3][..]));
+    // Without the attribute, the slide and its notes are read.
+    edit(&mut parts, "ppt/slides/slide2.xml", "show=\"0\"", "show=\"1\"");
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("Requests") && text.contains("To be said."), "{text}");
+}
+
 #[test]
 fn notes_are_those_of_their_slide() {
     let shape = |kind: &str, text: &str| {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use quick_xml::events::{BytesStart, Event};
 
+use super::color::{Color, look_alike, parse_color};
 use super::parts::OfficeParts;
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
@@ -29,8 +30,6 @@ const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
 const MAX_BASES: usize = 16;
 /// Size of text in half points up to which it is not read.
 const MAX_HIDDEN_SIZE: u32 = 2;
-/// Difference of a channel between colors up to which they are the same to a reader.
-const MAX_COLOR_DIFFERENCE: u8 = 8;
 
 /// Changes the parts of a Word document.
 pub(super) fn change(parts: &mut OfficeParts<'_>) {
@@ -49,9 +48,6 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         }
     }
 }
-
-/// A color as red, green and blue.
-type Color = [u8; 3];
 
 /// A color or pattern behind a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,13 +100,6 @@ impl TextProperties {
             shading: self.shading.or(other.shading),
         }
     }
-}
-
-/// Parses a color in six hexadecimal digits.
-fn parse_color(value: &str) -> Option<Color> {
-    let number = u32::from_str_radix(value, 16).ok().filter(|_| value.len() == 6)?;
-    let [_, red, green, blue] = number.to_be_bytes();
-    Some([red, green, blue])
 }
 
 /// Parses a shading; `None` for one that paints nothing.
@@ -364,7 +353,7 @@ impl<'x> PartEditor<'x> {
             }
             ScopeKind::Row if scope.is_hidden => self.changes.remove(scope.start..end),
             ScopeKind::Run => {
-                let properties = self.properties_of(&scope);
+                let properties = self.with_styles(&scope.properties, scope.style.as_deref());
                 let is_hidden = properties.is_hidden == Some(true);
                 if !is_hidden && !self.is_unseen(&properties) {
                     return;
@@ -380,14 +369,13 @@ impl<'x> PartEditor<'x> {
         }
     }
 
-    /// Returns the properties of a run with those of its styles.
-    fn properties_of(&self, run: &Scope) -> TextProperties {
+    /// Returns the properties of a run in the open paragraph with those of its styles.
+    fn with_styles(&self, run: &TextProperties, run_style: Option<&str>) -> TextProperties {
         let paragraph = self.scopes.iter().rev().find(|scope| scope.kind == ScopeKind::Paragraph);
         let paragraph_style = paragraph.and_then(|paragraph| paragraph.style.as_deref());
         let paragraph_style = paragraph_style.or(self.styles.default_paragraph.as_deref());
-        run.properties
-            .clone()
-            .or(&self.styles.properties(run.style.as_deref()))
+        run.clone()
+            .or(&self.styles.properties(run_style))
             .or(&self.styles.properties(paragraph_style))
             .or(&self.styles.defaults)
     }
@@ -399,9 +387,7 @@ impl<'x> PartEditor<'x> {
         }
         let Some(Some(color)) = properties.color else { return false };
         match properties.shading.unwrap_or_else(|| self.background()) {
-            Shading::Color(behind) => {
-                color.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
-            }
+            Shading::Color(behind) => look_alike(color, behind),
             Shading::Unknown => false,
         }
     }
