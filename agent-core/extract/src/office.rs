@@ -1,6 +1,7 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
 mod color;
+mod formula;
 mod number_format;
 mod parts;
 mod presentation;

@@ -1,5 +1,5 @@
-//! Presentations without hidden slides, shapes and text, and with the notes of each slide at the name where they are looked
-//! for.
+//! Presentations without hidden slides, shapes and text, with formulas as text, and with the notes of each slide at the
+//! name where they are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,6 +7,7 @@ use std::ops::Range;
 use quick_xml::events::{BytesStart, Event};
 
 use super::color::{Color, look_alike};
+use super::formula::read_formula;
 use super::parts::OfficeParts;
 use super::slide_text::{TextLook, color_behind, text_look};
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
@@ -127,7 +128,7 @@ struct Shape {
 }
 
 /// Removes shapes that are hidden, placeholders of some kinds, the older forms of what is there twice, and text that is
-/// not seen.
+/// not seen; puts text in the place of formulas.
 struct ShapeEditor<'x> {
     xml: &'x str,
     placeholders: &'x [&'x str],
@@ -155,8 +156,14 @@ impl<'x> ShapeEditor<'x> {
     }
 
     fn open(&mut self, element: &BytesStart<'_>, start: usize, events: &mut XmlEvents<'_>) {
+        let is_formula = element.name().into_inner() == "m:oMath";
         let is_older_form = element.name().into_inner() == "mc:Fallback";
         match element.local_name().into_inner() {
+            _ if is_formula => {
+                let is_hidden = |run: &str| text_look(run) == TextLook::Hidden;
+                let (text, end) = read_formula(self.xml, events, &is_hidden);
+                self.changes.replace(start..end, format!("<a:r><a:t>{text}</a:t></a:r>"));
+            }
             _ if is_older_form => self.changes.remove(start..events.skip(element)),
             "r" | "fld" => {
                 let range = start..events.skip(element);

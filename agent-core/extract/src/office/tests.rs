@@ -180,6 +180,31 @@ fn paragraphs_of_a_note_stay_apart() {
     assert!(text.ends_with("[^2]: First. Second. Third."), "{text}");
 }
 
+#[test]
+fn formulas_are_read_on_a_line() {
+    let formula = |content: &str| format!("<m:oMath>{content}</m:oMath>");
+    let text =
+        |properties: &str, text: &str| format!("<m:r><w:rPr>{properties}</w:rPr><m:t>{text}</m:t></m:r>");
+    let power = |base: &str, exponent: &str| {
+        format!("<m:sSup><m:e>{}</m:e><m:sup>{}</m:sup></m:sSup>", text("", base), text("", exponent))
+    };
+    let fraction = format!(
+        "<m:f><m:num>{}</m:num><m:den>{}</m:den></m:f>",
+        text("", "a&lt;b"),
+        text("<w:rStyle w:val=\"Secret\"/>", "x")
+    );
+    let body = format!(
+        "<w:p>{}{}{}</w:p><w:p><m:oMathPara>{}{}</m:oMathPara></w:p><w:tbl><w:tr><w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+        run("", "It is "),
+        formula(&format!("{}{}", power("c", "2"), text("<w:vanish/>", "x"))),
+        run("", " here."),
+        formula(&power("d", "n+1")),
+        formula(&format!("{fraction}{}", text("<w:color w:val=\"FFFFFF\"/>", "x"))),
+        formula(&power("e", "3")),
+    );
+    assert_eq!(word_text(&body), "It is c^2 here.\n\nd^(n+1) (a<b)/\n\n| e^3 |\n| --- |");
+}
+
 /// Returns the text of a workbook's first sheet by its content.
 fn sheet_text(content: &str) -> String {
     let mut parts = xlsx_parts();
@@ -338,6 +363,22 @@ fn text_of_slides_that_is_not_seen_is_dropped() {
     for seen in ["on a dark slide", "on white", "in a style", "plain"] {
         assert!(text.contains(seen), "{seen}: {text}");
     }
+}
+
+#[test]
+fn formulas_of_slides_are_read_on_a_line() {
+    let run = |text: &str| format!("<m:r><a:rPr/><m:t>{text}</m:t></m:r>");
+    let formula = format!(
+        "<mc:AlternateContent><mc:Choice><p:sp><p:spPr/><p:txBody><a:p><a:r><a:t>area </a:t></a:r><a14:m><m:oMathPara><m:oMath>\
+         <m:sSup><m:e>{}</m:e><m:sup>{}</m:sup></m:sSup></m:oMath></m:oMathPara></a14:m></a:p></p:txBody></p:sp></mc:Choice>\
+         </mc:AlternateContent></p:spTree>",
+        run("r"),
+        run("2"),
+    );
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &formula);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("area r^2"), "{text}");
 }
 
 #[test]

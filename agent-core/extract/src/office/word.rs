@@ -1,4 +1,4 @@
-//! Word documents without text that is not shown, and without what tracked changes have replaced.
+//! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,6 +6,7 @@ use std::ops::Range;
 use quick_xml::events::{BytesStart, Event};
 
 use super::color::{Color, look_alike, parse_color};
+use super::formula::read_formula;
 use super::parts::OfficeParts;
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
@@ -254,6 +255,8 @@ struct PartEditor<'x> {
     scopes: Vec<Scope>,
     /// The elements of properties that are open.
     properties: Vec<String>,
+    /// The end of the formula that was read last.
+    formula_end: Option<usize>,
     changes: XmlChanges<'x>,
 }
 
@@ -266,6 +269,7 @@ impl<'x> PartEditor<'x> {
             has_notes: xml.contains("<w:footnote ") || xml.contains("<w:endnote "),
             scopes: Vec::new(),
             properties: Vec::new(),
+            formula_end: None,
             changes: XmlChanges::new(xml),
         }
     }
@@ -284,6 +288,9 @@ impl<'x> PartEditor<'x> {
                         run.texts.push(range.start..end);
                     }
                 }
+                Event::Start(element) if element.name().into_inner() == "m:oMath" => {
+                    self.replace_formula(range.start, &mut events);
+                }
                 Event::Start(element) => self.open(&element, range.start),
                 Event::Empty(element) => {
                     let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
@@ -298,6 +305,38 @@ impl<'x> PartEditor<'x> {
             }
         }
         self.changes.finish()
+    }
+
+    /// Puts a run with the text of a formula in its place. A space parts it from a formula directly before it.
+    fn replace_formula(&mut self, start: usize, events: &mut XmlEvents<'_>) {
+        let (text, end) = read_formula(self.xml, events, &|properties: &str| self.hides_formula(properties));
+        let follows_formula =
+            self.formula_end.is_some_and(|before| self.xml[before..start].trim().is_empty());
+        let space = if follows_formula { " " } else { "" };
+        let run = format!("<w:r><w:t xml:space=\"preserve\">{space}{text}</w:t></w:r>");
+        self.changes.replace(start..end, run);
+        self.formula_end = Some(end);
+    }
+
+    /// Returns true if the properties of a formula's run, as XML, make its text unseen.
+    fn hides_formula(&self, properties: &str) -> bool {
+        let mut own = TextProperties::default();
+        let mut style = None;
+        let mut events = XmlEvents::new(properties);
+        while let Some((event, _)) = events.next() {
+            match event {
+                Event::Start(element) if FORMER_CONTENTS.contains(&element.name().into_inner()) => {
+                    events.skip(&element);
+                }
+                Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {
+                    "w:rStyle" => style = attribute(&element, "w:val"),
+                    _ => own.apply(&element),
+                },
+                _ => {}
+            }
+        }
+        let properties = self.with_styles(&own, style.as_deref());
+        properties.is_hidden == Some(true) || self.is_unseen(&properties)
     }
 
     fn open(&mut self, element: &BytesStart<'_>, start: usize) {
