@@ -1,5 +1,6 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod chart;
 mod color;
 mod formula;
 mod number_format;

@@ -1,11 +1,12 @@
-//! Presentations without hidden slides, shapes and text, with formulas as text, and with the notes of each slide at the
-//! name where they are looked for.
+//! Presentations without hidden slides, shapes and text, with formulas as text and charts as tables, and with the notes of
+//! each slide at the name where they are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use quick_xml::events::{BytesStart, Event};
 
+use super::chart::chart_table;
 use super::color::{Color, look_alike};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
@@ -19,21 +20,25 @@ const SLIDE_PLACEHOLDERS: [&str; 1] = ["sldNum"];
 /// A slide without content, whose number is that of a hidden one.
 const EMPTY_SLIDE: &str = "<p:sld xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006/main\">\
     <p:cSld><p:spTree/></p:cSld></p:sld>";
-/// End of the types of relations between a slide and its notes.
+/// Ends of the types of relations between a slide and its notes and charts.
 const NOTES_RELATION: &str = "/notesSlide";
+const CHART_RELATION: &str = "/chart";
 
 /// Changes the parts of a presentation.
 pub(super) fn change(parts: &mut OfficeParts<'_>) {
     let names = parts.names();
-    let mut hidden_slides = BTreeSet::new();
+    let (mut hidden_slides, mut placed_charts) = (BTreeSet::new(), BTreeSet::new());
     for name in names.iter().filter(|name| is_slide(name)) {
         let Some(xml) = parts.xml(name) else { continue };
         if is_hidden_slide(&xml) {
             parts.put(name, EMPTY_SLIDE);
-            // Its charts are found by its relations.
+            // By them, the reader finds its charts.
             parts.remove(&relations_of(name));
             hidden_slides.insert(name.as_str());
-        } else if let Some(changed) = ShapeEditor::new(&xml, &SLIDE_PLACEHOLDERS).edit() {
+            continue;
+        }
+        let charts = take_charts(parts, name, &mut placed_charts);
+        if let Some(changed) = ShapeEditor::new(&xml, &SLIDE_PLACEHOLDERS, charts).edit() {
             parts.put(name, changed);
         }
     }
@@ -65,7 +70,7 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     for (slide, notes) in notes_by_slide {
         let expected = slide.replace("slides/slide", "notesSlides/notesSlide");
         let Some(xml) = parts.xml(&notes) else { continue };
-        let changed = ShapeEditor::new(&xml, &NOTES_PLACEHOLDERS).edit();
+        let changed = ShapeEditor::new(&xml, &NOTES_PLACEHOLDERS, BTreeMap::new()).edit();
         parts.put(&expected, changed.unwrap_or(xml));
         if let Some(relations) = parts.bytes(&relations_of(&notes)) {
             parts.put(&relations_of(&expected), relations);
@@ -94,14 +99,56 @@ fn notes_of(relations: &str) -> Option<String> {
         if !is_notes {
             continue;
         }
-        let target = attribute(&element, "Target")?;
-        return Some(match (target.strip_prefix('/'), target.strip_prefix("../")) {
-            (Some(absolute), _) => absolute.to_owned(),
-            (None, Some(sibling)) => format!("ppt/{sibling}"),
-            (None, None) => format!("ppt/slides/{target}"),
-        });
+        return Some(part_name(&attribute(&element, "Target")?));
     }
     None
+}
+
+/// Returns the name of a part by the target of a slide's relation.
+fn part_name(target: &str) -> String {
+    match (target.strip_prefix('/'), target.strip_prefix("../")) {
+        (Some(absolute), _) => absolute.to_owned(),
+        (None, Some(sibling)) => format!("ppt/{sibling}"),
+        (None, None) => format!("ppt/slides/{target}"),
+    }
+}
+
+/// Returns the tables of a slide's charts by the identifiers of their relations, which are removed: by them, the reader finds
+/// the charts in any order, also those of hidden shapes. A chart is that of one slide, like notes.
+fn take_charts(
+    parts: &mut OfficeParts<'_>,
+    slide: &str,
+    placed: &mut BTreeSet<String>,
+) -> BTreeMap<String, String> {
+    let mut tables = BTreeMap::new();
+    let name = relations_of(slide);
+    let Some(relations) = parts.xml(&name) else { return tables };
+    let mut changes = XmlChanges::new(&relations);
+    let mut events = XmlEvents::new(&relations);
+    while let Some((event, range)) = events.next() {
+        let (element, end) = match event {
+            Event::Empty(element) => (element, range.end),
+            Event::Start(element) if element.local_name().into_inner() == "Relationship" => {
+                let end = events.skip(&element);
+                (element, end)
+            }
+            _ => continue,
+        };
+        let is_chart = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(CHART_RELATION));
+        if !is_chart {
+            continue;
+        }
+        changes.remove(range.start..end);
+        let part = attribute(&element, "Target").map(|target| part_name(&target));
+        let chart = part.filter(|part| placed.insert(part.clone())).and_then(|part| parts.xml(&part));
+        if let (Some(id), Some(chart)) = (attribute(&element, "Id"), chart) {
+            tables.extend(chart_table(&chart).map(|table| (id, table)));
+        }
+    }
+    if let Some(changed) = changes.finish() {
+        parts.put(&name, changed);
+    }
+    tables
 }
 
 /// Returns true for a slide that a presentation leaves out.
@@ -128,18 +175,20 @@ struct Shape {
 }
 
 /// Removes shapes that are hidden, placeholders of some kinds, the older forms of what is there twice, and text that is
-/// not seen; puts text in the place of formulas.
+/// not seen; puts text in the place of formulas, and tables in that of charts.
 struct ShapeEditor<'x> {
     xml: &'x str,
     placeholders: &'x [&'x str],
+    /// Tables of charts that were not placed yet, by the identifiers of their relations.
+    charts: BTreeMap<String, String>,
     /// The shapes that are open.
     shapes: Vec<Shape>,
     changes: XmlChanges<'x>,
 }
 
 impl<'x> ShapeEditor<'x> {
-    fn new(xml: &'x str, placeholders: &'x [&'x str]) -> Self {
-        Self { xml, placeholders, shapes: Vec::new(), changes: XmlChanges::new(xml) }
+    fn new(xml: &'x str, placeholders: &'x [&'x str], charts: BTreeMap<String, String>) -> Self {
+        Self { xml, placeholders, charts, shapes: Vec::new(), changes: XmlChanges::new(xml) }
     }
 
     fn edit(mut self) -> Option<String> {
@@ -147,6 +196,9 @@ impl<'x> ShapeEditor<'x> {
         while let Some((event, range)) = events.next() {
             match event {
                 Event::Start(element) => self.open(&element, range.start, &mut events),
+                Event::Empty(element) if element.local_name().into_inner() == "chart" => {
+                    self.place_chart(&element, range);
+                }
                 Event::Empty(element) => self.apply(&element),
                 Event::End(element) if is_shape(element.local_name().into_inner()) => self.close(range.end),
                 _ => {}
@@ -169,6 +221,10 @@ impl<'x> ShapeEditor<'x> {
                 let range = start..events.skip(element);
                 self.judge_text(range);
             }
+            "chart" => {
+                let range = start..events.skip(element);
+                self.place_chart(element, range);
+            }
             "spPr" | "tcPr" => {
                 let color = color_behind(&self.xml[start..events.skip(element)]);
                 if let Some(shape) = self.shapes.last_mut() {
@@ -179,6 +235,13 @@ impl<'x> ShapeEditor<'x> {
                 self.shapes.push(Shape { start, is_removed: false, color: None, texts: Vec::new() });
             }
             _ => self.apply(element),
+        }
+    }
+
+    /// Puts the table of a chart in its place.
+    fn place_chart(&mut self, element: &BytesStart<'_>, range: Range<usize>) {
+        if let Some(table) = attribute(element, "r:id").and_then(|id| self.charts.remove(&id)) {
+            self.changes.replace(range, table);
         }
     }
 

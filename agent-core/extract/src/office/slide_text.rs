@@ -71,7 +71,7 @@ pub(super) fn color_behind(properties: &str) -> Option<Color> {
 /// Calls a function for each element with the local names of those around it. Elements that are nested deeper than any
 /// property is are left out.
 fn walk(xml: &str, mut visit: impl FnMut(&[String], &BytesStart<'_>)) {
-    let mut path = Vec::new();
+    let mut path: Vec<String> = Vec::new();
     let mut events = XmlEvents::new(xml);
     while let Some((event, _)) = events.next() {
         match event {

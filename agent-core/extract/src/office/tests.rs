@@ -382,6 +382,42 @@ fn formulas_of_slides_are_read_on_a_line() {
 }
 
 #[test]
+fn charts_are_tables_in_the_order_of_their_shapes() {
+    let frame = |attributes: &str, id: u32| {
+        format!(
+            "<p:graphicFrame><p:nvGraphicFramePr><p:cNvPr id=\"{id}\" name=\"c\" {attributes}/></p:nvGraphicFramePr><a:graphic>\
+             <a:graphicData><c:chart r:id=\"rId{id}\"/></a:graphicData></a:graphic></p:graphicFrame>"
+        )
+    };
+    let point = |text: &str| format!("<c:pt idx=\"0\"><c:v>{text}</c:v></c:pt>");
+    let mut parts = pptx_parts();
+    let frames = [frame("", 3), frame("hidden=\"1\"", 2), frame("", 1), "</p:spTree>".to_owned()];
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &frames.concat());
+    let mut relations = String::new();
+    for (number, region) in (1..).zip(["North", "secret", "South"]) {
+        let chart = format!(
+            "<c:chart><c:ser><c:tx>{}</c:tx><c:cat>{}</c:cat><c:val>{}</c:val></c:ser></c:chart>",
+            point("Sales"),
+            point(region),
+            point("7"),
+        );
+        put(&mut parts, &format!("ppt/charts/chart{number}.xml"), &chart);
+        relations += &format!(
+            "<Relationship Id=\"rId{number}\" Target=\"../charts/chart{number}.xml\" \
+             Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/chart\"/>"
+        );
+    }
+    let relations = format!(
+        "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{relations}</Relationships>"
+    );
+    put(&mut parts, "ppt/slides/_rels/slide1.xml.rels", &relations);
+    let table = |region: &str| format!("| Category | Sales |\n| --- | --- |\n| {region} | 7 |");
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    let first_slide = text.split("\n\n# ").next().unwrap_or_default();
+    assert!(first_slide.ends_with(&format!("{}\n\n{}", table("South"), table("North"))), "{text}");
+}
+
+#[test]
 fn hidden_slides_are_empty_pages() {
     let mut parts = pptx_parts();
     edit(&mut parts, "ppt/slides/slide2.xml", "<p:sld ", "<p:sld show=\"0\" ");
