@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use agent_retrieval::analysis::is_hidden;
 use agent_retrieval::document::TextFormat;
 use agent_retrieval::extract::{ExtractError, Extraction};
 use serde_json::{Map, Value};
@@ -9,6 +10,10 @@ use serde_json::{Map, Value};
 use crate::encoding::decode;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
+
+/// Maximum length of a name in a path, and of a path, in bytes. Each line repeats it.
+const MAX_NAME_BYTES: usize = 200;
+const MAX_PATH_BYTES: usize = 1_000;
 
 /// Extracts a JSON document. The scalar members of an object share a line, so that a record stays together.
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
@@ -60,8 +65,7 @@ impl JsonLines {
             self.push_line(path, &line)?;
         }
         for (name, value) in members.iter().filter(|(_, value)| !is_scalar(value)) {
-            let child = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            self.push_value(&child, value, depth + 1)?;
+            self.push_value(&child_path(path, name), value, depth + 1)?;
         }
         Ok(())
     }
@@ -72,7 +76,9 @@ impl JsonLines {
             return self.push_line(path, &values.join(", "));
         }
         for (index, item) in items.iter().enumerate() {
-            self.push_value(&format!("{path}[{index}]"), item, depth + 1)?;
+            let child =
+                if path.len() < MAX_PATH_BYTES { format!("{path}[{index}]") } else { path.to_owned() };
+            self.push_value(&child, item, depth + 1)?;
         }
         Ok(())
     }
@@ -84,6 +90,18 @@ impl JsonLines {
         }
         self.builder.push(text)?;
         self.builder.push("\n")
+    }
+}
+
+/// Returns the path of a member. A long name is cut, and one beyond the maximum length is left out.
+fn child_path(path: &str, name: &str) -> String {
+    let visible = name.chars().filter(|&character| !is_hidden(character));
+    let mut name: String = visible.take(MAX_NAME_BYTES).collect();
+    name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
+    match path.len() {
+        0 => name,
+        MAX_PATH_BYTES.. => path.to_owned(),
+        _ => format!("{path}.{name}"),
     }
 }
 
@@ -115,6 +133,23 @@ mod tests {
                         limits.rate: burst: 10; on: true";
         assert_eq!(extraction.document.text, expected);
         assert_eq!(extraction.document.title, "Handbook");
+    }
+
+    #[test]
+    fn paths_are_bounded_and_visible() {
+        let long = "é".repeat(5_000);
+        let hidden = "\u{200b}".repeat(5_000);
+        let json = format!("{{\"{long}\": {{\"{hidden}a\": {{\"b\": 1}}}}}}");
+        let expected = format!("{}.a: b: 1", &long[..MAX_NAME_BYTES]);
+        assert_eq!(text_of_json(&json).as_deref(), Ok(&*expected));
+        let nested =
+            format!("{}{{\"last\": 7}}{}", "{\"a member of a long name\": [0, ".repeat(60), "]}".repeat(60));
+        let text = text_of_json(&nested).unwrap();
+        let longest = text.lines().map(str::len).max().unwrap();
+        assert!(
+            text.ends_with(": last: 7") && longest < MAX_PATH_BYTES + MAX_NAME_BYTES,
+            "{longest}: {text}"
+        );
     }
 
     #[test]

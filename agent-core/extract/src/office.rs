@@ -1,8 +1,12 @@
 //! Word, Excel and PowerPoint documents in Office Open XML.
 
+mod chart;
+mod color;
+mod formula;
 mod number_format;
 mod parts;
 mod presentation;
+mod slide_text;
 #[cfg(test)]
 mod tests;
 mod word;

@@ -1,5 +1,7 @@
 //! PDF documents.
 
+mod shown_text;
+
 use std::ops::ControlFlow;
 
 use agent_retrieval::document::TextFormat;
@@ -10,6 +12,7 @@ use unpdf::{
     RenderOptions,
 };
 
+use self::shown_text::ShownText;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
@@ -17,11 +20,13 @@ use crate::text_builder::TextBuilder;
 const SCAN_COVERAGE: f32 = 0.5;
 /// Number of filled shapes on a page whose text is drawn as outlines.
 const MIN_OUTLINES: u32 = 100;
+/// Number of invisible characters for each one that is painted on a scan, which may have a stamp or a signature.
+const MIN_INVISIBLE_SHARE: u32 = 8;
 
 pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
     let options = ParseOptions::new().sequential();
     let parser = PdfParser::from_bytes_with_options(bytes, options).map_err(|error| convert_error(&error))?;
-    let mut reader = PageReader::new(limits);
+    let mut reader = PageReader::new(bytes, limits);
     let mut failure = None;
     parser
         .for_each_page(stream_options(), |event| match reader.accept(event) {
@@ -69,7 +74,10 @@ fn convert_error(error: &unpdf::Error) -> ExtractError {
 }
 
 /// Collects the text of the pages.
-struct PageReader {
+struct PageReader<'b> {
+    bytes: &'b [u8],
+    /// The document without invisible text, if a page of it was read so.
+    shown: Option<ShownText>,
     builder: TextBuilder,
     max_pages: u32,
     blocks: BlockRenderer,
@@ -80,10 +88,12 @@ struct PageReader {
     failed_pages: u32,
 }
 
-impl PageReader {
-    fn new(limits: &ExtractionLimits) -> Self {
+impl<'b> PageReader<'b> {
+    fn new(bytes: &'b [u8], limits: &ExtractionLimits) -> Self {
         let options = RenderOptions { escape_special_chars: false, cleanup: None, ..RenderOptions::new() };
         Self {
+            bytes,
+            shown: None,
             builder: TextBuilder::new(limits),
             max_pages: limits.max_pages,
             blocks: BlockRenderer::new(options),
@@ -125,18 +135,31 @@ impl PageReader {
 
     fn push_page(&mut self, page: &Page) -> Result<(), ExtractError> {
         self.begin_page(page.number)?;
-        let mut markdown = String::new();
-        let mut previous = None;
-        for block in page.elements.iter().filter(|block| !matches!(block, Block::Image { .. })) {
-            markdown.push_str(&self.blocks.render_block_after(previous, block));
-            previous = Some(block);
-        }
+        let markdown = if has_hidden_text(page) { self.shown_text(page.number) } else { self.render(page) };
         self.builder.push(&self.cleanup.process(&markdown))?;
         let has_text = self.builder.page_text().contains(char::is_alphanumeric);
         if needs_ocr(page, has_text) {
             self.needs_ocr.push(page.number);
         }
         Ok(())
+    }
+
+    fn render(&self, page: &Page) -> String {
+        let mut markdown = String::new();
+        let mut previous = None;
+        for block in page.elements.iter().filter(|block| !matches!(block, Block::Image { .. })) {
+            markdown.push_str(&self.blocks.render_block_after(previous, block));
+            previous = Some(block);
+        }
+        markdown
+    }
+
+    /// Returns the text of a page without what is drawn invisibly; none if it cannot be read so.
+    fn shown_text(&mut self, page: u32) -> String {
+        if self.shown.is_none() {
+            self.shown = ShownText::load(self.bytes).ok();
+        }
+        self.shown.as_ref().and_then(|shown| shown.page(page).ok()).unwrap_or_default()
     }
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
@@ -156,6 +179,22 @@ impl PageReader {
         }
         let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
         Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+    }
+}
+
+/// Returns true for a page with invisible text that is not the text of its picture or outlines: it is beside text that is
+/// painted, or on a page that shows nothing.
+fn has_hidden_text(page: &Page) -> bool {
+    if page.invisible_text_chars == 0 {
+        return false;
+    }
+    match page.painted_text_chars.saturating_sub(page.margin_text_chars) {
+        0 => page.image_op_count == 0 && page.fill_op_count < MIN_OUTLINES,
+        painted => {
+            let is_scan = page.image_coverage >= SCAN_COVERAGE
+                && page.invisible_text_chars / MIN_INVISIBLE_SHARE >= painted;
+            !is_scan
+        }
     }
 }
 

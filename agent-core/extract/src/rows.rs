@@ -2,12 +2,15 @@
 //!
 //! A chunk that holds a part of a long table has no header, so each row is a line `header: value; header: value`.
 
+use agent_retrieval::analysis::is_hidden;
 use agent_retrieval::extract::ExtractError;
 
 use crate::text_builder::TextBuilder;
 
 /// Number of rows at the beginning of a table among which the header is looked for.
 const MAX_ROWS_TO_HEADER: usize = 10;
+/// Maximum length of the name of a column, in bytes. Each row repeats it.
+const MAX_NAME_BYTES: usize = 1_000;
 
 /// Appends a table. Rows before the header, and all rows of a table without one, are lines of their cells.
 pub(crate) fn push_rows(
@@ -20,16 +23,16 @@ pub(crate) fn push_rows(
     let header_index = first.iter().position(|row| is_header(row, width));
     let has_data = header_index.is_some_and(|index| index + 1 < first.len());
     let header_index = header_index.filter(|_| has_data).unwrap_or(first.len());
-    let mut header: &[String] = &[];
+    let mut header = Vec::new();
     for (index, row) in first.iter().enumerate() {
         if index == header_index {
-            header = row;
+            header = names(row);
         } else {
-            builder.push(&line(header, row))?;
+            builder.push(&line(&header, row))?;
         }
     }
     for row in rows {
-        builder.push(&line(header, &row?))?;
+        builder.push(&line(&header, &row?))?;
     }
     Ok(())
 }
@@ -49,6 +52,17 @@ fn is_number(cell: &str) -> bool {
         && cell.chars().all(|character| character.is_ascii_digit() || "+-.,:/%€$ ".contains(character))
 }
 
+/// Returns the names of columns by the cells of their header.
+fn names(header: &[String]) -> Vec<String> {
+    let name = |cell: &String| {
+        let visible: String = cell.chars().filter(|&character| !is_hidden(character)).collect();
+        let mut name = single_line(&visible);
+        name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
+        name
+    };
+    header.iter().map(name).collect()
+}
+
 /// Returns a row as a line; an empty row gives an empty text.
 fn line(header: &[String], row: &[String]) -> String {
     let mut line = String::new();
@@ -60,9 +74,9 @@ fn line(header: &[String], row: &[String]) -> String {
         if !line.is_empty() {
             line.push_str("; ");
         }
-        let name = header.get(index).map(|name| single_line(name)).unwrap_or_default();
+        let name = header.get(index).map(String::as_str).unwrap_or_default();
         if !name.is_empty() {
-            line.push_str(&name);
+            line.push_str(name);
             line.push_str(": ");
         }
         line.push_str(&value);
@@ -82,6 +96,20 @@ mod tests {
     use super::*;
     use crate::limits::ExtractionLimits;
     use agent_retrieval::document::TextFormat;
+
+    #[test]
+    fn names_of_columns_are_bounded_and_visible() {
+        let cells = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let long = "é".repeat(5_000);
+        let hidden = format!("A{}", "\u{200b}".repeat(5_000));
+        let header = names(&cells([&hidden, &long]));
+        assert_eq!(header, cells(["A", &long[..MAX_NAME_BYTES]]));
+        let mut builder = TextBuilder::new(&ExtractionLimits::default());
+        let rows = [cells([&hidden, &long]), cells(["1", "2"])];
+        push_rows(&mut builder, rows.map(Ok)).unwrap();
+        let expected = format!("A: 1; {}: 2", &long[..MAX_NAME_BYTES]);
+        assert_eq!(builder.finish(None, TextFormat::Plain).document.text, expected);
+    }
 
     #[test]
     fn rows_name_their_columns() {

@@ -14,6 +14,11 @@ pub const NOTHING_FOUND: &str = "No document of the agent answers this.";
 
 /// Name of the elements before the suffix.
 const ELEMENT: &str = "fragment";
+/// Characters that look like `<`.
+const LOOK_ALIKES: [char; 12] = [
+    '\u{2c2}', '\u{1438}', '\u{2039}', '\u{227a}', '\u{2329}', '\u{276c}', '\u{276e}', '\u{2770}',
+    '\u{27e8}', '\u{3008}', '\u{fe64}', '\u{ff1c}',
+];
 
 /// The text that quotes fragments in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +106,7 @@ fn content(text: &str) -> String {
     let visible: String = text.chars().filter(|&character| !is_hidden(character)).collect();
     let mut escaped = String::with_capacity(visible.len());
     for (offset, character) in visible.char_indices() {
-        if matches!(character, '<' | '\u{ff1c}' | '\u{fe64}' | '\u{2039}' | '\u{3008}') {
+        if character == '<' || LOOK_ALIKES.contains(&character) {
             let rest = &visible[offset + character.len_utf8()..];
             let is_filler = |character: char| {
                 character.is_whitespace() || matches!(character, '/' | '\u{ff0f}' | '\u{2215}' | '\u{2044}')

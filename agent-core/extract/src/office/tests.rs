@@ -180,6 +180,31 @@ fn paragraphs_of_a_note_stay_apart() {
     assert!(text.ends_with("[^2]: First. Second. Third."), "{text}");
 }
 
+#[test]
+fn formulas_are_read_on_a_line() {
+    let formula = |content: &str| format!("<m:oMath>{content}</m:oMath>");
+    let text =
+        |properties: &str, text: &str| format!("<m:r><w:rPr>{properties}</w:rPr><m:t>{text}</m:t></m:r>");
+    let power = |base: &str, exponent: &str| {
+        format!("<m:sSup><m:e>{}</m:e><m:sup>{}</m:sup></m:sSup>", text("", base), text("", exponent))
+    };
+    let fraction = format!(
+        "<m:f><m:num>{}</m:num><m:den>{}</m:den></m:f>",
+        text("", "a&lt;b"),
+        text("<w:rStyle w:val=\"Secret\"/>", "x")
+    );
+    let body = format!(
+        "<w:p>{}{}{}</w:p><w:p><m:oMathPara>{}{}</m:oMathPara></w:p><w:tbl><w:tr><w:tc><w:p>{}</w:p></w:tc></w:tr></w:tbl>",
+        run("", "It is "),
+        formula(&format!("{}{}", power("c", "2"), text("<w:vanish/>", "x"))),
+        run("", " here."),
+        formula(&power("d", "n+1")),
+        formula(&format!("{fraction}{}", text("<w:color w:val=\"FFFFFF\"/>", "x"))),
+        formula(&power("e", "3")),
+    );
+    assert_eq!(word_text(&body), "It is c^2 here.\n\nd^(n+1) (a<b)/\n\n| e^3 |\n| --- |");
+}
+
 /// Returns the text of a workbook's first sheet by its content.
 fn sheet_text(content: &str) -> String {
     let mut parts = xlsx_parts();
@@ -298,6 +323,119 @@ fn shapes_that_are_hidden_or_there_twice_are_dropped() {
     let text = extracted(MediaType::Pptx, &parts).document.text;
     assert!(text.contains("grouped") && !text.contains("secret"), "{text}");
     assert_eq!(text.matches("formula").count(), 1, "{text}");
+}
+
+/// Returns the properties of text in a color.
+fn in_color(color: &str) -> String {
+    format!("<a:rPr><a:solidFill><a:srgbClr val=\"{color}\"/></a:solidFill></a:rPr>")
+}
+
+#[test]
+fn text_of_slides_that_is_not_seen_is_dropped() {
+    let fill = "<a:solidFill><a:srgbClr val=\"FFFFFF\"/></a:solidFill>";
+    let text = |properties: &str, text: &str| format!("<a:p><a:r>{properties}<a:t>{text}</a:t></a:r></a:p>");
+    let shape = |properties: &str, paragraphs: &str| {
+        format!("<p:sp><p:spPr>{properties}</p:spPr><p:txBody><a:bodyPr/>{paragraphs}</p:txBody></p:sp>")
+    };
+    let cell = |paragraph: &str, properties: &str| {
+        format!("<a:tc><a:txBody>{paragraph}</a:txBody><a:tcPr>{properties}</a:tcPr></a:tc>")
+    };
+    let white = in_color("FFFFFF");
+    let shapes = [
+        shape("", &text("<a:rPr sz=\"100\"/>", "secret")),
+        shape("", &text("<a:rPr><a:noFill/></a:rPr>", "secret")),
+        shape("", &text(&white, "on a dark slide")),
+        shape(&format!("<a:prstGeom prst=\"rect\"/>{fill}"), &text(&white, "secret")),
+        shape(&format!("<a:prstGeom prst=\"rect\"/>{fill}"), &text(&in_color("000000"), "on white")),
+        format!(
+            "<p:graphicFrame><a:graphic><a:graphicData><a:tbl><a:tr>{}{}{}</a:tr></a:tbl></a:graphicData></a:graphic>\
+             </p:graphicFrame>",
+            cell(&text(&white, "secret"), fill),
+            cell(&text(&white, "in a style"), ""),
+            cell(&text("", "plain"), fill),
+        ),
+        "</p:spTree>".to_owned(),
+    ];
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &shapes.concat());
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(!text.contains("secret"), "{text}");
+    for seen in ["on a dark slide", "on white", "in a style", "plain"] {
+        assert!(text.contains(seen), "{seen}: {text}");
+    }
+}
+
+#[test]
+fn formulas_of_slides_are_read_on_a_line() {
+    let run = |text: &str| format!("<m:r><a:rPr/><m:t>{text}</m:t></m:r>");
+    let formula = format!(
+        "<mc:AlternateContent><mc:Choice><p:sp><p:spPr/><p:txBody><a:p><a:r><a:t>area </a:t></a:r><a14:m><m:oMathPara><m:oMath>\
+         <m:sSup><m:e>{}</m:e><m:sup>{}</m:sup></m:sSup></m:oMath></m:oMathPara></a14:m></a:p></p:txBody></p:sp></mc:Choice>\
+         </mc:AlternateContent></p:spTree>",
+        run("r"),
+        run("2"),
+    );
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &formula);
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("area r^2"), "{text}");
+}
+
+#[test]
+fn charts_are_tables_in_the_order_of_their_shapes() {
+    let frame = |attributes: &str, id: u32| {
+        format!(
+            "<p:graphicFrame><p:nvGraphicFramePr><p:cNvPr id=\"{id}\" name=\"c\" {attributes}/></p:nvGraphicFramePr><a:graphic>\
+             <a:graphicData><c:chart r:id=\"rId{id}\"/></a:graphicData></a:graphic></p:graphicFrame>"
+        )
+    };
+    let point = |text: &str| format!("<c:pt idx=\"0\"><c:v>{text}</c:v></c:pt>");
+    let mut parts = pptx_parts();
+    let frames = [frame("", 3), frame("hidden=\"1\"", 2), frame("", 1), "</p:spTree>".to_owned()];
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &frames.concat());
+    let mut relations = String::new();
+    for (number, region) in (1..).zip(["North", "secret", "South"]) {
+        let chart = format!(
+            "<c:chart><c:ser><c:tx>{}</c:tx><c:cat>{}</c:cat><c:val>{}</c:val></c:ser></c:chart>",
+            point("Sales"),
+            point(region),
+            point("7"),
+        );
+        put(&mut parts, &format!("ppt/charts/chart{number}.xml"), &chart);
+        relations += &format!(
+            "<Relationship Id=\"rId{number}\" Target=\"../charts/chart{number}.xml\" \
+             Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/chart\"/>"
+        );
+    }
+    let relations = format!(
+        "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{relations}</Relationships>"
+    );
+    put(&mut parts, "ppt/slides/_rels/slide1.xml.rels", &relations);
+    let table = |region: &str| format!("| Category | Sales |\n| --- | --- |\n| {region} | 7 |");
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    let first_slide = text.split("\n\n# ").next().unwrap_or_default();
+    assert!(first_slide.ends_with(&format!("{}\n\n{}", table("South"), table("North"))), "{text}");
+}
+
+#[test]
+fn hidden_slides_are_empty_pages() {
+    let mut parts = pptx_parts();
+    edit(&mut parts, "ppt/slides/slide2.xml", "<p:sld ", "<p:sld show=\"0\" ");
+    let notes = "<p:notes><p:cSld><p:spTree><p:sp><p:nvSpPr><p:nvPr><p:ph type=\"body\"/></p:nvPr></p:nvSpPr><p:txBody><a:p><a:r><a:t>To be said.</a:t></a:r></a:p></p:txBody></p:sp>\
+        </p:spTree></p:cSld></p:notes>";
+    put(&mut parts, "ppt/notesSlides/notesSlide2.xml", notes);
+    let relations = "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+        Target=\"../notesSlides/notesSlide2.xml\" \
+        Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/notesSlide\"/></Relationships>";
+    put(&mut parts, "ppt/slides/_rels/slide2.xml.rels", relations);
+    let extraction = extracted(MediaType::Pptx, &parts);
+    assert_eq!(extraction.document.text, "# Leave policy\n\nEmployees have 30 days of leave.");
+    // Later slides keep their numbers.
+    assert_eq!((extraction.pages, extraction.needs_ocr.as_slice()), (Some(3), &[3][..]));
+    // Without the attribute, the slide and its notes are read.
+    edit(&mut parts, "ppt/slides/slide2.xml", "show=\"0\"", "show=\"1\"");
+    let text = extracted(MediaType::Pptx, &parts).document.text;
+    assert!(text.contains("Requests") && text.contains("To be said."), "{text}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! Word documents without text that is not shown, and without what tracked changes have replaced.
+//! Word documents without text that is not shown and without what tracked changes have replaced, and with formulas as text.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use quick_xml::events::{BytesStart, Event};
 
+use super::color::{Color, look_alike, parse_color};
+use super::formula::read_formula;
 use super::parts::OfficeParts;
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
@@ -29,8 +31,6 @@ const SPACE_IN_NOTE: &str = "<w:t> </w:t>";
 const MAX_BASES: usize = 16;
 /// Size of text in half points up to which it is not read.
 const MAX_HIDDEN_SIZE: u32 = 2;
-/// Difference of a channel between colors up to which they are the same to a reader.
-const MAX_COLOR_DIFFERENCE: u8 = 8;
 
 /// Changes the parts of a Word document.
 pub(super) fn change(parts: &mut OfficeParts<'_>) {
@@ -49,9 +49,6 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         }
     }
 }
-
-/// A color as red, green and blue.
-type Color = [u8; 3];
 
 /// A color or pattern behind a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,13 +101,6 @@ impl TextProperties {
             shading: self.shading.or(other.shading),
         }
     }
-}
-
-/// Parses a color in six hexadecimal digits.
-fn parse_color(value: &str) -> Option<Color> {
-    let number = u32::from_str_radix(value, 16).ok().filter(|_| value.len() == 6)?;
-    let [_, red, green, blue] = number.to_be_bytes();
-    Some([red, green, blue])
 }
 
 /// Parses a shading; `None` for one that paints nothing.
@@ -265,6 +255,8 @@ struct PartEditor<'x> {
     scopes: Vec<Scope>,
     /// The elements of properties that are open.
     properties: Vec<String>,
+    /// The end of the formula that was read last.
+    formula_end: Option<usize>,
     changes: XmlChanges<'x>,
 }
 
@@ -277,6 +269,7 @@ impl<'x> PartEditor<'x> {
             has_notes: xml.contains("<w:footnote ") || xml.contains("<w:endnote "),
             scopes: Vec::new(),
             properties: Vec::new(),
+            formula_end: None,
             changes: XmlChanges::new(xml),
         }
     }
@@ -295,6 +288,9 @@ impl<'x> PartEditor<'x> {
                         run.texts.push(range.start..end);
                     }
                 }
+                Event::Start(element) if element.name().into_inner() == "m:oMath" => {
+                    self.replace_formula(range.start, &mut events);
+                }
                 Event::Start(element) => self.open(&element, range.start),
                 Event::Empty(element) => {
                     let is_blank = matches!(element.name().into_inner(), "w:br" | "w:cr" | "w:tab");
@@ -309,6 +305,38 @@ impl<'x> PartEditor<'x> {
             }
         }
         self.changes.finish()
+    }
+
+    /// Puts a run with the text of a formula in its place. A space parts it from a formula directly before it.
+    fn replace_formula(&mut self, start: usize, events: &mut XmlEvents<'_>) {
+        let (text, end) = read_formula(self.xml, events, &|properties: &str| self.hides_formula(properties));
+        let follows_formula =
+            self.formula_end.is_some_and(|before| self.xml[before..start].trim().is_empty());
+        let space = if follows_formula { " " } else { "" };
+        let run = format!("<w:r><w:t xml:space=\"preserve\">{space}{text}</w:t></w:r>");
+        self.changes.replace(start..end, run);
+        self.formula_end = Some(end);
+    }
+
+    /// Returns true if the properties of a formula's run, as XML, make its text unseen.
+    fn hides_formula(&self, properties: &str) -> bool {
+        let mut own = TextProperties::default();
+        let mut style = None;
+        let mut events = XmlEvents::new(properties);
+        while let Some((event, _)) = events.next() {
+            match event {
+                Event::Start(element) if FORMER_CONTENTS.contains(&element.name().into_inner()) => {
+                    events.skip(&element);
+                }
+                Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {
+                    "w:rStyle" => style = attribute(&element, "w:val"),
+                    _ => own.apply(&element),
+                },
+                _ => {}
+            }
+        }
+        let properties = self.with_styles(&own, style.as_deref());
+        properties.is_hidden == Some(true) || self.is_unseen(&properties)
     }
 
     fn open(&mut self, element: &BytesStart<'_>, start: usize) {
@@ -364,7 +392,7 @@ impl<'x> PartEditor<'x> {
             }
             ScopeKind::Row if scope.is_hidden => self.changes.remove(scope.start..end),
             ScopeKind::Run => {
-                let properties = self.properties_of(&scope);
+                let properties = self.with_styles(&scope.properties, scope.style.as_deref());
                 let is_hidden = properties.is_hidden == Some(true);
                 if !is_hidden && !self.is_unseen(&properties) {
                     return;
@@ -380,14 +408,13 @@ impl<'x> PartEditor<'x> {
         }
     }
 
-    /// Returns the properties of a run with those of its styles.
-    fn properties_of(&self, run: &Scope) -> TextProperties {
+    /// Returns the properties of a run in the open paragraph with those of its styles.
+    fn with_styles(&self, run: &TextProperties, run_style: Option<&str>) -> TextProperties {
         let paragraph = self.scopes.iter().rev().find(|scope| scope.kind == ScopeKind::Paragraph);
         let paragraph_style = paragraph.and_then(|paragraph| paragraph.style.as_deref());
         let paragraph_style = paragraph_style.or(self.styles.default_paragraph.as_deref());
-        run.properties
-            .clone()
-            .or(&self.styles.properties(run.style.as_deref()))
+        run.clone()
+            .or(&self.styles.properties(run_style))
             .or(&self.styles.properties(paragraph_style))
             .or(&self.styles.defaults)
     }
@@ -399,9 +426,7 @@ impl<'x> PartEditor<'x> {
         }
         let Some(Some(color)) = properties.color else { return false };
         match properties.shading.unwrap_or_else(|| self.background()) {
-            Shading::Color(behind) => {
-                color.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
-            }
+            Shading::Color(behind) => look_alike(color, behind),
             Shading::Unknown => false,
         }
     }

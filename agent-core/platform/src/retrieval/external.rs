@@ -115,7 +115,7 @@ impl Retriever for IndexRetriever {
         let (present, absent) = self.texts.versions(company_id, search.documents).await?;
         let skip = |reason| move |id: &DocumentId| SkippedDocument { id: id.to_string(), reason };
         let mut skipped: Vec<_> = absent.iter().map(skip(SkipReason::NotFound)).collect();
-        let answer = self.ask(&search, &present).await.unwrap_or_else(|error| {
+        let mut answer = self.ask(&search, &present).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "a search finds nothing: its index failed");
             skipped.extend(present.iter().map(|(id, _)| id).map(skip(SkipReason::Unavailable)));
             IndexAnswer::default()
@@ -124,10 +124,11 @@ impl Retriever for IndexRetriever {
             skipped.push(skip(SkipReason::Indexing)(id));
             self.announce(company_id, id.as_str());
         }
+        // The texts of all documents with hits are read.
+        answer.hits.truncate(search.options.limit.min(MAX_HITS));
         let found = self.read(company_id, (&answer.hits, &present)).await?;
-        let hits = answer.hits.into_iter().take(search.options.limit.min(MAX_HITS));
-        let hits: Vec<Hit> =
-            hits.filter_map(|hit| checked(hit, &found, search.options.min_relevance)).collect();
+        let check = |hit| checked(hit, &found, search.options.min_relevance);
+        let hits: Vec<Hit> = answer.hits.into_iter().filter_map(check).collect();
         let is_searched = |id: &DocumentId| !skipped.iter().any(|skipped| skipped.id == id.as_str());
         let scope: Vec<String> =
             present.iter().filter(|(id, _)| is_searched(id)).map(|(id, _)| id.to_string()).collect();

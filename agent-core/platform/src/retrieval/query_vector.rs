@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
-use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId};
+use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
 use agent_retrieval::search::Query;
 use futures_util::future::{Either, select};
 use serde::Serialize;
@@ -126,8 +127,7 @@ impl QueryEmbedder {
         let Some(_permit) = self.permits.try_acquire(company_id) else {
             return Err(EmbedderSkip::Unavailable);
         };
-        let texts: Vec<&str> = [Some(query.text), query.previous].into_iter().flatten().collect();
-        let embedding = self.settings.embedder.embed(&texts, EmbedRole::Query);
+        let embedding = pin!(self.embed_texts(query));
         let answered = match select(embedding, self.clock.sleep(QUERY_TIMEOUT)).await {
             Either::Left((answered, _)) => answered.map_err(|error| {
                 tracing::warn!(%error, "a search goes without vectors");
@@ -147,6 +147,19 @@ impl QueryEmbedder {
             *component += PREVIOUS_WEIGHT * previous;
         }
         Ok(vector)
+    }
+
+    /// Returns the vector of a query's text, and that of the text before if the model takes both.
+    async fn embed_texts(&self, query: &Query<'_>) -> Result<Embeddings, EmbedError> {
+        let embedder = &*self.settings.embedder;
+        if let Some(previous) = query.previous.filter(|_| embedder.max_batch() > 1) {
+            match embedder.embed(&[query.text, previous], EmbedRole::Query).await {
+                // Perhaps the text before is too long for the model, and the question is not.
+                Err(EmbedError::Rejected(_)) => {}
+                answered => return answered,
+            }
+        }
+        embedder.embed(&[query.text], EmbedRole::Query).await
     }
 
     fn pauses(&self) -> MutexGuard<'_, QueryPauses> {
@@ -175,7 +188,6 @@ impl fmt::Debug for RetrievalEmbedder {
 #[cfg(test)]
 mod tests {
     use agent_core::clock::SystemClock;
-    use agent_retrieval::embed::Embeddings;
     use async_trait::async_trait;
     use futures_util::FutureExt;
 
@@ -200,6 +212,45 @@ mod tests {
 
         async fn embed(&self, _: &[&str], _: EmbedRole) -> Result<Embeddings, EmbedError> {
             std::future::pending().await
+        }
+    }
+
+    /// An embedder that takes so many texts of at most 20 bytes.
+    struct ShortTextEmbedder(EmbedderId, usize);
+
+    #[async_trait]
+    impl Embedder for ShortTextEmbedder {
+        fn id(&self) -> &EmbedderId {
+            &self.0
+        }
+
+        fn max_batch(&self) -> usize {
+            self.1
+        }
+
+        async fn embed(&self, texts: &[&str], _: EmbedRole) -> Result<Embeddings, EmbedError> {
+            if texts.len() > self.1 || texts.iter().any(|text| text.len() > 20) {
+                return Err(EmbedError::Rejected("it is too long".to_owned()));
+            }
+            Embeddings::new(texts.len(), texts.iter().map(|_| [1.0_f32, 0.0]))
+        }
+    }
+
+    #[test]
+    fn a_text_before_that_the_embedder_does_not_take_costs_no_vector() {
+        let long = "a text of more than twenty bytes";
+        for (max_batch, text, previous, expected) in [
+            (2, "a question", Some("one before"), Ok(vec![1.2, 0.0])),
+            (1, "a question", Some("one before"), Ok(vec![1.0, 0.0])),
+            (2, "a question", Some(long), Ok(vec![1.0, 0.0])),
+            (2, long, Some("one before"), Err(EmbedderSkip::Rejected)),
+        ] {
+            let embedder = Arc::new(ShortTextEmbedder(EmbedderId::new("short"), max_batch));
+            let settings = RetrievalEmbedder { embedder, weight: 0.5, min_similarity: 0.5 };
+            let embedder = QueryEmbedder::new(settings, Arc::new(SystemClock));
+            let query = Query { text, previous };
+            let vector = embedder.embed(&CompanyId::from("c"), &query).now_or_never();
+            assert_eq!(vector, Some(expected), "{max_batch}, {text:?}, {previous:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Stored indexes of documents: values that are derived from a document's text at one version.
 //!
-//! An index is a record beside the document, in base64, and longer ones are continued in further records. Vectors that a long
-//! one gets slice by slice follow it in records of their own until all are there. It is stored
+//! An index is a record beside the document, in base64; a longer one is in further records. Vectors that a long one gets
+//! slice by slice follow it in records of their own until all are there. It is stored
 //! only while the document is at the version that it was made from, so that it is gone with the document and never
 //! newer. One that is older than its document is left out, and replaced when the document is searched.
 //!
@@ -29,7 +29,8 @@ const MAX_PIECES: usize = 128;
 /// Number of indexes that are read at a time.
 const READ_BATCH_SIZE: usize = 8;
 
-/// The record of an index, with its first piece.
+/// The record of an index, with the index itself if it is one piece. It is read for each account of the document and written
+/// with each slice of vectors, so that of a longer index has no piece. Versions before have stored the first piece there.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredIndex {
@@ -88,11 +89,9 @@ impl StoredSlices {
     /// Returns the position of the first slice behind an encoded index. One that is none is written again as a whole.
     pub(crate) fn behind_index(encoded: &[u8]) -> Self {
         let checksum = DocIndex::checksum_of(encoded);
-        let of = |index_checksum| Self {
-            index_checksum,
-            further_pieces: encoded.len().div_ceil(PIECE_BYTES).saturating_sub(1),
-            last_piece: Vec::new(),
-        };
+        let pieces = encoded.len().div_ceil(PIECE_BYTES);
+        let further_pieces = if pieces > 1 { pieces } else { 0 };
+        let of = |index_checksum| Self { index_checksum, further_pieces, last_piece: Vec::new() };
         checksum.map(of).unwrap_or_default()
     }
 
@@ -315,7 +314,7 @@ pub(crate) async fn replace_document_index(
 }
 
 /// Appends a slice of vectors to the stored index of a document, whose record has the version `replaced`, if the document and
-/// that record are still at their versions. The writes are as large as the slice, and two pieces of the index at most.
+/// that record are still at their versions. The writes are as large as the slice, and one piece at most beside it.
 pub(crate) async fn append_vector_slice(
     records: &dyn Records,
     company_id: &CompanyId,
@@ -388,12 +387,15 @@ fn index_writes(
     let IndexedDocument { id, version } = document;
     let pieces: Vec<String> =
         encoded.chunks(PIECE_BYTES).map(|piece| STANDARD_NO_PAD.encode(piece)).collect();
-    let Some((data, further)) = pieces.split_first() else { return Ok(None) };
-    if further.len() > MAX_PIECES {
+    let (data, further) = match &pieces[..] {
+        [data] => (data.clone(), &pieces[1..]),
+        further => (String::new(), further),
+    };
+    if pieces.is_empty() || further.len() > MAX_PIECES {
         return Ok(None);
     }
     let status = Some(status.clone());
-    let (further_pieces, data) = (further.len(), data.clone());
+    let further_pieces = further.len();
     let head = StoredIndex { version: *version, further_pieces, slice_pieces: 0, status, data };
     let key = index_key(company_id, id)?;
     let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));

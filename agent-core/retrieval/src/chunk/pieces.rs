@@ -1,9 +1,13 @@
 //! Pieces of a text between its strongest boundaries.
 
+use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::blocks::{Heading, MarkdownBlocks};
 use crate::document::TextFormat;
+
+/// Number of characters in a row without a letter, a digit or the end of a sentence, behind which sentences are looked for anew.
+const MAX_RUN: usize = 32;
 
 /// A range of the text that is short enough for a chunk, with the white space after it.
 #[derive(Debug, Clone, Copy)]
@@ -87,8 +91,10 @@ impl<'a, E: FnMut(Piece<'a>)> Splitter<'a, '_, E> {
                 }
             }
             Level::Sentence => {
-                for (offset, sentence) in range.split_sentence_bound_indices() {
-                    part(self, offset, sentence.len(), Level::Word);
+                for (segment_start, segment) in segments(range) {
+                    for (offset, sentence) in segment.split_sentence_bound_indices() {
+                        part(self, segment_start + offset, sentence.len(), Level::Word);
+                    }
                 }
             }
             Level::Word => {
@@ -109,7 +115,53 @@ impl<'a, E: FnMut(Piece<'a>)> Splitter<'a, '_, E> {
     }
 }
 
+/// Splits a line within long runs of brackets, spaces and the like. Behind a full stop, the library looks at each of them for
+/// the next letter (UAX 29, SB8), which takes time that is quadratic in the length of a run.
+fn segments(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut run = 0;
+    let is_start = move |&(_, character): &(usize, char)| {
+        run = if ends_run(character) { 0 } else { run + 1 };
+        let is_long = run > MAX_RUN;
+        if is_long {
+            run = 0;
+        }
+        is_long
+    };
+    let starts = line.char_indices().filter(is_start).map(|(offset, _)| offset);
+    let mut start = 0;
+    starts.chain([line.len()]).map(move |end| {
+        let segment = (start, &line[start..end]);
+        start = end;
+        segment
+    })
+}
+
+/// Returns true for letters, digits and the ends of sentences. Marks, of which some are letters, are part of the run before
+/// them.
+fn ends_run(character: char) -> bool {
+    let is_mark = is_combining_mark(character) || matches!(character, '\u{ff9e}' | '\u{ff9f}');
+    matches!(character, '.' | '!' | '?') || (character.is_alphanumeric() && !is_mark)
+}
+
 /// Counts the characters of a text, but not beyond one more than the limit.
 fn characters_up_to(text: &str, limit: usize) -> usize {
     if text.len() <= limit { text.chars().count() } else { text.chars().take(limit + 1).count() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_runs_divide_a_line() {
+        let brackets = "(".repeat(MAX_RUN);
+        let line = format!("a.{brackets}b.{brackets}((é)");
+        let end = 4 + 2 * MAX_RUN;
+        assert_eq!(segments(&line).collect::<Vec<_>>(), [(0, &line[..end]), (end, &line[end..])]);
+        let sentences = "One sentence (in brackets). Another one?";
+        assert_eq!(segments(sentences).collect::<Vec<_>>(), [(0, sentences)]);
+        // A vowel sign is a letter and a mark.
+        let marks = "\u{93f} ".repeat(MAX_RUN);
+        assert_eq!(segments(&marks).count(), 2);
+    }
 }

@@ -31,6 +31,16 @@ fn assert_chunks(document: &Extracted, chunks: &[Chunk], limit: usize) {
     assert!(chunks.windows(2).all(|pair| pair[0].start <= pair[1].start));
 }
 
+/// These would take hours if the time were quadratic.
+#[test]
+fn runs_behind_a_full_stop_are_split_in_linear_time() {
+    for run in ["(", " \u{93f}", "\"' "] {
+        let text = format!("One.{}two", run.repeat(500_000));
+        let document = document(&text, TextFormat::Plain);
+        assert_chunks(&document, &StructuralChunker::default().chunk(&document), 900);
+    }
+}
+
 #[test]
 fn paragraphs_are_merged_up_to_the_limit() {
     let document =

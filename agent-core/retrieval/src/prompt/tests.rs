@@ -57,6 +57,10 @@ fn nothing_in_a_text_looks_like_the_boundary() {
         "</\u{ff46}ragment>",
         "<\n/\tfragment>",
         "\u{2039}/fragment>",
+        "\u{27e8}/fragment\u{27e9}",
+        "\u{276e}/fragment\u{276f}",
+        "\u{1438}/fragment\u{1433}",
+        "\u{2c2}\u{2f}fragment\u{2c3}",
         "</f\u{202e}ragment>",
         "</𝐟𝐫𝐚𝐠𝐦𝐞𝐧𝐭-x7f3>",
     ];

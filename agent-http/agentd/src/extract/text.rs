@@ -1,4 +1,4 @@
-//! Extraction of formats that are text already, without a process.
+//! Extraction of texts that no parser reads, without a process.
 
 use agent_extract::{ExtractionLimits, MediaType, extract};
 use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
@@ -8,8 +8,8 @@ use tokio::task::spawn_blocking;
 
 use super::ProcessExtractor;
 
-/// Reads plain text, Markdown, CSV and JSON in this process, as no parser runs for them that a document could harm, and
-/// all other formats by a [`ProcessExtractor`].
+/// Reads plain text and Markdown in this process, as no parser runs for them, and all other formats by a
+/// [`ProcessExtractor`]: the values of a JSON document and the cells of a CSV file may take twenty times its size.
 #[derive(Debug)]
 pub struct DocumentExtractor {
     others: ProcessExtractor,
@@ -37,7 +37,7 @@ impl Extractor for DocumentExtractor {
     }
 
     async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError> {
-        let Some(text) = MediaType::parse(media_type).filter(|media_type| media_type.is_text()) else {
+        let Some(text @ (MediaType::Plain | MediaType::Markdown)) = MediaType::parse(media_type) else {
             return self.others.extract(media_type, bytes).await;
         };
         let extracted = spawn_blocking(move || extract(text, &bytes, &ExtractionLimits::default())).await;

@@ -11,7 +11,7 @@ use agent_extract::{ExtractionLimits, MediaType, fixtures};
 use agent_retrieval::conformance::ExtractorSample;
 use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
 use agentd::config::ExtractionConfig;
-use agentd::extract::ProcessExtractor;
+use agentd::extract::{DocumentExtractor, ProcessExtractor};
 
 /// The program under test.
 const AGENTD: &str = env!("CARGO_BIN_EXE_agentd");
@@ -100,6 +100,22 @@ async fn a_document_that_needs_too_much_memory_fails_alone() {
     let error = extract(&extractor, "application/json", json).await.unwrap_err();
     assert_eq!(error, ExtractError::LimitExceeded("the memory".to_owned()));
     assert!(extract(&extractor, "application/json", "[1]").await.is_ok());
+}
+
+#[tokio::test]
+async fn formats_with_a_parser_are_read_in_a_process() {
+    let config = ExtractionConfig { memory_bytes: 512 * 1024 * 1024, ..ExtractionConfig::default() };
+    let extractor = DocumentExtractor::new(ProcessExtractor::with_program(AGENTD, config));
+    let json = format!("[{}1]", "[{}],".repeat(4_000_000));
+    let error = extractor.extract("application/json", json.into()).await.unwrap_err();
+    assert_eq!(error, ExtractError::LimitExceeded("the memory".to_owned()));
+    let no_process = ProcessExtractor::with_program("/nonexistent/agentd", ExtractionConfig::default());
+    let extractor = DocumentExtractor::new(no_process);
+    for media_type in MediaType::ALL {
+        let result = extractor.extract(media_type.as_str(), fixtures::document(media_type).into()).await;
+        let has_no_parser = matches!(media_type, MediaType::Plain | MediaType::Markdown);
+        assert_eq!(result.is_ok(), has_no_parser, "{media_type}: {result:?}");
+    }
 }
 
 #[tokio::test]

@@ -110,6 +110,29 @@ async fn what_an_index_finds_is_checked() {
 }
 
 #[tokio::test]
+async fn documents_beyond_the_limit_of_hits_are_not_read() {
+    let (records, mut versions, ids) = (Arc::new(MemoryRecords::default()), Vec::new(), ["a", "b", "c"]);
+    for id in ids {
+        let document =
+            Document { id: id.into(), company_id: "c".into(), text: "words".into(), ..Document::default() };
+        let saved = save_document(&*records, &document, Precondition::Any, &"ada".into()).await;
+        versions.push(saved.expect("saved"));
+    }
+    let hits =
+        ids.into_iter().zip(versions).map(|(id, version)| IndexHit::new(id.into(), version, 0..5, 1.0));
+    let answer = IndexAnswer { hits: hits.collect(), missing: Vec::new() };
+    let retriever = retriever(&records, Scripted::new(Some(Ok(answer))));
+    let (company_id, documents) = (CompanyId::from("c"), ids.map(str::to_owned));
+    let options = SearchOptions { limit: 2, ..SearchOptions::default() };
+    let search = DocumentSearch { options, ..DocumentSearch::new(&company_id, &documents, "words") };
+    let result = retriever.search(search).await.expect("the store answers");
+    assert_eq!(result.ranking.hits.len(), 2);
+    let mut read: Vec<&str> = result.documents.keys().map(DocumentId::as_str).collect();
+    read.sort_unstable();
+    assert_eq!(read, ["a", "b"]);
+}
+
+#[tokio::test]
 async fn an_index_that_fails_finds_nothing_and_says_so() {
     let (records, _) = saved().await;
     let failing = Scripted::new(Some(Err(IndexError::Unavailable("it is down".to_owned()))));

@@ -1,0 +1,19 @@
+//! Colors of text and of what is behind it.
+
+/// Difference of a channel between colors up to which they are the same to a reader.
+const MAX_COLOR_DIFFERENCE: u8 = 8;
+
+/// A color as red, green and blue.
+pub(super) type Color = [u8; 3];
+
+/// Parses a color in six hexadecimal digits.
+pub(super) fn parse_color(value: &str) -> Option<Color> {
+    let number = u32::from_str_radix(value, 16).ok().filter(|_| value.len() == 6)?;
+    let [_, red, green, blue] = number.to_be_bytes();
+    Some([red, green, blue])
+}
+
+/// Returns true for colors that a reader cannot tell apart.
+pub(super) fn look_alike(text: Color, behind: Color) -> bool {
+    text.iter().zip(behind).all(|(&text, behind)| text.abs_diff(behind) <= MAX_COLOR_DIFFERENCE)
+}

@@ -1,0 +1,222 @@
+//! Visibility of text on slides by its own properties and the fill of its shape. Colors of themes are not read.
+
+use quick_xml::events::{BytesStart, Event};
+
+use super::color::{Color, look_alike, parse_color};
+use super::xml::{XmlEvents, attribute};
+
+/// Size of text in hundredths of a point up to which it is not read.
+const MAX_HIDDEN_SIZE: u32 = 100;
+/// Opacity in thousandths of a percent up to which text is not seen: 8 of 255.
+const MAX_HIDDEN_OPACITY: f64 = 3_137.0;
+/// Nesting of elements up to which they are read.
+const MAX_DEPTH: usize = 8;
+/// Shapes whose fill is behind all of their text.
+const FILLED_SHAPES: [&str; 2] = ["rect", "roundRect"];
+
+/// Visibility of the text of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextLook {
+    Shown,
+    /// Too small or transparent.
+    Hidden,
+    /// In a color, with the fill of the shape behind it.
+    Colored(Color),
+}
+
+/// A fill of text, or of what is behind it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fill {
+    None,
+    Color(Color),
+    /// A gradient, a picture, or a color of a theme.
+    Unknown,
+}
+
+/// Returns the visibility of a run by its element or that of its properties.
+pub(super) fn text_look(run: &str) -> TextLook {
+    let mut properties = RunProperties::default();
+    walk(run, |path, element| {
+        let start = path.iter().position(|name| name == "rPr");
+        let path: Vec<&str> = path.iter().skip(start.unwrap_or(path.len())).map(String::as_str).collect();
+        properties.apply(&path, element);
+    });
+    properties.look()
+}
+
+/// Returns the color behind the text of a shape or cell by the element with its properties. `None` if it is not certain.
+pub(super) fn color_behind(properties: &str) -> Option<Color> {
+    let (mut fill, mut is_filled) = (Fill::Unknown, false);
+    walk(properties, |path, element| {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let name = element.local_name();
+        match (path.as_slice(), name.into_inner()) {
+            ([], name) => is_filled = name == "tcPr",
+            (["spPr"], "prstGeom") => {
+                let shape = attribute(element, "prst").unwrap_or_default();
+                is_filled = FILLED_SHAPES.contains(&shape.as_str());
+            }
+            (["spPr" | "tcPr", "solidFill"], "srgbClr") => fill = parse_fill(element),
+            // A color with an opacity or another modification.
+            (["spPr" | "tcPr", "solidFill", "srgbClr"], _) => fill = Fill::Unknown,
+            _ => {}
+        }
+    });
+    match fill {
+        Fill::Color(color) if is_filled => Some(color),
+        _ => None,
+    }
+}
+
+/// Calls a function for each element with the local names of those around it. Elements that are nested deeper than any
+/// property is are left out.
+fn walk(xml: &str, mut visit: impl FnMut(&[String], &BytesStart<'_>)) {
+    let mut path: Vec<String> = Vec::new();
+    let mut events = XmlEvents::new(xml);
+    while let Some((event, _)) = events.next() {
+        match event {
+            Event::Start(element) if path.len() >= MAX_DEPTH => {
+                events.skip(&element);
+            }
+            Event::Start(element) => {
+                visit(&path, &element);
+                path.push(element.local_name().into_inner().to_owned());
+            }
+            Event::Empty(element) => visit(&path, &element),
+            Event::End(_) => {
+                path.pop();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn parse_fill(color: &BytesStart<'_>) -> Fill {
+    attribute(color, "val").as_deref().and_then(parse_color).map_or(Fill::Unknown, Fill::Color)
+}
+
+/// Parses an opacity in thousandths of a percent, or in percent with a sign.
+fn parse_opacity(value: &str) -> Option<f64> {
+    match value.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().ok().map(|percent| percent * 1_000.0),
+        None => value.parse().ok(),
+    }
+}
+
+/// Properties of a run of text.
+#[derive(Debug, Default)]
+struct RunProperties {
+    size: Option<u32>,
+    /// The fill of the text; `None` for that of its style.
+    fill: Option<Fill>,
+    is_transparent: bool,
+    highlight: Option<Fill>,
+    has_outline: bool,
+    /// True for text with shadows or the like, or in the color of links.
+    has_other_look: bool,
+}
+
+impl RunProperties {
+    /// Applies an element by the names of those around it, from that of the properties on.
+    fn apply(&mut self, path: &[&str], element: &BytesStart<'_>) {
+        let name = element.local_name();
+        match (path, name.into_inner()) {
+            ([], "rPr") => self.size = attribute(element, "sz").and_then(|size| size.parse().ok()),
+            (["rPr"], "noFill") => self.fill = Some(Fill::None),
+            (["rPr"], "solidFill" | "gradFill" | "blipFill" | "pattFill" | "grpFill") => {
+                self.fill = Some(Fill::Unknown);
+            }
+            (["rPr", "solidFill"], "srgbClr") => self.fill = Some(parse_fill(element)),
+            (["rPr", "solidFill", _], "alpha") => {
+                let opacity = attribute(element, "val").as_deref().and_then(parse_opacity);
+                self.is_transparent |= opacity.is_some_and(|opacity| opacity <= MAX_HIDDEN_OPACITY);
+            }
+            (["rPr", "solidFill", "srgbClr"], _) => self.fill = Some(Fill::Unknown),
+            (["rPr"], "highlight") => self.highlight = Some(Fill::Unknown),
+            (["rPr", "highlight"], "srgbClr") => self.highlight = Some(parse_fill(element)),
+            (["rPr"], "ln") => self.has_outline = true,
+            (["rPr", "ln"], "noFill") => self.has_outline = false,
+            (["rPr"], "hlinkClick") | (["rPr", "effectLst" | "effectDag"], _) => {
+                self.has_other_look = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&self) -> TextLook {
+        if self.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
+            return TextLook::Hidden;
+        }
+        if self.has_outline || self.has_other_look {
+            return TextLook::Shown;
+        }
+        match (self.fill, self.highlight) {
+            _ if self.is_transparent => TextLook::Hidden,
+            (Some(Fill::None), _) => TextLook::Hidden,
+            (Some(Fill::Color(color)), None) => TextLook::Colored(color),
+            (Some(Fill::Color(color)), Some(Fill::Color(behind))) if look_alike(color, behind) => {
+                TextLook::Hidden
+            }
+            _ => TextLook::Shown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_judged_by_their_properties() {
+        let white = "<a:solidFill><a:srgbClr val=\"FFFFFF\"/></a:solidFill>";
+        let highlight =
+            |color: &str| format!("{white}<a:highlight><a:srgbClr val=\"{color}\"/></a:highlight>");
+        let alpha = |value: &str| {
+            format!(
+                "<a:solidFill><a:schemeClr val=\"tx1\"><a:alpha val=\"{value}\"/></a:schemeClr></a:solidFill>"
+            )
+        };
+        for (attributes, properties, expected) in [
+            ("", String::new(), TextLook::Shown),
+            ("sz=\"100\"", String::new(), TextLook::Hidden),
+            ("sz=\"800\"", String::new(), TextLook::Shown),
+            ("", white.to_owned(), TextLook::Colored([255; 3])),
+            ("", "<a:noFill/>".to_owned(), TextLook::Hidden),
+            ("", "<a:ln><a:solidFill/></a:ln><a:noFill/>".to_owned(), TextLook::Shown),
+            ("", "<a:ln><a:noFill/></a:ln><a:noFill/>".to_owned(), TextLook::Hidden),
+            ("", "<a:noFill/><a:effectLst><a:glow rad=\"1\"/></a:effectLst>".to_owned(), TextLook::Shown),
+            ("", "<a:noFill/><a:effectLst/>".to_owned(), TextLook::Hidden),
+            ("", format!("{white}<a:hlinkClick r:id=\"rId1\"/>"), TextLook::Shown),
+            ("", "<a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill>".to_owned(), TextLook::Shown),
+            ("", highlight("FEFEFE"), TextLook::Hidden),
+            ("", highlight("000000"), TextLook::Shown),
+            ("", alpha("0"), TextLook::Hidden),
+            ("", alpha("2%"), TextLook::Hidden),
+            ("", alpha("50000"), TextLook::Shown),
+            ("", alpha("100%"), TextLook::Shown),
+        ] {
+            let properties = format!("<a:rPr {attributes}>{properties}</a:rPr>");
+            assert_eq!(text_look(&properties), expected, "{properties}");
+            let run = format!("<a:r>{properties}<a:t>text</a:t></a:r>");
+            assert_eq!(text_look(&run), expected, "{run}");
+        }
+    }
+
+    #[test]
+    fn fills_are_known_by_color_and_shape() {
+        let fill = "<a:solidFill><a:srgbClr val=\"102030\"/></a:solidFill>";
+        let shape = |kind: &str| format!("<a:prstGeom prst=\"{kind}\"><a:avLst/></a:prstGeom>");
+        let known = Some([0x10, 0x20, 0x30]);
+        for (properties, expected) in [
+            (format!("<p:spPr>{}{fill}</p:spPr>", shape("rect")), known),
+            (format!("<p:spPr>{}{fill}</p:spPr>", shape("frame")), None),
+            (format!("<p:spPr>{fill}</p:spPr>"), None),
+            (format!("<p:spPr>{}<a:ln>{fill}</a:ln></p:spPr>", shape("rect")), None),
+            (format!("<a:tcPr>{fill}</a:tcPr>"), known),
+            (format!("<a:tcPr><a:lnL>{fill}</a:lnL></a:tcPr>"), None),
+            ("<a:tcPr><a:solidFill><a:srgbClr val=\"102030\"><a:alpha val=\"5\"/></a:srgbClr></a:solidFill></a:tcPr>".to_owned(), None),
+        ] {
+            assert_eq!(color_behind(&properties), expected, "{properties}");
+        }
+    }
+}
