@@ -54,6 +54,37 @@ async fn saved_assignments_reach_the_scheduler() {
 }
 
 #[tokio::test]
+async fn the_job_of_an_assignment_changes_with_the_assignment_only() {
+    let bench = open(NOWHERE, &[]).await;
+    let made = expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
+    let job = format!("/api/pulse/jobs/{}", made["sync"]["jobId"].as_str().expect("an id"));
+    let reschedule = format!("{job}/reschedule");
+    for (method, path, body) in
+        [("DELETE", &job, None), ("POST", &reschedule, Some(json!({"delayMs": 3_600_000})))]
+    {
+        let answer = ask(&bench.app, OWNER, method, path, body.as_ref()).await;
+        let problem = expect_problem(answer, 409, "CONFLICT").await;
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.contains("the assignment \"s1\""), "{problem}");
+    }
+    let read = expect_json(ask(&bench.app, OWNER, "GET", &job, None).await, 200).await;
+    assert_eq!((&read["state"], &read["schedule"]["cron"]), (&json!("scheduled"), &json!("0 9 * * *")));
+    // A follow-up has the payload of the assignment's job, and is a job of its own.
+    let mut payload = create_todo("Later");
+    payload["assignmentId"] = "s1".into();
+    let follow_up = json!({"payload": payload, "delayMs": 3_600_000});
+    let created = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&follow_up)).await;
+    let follow_up = format!("/api/pulse/jobs/{}", created["jobId"].as_str().expect("an id"));
+    expect_json(ask(&bench.app, OWNER, "DELETE", &follow_up, None).await, 200).await;
+    let mut off = every_day("One");
+    off["schedule"]["enabled"] = false.into();
+    expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&off)).await, 200).await;
+    let read = expect_json(ask(&bench.app, OWNER, "GET", &job, None).await, 200).await;
+    assert_eq!(read["state"], "cancelled");
+    expect_json(ask(&bench.app, OWNER, "DELETE", &job, None).await, 200).await;
+}
+
+#[tokio::test]
 async fn an_assignment_goes_with_its_agent() {
     let bench = open(NOWHERE, &[]).await;
     ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await;
