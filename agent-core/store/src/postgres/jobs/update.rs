@@ -10,7 +10,7 @@ use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::{self, MutableColumns};
 use crate::postgres::fault::OperationError;
 use crate::postgres::param::Param;
-use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
+use crate::postgres::schema::{SELECT_VERSIONS, check_not_newer};
 use crate::postgres::session::{Query, Session, Values, contains_nul};
 
 /// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
@@ -159,9 +159,9 @@ async fn run_steps(
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
     let values: Values<'_> = &[&ids, &company, &user];
-    let waiting: [Query<'_>; 2] = [(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)];
+    let waiting: [Query<'_>; 2] = [(SELECT_VERSIONS, &[]), (SELECT_FOR_UPDATE, values)];
     let leaving_out: [Query<'_>; 3] =
-        [(SELECT_VERSION, &[]), (SELECT_UNLOCKED, values), (SELECT_IDS, values)];
+        [(SELECT_VERSIONS, &[]), (SELECT_UNLOCKED, values), (SELECT_IDS, values)];
     let results = match locked_rows {
         LockedRows::Wait => session.begin(&waiting).await?,
         LockedRows::LeaveOut => session.begin(&leaving_out).await?,
