@@ -36,6 +36,17 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_secs(1);
 const DETECT_LOST_CLIENT: &str = "
     SELECT set_config(name, '1s', true) FROM pg_settings WHERE name = 'client_connection_check_interval'";
 
+/// Selects the schema version and the oldest compatible version, and more columns.
+macro_rules! select_versions {
+    ($columns:literal) => {
+        concat!(
+            "SELECT version, coalesce((to_jsonb(found) ->> 'compatible_from')::int4, version)",
+            $columns,
+            " FROM schema_version AS found"
+        )
+    };
+}
+
 /// A schema and its migration steps.
 #[derive(Debug)]
 pub(super) struct Schema {
@@ -78,8 +89,11 @@ pub(super) static APP: Schema = Schema {
 
 /// Reads the schema version and the oldest compatible version. Tables of the first releases have no column for the
 /// latter: only programs of their own version work with them.
-pub(super) const SELECT_VERSIONS: &str = "
-    SELECT version, coalesce((to_jsonb(found) ->> 'compatible_from')::int4, version) FROM schema_version AS found";
+pub(super) const SELECT_VERSIONS: &str = select_versions!("");
+
+/// Reads the same, and sets the timeout `$1` of each lock of the transaction, without a statement of its own.
+pub(super) const SELECT_VERSIONS_WITH_LOCK_TIMEOUT: &str =
+    select_versions!(", set_config('lock_timeout', $1, true)");
 
 /// Returns true for a schema of this program, and for a schema with tables. Other programs, too, have a table of versions of
 /// this name: this one's has numbers, and beside it the oldest compatible version or, since the first release, a table `$2`
