@@ -5,6 +5,7 @@ use agent_jobs::job::{JobFilter, JobState};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{JobRequest, Pulse};
+use tokio::net::TcpStream;
 
 use super::*;
 use crate::support::control::ControlledVendor;
@@ -79,6 +80,8 @@ async fn the_cron_route_runs_jobs_without_a_scheduler() {
 
 /// More turns than run at once.
 const HELD_TURNS: u64 = 10;
+/// Number of turns that run at once.
+const RUNNING: u64 = 8;
 
 /// Starts an application without a scheduler, with due turns that have one attempt each and that the vendor holds.
 async fn start_with_held_turns(vendor: &ControlledVendor, settings: &[(&str, &str)]) -> (Server, Stores) {
@@ -104,14 +107,11 @@ async fn count_jobs(stores: &Stores, state: JobState) -> u64 {
     stores.jobs.count(&filter).await.expect("a count")
 }
 
-/// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
-#[tokio::test]
-async fn a_client_that_leaves_the_cron_route_ends_no_job() {
-    let vendor = ControlledVendor::start().await;
-    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+/// Calls the route, and leaves once the held turns run.
+async fn leave_cron_route(app: &Server, stores: &Stores) {
     let url = app.url("/api/cron?run=true");
     let call = tokio::spawn(async move { client().get(url).bearer_auth(CRON_SECRET).send().await });
-    poll_until(async || count_jobs(&stores, JobState::Running).await, |running| *running > 0).await;
+    poll_until(async || count_jobs(stores, JobState::Running).await, |running| *running == RUNNING).await;
     call.abort();
     let metrics = async || {
         let response = app.request("GET", "/metrics").send().await.expect("an answer");
@@ -119,6 +119,14 @@ async fn a_client_that_leaves_the_cron_route_ends_no_job() {
     };
     // Only the request for the metrics itself is left.
     poll_until(metrics, |metrics| metrics.contains("http_requests_in_flight 1\n")).await;
+}
+
+/// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
+#[tokio::test]
+async fn a_client_that_leaves_the_cron_route_ends_no_job() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+    leave_cron_route(&app, &stores).await;
     vendor.release();
     let completed = async || count_jobs(&stores, JobState::Completed).await;
     poll_until(completed, |completed| *completed == HELD_TURNS).await;
@@ -138,7 +146,6 @@ async fn jobs_that_have_not_begun_in_time_are_left() {
 /// The turns that run may end, and the others are left to the next process.
 #[tokio::test]
 async fn no_job_begins_while_the_application_shuts_down() {
-    const RUNNING: u64 = 8;
     let vendor = ControlledVendor::start().await;
     let (app, stores) = start_with_held_turns(&vendor, &[]).await;
     let url = app.url("/api/cron?run=true");
@@ -150,6 +157,36 @@ async fn no_job_begins_while_the_application_shuts_down() {
     let run = expect_json(response, 200).await["run"].clone();
     assert_eq!((&run["done"], &run["left"]), (&json!(RUNNING), &json!(HELD_TURNS - RUNNING)), "{run}");
     assert_eq!(count_jobs(&stores, JobState::Scheduled).await, HELD_TURNS - RUNNING);
+}
+
+/// No connection is left for which the application would wait.
+#[tokio::test]
+async fn the_application_waits_for_the_jobs_of_a_client_that_has_left() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+    leave_cron_route(&app, &stores).await;
+    app.stop();
+    let address = app.address;
+    let is_closed = async || TcpStream::connect(address).await.is_err();
+    poll_until(is_closed, |is_closed| *is_closed).await;
+    vendor.release();
+    app.stopped().await;
+    let counts =
+        (count_jobs(&stores, JobState::Completed).await, count_jobs(&stores, JobState::Scheduled).await);
+    assert_eq!(counts, (RUNNING, HELD_TURNS - RUNNING));
+}
+
+/// The turns end with the drain, and use up none of their attempts, of which they have one each.
+#[tokio::test]
+async fn jobs_that_outlast_the_drain_are_left_to_the_next_process() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[("DRAIN_MS", "1000")]).await;
+    leave_cron_route(&app, &stores).await;
+    app.stop();
+    app.stopped().await;
+    let counts =
+        (count_jobs(&stores, JobState::Running).await, count_jobs(&stores, JobState::Discarded).await);
+    assert_eq!(counts, (0, 0));
 }
 
 /// Jobs of an application that gets a scheduler move there.

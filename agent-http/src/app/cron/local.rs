@@ -9,9 +9,10 @@ use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Delivery, Job, JobFilter, JobOrder, JobStore, Step,
 };
 use agent_platform::records::StoreError;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::super::App;
@@ -35,10 +36,18 @@ const PAGE_SIZE: usize = 500;
 /// `until`, or while the process shuts down.
 ///
 /// The run continues if the caller drops the future, as when its client leaves: otherwise the outcomes of the claimed jobs
-/// would be lost, and with each an attempt.
+/// would be lost, and with each an attempt. A process that stops waits for it.
 pub(super) async fn run_local(app: &Arc<App>, until: Instant) -> Result<CronRun, HttpError> {
-    let run = LocalRun::new(app.clone(), until).run().in_current_span();
-    tokio::spawn(run).await.map_err(HttpError::internal)?
+    let (guard, run) = (app.pulse.begin_local_run(), LocalRun::new(app.clone(), until).run());
+    let (sender, receiver) = oneshot::channel();
+    let task = async move {
+        // Fails only if the client has left.
+        let _ = sender.send(run.await);
+        drop(guard);
+    };
+    // Not on the runtime of the connection, which ends with the server.
+    app.conversations.spawner.spawn(task.in_current_span().boxed());
+    receiver.await.map_err(HttpError::internal)?
 }
 
 /// Run of the due jobs by one call.
