@@ -114,6 +114,27 @@ async fn the_jobs_of_a_deleted_person_are_cancelled() {
     assert_eq!(open_jobs(&left)[0]["payload"]["userId"], "u2");
 }
 
+/// Each company has a record of one kind, and none of the others.
+#[tokio::test]
+async fn maintenance_reaches_many_companies_in_one_pass() {
+    let companies: Vec<String> = (10..40).map(|n| format!("d{n}")).collect();
+    let mut workspace = workspace(NOWHERE);
+    let users = companies.iter().map(|company| json!({"id": "u1", "companyId": company}));
+    workspace["users"].as_array_mut().expect("users").extend(users);
+    let stores = server::stores(&workspace).await;
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
+    let last = companies.last().expect("companies");
+    let mut payload = create_todo("Later");
+    payload["companyId"] = last.as_str().into();
+    let job = json!({"payload": payload, "everyMs": 3_600_000});
+    request_scheduler(&scheduler, "POST", "/jobs", Some(&job)).await;
+    delete_user(&*stores.records, &last.as_str().into(), &"u1".into()).await.expect("deleted");
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let open = async || request_scheduler(&scheduler, "GET", "/jobs?state=open", None).await;
+    poll_until(open, |left| open_jobs(left).is_empty()).await;
+}
+
 /// Jobs of a tool that an agent has lost are cancelled for all users, and jobs of its other tools are kept.
 #[tokio::test]
 async fn jobs_of_a_tool_end_when_the_agent_loses_it() {

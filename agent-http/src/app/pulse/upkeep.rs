@@ -4,7 +4,7 @@
 //! Cancels the jobs of deleted users.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::ids::{CompanyId, UserId};
 use agent_jobs::job::JobScope;
@@ -32,8 +32,11 @@ use super::sync;
 
 /// Pause between two passes.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of record pages per pass; the next pass resumes where this one stopped.
-const MAX_PAGES_PER_PASS: usize = 50;
+/// Time after which a pass reads no further page; the next pass resumes where this one stopped. No number of pages bounds it, since
+/// most companies have few records, and ten pages each, of which the most are empty.
+const MAX_PASS_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of pages of users' rates that a pass reads.
+const MAX_RATE_PAGES_PER_PASS: usize = 50;
 /// Maximum number of companies that a pass leaves to the next walk, since a page of theirs has failed. More of them mean that the
 /// store is away.
 const MAX_FAILED_COMPANIES: usize = 10;
@@ -92,13 +95,14 @@ async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), Sto
     let mut reachable = app.pulse.client().is_ok();
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
     app.tokens.delete_expired_ended_run_tokens().await?;
-    for _ in 0..MAX_PAGES_PER_PASS {
+    for _ in 0..MAX_RATE_PAGES_PER_PASS {
         if !position.rates.delete_page(&*app.pulse.inventory, app.pulse.now().into()).await? {
             break;
         }
     }
     let mut failed_companies = 0;
-    for _ in 0..MAX_PAGES_PER_PASS {
+    let began = Instant::now();
+    while began.elapsed() < MAX_PASS_TIME {
         if position.companies.is_empty() {
             position.companies = app.pulse.inventory.companies(position.after.as_deref()).await?;
             position.after = position.companies.last().cloned();
