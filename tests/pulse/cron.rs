@@ -1,10 +1,18 @@
 //! Cron fallback: runs due occurrences, and none that the scheduler has delivered or will deliver.
 
 use agent_core::clock::SystemClock;
-use agent_jobs::job::{JobFilter, JobState};
+use agent_core::ids::JobId;
+use agent_jobs::job::{
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobState, Step,
+    StepOutcome,
+};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{JobRequest, Pulse};
+use agent_platform::records::StoreError;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use tokio::net::TcpStream;
 
 use super::*;
@@ -76,6 +84,72 @@ async fn the_cron_route_runs_jobs_without_a_scheduler() {
     assert_eq!(titles, ["Due", "Scheduled"]);
     let notifications = notification_texts(&stores).await;
     assert_eq!(notifications, [("Gardener".to_owned(), "Water the basil".to_owned())]);
+}
+
+/// A store that cannot list jobs, which can be very many.
+#[derive(Default)]
+struct UnlistedJobs(MemoryJobStore);
+
+#[async_trait]
+impl JobStore for UnlistedJobs {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
+        self.0.insert(jobs).await
+    }
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        self.0.insert_within_limit(job, max_open).await
+    }
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
+        self.0.get(scope, id).await
+    }
+    async fn list(
+        &self,
+        _: &JobFilter,
+        _: JobOrder,
+        _: Option<&JobId>,
+        _: usize,
+    ) -> Result<JobPage, StoreError> {
+        Err(StoreError::unavailable("the jobs are not listed"))
+    }
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        self.0.count(filter).await
+    }
+    async fn apply_steps(
+        &self,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<StepOutcome>, StoreError> {
+        self.0.apply_steps(steps, now).await
+    }
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
+        self.0.claim_due(claim).await
+    }
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.0.next_run_at().await
+    }
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+        self.0.count_by_state(now).await
+    }
+    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.0.purge(ended_before, limit).await
+    }
+    fn notifications(&self) -> BoxStream<'static, ()> {
+        self.0.notifications()
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_are_not_due_are_not_read() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let stores = Stores { jobs: Arc::new(UnlistedJobs::default()), ..stores };
+    let app = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    for delay_ms in [0, 3_600_000] {
+        let payload = serde_json::from_value(create_todo("Once")).expect("a payload");
+        let schedule = ScheduleSpec { delay_ms: Some(delay_ms), ..ScheduleSpec::default() };
+        local.schedule_job(&JobRequest::new(payload, schedule)).await.expect("a job");
+    }
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["done"], &run["left"]), (&json!(1), &json!(0)), "{run}");
 }
 
 /// More turns than run at once.

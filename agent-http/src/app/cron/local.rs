@@ -108,8 +108,11 @@ impl LocalRun {
         released?;
         let kept_since = now.saturating_sub(RETENTION).unwrap_or(Timestamp::MIN);
         store.purge(kept_since, MAX_PURGED_PER_CALL).await?;
-        let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
-        self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
+        // The count reads all open jobs, so it is left out where no job is due.
+        if store.next_run_at().await?.is_some_and(|next| next <= now) {
+            let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
+            self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
+        }
         self.result.due = self.begun + self.result.left;
         Ok(self.result)
     }
