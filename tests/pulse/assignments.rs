@@ -1,9 +1,12 @@
 //! Assignments: authorization, and their jobs in the scheduler.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use agent_platform::workspace::delete_user;
 
 use super::*;
 use crate::support::expect_problem;
+use crate::support::vendor::{Vendor, json_response};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 const PATH: &str = "/api/agents/a1/assignments/s1";
@@ -180,6 +183,35 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     let left = open().await;
     let agents: Vec<_> = open_jobs(&left).iter().map(|job| &job["payload"]["agentId"]).collect();
     assert_eq!(agents, [silent]);
+}
+
+/// An owner who changes or deletes an agent waits for one call to a scheduler that does not answer, and not for each assignment.
+#[tokio::test]
+async fn a_scheduler_that_fails_is_asked_once_for_all_assignments() {
+    let vendor = Vendor::start().await;
+    let is_up = Arc::new(AtomicBool::new(true));
+    let scheduler_up = is_up.clone();
+    vendor.on_all_with(move |_| match scheduler_up.load(Ordering::Relaxed) {
+        true => json_response("201 Created", "", r#"{"jobId":"j","executeAt":"2100-01-01T00:00:00Z"}"#),
+        false => json_response("500 Internal Server Error", "", "{}"),
+    });
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let app = app(&stores, &format!("http://{}", vendor.address), &[]).await;
+    for id in ["s1", "s2", "s3"] {
+        let path = format!("/api/agents/a1/assignments/{id}");
+        let created = expect_json(ask(&app, OWNER, "PUT", &path, Some(&every_day("One"))).await, 201).await;
+        assert_eq!(created["sync"]["inStep"], true, "{created}");
+    }
+    is_up.store(false, Ordering::Relaxed);
+    let without_tool = json!({"name": "Gardener", "content": {"mcpPreset": [], "tools": ["readTodos"]}});
+    // Each may ask for one assignment and for the agent's other jobs, and the maintenance for one assignment.
+    for (method, body, status) in [("PUT", Some(&without_tool), 200), ("DELETE", None, 204)] {
+        let before = vendor.received().len();
+        assert_eq!(ask(&app, OWNER, method, "/api/agents/a1", body).await.status(), status);
+        let asked: Vec<_> =
+            vendor.received()[before..].iter().map(|request| request.path().to_owned()).collect();
+        assert!(asked.len() <= 3 && asked.iter().any(|path| path.contains("assignmentId=s1")), "{asked:?}");
+    }
 }
 
 /// The loss of the tool has not cancelled the job, as after an import or while the scheduler was away.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::ids::{CompanyId, UserId};
 use agent_jobs::job::JobScope;
-use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION, SyncError};
+use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION};
 use agent_platform::coding::{SIGN_IN_COLLECTION, expire_sign_ins};
 use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
@@ -177,7 +177,7 @@ async fn process_page(
         let company = CompanyId::from(collection.company());
         for id in unsynchronized(app, &company, ids).await? {
             if *reachable {
-                *reachable = sync(app, &company, &id).await;
+                *reachable = sync::sync_with_scheduler(app, &company, &id).await;
             }
         }
     }
@@ -202,7 +202,7 @@ async fn cancel_jobs_of_deleted_users(
         let scope = user_scope(&company, &UserId::from(record.id.as_str()));
         if let Err(error) = cancel_local_and_remote_jobs(app, &scope, created_until).await {
             tracing::warn!(%error, "failed to cancel the jobs of a deleted user; the next pass tries again");
-            *reachable &= !is_unreachable(&error);
+            *reachable &= !sync::is_unreachable(&error);
             continue;
         }
         if app.pulse.now() <= created_until {
@@ -228,11 +228,6 @@ async fn cancel_local_and_remote_jobs(
         cancel_user_jobs(&**remote, scope, created_until).await?;
     }
     Ok(())
-}
-
-/// Returns true if further calls to the scheduler would fail too.
-fn is_unreachable(error: &PulseError) -> bool {
-    matches!(error, PulseError::Unavailable(_) | PulseError::Refused(_))
 }
 
 async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>) -> Result<(), StoreError> {
@@ -283,15 +278,4 @@ async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Res
         }
     }
     Ok(outdated)
-}
-
-/// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.
-async fn sync(app: &App, company: &CompanyId, id: &str) -> bool {
-    match sync::synchronize(app, company, id).await {
-        Ok(()) | Err(SyncError::Busy) => true,
-        Err(error) => {
-            tracing::warn!(%error, id, "failed to synchronize an assignment; the next pass tries again");
-            !matches!(&error, SyncError::Pulse(error) if is_unreachable(error))
-        }
-    }
 }
