@@ -3,8 +3,8 @@
 use agent_core::clock::SystemClock;
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobState, Step,
-    StepOutcome,
+    ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope,
+    JobState, Step, StepOutcome,
 };
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::local_pulse::LocalPulse;
@@ -289,6 +289,28 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     assert!(ids.contains(&&sync["jobId"]), "{sync} {ids:?}");
     let left = JobFilter { open: true, ..JobFilter::default() };
     assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
+}
+
+/// The process that ran a local job was killed, and the next one has a scheduler.
+#[tokio::test]
+async fn a_local_run_that_was_lost_is_finished_where_it_began() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let payload = serde_json::from_value(create_todo("Once")).expect("a payload");
+    let due = ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
+    local.schedule_job(&JobRequest::new(payload, due)).await.expect("a job");
+    let now = Timestamp::now();
+    let quota = CompanyQuota::new(1);
+    let claim = ClaimRequest { now, due_until: now, lease_until: now, limit: 1, quota };
+    assert_eq!(stores.jobs.claim_due(claim).await.expect("claimed").len(), 1);
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let open = JobFilter { open: true, ..JobFilter::default() };
+    let open = async || stores.jobs.count(&open).await.expect("a count");
+    poll_until(open, |open| *open == 0).await;
+    assert_eq!(todo_titles(&stores).await, ["Once"]);
+    assert_eq!(request_scheduler(&scheduler, "GET", "/jobs", None).await["jobs"], json!([]));
 }
 
 #[tokio::test]

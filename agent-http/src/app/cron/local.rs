@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::ids::JobId;
-use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Delivery, Job, JobFilter, JobOrder, JobStore, Step,
-};
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobFilter, JobOrder, JobStore, Step};
 use agent_platform::records::StoreError;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -16,13 +14,11 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::super::App;
-use super::super::pulse::{Completion, run_occurrence};
+use super::super::pulse::{Completion, end_step, is_busy, lease_until, run_claimed_job};
 use super::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
-use crate::error::{Code, HttpError};
+use crate::error::HttpError;
 use crate::shutdown::ShutdownStage;
 
-/// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
-const LEASE_MARGIN: Duration = Duration::from_secs(60);
 /// Time for which finished jobs are kept.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Maximum number of finished jobs that one call removes.
@@ -89,7 +85,7 @@ impl LocalRun {
             if failure.is_none() {
                 match self.claim(runs.len()).await {
                     Ok(claimed) => {
-                        runs.extend(claimed.into_iter().map(|job| run_job(self.app.clone(), job)));
+                        runs.extend(claimed.into_iter().map(|job| run_claimed_job(self.app.clone(), job)));
                     }
                     Err(error) => failure = Some(error),
                 }
@@ -166,7 +162,7 @@ impl LocalRun {
                 self.result.failed += 1;
             }
         }
-        let step = step(&job, &ended);
+        let step = end_step(&job, &ended);
         if let Step::Release { .. } = step {
             self.releases.push((job.id, step));
             return Ok(());
@@ -178,32 +174,8 @@ impl LocalRun {
 
 async fn claim_due(app: &App, limit: usize, quota: CompanyQuota) -> Result<Vec<Job>, StoreError> {
     let now = app.pulse.now();
-    let lease_until = now.saturating_add(app.pulse.deadline + LEASE_MARGIN).unwrap_or(Timestamp::MAX);
-    let claim = ClaimRequest { now, due_until: now, lease_until, limit, quota };
+    let claim = ClaimRequest { now, due_until: now, lease_until: lease_until(app, now), limit, quota };
     app.pulse.local.jobs().claim_due(claim).await
-}
-
-async fn run_job(app: Arc<App>, job: Job) -> (Job, Result<Completion, HttpError>) {
-    let ended = run_occurrence(&app, Delivery::from(&job), true).await;
-    (job, ended)
-}
-
-fn is_busy(error: &HttpError) -> bool {
-    matches!(error.code(), Code::Conflict | Code::RateLimited)
-}
-
-/// Returns the step that ends a run. The outcomes are those that a scheduler derives from the callback's status.
-fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
-    let (outcome, status) = match ended {
-        Ok(_) => (AttemptOutcome::Succeeded, 200),
-        Err(error) if is_busy(error) => return Step::Release { fence: job.fence },
-        Err(error) => {
-            let status = error.code().status().as_u16();
-            (AttemptOutcome::from_status(status, error.to_string(), error.retry_after()), status)
-        }
-    };
-    let jitter = uuid::Uuid::new_v4().as_u128() as u32;
-    Step::End { fence: job.fence, outcome, duration: Duration::ZERO, status: Some(status), jitter }
 }
 
 /// Counts the jobs that are due and were not tried, until the time is up.

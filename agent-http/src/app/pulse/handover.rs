@@ -1,25 +1,41 @@
 //! Hand-over of the jobs that the application has stored itself to a scheduler that was configured later.
 
-use agent_jobs::job::{Job, JobFilter, JobOrder, Step};
+use std::sync::Arc;
+
+use agent_jobs::job::{Job, JobFilter, JobOrder, Phase, Step};
 use agent_jobs::schedule::{Schedule, ScheduleSpec};
 use agent_platform::pulse::{JobControl, JobRequest, Pulse, PulseError};
 
 use super::super::App;
+use super::local_run::resume_lost_run;
+use crate::shutdown::ShutdownStage;
 
 /// Maximum number of jobs per pass; the next pass continues.
 const MAX_JOBS_PER_PASS: usize = 100;
+/// Maximum number of these whose lost runs are resumed.
+const MAX_RESUMED_RUNS: usize = 8;
 
 /// Moves local jobs to the scheduler, if one is configured. Jobs of assignments are only cancelled here:
 /// the synchronization of their assignment creates new ones.
 ///
-/// A job that is being run is left for the next pass.
-pub(super) async fn hand_over_local_jobs(app: &App) -> Result<(), PulseError> {
+/// A job that is being run is left for the next pass. If its process has ended, this one runs it first: under the scheduler's
+/// key, its effect could happen twice.
+pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseError> {
     let Some(pulse) = app.pulse.remote.as_deref() else { return Ok(()) };
     let store = app.pulse.local.jobs();
     let open = JobFilter { open: true, ..JobFilter::default() };
     let page = store.list(&open, JobOrder::OldestFirst, None, MAX_JOBS_PER_PASS).await;
     let jobs = page.map_err(|error| PulseError::Unavailable(error.into()))?.jobs;
-    for job in jobs.into_iter().filter(|job| !job.is_delivering()) {
+    let (running, waiting): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(Job::is_delivering);
+    let now = app.pulse.now();
+    let is_lost = |job: &Job| matches!(job.phase, Phase::Running { lease } if lease <= now);
+    if app.conversations.shutdown.stage() == ShutdownStage::Running {
+        for job in running.into_iter().filter(is_lost).take(MAX_RESUMED_RUNS) {
+            let resumed = resume_lost_run(app, job.id).await;
+            resumed.map_err(|error| PulseError::Unavailable(error.into()))?;
+        }
+    }
+    for job in waiting {
         if job.payload.assignment_id.is_none() {
             schedule(pulse, &job).await?;
         }

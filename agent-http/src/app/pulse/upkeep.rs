@@ -88,7 +88,7 @@ impl MaintenanceCursor {
     }
 }
 
-async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
+async fn run_pass(app: &Arc<App>, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
     if let Err(error) = hand_over_local_jobs(app).await {
         tracing::warn!(%error, "failed to hand local jobs over to the scheduler; the next pass tries again");
     }
