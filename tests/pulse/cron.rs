@@ -291,6 +291,27 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
 }
 
+/// There are more of them than are read at once.
+#[tokio::test]
+async fn many_local_jobs_are_handed_over_at_once() {
+    const JOBS: u64 = 250;
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    for _ in 0..JOBS {
+        let payload = serde_json::from_value(create_todo("Later")).expect("a payload");
+        let later = ScheduleSpec { every_ms: Some(3_600_000), ..ScheduleSpec::default() };
+        local.schedule_job(&JobRequest::new(payload, later)).await.expect("a job");
+    }
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let count = || request_scheduler(&scheduler, "GET", "/jobs/count?companyId=c1&state=open", None);
+    poll_until(count, |counted| counted["count"] == JOBS).await;
+    let open = JobFilter { open: true, ..JobFilter::default() };
+    let left = async || stores.jobs.count(&open).await.expect("a count");
+    poll_until(left, |left| *left == 0).await;
+}
+
 /// The process that ran a local job was killed, and the next one has a scheduler.
 #[tokio::test]
 async fn a_local_run_that_was_lost_is_finished_where_it_began() {
