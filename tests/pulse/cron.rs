@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::support::control::ControlledVendor;
 use crate::support::expect_problem;
-use crate::support::vendor::{Vendor, answer};
+use crate::support::vendor::{Vendor, answer, json_response};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
@@ -84,6 +84,24 @@ async fn the_cron_route_runs_jobs_without_a_scheduler() {
     assert_eq!(titles, ["Due", "Scheduled"]);
     let notifications = notification_texts(&stores).await;
     assert_eq!(notifications, [("Gardener".to_owned(), "Water the basil".to_owned())]);
+}
+
+/// A limit of runs, here the provider's, uses up an attempt, as it does with a scheduler.
+#[tokio::test]
+async fn a_local_turn_that_is_rate_limited_is_retried_later() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [json_response("429 Too Many Requests", "retry-after: 3600\r\n", "{}")]);
+    let stores = server::stores(&workspace(&vendor.base_url())).await;
+    let app = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let turn =
+        json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1", "message": "Hello"});
+    let due = ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
+    let request = JobRequest::new(serde_json::from_value(turn).expect("a payload"), due);
+    local.schedule_job(&request).await.expect("a job");
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["due"], &run["busy"]), (&json!(1), &json!(1)), "{run}");
+    assert_eq!(count_jobs(&stores, JobState::Retryable).await, 1);
 }
 
 /// A store that cannot list jobs, which can be very many.

@@ -33,11 +33,12 @@ pub(in crate::app) fn is_busy(error: &HttpError) -> bool {
     matches!(error.code(), Code::Conflict | Code::RateLimited)
 }
 
-/// Returns the step that ends a run. The outcomes are those that a scheduler derives from the callback's status.
+/// Returns the step that ends a run. The outcomes are those that a scheduler derives from the callback's status. An occurrence
+/// that is being run elsewhere is released instead of deferred.
 pub(in crate::app) fn end_step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
     let (outcome, status) = match ended {
         Ok(_) => (AttemptOutcome::Succeeded, 200),
-        Err(error) if is_busy(error) => return Step::Release { fence: job.fence },
+        Err(error) if error.code() == Code::Conflict => return Step::Release { fence: job.fence },
         Err(error) => {
             let status = error.code().status().as_u16();
             (AttemptOutcome::from_status(status, error.to_string(), error.retry_after()), status)
