@@ -385,8 +385,12 @@ impl From<AgentError> for HttpError {
     fn from(failure: AgentError) -> Self {
         let code = Code::from_wire(failure.kind().code()).unwrap_or(Code::Internal);
         let error = Self::new(code, failure.message().to_owned());
-        let retry_after =
-            failure.retry_after().or((code == Code::StoreUnavailable).then_some(STORE_RETRY_AFTER));
+        let default_retry_after = match code {
+            Code::StoreUnavailable => Some(STORE_RETRY_AFTER),
+            Code::ServerShuttingDown => Some(SHUTDOWN_RETRY_AFTER),
+            _ => None,
+        };
+        let retry_after = failure.retry_after().or(default_retry_after);
         let error = retry_after.into_iter().fold(error, Self::with_retry_after);
         let policy = RatePolicy::from_budget(&failure);
         let error = policy.into_iter().fold(error, Self::with_policy);
@@ -402,6 +406,10 @@ pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
     let StoreError::Unavailable(fault) = error else { return None };
     Some(format!("the store is unavailable: {fault}"))
 }
+
+/// `Retry-After` of a response of a process that stops. Another process answers at once, or this one's successor soon. A
+/// scheduler that delivers a job again after it counts no attempt.
+const SHUTDOWN_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// `Retry-After` of a response while the store is unavailable.
 const STORE_RETRY_AFTER: Duration = Duration::from_secs(2);

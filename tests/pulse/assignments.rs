@@ -1,9 +1,12 @@
 //! Assignments: authorization, and their jobs in the scheduler.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use agent_platform::workspace::delete_user;
 
 use super::*;
 use crate::support::expect_problem;
+use crate::support::vendor::{Vendor, json_response};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 const PATH: &str = "/api/agents/a1/assignments/s1";
@@ -54,6 +57,37 @@ async fn saved_assignments_reach_the_scheduler() {
 }
 
 #[tokio::test]
+async fn the_job_of_an_assignment_changes_with_the_assignment_only() {
+    let bench = open(NOWHERE, &[]).await;
+    let made = expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
+    let job = format!("/api/pulse/jobs/{}", made["sync"]["jobId"].as_str().expect("an id"));
+    let reschedule = format!("{job}/reschedule");
+    for (method, path, body) in
+        [("DELETE", &job, None), ("POST", &reschedule, Some(json!({"delayMs": 3_600_000})))]
+    {
+        let answer = ask(&bench.app, OWNER, method, path, body.as_ref()).await;
+        let problem = expect_problem(answer, 409, "CONFLICT").await;
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.contains("the assignment \"s1\""), "{problem}");
+    }
+    let read = expect_json(ask(&bench.app, OWNER, "GET", &job, None).await, 200).await;
+    assert_eq!((&read["state"], &read["schedule"]["cron"]), (&json!("scheduled"), &json!("0 9 * * *")));
+    // A follow-up has the payload of the assignment's job, and is a job of its own.
+    let mut payload = create_todo("Later");
+    payload["assignmentId"] = "s1".into();
+    let follow_up = json!({"payload": payload, "delayMs": 3_600_000});
+    let created = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&follow_up)).await;
+    let follow_up = format!("/api/pulse/jobs/{}", created["jobId"].as_str().expect("an id"));
+    expect_json(ask(&bench.app, OWNER, "DELETE", &follow_up, None).await, 200).await;
+    let mut off = every_day("One");
+    off["schedule"]["enabled"] = false.into();
+    expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&off)).await, 200).await;
+    let read = expect_json(ask(&bench.app, OWNER, "GET", &job, None).await, 200).await;
+    assert_eq!(read["state"], "cancelled");
+    expect_json(ask(&bench.app, OWNER, "DELETE", &job, None).await, 200).await;
+}
+
+#[tokio::test]
 async fn an_assignment_goes_with_its_agent() {
     let bench = open(NOWHERE, &[]).await;
     ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await;
@@ -81,6 +115,27 @@ async fn the_jobs_of_a_deleted_person_are_cancelled() {
     let open = async || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open", None).await;
     let left = poll_until(open, |left| open_jobs(left).len() == 1).await;
     assert_eq!(open_jobs(&left)[0]["payload"]["userId"], "u2");
+}
+
+/// Each company has a record of one kind, and none of the others.
+#[tokio::test]
+async fn maintenance_reaches_many_companies_in_one_pass() {
+    let companies: Vec<String> = (10..40).map(|n| format!("d{n}")).collect();
+    let mut workspace = workspace(NOWHERE);
+    let users = companies.iter().map(|company| json!({"id": "u1", "companyId": company}));
+    workspace["users"].as_array_mut().expect("users").extend(users);
+    let stores = server::stores(&workspace).await;
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
+    let last = companies.last().expect("companies");
+    let mut payload = create_todo("Later");
+    payload["companyId"] = last.as_str().into();
+    let job = json!({"payload": payload, "everyMs": 3_600_000});
+    request_scheduler(&scheduler, "POST", "/jobs", Some(&job)).await;
+    delete_user(&*stores.records, &last.as_str().into(), &"u1".into()).await.expect("deleted");
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let open = async || request_scheduler(&scheduler, "GET", "/jobs?state=open", None).await;
+    poll_until(open, |left| open_jobs(left).is_empty()).await;
 }
 
 /// Jobs of a tool that an agent has lost are cancelled for all users, and jobs of its other tools are kept.
@@ -128,6 +183,35 @@ async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     let left = open().await;
     let agents: Vec<_> = open_jobs(&left).iter().map(|job| &job["payload"]["agentId"]).collect();
     assert_eq!(agents, [silent]);
+}
+
+/// An owner who changes or deletes an agent waits for one call to a scheduler that does not answer, and not for each assignment.
+#[tokio::test]
+async fn a_scheduler_that_fails_is_asked_once_for_all_assignments() {
+    let vendor = Vendor::start().await;
+    let is_up = Arc::new(AtomicBool::new(true));
+    let scheduler_up = is_up.clone();
+    vendor.on_all_with(move |_| match scheduler_up.load(Ordering::Relaxed) {
+        true => json_response("201 Created", "", r#"{"jobId":"j","executeAt":"2100-01-01T00:00:00Z"}"#),
+        false => json_response("500 Internal Server Error", "", "{}"),
+    });
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let app = app(&stores, &format!("http://{}", vendor.address), &[]).await;
+    for id in ["s1", "s2", "s3"] {
+        let path = format!("/api/agents/a1/assignments/{id}");
+        let created = expect_json(ask(&app, OWNER, "PUT", &path, Some(&every_day("One"))).await, 201).await;
+        assert_eq!(created["sync"]["inStep"], true, "{created}");
+    }
+    is_up.store(false, Ordering::Relaxed);
+    let without_tool = json!({"name": "Gardener", "content": {"mcpPreset": [], "tools": ["readTodos"]}});
+    // Each may ask for one assignment and for the agent's other jobs, and the maintenance for one assignment.
+    for (method, body, status) in [("PUT", Some(&without_tool), 200), ("DELETE", None, 204)] {
+        let before = vendor.received().len();
+        assert_eq!(ask(&app, OWNER, method, "/api/agents/a1", body).await.status(), status);
+        let asked: Vec<_> =
+            vendor.received()[before..].iter().map(|request| request.path().to_owned()).collect();
+        assert!(asked.len() <= 3 && asked.iter().any(|path| path.contains("assignmentId=s1")), "{asked:?}");
+    }
 }
 
 /// The loss of the tool has not cancelled the job, as after an import or while the scheduler was away.

@@ -1,15 +1,24 @@
 //! Cron fallback: runs due occurrences, and none that the scheduler has delivered or will deliver.
 
 use agent_core::clock::SystemClock;
-use agent_jobs::job::{JobFilter, JobState};
+use agent_core::ids::JobId;
+use agent_jobs::job::{
+    ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope,
+    JobState, Step, StepOutcome,
+};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{JobRequest, Pulse};
+use agent_platform::records::StoreError;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+use tokio::net::TcpStream;
 
 use super::*;
 use crate::support::control::ControlledVendor;
 use crate::support::expect_problem;
-use crate::support::vendor::{Vendor, answer};
+use crate::support::vendor::{Vendor, answer, json_response};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
@@ -77,8 +86,94 @@ async fn the_cron_route_runs_jobs_without_a_scheduler() {
     assert_eq!(notifications, [("Gardener".to_owned(), "Water the basil".to_owned())]);
 }
 
+/// A limit of runs, here the provider's, uses up an attempt, as it does with a scheduler.
+#[tokio::test]
+async fn a_local_turn_that_is_rate_limited_is_retried_later() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [json_response("429 Too Many Requests", "retry-after: 3600\r\n", "{}")]);
+    let stores = server::stores(&workspace(&vendor.base_url())).await;
+    let app = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let turn =
+        json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1", "message": "Hello"});
+    let due = ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
+    let request = JobRequest::new(serde_json::from_value(turn).expect("a payload"), due);
+    local.schedule_job(&request).await.expect("a job");
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["due"], &run["busy"]), (&json!(1), &json!(1)), "{run}");
+    assert_eq!(count_jobs(&stores, JobState::Retryable).await, 1);
+}
+
+/// A store that cannot list jobs, which can be very many.
+#[derive(Default)]
+struct UnlistedJobs(MemoryJobStore);
+
+#[async_trait]
+impl JobStore for UnlistedJobs {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
+        self.0.insert(jobs).await
+    }
+    async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
+        self.0.insert_within_limit(job, max_open).await
+    }
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
+        self.0.get(scope, id).await
+    }
+    async fn list(
+        &self,
+        _: &JobFilter,
+        _: JobOrder,
+        _: Option<&JobId>,
+        _: usize,
+    ) -> Result<JobPage, StoreError> {
+        Err(StoreError::unavailable("the jobs are not listed"))
+    }
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        self.0.count(filter).await
+    }
+    async fn apply_steps(
+        &self,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<StepOutcome>, StoreError> {
+        self.0.apply_steps(steps, now).await
+    }
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
+        self.0.claim_due(claim).await
+    }
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.0.next_run_at().await
+    }
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+        self.0.count_by_state(now).await
+    }
+    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.0.purge(ended_before, limit).await
+    }
+    fn notifications(&self) -> BoxStream<'static, ()> {
+        self.0.notifications()
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_are_not_due_are_not_read() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let stores = Stores { jobs: Arc::new(UnlistedJobs::default()), ..stores };
+    let app = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    for delay_ms in [0, 3_600_000] {
+        let payload = serde_json::from_value(create_todo("Once")).expect("a payload");
+        let schedule = ScheduleSpec { delay_ms: Some(delay_ms), ..ScheduleSpec::default() };
+        local.schedule_job(&JobRequest::new(payload, schedule)).await.expect("a job");
+    }
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["done"], &run["left"]), (&json!(1), &json!(0)), "{run}");
+}
+
 /// More turns than run at once.
 const HELD_TURNS: u64 = 10;
+/// Number of turns that run at once.
+const RUNNING: u64 = 8;
 
 /// Starts an application without a scheduler, with due turns that have one attempt each and that the vendor holds.
 async fn start_with_held_turns(vendor: &ControlledVendor, settings: &[(&str, &str)]) -> (Server, Stores) {
@@ -104,14 +199,11 @@ async fn count_jobs(stores: &Stores, state: JobState) -> u64 {
     stores.jobs.count(&filter).await.expect("a count")
 }
 
-/// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
-#[tokio::test]
-async fn a_client_that_leaves_the_cron_route_ends_no_job() {
-    let vendor = ControlledVendor::start().await;
-    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+/// Calls the route, and leaves once the held turns run.
+async fn leave_cron_route(app: &Server, stores: &Stores) {
     let url = app.url("/api/cron?run=true");
     let call = tokio::spawn(async move { client().get(url).bearer_auth(CRON_SECRET).send().await });
-    poll_until(async || count_jobs(&stores, JobState::Running).await, |running| *running > 0).await;
+    poll_until(async || count_jobs(stores, JobState::Running).await, |running| *running == RUNNING).await;
     call.abort();
     let metrics = async || {
         let response = app.request("GET", "/metrics").send().await.expect("an answer");
@@ -119,6 +211,14 @@ async fn a_client_that_leaves_the_cron_route_ends_no_job() {
     };
     // Only the request for the metrics itself is left.
     poll_until(metrics, |metrics| metrics.contains("http_requests_in_flight 1\n")).await;
+}
+
+/// A client that leaves, as at its own time-out, costs no job an attempt, neither those that run nor those that wait.
+#[tokio::test]
+async fn a_client_that_leaves_the_cron_route_ends_no_job() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+    leave_cron_route(&app, &stores).await;
     vendor.release();
     let completed = async || count_jobs(&stores, JobState::Completed).await;
     poll_until(completed, |completed| *completed == HELD_TURNS).await;
@@ -138,7 +238,6 @@ async fn jobs_that_have_not_begun_in_time_are_left() {
 /// The turns that run may end, and the others are left to the next process.
 #[tokio::test]
 async fn no_job_begins_while_the_application_shuts_down() {
-    const RUNNING: u64 = 8;
     let vendor = ControlledVendor::start().await;
     let (app, stores) = start_with_held_turns(&vendor, &[]).await;
     let url = app.url("/api/cron?run=true");
@@ -150,6 +249,36 @@ async fn no_job_begins_while_the_application_shuts_down() {
     let run = expect_json(response, 200).await["run"].clone();
     assert_eq!((&run["done"], &run["left"]), (&json!(RUNNING), &json!(HELD_TURNS - RUNNING)), "{run}");
     assert_eq!(count_jobs(&stores, JobState::Scheduled).await, HELD_TURNS - RUNNING);
+}
+
+/// No connection is left for which the application would wait.
+#[tokio::test]
+async fn the_application_waits_for_the_jobs_of_a_client_that_has_left() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[]).await;
+    leave_cron_route(&app, &stores).await;
+    app.stop();
+    let address = app.address;
+    let is_closed = async || TcpStream::connect(address).await.is_err();
+    poll_until(is_closed, |is_closed| *is_closed).await;
+    vendor.release();
+    app.stopped().await;
+    let counts =
+        (count_jobs(&stores, JobState::Completed).await, count_jobs(&stores, JobState::Scheduled).await);
+    assert_eq!(counts, (RUNNING, HELD_TURNS - RUNNING));
+}
+
+/// The turns end with the drain, and use up none of their attempts, of which they have one each.
+#[tokio::test]
+async fn jobs_that_outlast_the_drain_are_left_to_the_next_process() {
+    let vendor = ControlledVendor::start().await;
+    let (app, stores) = start_with_held_turns(&vendor, &[("DRAIN_MS", "1000")]).await;
+    leave_cron_route(&app, &stores).await;
+    app.stop();
+    app.stopped().await;
+    let counts =
+        (count_jobs(&stores, JobState::Running).await, count_jobs(&stores, JobState::Discarded).await);
+    assert_eq!(counts, (0, 0));
 }
 
 /// Jobs of an application that gets a scheduler move there.
@@ -178,6 +307,49 @@ async fn local_jobs_are_handed_over_to_a_scheduler() {
     assert!(ids.contains(&&sync["jobId"]), "{sync} {ids:?}");
     let left = JobFilter { open: true, ..JobFilter::default() };
     assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
+}
+
+/// There are more of them than are read at once.
+#[tokio::test]
+async fn many_local_jobs_are_handed_over_at_once() {
+    const JOBS: u64 = 250;
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    for _ in 0..JOBS {
+        let payload = serde_json::from_value(create_todo("Later")).expect("a payload");
+        let later = ScheduleSpec { every_ms: Some(3_600_000), ..ScheduleSpec::default() };
+        local.schedule_job(&JobRequest::new(payload, later)).await.expect("a job");
+    }
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let count = || request_scheduler(&scheduler, "GET", "/jobs/count?companyId=c1&state=open", None);
+    poll_until(count, |counted| counted["count"] == JOBS).await;
+    let open = JobFilter { open: true, ..JobFilter::default() };
+    let left = async || stores.jobs.count(&open).await.expect("a count");
+    poll_until(left, |left| *left == 0).await;
+}
+
+/// The process that ran a local job was killed, and the next one has a scheduler.
+#[tokio::test]
+async fn a_local_run_that_was_lost_is_finished_where_it_began() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let payload = serde_json::from_value(create_todo("Once")).expect("a payload");
+    let due = ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
+    local.schedule_job(&JobRequest::new(payload, due)).await.expect("a job");
+    let now = Timestamp::now();
+    let quota = CompanyQuota::new(1);
+    let claim = ClaimRequest { now, due_until: now, lease_until: now, limit: 1, quota };
+    assert_eq!(stores.jobs.claim_due(claim).await.expect("claimed").len(), 1);
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
+    let _app = app(&stores, &scheduler.url(""), &[]).await;
+    let open = JobFilter { open: true, ..JobFilter::default() };
+    let open = async || stores.jobs.count(&open).await.expect("a count");
+    poll_until(open, |open| *open == 0).await;
+    assert_eq!(todo_titles(&stores).await, ["Once"]);
+    assert_eq!(request_scheduler(&scheduler, "GET", "/jobs", None).await["jobs"], json!([]));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use agent_jobs::job::{JobPayload, JobScope};
+use agent_jobs::job::{JobPayload, JobScope, JobState};
 
 use crate::local_pulse::is_local_job;
 use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob};
@@ -115,6 +115,13 @@ pub(crate) enum SchedulerCall {
         /// Request for the new job, if one must be created.
         request: Box<JobRequest>,
     },
+    /// Reads the job of an unchanged assignment. If it was cancelled, a new one is created.
+    Confirm {
+        /// Job id.
+        job_id: JobId,
+        /// Request for the new job, if one must be created.
+        request: Box<JobRequest>,
+    },
     /// Cancels one job that was replaced.
     CancelJob {
         /// Job id.
@@ -165,7 +172,9 @@ pub(crate) fn pending_calls(
             let job_id = job.job_id.clone();
             let same_work = without_zone(old.payload()) == without_zone(new.payload());
             if old.payload() == new.payload() && old.schedule == new.schedule {
-                Vec::new()
+                // An earlier cancellation may have reached the scheduler although its answer was lost, or the scheduler may
+                // have cancelled the job at a callback while the assignment was disabled.
+                vec![SchedulerCall::Confirm { job_id, request }]
             } else if same_work && old.schedule.timezone == new.schedule.timezone {
                 vec![SchedulerCall::Reschedule { job_id, request }]
             } else {
@@ -301,6 +310,17 @@ async fn execute_calls(
                     }
                     Err(error) => return Err(error),
                 });
+            }
+            SchedulerCall::Confirm { job_id, request } => {
+                let is_gone = match pulse.get_job(&request.scope(), &job_id).await {
+                    Ok(found) => found.state == JobState::Cancelled,
+                    // A one-off job that has run is deleted after a time, and must not run again.
+                    Err(PulseError::NotFound) => request.schedule.execute_at.is_none(),
+                    Err(error) => return Err(error),
+                };
+                if is_gone {
+                    job = Some(assigned_job(pulse.schedule_job(&request).await?, Some(1)));
+                }
             }
             SchedulerCall::CancelJob { job_id, scope } => match pulse.cancel_job(&scope, &job_id).await {
                 Ok(_) | Err(PulseError::NotFound) => {}

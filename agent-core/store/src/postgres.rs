@@ -49,7 +49,7 @@
 //!
 //! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
 //! all of them. A commit that finds a lock held gives its connection back; such commits then wait on half of the
-//! connections of a store of records, one for each company.
+//! connections, one for each company.
 //!
 //! # Jobs
 //!

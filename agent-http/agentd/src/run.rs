@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::model::Model;
-use agent_http::serve::{ServeLimits, Workers};
+use agent_http::serve::{FINAL_EVENT_TIMEOUT, ServeLimits, Workers};
 use agent_http::service::HttpService;
 use agent_http::shutdown::{Shutdown, ShutdownStage};
 use agent_http::{app, runtime, scheduler, serve};
 use agent_jobs::job::JobStore;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tracing::info;
 
 use crate::config::{AppConfig, RuntimeConfig, SchedulerConfig};
@@ -74,6 +75,32 @@ async fn finish_summaries(app: &app::App) {
     }
 }
 
+/// Returns the time at which the drain has begun; the present if it has not.
+async fn drain_began(draining: JoinHandle<Instant>) -> Instant {
+    if draining.is_finished() {
+        return draining.await.unwrap_or_else(|_| Instant::now());
+    }
+    draining.abort();
+    Instant::now()
+}
+
+/// Waits for the jobs that `GET /api/cron` runs although its client has left, as the server does for requests: until shortly
+/// before the end of the drain, and then for their outcomes.
+async fn finish_local_jobs(app: &app::App, shutdown: &Shutdown, drain_end: Instant) {
+    let drain = drain_end.saturating_duration_since(Instant::now());
+    tokio::select! {
+        biased;
+        () = app.pulse.drain() => return,
+        () = shutdown.wait_for(ShutdownStage::Ending) => {}
+        () = tokio::time::sleep(drain - FINAL_EVENT_TIMEOUT.min(drain / 2)) => shutdown.end(),
+    }
+    if tokio::time::timeout(FINAL_EVENT_TIMEOUT, app.pulse.drain()).await.is_err() {
+        tracing::warn!(
+            "jobs of the application were still running: others run them again once their leases expire"
+        );
+    }
+}
+
 /// Serves the application on a listener until `shutdown`.
 ///
 /// # Errors
@@ -106,20 +133,16 @@ pub async fn serve_app(
         }
     });
     let drain_time = config.server.serve.drain;
-    let served = serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown).await;
+    let served =
+        serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown.clone()).await;
+    let drain_end = drain_began(draining).await + drain_time;
+    finish_local_jobs(&app, &shutdown, drain_end).await;
     if tokio::time::timeout(RUN_FLUSH_TIMEOUT, app.conversations.drain()).await.is_err() {
         tracing::warn!("the ends of runs could not be stored: other processes interrupt them");
     }
     upkeep.abort();
     ingestion.abort();
-    let began_draining = match draining.is_finished() {
-        true => draining.await.ok(),
-        false => {
-            draining.abort();
-            None
-        }
-    };
-    let remaining = drain_time.saturating_sub(began_draining.map_or(Duration::ZERO, |began| began.elapsed()));
+    let remaining = drain_end.saturating_duration_since(Instant::now());
     if tokio::time::timeout(remaining, app.coding.drain()).await.is_err() {
         tracing::warn!(
             "a call of a subscription's issuer was still running: its user may have to sign in again"

@@ -230,11 +230,13 @@ async fn view(
 /// Deletes all assignments of an agent and cancels their jobs.
 pub(super) async fn delete_all(app: &App, company_id: &CompanyId, agent: &AgentId) -> Result<(), StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+    let mut is_reachable = true;
     loop {
         let page = list_assignments(&*app.records, company_id, agent, &list).await?;
         for record in page.items {
             app.records.delete(&assignment_key(company_id, &record.id)?, Precondition::Any).await?;
-            sync_with_scheduler(app, company_id, &record.id).await;
+            // A scheduler that does not answer is asked once, and not for each of them.
+            is_reachable = is_reachable && sync_with_scheduler(app, company_id, &record.id).await;
         }
         list.cursor = page.next_cursor;
         if list.cursor.is_none() {

@@ -5,6 +5,7 @@ mod agent_turn;
 pub(super) mod callback;
 mod handover;
 pub(super) mod jobs;
+mod local_run;
 pub(super) mod next;
 mod run;
 pub(super) mod sync;
@@ -24,6 +25,7 @@ use crate::service::HandlerResult;
 pub(super) use upkeep::run_maintenance;
 
 pub(super) use callback::{Completion, run_occurrence};
+pub(super) use local_run::{end_step, is_busy, lease_until, run_claimed_job};
 
 /// Tag of the operations on jobs and assignments.
 pub(super) const TAG: &str = "jobs";

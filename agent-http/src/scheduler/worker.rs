@@ -18,14 +18,17 @@ mod starts;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobState, JobStore, Step, StepOutcome,
+    AttemptOutcome, CANCEL_BATCH_SIZE, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobScope,
+    JobState, JobStore, Step, StepOutcome,
 };
+use agent_platform::backoff::Backoff;
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
 use tokio::sync::{Notify, RwLock, mpsc};
@@ -41,6 +44,11 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit for storing the outcomes of deliveries that were aborted at shutdown.
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Pauses between attempts of a route to change jobs that other transactions have locked, and the maximum number of attempts:
+/// about five seconds.
+const LOCKED_JOB_BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+const MAX_LOCKED_JOB_ATTEMPTS: usize = 14;
 
 /// Limits of the worker. Use `..Default::default()` for the fields that keep their default.
 #[derive(Debug, Clone)]
@@ -84,8 +92,8 @@ pub struct Worker {
     limits: WorkerLimits,
     claimed_jobs: ClaimedJobs,
     metrics: SchedulerMetrics,
-    /// Write-locked during a claim, read-locked while a route changes a job: a claim made between the route's lookup
-    /// of claimed jobs and its step would be missed.
+    /// Write-locked during a claim, read-locked while a route changes jobs by one transaction, which waits for no other: a
+    /// claim made between the route's lookup of claimed jobs and its step would be missed.
     claim_lock: RwLock<()>,
     /// Notified when this process has inserted a job.
     inserted: Notify,
@@ -284,21 +292,38 @@ impl Worker {
         id: JobId,
         step: Step,
     ) -> Result<StepOutcome, StoreError> {
+        let mut backoff = LOCKED_JOB_BACKOFF;
+        for _ in 0..MAX_LOCKED_JOB_ATTEMPTS {
+            if let Some(outcome) = self.try_step(scope, &id, &step).await? {
+                return Ok(outcome);
+            }
+            backoff.sleep(&*self.clock).await;
+        }
+        Err(locked_job_error())
+    }
+
+    /// Applies a step. Returns `None` if another transaction has locked the job: claims, which wait for the step, are not to
+    /// wait for that transaction.
+    async fn try_step(
+        &self,
+        scope: &JobScope,
+        id: &JobId,
+        step: &Step,
+    ) -> Result<Option<StepOutcome>, StoreError> {
         let _claim_guard = self.claim_lock.read().await;
-        if self.jobs.get(scope, &id).await?.is_none() {
-            return Ok(StepOutcome::NotFound);
+        if self.jobs.get(scope, id).await?.is_none() {
+            return Ok(Some(StepOutcome::NotFound));
         }
         // Resuming does not release the claim, which would delay the job.
-        let released = if step == Step::Resume { None } else { self.claimed_jobs.release(&id) };
+        let released = if *step == Step::Resume { None } else { self.claimed_jobs.release(id) };
         let release = released.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence }));
-        let steps = release.chain([(id, step)]).collect();
-        match self.jobs.apply_steps(steps, self.now()).await {
-            Ok(mut outcomes) => Ok(outcomes.pop().unwrap_or(StepOutcome::NotFound)),
-            Err(error) => {
-                self.claimed_jobs.add(released.into_iter().collect());
-                Err(error)
-            }
+        let steps = release.chain([(id.clone(), step.clone())]).collect();
+        let applied = self.jobs.apply_steps_unlocked(steps, self.now()).await;
+        let outcome = applied.map(|mut outcomes| outcomes.pop().unwrap_or(Some(StepOutcome::NotFound)));
+        if !matches!(outcome, Ok(Some(_))) {
+            self.claimed_jobs.add(released.into_iter().collect());
         }
+        outcome
     }
 
     /// Cancels all jobs that match the filter and are not final, and returns their number.
@@ -311,25 +336,81 @@ impl Worker {
     }
 
     async fn cancel_all_now(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let open = JobFilter { open: true, ..filter.clone() };
+        let (mut cancelled, mut backoff) = (0, LOCKED_JOB_BACKOFF);
+        for _ in 0..MAX_LOCKED_JOB_ATTEMPTS {
+            let (mut has_locked, mut after) = (false, None);
+            loop {
+                let batch = self.cancel_batch(&open, after.as_ref()).await?;
+                cancelled += batch.cancelled;
+                has_locked |= batch.has_locked;
+                after = batch.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            self.inserted.notify_one();
+            if !has_locked {
+                return Ok(cancelled);
+            }
+            backoff.sleep(&*self.clock).await;
+        }
+        Err(locked_job_error())
+    }
+
+    /// Cancels the jobs of one batch, the newest first, that match the filter and follow an id. Claims wait for one batch only,
+    /// and not for jobs that other transactions have locked.
+    async fn cancel_batch(
+        &self,
+        open: &JobFilter,
+        after: Option<&JobId>,
+    ) -> Result<CancelledBatch, StoreError> {
         let _claim_guard = self.claim_lock.read().await;
         // A claimed job has the state `running` in the store, even if its delivery has not begun. All such jobs are
         // released first, so that the filter sees their own state; those that do not match can be claimed again.
-        let released = self.claimed_jobs.release_matching(&JobFilter { state: None, ..filter.clone() });
-        let ids: Vec<JobId> = released.iter().map(|job| job.id.clone()).collect();
-        if let Err(error) = self.jobs.apply_steps(release_steps(&released), self.now()).await {
-            self.claimed_jobs.add(released);
-            return Err(error);
-        }
-        let mut cancelled = self.jobs.cancel_all(filter, self.now()).await?;
-        if filter.state == Some(JobState::Running) {
-            // Until now, lists have shown them as running.
-            let steps = ids.into_iter().map(|id| (id, Step::Cancel)).collect();
-            let outcomes = self.jobs.apply_steps(steps, self.now()).await?;
-            cancelled += outcomes.iter().filter(|outcome| outcome.is_applied()).count() as u64;
-        }
-        self.inserted.notify_one();
-        Ok(cancelled)
+        let claimed = self.claimed_jobs.release_matching(&JobFilter { state: None, ..open.clone() });
+        let released = match self.jobs.apply_steps_unlocked(release_steps(&claimed), self.now()).await {
+            Ok(released) => released,
+            Err(error) => {
+                self.claimed_jobs.add(claimed);
+                return Err(error);
+            }
+        };
+        let mut is_released = released.iter().map(Option::is_some);
+        let (released, locked): (Vec<Job>, Vec<Job>) =
+            claimed.into_iter().partition(|_| is_released.next().unwrap_or_default());
+        let locked_ids: HashSet<JobId> = locked.iter().map(|job| job.id.clone()).collect();
+        self.claimed_jobs.add(locked);
+        let page = self.jobs.list(open, JobOrder::NewestFirst, after, CANCEL_BATCH_SIZE).await?;
+        let listed = page.jobs.into_iter().filter(|job| !locked_ids.contains(&job.id));
+        // Until now, lists have shown the claimed jobs as running.
+        let was_running = released.into_iter().filter(|_| open.state == Some(JobState::Running));
+        let steps = listed.chain(was_running).map(|job| (job.id, Step::Cancel)).collect();
+        let outcomes = self.jobs.apply_steps_unlocked(steps, self.now()).await?;
+        let has_changed = |outcome: &&StepOutcome| match outcome {
+            StepOutcome::Applied(result) => result.changed,
+            StepOutcome::NotFound | StepOutcome::Rejected(_) | StepOutcome::Unreadable => false,
+        };
+        Ok(CancelledBatch {
+            cancelled: outcomes.iter().flatten().filter(has_changed).count() as u64,
+            has_locked: !locked_ids.is_empty() || outcomes.iter().any(Option::is_none),
+            next: page.next,
+        })
     }
+}
+
+/// Result of cancelling one batch of jobs.
+struct CancelledBatch {
+    cancelled: u64,
+    /// True if jobs of the batch were left out, since other transactions have locked them.
+    has_locked: bool,
+    /// Last id of the batch, if others follow.
+    next: Option<JobId>,
+}
+
+/// Returns the error of a change of jobs that other transactions have locked for too long.
+fn locked_job_error() -> StoreError {
+    StoreError::unavailable("another transaction has locked the job")
 }
 
 /// Returns the steps that release claimed jobs.

@@ -12,7 +12,8 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::pulse::user_scope;
 use crate::pulse::{CancelResult, JobControl, JobStatus, JobViewPage};
-use agent_jobs::job::{JobFilter, JobOrder, JobView};
+use crate::testing::MemoryPulse;
+use agent_jobs::job::{AttemptOutcome, ClaimRequest, CompanyQuota, JobFilter, JobOrder, JobView, Step};
 
 /// Target of an assignment that may run, with a scheduler service.
 const HERE: SyncTarget = SyncTarget { can_run: true, is_local: false };
@@ -39,6 +40,7 @@ fn shown(operations: &[SchedulerCall]) -> Vec<String> {
             format!("schedule {}", request.idempotency_key.as_deref().expect("a key"))
         }
         SchedulerCall::Reschedule { job_id, .. } => format!("reschedule {job_id}"),
+        SchedulerCall::Confirm { job_id, .. } => format!("confirm {job_id}"),
         SchedulerCall::CancelJob { job_id, .. } => format!("cancel {job_id}"),
         SchedulerCall::CancelAll { .. } => "cancel all".to_owned(),
     };
@@ -64,7 +66,7 @@ fn what_the_scheduler_is_told() {
         ("nothing", None, None, &[]),
         ("made", None, Some(on()), &["schedule assignment:s:2"]),
         ("made, switched off", None, Some(off()), &[]),
-        ("the same", Some(told(on(), Some("j"))), Some(on()), &[]),
+        ("the same", Some(told(on(), Some("j"))), Some(on()), &["confirm j"]),
         ("switched off", Some(told(on(), Some("j"))), Some(off()), &["cancel all"]),
         ("still off", Some(told(off(), None)), Some(off()), &[]),
         ("switched on", Some(told(off(), None)), Some(on()), &["schedule assignment:s:2"]),
@@ -287,6 +289,51 @@ fn a_job_that_is_gone_is_made_anew() {
         let synced_assignment = synced(&records, &pulse, 0).expect("told");
         assert_eq!(synced_assignment[1], format!("schedule assignment:s:{version}"));
     }
+}
+
+/// Claims the due job of a scheduler, and ends its delivery as succeeded.
+async fn run_due_job(pulse: &MemoryPulse) {
+    let now = Timestamp::now();
+    let quota = CompanyQuota::new(usize::MAX);
+    let claim = ClaimRequest { now, due_until: now, lease_until: Timestamp::MAX, limit: 1, quota };
+    let claimed = pulse.jobs().claim_due(claim).await.expect("claimed");
+    let job = claimed.first().expect("a due job");
+    let end = Step::End {
+        fence: job.fence,
+        outcome: AttemptOutcome::Succeeded,
+        duration: Duration::ZERO,
+        status: Some(200),
+        jitter: 0,
+    };
+    let ended = pulse.jobs().apply_steps(vec![(job.id.clone(), end)], now).await.expect("stored");
+    assert!(ended[0].is_applied(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_unchanged_assignment_gets_a_job_in_place_of_a_cancelled_one() {
+    let (records, pulse, company) = (MemoryRecords::default(), MemoryPulse::default(), CompanyId::from("c"));
+    let save_and_sync = async |assignment: &Assignment| {
+        save(&records, assignment);
+        let synced = sync_assignment(&records, &pulse, (&company, "s"), HERE, Timestamp::now()).await;
+        synced.expect("synchronized");
+        let key = sync_key(&company, "s").expect("a key");
+        let link = records.get_as::<AssignmentSync>(&key).await.expect("read").expect("a link");
+        link.value.last_sent.and_then(|last_sent| last_sent.job).expect("a job").job_id
+    };
+    let daily = assignment(json!({}));
+    let first = save_and_sync(&daily).await;
+    assert_eq!(save_and_sync(&daily).await, first, "the job is there");
+    // As by a request to disable the assignment whose answer was lost.
+    pulse.cancel_jobs_for_assignment(&daily.scope(), "s").await.expect("cancelled");
+    let second = save_and_sync(&daily).await;
+    assert_ne!(second, first);
+    let job = pulse.get_job(&daily.scope(), &second).await.expect("a job");
+    assert_eq!(job.state, JobState::Scheduled);
+    // A one-off job that has run is not run again.
+    let once = assignment(json!({"schedule": {"enabled": true, "executeAt": "2020-01-01T00:00:00Z"}}));
+    let third = save_and_sync(&once).await;
+    run_due_job(&pulse).await;
+    assert_eq!(save_and_sync(&once).await, third);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::fair_queue::{FairQueue, Permit};
 use super::fault::OperationError;
 use super::jobs::{self, Sender};
 use super::listen::Listener;
+use super::lock_wait::{LockAttempts, LockQueues};
 use super::schema::{self, Schema};
 use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
@@ -29,7 +30,10 @@ pub struct PostgresJobs {
     sessions: SessionPool,
     /// Permits of companies to use a connection.
     permits: FairQueue,
+    /// Permits of the writes that wait for locks that are known to be held.
+    blocked: FairQueue,
     wait_timeout: Duration,
+    lock_timeout: Duration,
     sender: Sender,
     /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
     signal: WakeSignal,
@@ -81,7 +85,9 @@ impl PostgresJobs {
         Ok(Self {
             sessions,
             permits: FairQueue::new(options.connections),
+            blocked: FairQueue::with_share(options.connections / 2, 1),
             wait_timeout: options.wait_timeout,
+            lock_timeout: options.lock_timeout,
             sender,
             signal: WakeSignal::default(),
             unreadable: UnreadableJobs::default(),
@@ -99,17 +105,40 @@ impl PostgresJobs {
         Ok((permit, self.sessions.get().await?))
     }
 
+    /// Runs a write as one transaction, again if a lock that it needs was held. `write` gets a session, which it releases, and
+    /// the timeout of each lock. Gives the signal if another job has become the earliest.
+    async fn write<T, F: Future<Output = Result<(T, bool), OperationError>>>(
+        &self,
+        company: Option<&str>,
+        write: impl Fn(Session, String) -> F,
+    ) -> Result<T, StoreError> {
+        let Self { permits, blocked, wait_timeout, lock_timeout, .. } = self;
+        let queues =
+            LockQueues { all: permits, blocked, wait_timeout: *wait_timeout, lock_timeout: *lock_timeout };
+        let mut attempts = LockAttempts::new(queues, company);
+        loop {
+            attempts.acquire_permits().await.map_err(StoreError::unavailable)?;
+            let session = self.sessions.get().await.map_err(StoreError::unavailable)?;
+            match write(session, attempts.lock_timeout()).await {
+                Err(OperationError::Failed(fault)) if attempts.is_repeated_after(&fault) => {}
+                outcome => return self.signal_if_earliest(outcome),
+            }
+        }
+    }
+
     async fn commit_steps(
         &self,
         scope: &JobScope,
         steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
-        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
-        let (_permit, session) = self.session(scope.company.as_deref()).await?;
-        let applied = jobs::apply_steps(&session, scope, steps, now, &self.sender).await;
-        let outcomes = self.signal_if_earliest(session.release(applied).await)?;
-        self.unreadable.record_outcomes(ids.iter().zip(&outcomes));
+        let (steps, sender) = (steps.as_slice(), &self.sender);
+        let outcomes = self.write(scope.company.as_deref(), |session, lock_timeout| async move {
+            let applied = jobs::apply_steps(&session, scope, steps, now, sender, &lock_timeout).await;
+            session.release(applied).await
+        });
+        let outcomes = outcomes.await?;
+        self.unreadable.record_outcomes(steps.iter().map(|(id, _)| id).zip(&outcomes));
         Ok(outcomes)
     }
 
@@ -135,17 +164,25 @@ impl JobStore for PostgresJobs {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let company = jobs.first().map(|job| job.payload.company_id.clone());
-        let (_permit, session) = self.session(company.as_deref()).await?;
-        let inserted = jobs::insert(&session, jobs, &self.sender).await;
-        self.signal_if_earliest(session.release(inserted).await)
+        let rows = jobs::new_rows(jobs)?;
+        let company = rows.first().map(|row| row.job.payload.company_id.as_str());
+        let (rows, sender) = (rows.as_slice(), &self.sender);
+        let inserted = self.write(company, |session, lock_timeout| async move {
+            let inserted = jobs::insert(&session, rows, sender, &lock_timeout).await;
+            session.release(inserted).await
+        });
+        inserted.await
     }
 
     async fn insert_within_limit(&self, job: Job, max_open: u64) -> Result<InsertOutcome, StoreError> {
-        let company = job.payload.company_id.clone();
-        let (_permit, session) = self.session(Some(company.as_str())).await?;
-        let inserted = jobs::insert_within_limit(&session, job, max_open, &self.sender).await;
-        self.signal_if_earliest(session.release(inserted).await)
+        let rows = jobs::new_rows(vec![job])?;
+        let (row, sender) = (&rows[0], &self.sender);
+        let company = row.job.payload.company_id.as_str();
+        let inserted = self.write(Some(company), |session, lock_timeout| async move {
+            let inserted = jobs::insert_within_limit(&session, row, max_open, sender, &lock_timeout).await;
+            session.release(inserted).await
+        });
+        inserted.await
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {
@@ -209,11 +246,11 @@ impl JobStore for PostgresJobs {
         if steps.is_empty() {
             return Ok(Vec::new());
         }
-        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
         let (_, session) = self.session(None).await?;
-        let applied = jobs::apply_steps_unlocked(&session, steps, now, &self.sender).await;
+        let applied = jobs::apply_steps_unlocked(&session, &steps, now, &self.sender).await;
         let outcomes = self.signal_if_earliest(session.release(applied).await)?;
-        let applied = ids.iter().zip(&outcomes).filter_map(|(id, outcome)| Some((id, outcome.as_ref()?)));
+        let applied =
+            steps.iter().zip(&outcomes).filter_map(|((id, _), outcome)| Some((id, outcome.as_ref()?)));
         self.unreadable.record_outcomes(applied);
         Ok(outcomes)
     }

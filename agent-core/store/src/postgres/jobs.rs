@@ -18,7 +18,7 @@ mod update;
 
 pub(super) use claim::claim;
 pub(super) use counts::counts;
-pub(super) use insert::{insert, insert_within_limit};
+pub(super) use insert::{insert, insert_within_limit, new_rows};
 pub(super) use update::{apply_steps, apply_steps_unlocked};
 
 /// Notifies the listeners of channel `$3` that a job is due at `$1`, if no stored job is due as early. `$2` is the

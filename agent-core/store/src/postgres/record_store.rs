@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::fair_queue::FairQueue;
 use super::fault::{OperationError, PostgresErrorKind};
+use super::lock_wait::LockQueues;
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
@@ -95,6 +96,12 @@ impl PostgresRecords {
     /// Returns the counters since the store was opened.
     pub fn activity(&self) -> Activity {
         self.counts.read()
+    }
+
+    /// Returns the permits of transactions that wait for locks.
+    pub(super) fn lock_queues(&self) -> LockQueues<'_> {
+        let Self { permits, blocked, wait_timeout, lock_timeout, .. } = self;
+        LockQueues { all: permits, blocked, wait_timeout: *wait_timeout, lock_timeout: *lock_timeout }
     }
 
     /// Runs a read for a company, which releases the session. Repeats it on another connection if the connection was

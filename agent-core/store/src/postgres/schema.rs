@@ -36,6 +36,17 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_secs(1);
 const DETECT_LOST_CLIENT: &str = "
     SELECT set_config(name, '1s', true) FROM pg_settings WHERE name = 'client_connection_check_interval'";
 
+/// Selects the schema version and the oldest compatible version, and more columns.
+macro_rules! select_versions {
+    ($columns:literal) => {
+        concat!(
+            "SELECT version, coalesce((to_jsonb(found) ->> 'compatible_from')::int4, version)",
+            $columns,
+            " FROM schema_version AS found"
+        )
+    };
+}
+
 /// A schema and its migration steps.
 #[derive(Debug)]
 pub(super) struct Schema {
@@ -53,12 +64,14 @@ pub(super) struct Schema {
 /// First key of the advisory locks: `Agnt` in ASCII.
 const LOCK_NAMESPACE: i32 = 0x4167_6e74;
 
-/// Jobs of the scheduler. Processes of an older version stop when the schema is migrated; see [`check_not_newer`].
+/// Jobs of the scheduler. Running processes that are not compatible with a newer version stop when the schema is migrated to
+/// it; see [`check_not_newer`].
 pub(super) static SCHEDULER: Schema = Schema {
     name: "scheduler",
     table: ("jobs", "wake_ms"),
     steps: jobs::STEPS,
-    compatible_from: newest_version(jobs::STEPS),
+    // Version 3 has the rows of version 4, which adds an index.
+    compatible_from: 3,
     lock: 0x4a6f_6273,
 };
 
@@ -74,13 +87,13 @@ pub(super) static APP: Schema = Schema {
     lock: 0x5265_6373,
 };
 
-/// Reads the schema version.
-pub(super) const SELECT_VERSION: &str = "SELECT version FROM schema_version";
-
 /// Reads the schema version and the oldest compatible version. Tables of the first releases have no column for the
 /// latter: only programs of their own version work with them.
-const SELECT_VERSIONS: &str = "
-    SELECT version, coalesce((to_jsonb(found) ->> 'compatible_from')::int4, version) FROM schema_version AS found";
+pub(super) const SELECT_VERSIONS: &str = select_versions!("");
+
+/// Reads the same, and sets the timeout `$1` of each lock of the transaction, without a statement of its own.
+pub(super) const SELECT_VERSIONS_WITH_LOCK_TIMEOUT: &str =
+    select_versions!(", set_config('lock_timeout', $1, true)");
 
 /// Returns true for a schema of this program, and for a schema with tables. Other programs, too, have a table of versions of
 /// this name: this one's has numbers, and beside it the oldest compatible version or, since the first release, a table `$2`
@@ -97,18 +110,18 @@ const SELECT_ORIGIN: &str = "
         WHERE attrelid = to_regclass($1 || '.' || $2::text) AND attname = $3::text
     ) AS found";
 
-/// Returns an error if a newer program has migrated the schema of jobs since it was opened. `rows` are those of
-/// [`SELECT_VERSION`].
+/// Returns an error if a newer program, with which this one is not compatible, has migrated the schema of jobs since it was
+/// opened. `rows` are those of [`SELECT_VERSIONS`].
 ///
 /// A running process of an older version must not claim or change jobs that it may misread: it ends the deliveries
 /// that it has begun and leaves the others to the newer program.
 pub(super) fn check_not_newer(rows: Option<&Vec<Row>>) -> Result<(), StoreError> {
-    let found: i32 = rows.and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
-    match newest_version(jobs::STEPS) {
-        known if found > known => {
+    let known = SCHEDULER.newest();
+    match rows.and_then(|rows| rows.first()).and_then(|row| SchemaState::from_row(row).newer_than(known)) {
+        Some(found) => {
             Err(StoreError::unavailable(NewerSchemaError { found: found.into(), known: known.into() }))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -125,6 +138,21 @@ pub(super) enum SchemaState {
         /// Oldest version of a program that works with it.
         compatible_from: i32,
     },
+}
+
+impl SchemaState {
+    /// Reads a row of [`SELECT_VERSIONS`].
+    fn from_row(row: &Row) -> Self {
+        Self::Version { version: row.get(0), compatible_from: row.get(1) }
+    }
+
+    /// Returns the version of the schema, if a program that knows versions up to `known` is not compatible with it.
+    fn newer_than(self, known: i32) -> Option<i32> {
+        match self {
+            Self::Version { version, compatible_from } => (compatible_from > known).then_some(version),
+            Self::Empty | Self::OtherProgram => None,
+        }
+    }
 }
 
 impl Schema {
@@ -175,12 +203,12 @@ impl Schema {
 
     fn check_state(&self, state: SchemaState) -> Result<(), PostgresOpenError> {
         let (schema, known) = (self.name, self.newest());
-        match state {
-            SchemaState::OtherProgram => Err(PostgresOpenError::OtherProgram { schema }),
-            SchemaState::Version { version, compatible_from } if compatible_from > known => {
-                Err(PostgresOpenError::Newer { schema, found: version, known })
-            }
-            SchemaState::Empty | SchemaState::Version { .. } => Ok(()),
+        if state == SchemaState::OtherProgram {
+            return Err(PostgresOpenError::OtherProgram { schema });
+        }
+        match state.newer_than(known) {
+            Some(found) => Err(PostgresOpenError::Newer { schema, found, known }),
+            None => Ok(()),
         }
     }
 
@@ -191,9 +219,7 @@ impl Schema {
         match (row.get(0), row.get(1)) {
             (true, _) => {
                 let rows = session.query(SELECT_VERSIONS, &[]).await?;
-                let state =
-                    |row: &Row| SchemaState::Version { version: row.get(0), compatible_from: row.get(1) };
-                Ok(rows.first().map_or(SchemaState::OtherProgram, state))
+                Ok(rows.first().map_or(SchemaState::OtherProgram, SchemaState::from_row))
             }
             (false, true) => Ok(SchemaState::OtherProgram),
             (false, false) => Ok(SchemaState::Empty),

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_platform::conversation::{
-    AppendedEvents, ConversationError, Conversations, MAX_REAPED_RUNS, RunChunk, RunClock, RunKey, RunState,
-    ThreadOwner, ThreadPatch,
+    AppendedEvents, ConversationError, Conversations, EndRun, LogEnd, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS,
+    RunChunk, RunClock, RunKey, RunState, ThreadOwner, ThreadPatch,
 };
 use agent_platform::records::{Key, Precondition, Records};
 use agent_store::postgres::{PostgresErrorKind, PostgresOptions, PostgresRecords};
 use serde_json::value::RawValue;
 
-use super::conversation::{begin, chunk, owner};
+use super::conversation::{begin, chunk, end, owner};
 use super::{Cluster, at, database, fault, impatient, other, wait_until};
 
 /// The lease of the process is locked, as by another program or by the commit of a run of another company.
@@ -129,7 +129,7 @@ pub(super) async fn a_locked_run_delays_no_run_of_another_company(cluster: &Clus
     assert_eq!(logged(&locked).await, [0, 1, 2]);
 
     holder.batch_execute(lock).await.expect("locked");
-    is_locked(store.trim_logs(at(40_000)).await);
+    assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1, "the locked one is left");
     assert_eq!((logged(&locked).await, logged(&free).await), (vec![0, 1, 2], vec![]));
     holder.batch_execute(release).await.expect("released");
     assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1);
@@ -158,4 +158,29 @@ pub(super) async fn many_locked_runs_hide_no_lost_run_of_another_company(cluster
     };
     wait_until("the run of the other company is interrupted", is_interrupted).await;
     holder.batch_execute("ROLLBACK").await.expect("released");
+}
+
+/// More expired logs of one company are locked than one call deletes.
+pub(super) async fn many_locked_logs_hide_no_expired_log_of_another_company(cluster: &Cluster) {
+    let url = database(cluster, "expired").await;
+    let store = PostgresRecords::open(&url, impatient()).await.expect("open");
+    let end_run = async |owner: &ThreadOwner, n: usize, until: i64| {
+        let (thread, run) = (owner.thread(format!("t{n}").as_str()), format!("r{n}"));
+        store.begin_run(begin(thread, &run, Vec::new())).await.expect("begun");
+        let log = LogEnd { chunks: vec![chunk(0, "word")], until: Some(at(until)), ..LogEnd::default() };
+        store.end_run(EndRun { owner: owner.clone(), log, ..end(&run, Vec::new()) }).await.expect("ended");
+    };
+    for n in 0..=MAX_TRIMMED_LOGS {
+        end_run(&ThreadOwner::new("c1", "ada"), n, 30_000).await;
+    }
+    end_run(&ThreadOwner::new("c2", "ada"), 0, 30_001).await;
+    let holder = other(cluster, "expired").await;
+    let lock = "BEGIN; SELECT FROM app.runs WHERE company = 'c1' FOR UPDATE";
+    holder.batch_execute(lock).await.expect("locked");
+    assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 1, "that of the other company");
+    assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), 0);
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    for expected in [MAX_TRIMMED_LOGS, 1] {
+        assert_eq!(store.trim_logs(at(40_000)).await.expect("trimmed"), expected);
+    }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobOrder, JobScope, JobState, JobStore, Step,
-    StepOutcome,
+    AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobFilter, JobOrder,
+    JobScope, JobState, JobStore, Step, StepOutcome,
 };
 use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOptions};
 use futures_util::StreamExt;
@@ -165,7 +165,7 @@ async fn what_the_server_refuses_is_said_and_not_stored() {
     a_lock_that_outlasts_the_wait_is_said_and_passes(&cluster).await;
     a_locked_job_delays_no_step_on_another(&cluster).await;
     a_lack_of_connections_is_said_and_passes(&cluster).await;
-    a_company_that_waits_leaves_connections_to_others(&cluster).await;
+    writes_that_wait_for_locks_leave_connections_to_others(&cluster).await;
     what_no_column_can_hold_is_said(&cluster).await;
 }
 
@@ -294,20 +294,22 @@ async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
     store.insert(vec![made.clone()]).await.expect("insert");
     let holder = other(cluster, "busy").await;
     holder.batch_execute("BEGIN; LOCK TABLE scheduler.jobs").await.expect("locked");
+    // A read holds its connection while it waits; a write would return it.
     let waiting = tokio::spawn({
-        let (store, id) = (Arc::clone(&store), made.id.clone());
-        async move { store.apply_step(&JobScope::default(), &id, Step::Pause, at(1)).await }
+        let store = Arc::clone(&store);
+        async move { is_there(&store, &made).await }
     });
     let waits = "SELECT FROM pg_stat_activity WHERE datname = 'busy' AND wait_event_type = 'Lock'";
     let admin = other(cluster, "postgres").await;
     wait_until("a statement waits", async || !admin.query(waits, &[]).await.expect("read").is_empty()).await;
     assert_eq!(fault(store.count_by_state(at(1)).await).kind(), PostgresErrorKind::Busy);
     holder.batch_execute("ROLLBACK").await.expect("released");
-    waiting.await.expect("done").expect("step").applied().expect("it is open");
+    assert!(waiting.await.expect("done"), "it is read");
     store.count_by_state(at(1)).await.expect("it goes on");
 }
 
-async fn a_company_that_waits_leaves_connections_to_others(cluster: &Cluster) {
+/// Another program has locked the jobs, the idempotency keys and the users of more companies than the store has connections.
+async fn writes_that_wait_for_locks_leave_connections_to_others(cluster: &Cluster) {
     let url = database(cluster, "shared").await;
     let options = PostgresOptions {
         connections: 4,
@@ -317,31 +319,56 @@ async fn a_company_that_waits_leaves_connections_to_others(cluster: &Cluster) {
         ..impatient()
     };
     let store = Arc::new(PostgresJobs::open(&url, options).await.expect("open"));
-    let (large, small) = (job("large", 5), job("small", 5));
-    store.insert(vec![large.clone(), small.clone()]).await.expect("insert");
+    let companies = ["c1", "c2", "c3", "c4", "c5", "c6"];
+    let locked = companies.map(|company| job(company, 5));
+    let small = job("small", 5);
+    store.insert([locked.as_slice(), &[small.clone()]].concat()).await.expect("insert");
     let holder = other(cluster, "shared").await;
-    let sql = format!("BEGIN; SELECT FROM scheduler.jobs WHERE id = '{}' FOR UPDATE", large.id);
-    holder.batch_execute(&sql).await.expect("locked");
-    let scope = |company: &str| JobScope { company: Some(company.into()), user: None };
-    let steps: Vec<_> = (0..6)
-        .map(|_| {
-            let (store, scope, id) = (Arc::clone(&store), scope("large"), large.id.clone());
-            tokio::spawn(async move { store.apply_step(&scope, &id, Step::Cancel, at(1)).await })
-        })
-        .collect();
+    holder
+        .batch_execute("BEGIN; SELECT FROM scheduler.jobs WHERE company <> 'small' FOR UPDATE")
+        .await
+        .expect("locked");
+    let keyed = |company: &str| {
+        let mut job = job(company, 6);
+        job.idempotency = Some(IdempotencyKey { key: "key".to_owned(), fingerprint: "same".to_owned() });
+        job
+    };
+    let mut writes = tokio::task::JoinSet::new();
+    for (company, job) in companies.into_iter().zip(locked) {
+        let others = format!(
+            "INSERT INTO scheduler.jobs (id, company, user_id, idempotency, state, dead, body)
+             VALUES ('{company}', '{company}', 'ada', 'key', 'scheduled', false, '');
+             SELECT pg_advisory_xact_lock(hashtextextended('{company}' || chr(31) || 'ada', 13))"
+        );
+        holder.batch_execute(&others).await.expect("locked");
+        let scope = JobScope { company: Some(company.into()), user: None };
+        let (stepping, inserting, limited) = (store.clone(), store.clone(), store.clone());
+        writes.spawn(async move {
+            stepping.apply_step(&scope, &job.id, Step::Cancel, at(1)).await.map(|step| step.is_applied())
+        });
+        let new = keyed(company);
+        writes.spawn(async move {
+            inserting.insert(vec![new]).await.map(|inserted| inserted == [InsertOutcome::New])
+        });
+        let new = self::job(company, 7);
+        writes.spawn(async move {
+            limited.insert_within_limit(new, 100).await.map(|inserted| inserted == InsertOutcome::New)
+        });
+    }
     let waits = "SELECT FROM pg_stat_activity WHERE datname = 'shared' AND wait_event_type = 'Lock'";
     let admin = other(cluster, "postgres").await;
-    let is_waiting = async || admin.query(waits, &[]).await.expect("read").len() >= 3;
-    wait_until("the company waits on its share of the connections", is_waiting).await;
-    for n in 0..5 {
-        assert!(store.get(&scope("small"), &small.id).await.expect("read").is_some());
+    let are_waiting = async || admin.query(waits, &[]).await.expect("read").len() > 1;
+    wait_until("writes wait for locks", are_waiting).await;
+    let scope = JobScope { company: Some("small".into()), user: None };
+    for n in 0..8 {
+        assert!(store.get(&scope, &small.id).await.expect("read").is_some());
         store.insert(vec![job("small", n)]).await.expect("insert");
         store.count_by_state(at(1)).await.expect("the process goes on");
     }
-    assert_eq!(admin.query(waits, &[]).await.expect("read").len(), 3, "one connection is left");
+    assert!(writes.try_join_next().is_none(), "their rows are locked");
     holder.batch_execute("ROLLBACK").await.expect("released");
-    for step in steps {
-        step.await.expect("done").expect("a step");
+    while let Some(written) = writes.join_next().await {
+        assert!(written.expect("done").expect("the lock is free in time"));
     }
 }
 

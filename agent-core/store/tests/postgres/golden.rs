@@ -76,7 +76,14 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    let sql = "UPDATE scheduler.schema_version SET version = 5";
+    // A newer version with which this one is compatible, and then one with which it is not.
+    let sql = "ALTER TABLE scheduler.schema_version ADD COLUMN compatible_from int4;
+               UPDATE scheduler.schema_version SET version = 5, compatible_from = 4";
+    other(cluster, "running").await.batch_execute(sql).await.expect("migrated");
+    store.claim_due(claim_at(now)).await.expect("it goes on to claim");
+    let paused = store.apply_step(&JobScope::default(), &held.id, Step::Pause, now).await.expect("a step");
+    assert!(paused.is_applied(), "{paused:?}");
+    let sql = "UPDATE scheduler.schema_version SET compatible_from = 5";
     other(cluster, "running").await.batch_execute(sql).await.expect("migrated");
     let describe_result = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),

@@ -5,23 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::ids::JobId;
-use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Delivery, Job, JobFilter, JobOrder, JobStore, Step,
-};
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobFilter, JobOrder, JobStore, Step};
 use agent_platform::records::StoreError;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::super::App;
-use super::super::pulse::{Completion, run_occurrence};
+use super::super::pulse::{Completion, end_step, is_busy, lease_until, run_claimed_job};
 use super::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
-use crate::error::{Code, HttpError};
+use crate::error::HttpError;
 use crate::shutdown::ShutdownStage;
 
-/// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
-const LEASE_MARGIN: Duration = Duration::from_secs(60);
 /// Time for which finished jobs are kept.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Maximum number of finished jobs that one call removes.
@@ -35,10 +32,18 @@ const PAGE_SIZE: usize = 500;
 /// `until`, or while the process shuts down.
 ///
 /// The run continues if the caller drops the future, as when its client leaves: otherwise the outcomes of the claimed jobs
-/// would be lost, and with each an attempt.
+/// would be lost, and with each an attempt. A process that stops waits for it.
 pub(super) async fn run_local(app: &Arc<App>, until: Instant) -> Result<CronRun, HttpError> {
-    let run = LocalRun::new(app.clone(), until).run().in_current_span();
-    tokio::spawn(run).await.map_err(HttpError::internal)?
+    let (guard, run) = (app.pulse.begin_local_run(), LocalRun::new(app.clone(), until).run());
+    let (sender, receiver) = oneshot::channel();
+    let task = async move {
+        // Fails only if the client has left.
+        let _ = sender.send(run.await);
+        drop(guard);
+    };
+    // Not on the runtime of the connection, which ends with the server.
+    app.conversations.spawner.spawn(task.in_current_span().boxed());
+    receiver.await.map_err(HttpError::internal)?
 }
 
 /// Run of the due jobs by one call.
@@ -80,7 +85,7 @@ impl LocalRun {
             if failure.is_none() {
                 match self.claim(runs.len()).await {
                     Ok(claimed) => {
-                        runs.extend(claimed.into_iter().map(|job| run_job(self.app.clone(), job)));
+                        runs.extend(claimed.into_iter().map(|job| run_claimed_job(self.app.clone(), job)));
                     }
                     Err(error) => failure = Some(error),
                 }
@@ -99,8 +104,11 @@ impl LocalRun {
         released?;
         let kept_since = now.saturating_sub(RETENTION).unwrap_or(Timestamp::MIN);
         store.purge(kept_since, MAX_PURGED_PER_CALL).await?;
-        let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
-        self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
+        // The count reads all open jobs, so it is left out where no job is due.
+        if store.next_run_at().await?.is_some_and(|next| next <= now) {
+            let count_until = self.until.max(Instant::now() + MIN_COUNT_TIME);
+            self.result.left = count_due(&**store, now, &self.tried, count_until).await?;
+        }
         self.result.due = self.begun + self.result.left;
         Ok(self.result)
     }
@@ -154,7 +162,7 @@ impl LocalRun {
                 self.result.failed += 1;
             }
         }
-        let step = step(&job, &ended);
+        let step = end_step(&job, &ended);
         if let Step::Release { .. } = step {
             self.releases.push((job.id, step));
             return Ok(());
@@ -166,32 +174,8 @@ impl LocalRun {
 
 async fn claim_due(app: &App, limit: usize, quota: CompanyQuota) -> Result<Vec<Job>, StoreError> {
     let now = app.pulse.now();
-    let lease_until = now.saturating_add(app.pulse.deadline + LEASE_MARGIN).unwrap_or(Timestamp::MAX);
-    let claim = ClaimRequest { now, due_until: now, lease_until, limit, quota };
+    let claim = ClaimRequest { now, due_until: now, lease_until: lease_until(app, now), limit, quota };
     app.pulse.local.jobs().claim_due(claim).await
-}
-
-async fn run_job(app: Arc<App>, job: Job) -> (Job, Result<Completion, HttpError>) {
-    let ended = run_occurrence(&app, Delivery::from(&job), true).await;
-    (job, ended)
-}
-
-fn is_busy(error: &HttpError) -> bool {
-    matches!(error.code(), Code::Conflict | Code::RateLimited)
-}
-
-/// Returns the step that ends a run. The outcomes are those that a scheduler derives from the callback's status.
-fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
-    let (outcome, status) = match ended {
-        Ok(_) => (AttemptOutcome::Succeeded, 200),
-        Err(error) if is_busy(error) => return Step::Release { fence: job.fence },
-        Err(error) => {
-            let status = error.code().status().as_u16();
-            (AttemptOutcome::from_status(status, error.to_string(), error.retry_after()), status)
-        }
-    };
-    let jitter = uuid::Uuid::new_v4().as_u128() as u32;
-    Step::End { fence: job.fence, outcome, duration: Duration::ZERO, status: Some(status), jitter }
 }
 
 /// Counts the jobs that are due and were not tried, until the time is up.

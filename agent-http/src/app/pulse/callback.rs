@@ -12,7 +12,7 @@
 //! | 409 | the occurrence is being run, or too many callbacks are, or only a newer version knows the job's kind | retry after `Retry-After`; not counted as an attempt |
 //! | 429 | a limit of runs is reached | retry after `Retry-After` |
 //! | 500, 502, 504 | a tool or backend failed or timed out | retry |
-//! | 503 | the store is unavailable | retry after `Retry-After`; not counted as an attempt |
+//! | 503 | the store is unavailable, or the process stops | retry after `Retry-After`; not counted as an attempt |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -317,7 +317,18 @@ pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
 
 #[cfg(test)]
 mod tests {
+    use agent_jobs::job::AttemptOutcome;
+
     use super::*;
+    use crate::shutdown::shutting_down;
+
+    #[test]
+    fn a_process_that_stops_hands_its_occurrences_back() {
+        let error = HttpError::from(shutting_down());
+        let status = error.code().status().as_u16();
+        let outcome = AttemptOutcome::from_status(status, error.to_string(), error.retry_after());
+        assert!(matches!(outcome, AttemptOutcome::Deferred { .. }), "it counts no attempt: {outcome:?}");
+    }
 
     #[test]
     fn a_job_of_a_newer_kind_is_handed_back() {

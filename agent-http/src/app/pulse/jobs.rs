@@ -1,12 +1,14 @@
 //! `/api/pulse/jobs`: the caller's own jobs.
 
-use agent_core::ids::{AgentId, UserId};
+use agent_core::ids::{AgentId, JobId, UserId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec};
+use agent_platform::assignment::{AssignmentSync, sync_key};
 use agent_platform::conversation::check_conversation_id;
 use agent_platform::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
+use agent_platform::records::{Record, RecordsExt};
 use agent_platform::run_tools::allowed_tools_in_run;
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -161,10 +163,40 @@ fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {
     })
 }
 
+/// Checks that a job is not the one that an assignment runs by, which changes with its assignment only: otherwise the
+/// assignment would be reported to be in step with a job that does not run, or at other times. A final job is left to the
+/// scheduler. A follow-up of the assignment's tool is a job of its own.
+///
+/// # Errors
+/// `Conflict`, which names the assignment; errors of the scheduler and the store.
+async fn check_not_of_assignment(app: &App, principal: &Principal, id: &JobId) -> Result<(), HttpError> {
+    let job = app.pulse.scheduler()?.get_job(&scope(principal), id).await?;
+    if !is_own(&job, principal) {
+        return Err(HttpError::not_found());
+    }
+    let Some(assignment) = job.payload.assignment_id.as_deref().filter(|_| !job.state.is_final()) else {
+        return Ok(());
+    };
+    // An id that no record can have belongs to no assignment.
+    let Ok(key) = sync_key(&principal.company_id, assignment) else { return Ok(()) };
+    let link: Option<Record<AssignmentSync>> = app.records.get_as(&key).await?;
+    let is_its_job = link.is_some_and(|Record { value: link, .. }| {
+        let is_being_synchronized = link.busy_until.is_some_and(|until| until > app.pulse.now());
+        let job = link.last_sent.and_then(|last_sent| last_sent.job);
+        is_being_synchronized || job.is_some_and(|job| job.job_id == *id)
+    });
+    if !is_its_job {
+        return Ok(());
+    }
+    let remedy = "change, disable or delete the assignment";
+    Err(HttpError::conflict(format!("the job is that of the assignment {assignment:?}: {remedy}")))
+}
+
 pub(in crate::app) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let pulse = context.state.pulse.scheduler()?;
-    let cancelled = pulse.cancel_job(&scope(&principal), &context.params.id("id")?.into()).await?;
-    answer::json(StatusCode::OK, &cancelled)
+    let id = context.params.id("id")?.into();
+    check_not_of_assignment(&context.state, &principal, &id).await?;
+    answer::json(StatusCode::OK, &pulse.cancel_job(&scope(&principal), &id).await?)
 }
 
 pub(in crate::app) async fn reschedule(context: RequestContext<App>, principal: Principal) -> HandlerResult {
@@ -175,6 +207,7 @@ pub(in crate::app) async fn reschedule(context: RequestContext<App>, principal: 
     schedule
         .resolve(app.pulse.now())
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
+    check_not_of_assignment(&app, &principal, &id).await?;
     let rescheduled = pulse.reschedule_job(&scope(&principal), &id, &schedule).await?;
     answer::json(StatusCode::OK, &rescheduled)
 }
@@ -231,8 +264,9 @@ pub(in crate::app) fn describe_get(schemas: &mut Schemas) -> Operation {
 
 pub(in crate::app) fn describe_cancel(schemas: &mut Schemas) -> Operation {
     scheduler_operation("cancelOwnJob", "Cancels one of the caller's own jobs. Idempotent.")
+        .describe("The job of an assignment ends with its assignment only: 409.")
         .json_response(200, "The job was cancelled.", schemas.schema_for::<CancelResult>())
-        .problems(&[Code::NotFound])
+        .problems(&[Code::NotFound, Code::Conflict])
 }
 
 pub(in crate::app) fn describe_reschedule(schemas: &mut Schemas) -> Operation {

@@ -20,25 +20,31 @@ use super::super::App;
 /// Time limit of cancelling the jobs that an agent may no longer run, which a change of the agent waits for.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
-pub(in crate::app) async fn sync_with_scheduler(app: &App, company_id: &CompanyId, id: &str) {
+/// Synchronizes an assignment with the scheduler. Returns false if none is configured or reachable, so that the caller asks it
+/// nothing more. Errors are logged; upkeep retries.
+pub(in crate::app) async fn sync_with_scheduler(app: &App, company_id: &CompanyId, id: &str) -> bool {
     if app.pulse.client().is_err() {
-        return;
+        return false;
     }
-    if let Err(error) = synchronize(app, company_id, id).await {
-        tracing::warn!(%error, id, "failed to synchronize an assignment; maintenance tries again");
+    match synchronize(app, company_id, id).await {
+        Ok(()) | Err(SyncError::Busy) => true,
+        Err(error) => {
+            tracing::warn!(%error, id, "failed to synchronize an assignment; maintenance tries again");
+            !matches!(&error, SyncError::Pulse(error) if is_unreachable(error))
+        }
     }
+}
+
+/// Returns true if further calls to the scheduler would fail too.
+pub(super) fn is_unreachable(error: &PulseError) -> bool {
+    matches!(error, PulseError::Unavailable(_) | PulseError::Refused(_))
 }
 
 /// Synchronizes an assignment with the scheduler.
 ///
 /// # Errors
 /// See [`assignment::sync_assignment`].
-pub(in crate::app) async fn synchronize(
-    app: &App,
-    company_id: &CompanyId,
-    id: &str,
-) -> Result<(), SyncError> {
+async fn synchronize(app: &App, company_id: &CompanyId, id: &str) -> Result<(), SyncError> {
     let Ok(pulse) = app.pulse.client() else { return Err(PulseError::NotConfigured.into()) };
     let saved: Option<Record<Assignment>> = app.records.get_as(&assignment_key(company_id, id)?).await?;
     let target = SyncTargets::default().of(app, saved.as_ref()).await?;
@@ -76,8 +82,8 @@ impl SyncTargets {
     }
 }
 
-/// Cancels the open jobs of an agent whose tool it may no longer call; all jobs if `role` is `None`, because the agent
-/// was deleted. Synchronizes its assignments. If the scheduler is unreachable, the jobs end at their next callback, and
+/// Synchronizes the assignments of an agent, and cancels its other open jobs whose tool it may no longer call; all jobs if
+/// `role` is `None`, because the agent was deleted. If the scheduler is unreachable, the jobs end at their next callback, and
 /// upkeep synchronizes the assignments.
 pub(in crate::app) async fn withdraw_jobs(
     app: &App,
@@ -86,6 +92,10 @@ pub(in crate::app) async fn withdraw_jobs(
     role: Option<&RoleBlock>,
 ) -> Result<(), StoreError> {
     let Ok(pulse) = app.pulse.client() else { return Ok(()) };
+    // First: an assignment that does not know that its job is cancelled would keep it when the agent has the tool again.
+    if !sync_assignments(app, company_id, agent).await? {
+        return Ok(());
+    }
     match timeout(WITHDRAW_TIMEOUT, cancel_withdrawn(pulse, company_id, agent, role)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -95,15 +105,22 @@ pub(in crate::app) async fn withdraw_jobs(
             tracing::warn!(%agent, "jobs of tools that the agent has lost were not cancelled in time");
         }
     }
+    Ok(())
+}
+
+/// Synchronizes the assignments of an agent. Returns false if the scheduler is unreachable; the others are left out.
+async fn sync_assignments(app: &App, company_id: &CompanyId, agent: &AgentId) -> Result<bool, StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
         let page = list_assignments(&*app.records, company_id, agent, &list).await?;
         for record in page.items {
-            sync_with_scheduler(app, company_id, &record.id).await;
+            if !sync_with_scheduler(app, company_id, &record.id).await {
+                return Ok(false);
+            }
         }
         list.cursor = page.next_cursor;
         if list.cursor.is_none() {
-            return Ok(());
+            return Ok(true);
         }
     }
 }

@@ -4,11 +4,11 @@
 //! Cancels the jobs of deleted users.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::ids::{CompanyId, UserId};
 use agent_jobs::job::JobScope;
-use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION, SyncError};
+use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION};
 use agent_platform::coding::{SIGN_IN_COLLECTION, expire_sign_ins};
 use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
@@ -32,8 +32,11 @@ use super::sync;
 
 /// Pause between two passes.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of record pages per pass; the next pass resumes where this one stopped.
-const MAX_PAGES_PER_PASS: usize = 50;
+/// Time after which a pass reads no further page; the next pass resumes where this one stopped. No number of pages bounds it, since
+/// most companies have few records, and ten pages each, of which the most are empty.
+const MAX_PASS_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of pages of users' rates that a pass reads.
+const MAX_RATE_PAGES_PER_PASS: usize = 50;
 /// Maximum number of companies that a pass leaves to the next walk, since a page of theirs has failed. More of them mean that the
 /// store is away.
 const MAX_FAILED_COMPANIES: usize = 10;
@@ -85,20 +88,21 @@ impl MaintenanceCursor {
     }
 }
 
-async fn run_pass(app: &App, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
+async fn run_pass(app: &Arc<App>, position: &mut MaintenanceCursor) -> Result<(), StoreError> {
     if let Err(error) = hand_over_local_jobs(app).await {
         tracing::warn!(%error, "failed to hand local jobs over to the scheduler; the next pass tries again");
     }
     let mut reachable = app.pulse.client().is_ok();
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
     app.tokens.delete_expired_ended_run_tokens().await?;
-    for _ in 0..MAX_PAGES_PER_PASS {
+    for _ in 0..MAX_RATE_PAGES_PER_PASS {
         if !position.rates.delete_page(&*app.pulse.inventory, app.pulse.now().into()).await? {
             break;
         }
     }
     let mut failed_companies = 0;
-    for _ in 0..MAX_PAGES_PER_PASS {
+    let began = Instant::now();
+    while began.elapsed() < MAX_PASS_TIME {
         if position.companies.is_empty() {
             position.companies = app.pulse.inventory.companies(position.after.as_deref()).await?;
             position.after = position.companies.last().cloned();
@@ -173,7 +177,7 @@ async fn process_page(
         let company = CompanyId::from(collection.company());
         for id in unsynchronized(app, &company, ids).await? {
             if *reachable {
-                *reachable = sync(app, &company, &id).await;
+                *reachable = sync::sync_with_scheduler(app, &company, &id).await;
             }
         }
     }
@@ -198,7 +202,7 @@ async fn cancel_jobs_of_deleted_users(
         let scope = user_scope(&company, &UserId::from(record.id.as_str()));
         if let Err(error) = cancel_local_and_remote_jobs(app, &scope, created_until).await {
             tracing::warn!(%error, "failed to cancel the jobs of a deleted user; the next pass tries again");
-            *reachable &= !is_unreachable(&error);
+            *reachable &= !sync::is_unreachable(&error);
             continue;
         }
         if app.pulse.now() <= created_until {
@@ -224,11 +228,6 @@ async fn cancel_local_and_remote_jobs(
         cancel_user_jobs(&**remote, scope, created_until).await?;
     }
     Ok(())
-}
-
-/// Returns true if further calls to the scheduler would fail too.
-fn is_unreachable(error: &PulseError) -> bool {
-    matches!(error, PulseError::Unavailable(_) | PulseError::Refused(_))
 }
 
 async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>) -> Result<(), StoreError> {
@@ -279,15 +278,4 @@ async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Res
         }
     }
     Ok(outdated)
-}
-
-/// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.
-async fn sync(app: &App, company: &CompanyId, id: &str) -> bool {
-    match sync::synchronize(app, company, id).await {
-        Ok(()) | Err(SyncError::Busy) => true,
-        Err(error) => {
-            tracing::warn!(%error, id, "failed to synchronize an assignment; the next pass tries again");
-            !matches!(&error, SyncError::Pulse(error) if is_unreachable(error))
-        }
-    }
 }

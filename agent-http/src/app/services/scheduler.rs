@@ -12,6 +12,7 @@ use agent_platform::local_pulse::LocalPulse;
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::Inventory;
 use jiff::Timestamp;
+use tokio::sync::watch;
 use url::Url;
 
 use super::super::due::CompanyRotation;
@@ -48,6 +49,17 @@ pub struct SchedulerLink {
     pub(in crate::app) journals: Arc<Journals>,
     pub(in crate::app) clock: Arc<dyn Clock>,
     pub(in crate::app) running: Arc<CompanyPermits>,
+    /// Number of runs of the application's own jobs under way, also for clients that have left.
+    local_runs: watch::Sender<usize>,
+}
+
+/// A run of the application's own jobs, for which the process waits when it stops.
+pub(in crate::app) struct LocalRunGuard(watch::Sender<usize>);
+
+impl Drop for LocalRunGuard {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 /// Configuration of a [`SchedulerLink`].
@@ -101,7 +113,21 @@ impl SchedulerLink {
             journals: config.journals,
             clock: config.clock,
             running: CompanyPermits::new(MAX_CONCURRENT_CALLBACKS, MAX_COMPANY_CALLBACKS),
+            local_runs: watch::Sender::default(),
         }
+    }
+
+    /// Counts a run of the application's own jobs until the guard is dropped.
+    pub(in crate::app) fn begin_local_run(&self) -> LocalRunGuard {
+        self.local_runs.send_modify(|count| *count += 1);
+        LocalRunGuard(self.local_runs.clone())
+    }
+
+    /// Waits until no run of the application's own jobs is under way.
+    pub async fn drain(&self) {
+        let mut local_runs = self.local_runs.subscribe();
+        // The sender is this service's own.
+        let _ = local_runs.wait_for(|count| *count == 0).await;
     }
 
     /// Returns the scheduler client.

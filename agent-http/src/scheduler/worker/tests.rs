@@ -525,6 +525,10 @@ struct FaultyJobStore {
     refused: Mutex<Vec<&'static str>>,
     /// Jobs that another transaction has locked.
     locked: Mutex<HashSet<JobId>>,
+    /// Locked jobs that a step has met.
+    met: Mutex<HashSet<JobId>>,
+    /// True if steps that do not leave locked jobs out wait for them.
+    waits_for_locked: AtomicBool,
 }
 
 impl FaultyJobStore {
@@ -534,6 +538,14 @@ impl FaultyJobStore {
             return Err(StoreError::unavailable("no disk"));
         }
         Ok(())
+    }
+
+    /// Returns the locked ones of the jobs of steps.
+    fn meet_locked(&self, steps: &[(JobId, Step)]) -> HashSet<JobId> {
+        let mut locked = self.locked.lock().unwrap().clone();
+        locked.retain(|locked| steps.iter().any(|(id, _)| id == locked));
+        self.met.lock().unwrap().extend(locked.iter().cloned());
+        locked
     }
 }
 
@@ -568,6 +580,9 @@ impl JobStore for FaultyJobStore {
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         self.check("steps")?;
+        while self.waits_for_locked.load(Ordering::Relaxed) && !self.meet_locked(&steps).is_empty() {
+            tokio::task::yield_now().await;
+        }
         self.jobs.apply_steps(steps, now).await
     }
     async fn apply_steps_unlocked(
@@ -575,7 +590,7 @@ impl JobStore for FaultyJobStore {
         steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<Option<StepOutcome>>, StoreError> {
-        let locked = self.locked.lock().unwrap().clone();
+        let locked = self.meet_locked(&steps);
         let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
         let free = steps.into_iter().filter(|(id, _)| !locked.contains(id)).collect();
         let mut outcomes = self.apply_steps(free, now).await?.into_iter();
@@ -691,6 +706,37 @@ async fn a_locked_job_that_has_not_begun_is_handed_back_at_the_end() {
         let job = store.get(&JobScope::default(), id).await.unwrap().unwrap();
         assert_eq!((job.state(), job.attempt), (JobState::Scheduled, 0));
     }
+}
+
+/// Routes wait for jobs that another transaction has locked, and no claim waits for them.
+#[tokio::test]
+async fn routes_that_wait_for_locked_jobs_delay_no_claim() {
+    let store = Arc::new(FaultyJobStore { waits_for_locked: true.into(), ..FaultyJobStore::default() });
+    let mut bench =
+        WorkerHarness::over(store.clone(), WorkerLimits::default(), Receiver::start(true).await).await;
+    let later = Duration::from_secs(3600);
+    let locked = [bench.job("b", later).await, bench.job("c", later).await];
+    store.locked.lock().unwrap().extend(locked.clone());
+    let pause = tokio::spawn({
+        let (worker, id) = (bench.worker.clone(), locked[0].clone());
+        async move { worker.apply_step(JobScope::default(), id, Step::Pause).await }
+    });
+    let cancel = tokio::spawn({
+        let scope = JobScope { company: Some("c".into()), user: None };
+        let (worker, filter) = (bench.worker.clone(), JobFilter { scope, ..JobFilter::default() });
+        async move { worker.cancel_all(filter).await }
+    });
+    bench.until("both have met a lock", async || store.met.lock().unwrap().len() == 2).await;
+    bench.job("d", Duration::ZERO).await;
+    assert_eq!(bench.receiver.next().await["companyId"], "d");
+    assert!(!pause.is_finished() && !cancel.is_finished(), "their jobs are locked");
+    store.locked.lock().unwrap().clear();
+    bench.until("both have ended", async || pause.is_finished() && cancel.is_finished()).await;
+    assert!(pause.await.unwrap().unwrap().is_applied());
+    assert_eq!(cancel.await.unwrap().unwrap(), 1);
+    let states = (bench.state(&locked[0]).await, bench.state(&locked[1]).await);
+    assert_eq!(states, (JobState::Paused, JobState::Cancelled));
+    bench.end().await;
 }
 
 #[tokio::test]

@@ -98,8 +98,11 @@ const TAKE_SIGNALS: &str = "
     )
     SELECT company, owner, id, found.kind FROM found JOIN runs ON runs.n = found.run WHERE until_ms > $2";
 
+/// Selects runs whose logs have expired. Rows that others have locked are passed over, however many there are, since they would
+/// hide those of other companies.
 const SELECT_RUNS_TO_TRIM: &str = "
-    SELECT company, owner, id FROM runs WHERE log_until_ms <= $1 ORDER BY log_until_ms LIMIT $2";
+    SELECT company, owner, id FROM runs WHERE log_until_ms <= $1 ORDER BY log_until_ms LIMIT $2
+    FOR NO KEY UPDATE SKIP LOCKED";
 
 const INSERT_LOGS: &str = "
     INSERT INTO run_events (run, first, last, body)
@@ -215,7 +218,7 @@ impl ConversationTables {
         Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
     }
 
-    /// Returns the keys of at most `limit` runs whose logs have expired.
+    /// Returns the keys of at most `limit` runs whose logs have expired and that no other transaction has locked.
     pub(super) async fn runs_to_trim(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
         let rows = self.select(SELECT_RUNS_TO_TRIM, &[&now.as_millisecond(), &limit]).await?;
         Ok(rows.iter().map(run_key).collect())

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use agent_platform::conversation::{ConversationError, ThreadOwner};
-use tokio::time::Instant;
 
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::RowError;
 use crate::postgres::fair_queue::Permit;
 use crate::postgres::fault::{OperationError, PostgresErrorKind};
-use crate::postgres::lock_wait::{MAX_LOCK_WAIT, MAX_LOCK_WAIT_BESIDE_HELD};
+use crate::postgres::lock_wait::{LockAttempts, MAX_LOCK_WAIT};
 use crate::postgres::session::contains_nul;
 use crate::postgres::{PostgresError, PostgresRecords};
 
@@ -21,17 +20,12 @@ const LOCK_OWNER: &str = "
         ELSE pg_advisory_xact_lock(hashtextextended($1, 7))
     END";
 
-/// A write of an owner's conversations: a transaction that is repeated while other transactions hold locks that it needs. It
-/// holds no connection between two attempts, and later ones take turns with the other commits that wait for locks.
+/// A write of an owner's conversations: a transaction that is repeated while other transactions hold locks that it needs.
 pub(super) struct OwnerWrite<'s> {
     store: &'s PostgresRecords,
-    company: &'s str,
     /// Name of the owner's lock.
     lock_name: String,
-    /// Permits of the attempt under way.
-    permits: Vec<Permit>,
-    /// Time from which a held lock fails the write; `None` until one was found to be held.
-    blocked_until: Option<Instant>,
+    attempts: LockAttempts<'s>,
     /// Turn among the owner's writes of this process.
     _turn: Permit,
 }
@@ -53,7 +47,7 @@ impl<'s> OwnerWrite<'s> {
     ) -> Result<Self, ConversationError> {
         let limit = MAX_LOCK_WAIT.min(store.lock_timeout);
         let write = Self::wait_for_turn(store, owner, limit, PostgresErrorKind::Locked).await?;
-        Ok(Self { blocked_until: Some(Instant::now()), ..write })
+        Ok(Self { attempts: write.attempts.only_one(), ..write })
     }
 
     /// Waits for the turn of a write for at most `limit`, after which `kind` is that of the error.
@@ -69,8 +63,8 @@ impl<'s> OwnerWrite<'s> {
         }
         let turn = store.owners.acquire(&lock_name, limit).await;
         let turn = turn.map_err(|_| failed(PostgresError::from_kind(kind)))?;
-        let company = owner.company.as_str();
-        Ok(Self { store, company, lock_name, permits: Vec::new(), blocked_until: None, _turn: turn })
+        let attempts = LockAttempts::new(store.lock_queues(), Some(owner.company.as_str()));
+        Ok(Self { store, lock_name, attempts, _turn: turn })
     }
 
     /// Begins a transaction that has the owner's conversations for itself.
@@ -85,8 +79,8 @@ impl<'s> OwnerWrite<'s> {
     /// Begins a transaction; returns `None` if another one holds the lock. Begins again on another connection if the
     /// connection was lost, as all idle ones are by a restart of the server.
     async fn try_begin(&mut self) -> Result<Option<ConversationTables>, PostgresError> {
-        self.acquire_permits().await?;
-        let lock_timeout = format!("{}ms", self.max_lock_wait().as_millis().max(1));
+        self.attempts.acquire_permits().await?;
+        let lock_timeout = self.attempts.lock_timeout();
         let store = self.store;
         let mut remaining_retries = store.sessions.max_size();
         loop {
@@ -97,40 +91,12 @@ impl<'s> OwnerWrite<'s> {
                     remaining_retries -= 1;
                 }
                 Err(fault) => {
-                    let is_repeated = self.is_repeated_after(&fault);
+                    let is_repeated = self.attempts.is_repeated_after(&fault);
                     let released = session.release(Err(OperationError::from(fault))).await;
                     return if is_repeated { Ok(None) } else { released.map_err(OperationError::into_fault) };
                 }
             }
         }
-    }
-
-    async fn acquire_permits(&mut self) -> Result<(), PostgresError> {
-        let store = self.store;
-        self.permits.clear();
-        if let Some(until) = self.blocked_until {
-            let limit = until.saturating_duration_since(Instant::now());
-            let permit = store.blocked.acquire(self.company, limit).await;
-            self.permits.push(permit.map_err(|_| PostgresError::from_kind(PostgresErrorKind::Locked))?);
-        }
-        self.permits.push(store.permits.acquire(self.company, store.wait_timeout).await?);
-        Ok(())
-    }
-
-    fn max_lock_wait(&self) -> Duration {
-        let is_beside_held = self.blocked_until.is_none() && self.store.blocked.is_used_by(self.company);
-        let limit = if is_beside_held { MAX_LOCK_WAIT_BESIDE_HELD } else { MAX_LOCK_WAIT };
-        limit.min(self.store.lock_timeout)
-    }
-
-    /// Returns true if an attempt failed because of a held lock and another one may be made. The server has reported it, so
-    /// the attempt had no effect.
-    fn is_repeated_after(&mut self, fault: &PostgresError) -> bool {
-        if fault.kind() != PostgresErrorKind::Locked {
-            return false;
-        }
-        let now = Instant::now();
-        now < *self.blocked_until.get_or_insert(now + self.store.lock_timeout)
     }
 
     /// Commits a transaction, or rolls it back after an error. Returns `None` if the write must be repeated, since another
@@ -150,7 +116,7 @@ impl<'s> OwnerWrite<'s> {
                 return Some(session.rollback().await.map_err(failed).and(Err(error)));
             }
             Err(RowError::Failed(fault)) => {
-                let is_repeated = self.is_repeated_after(&fault);
+                let is_repeated = self.attempts.is_repeated_after(&fault);
                 let released = session.release(Err(OperationError::from(fault))).await;
                 if is_repeated {
                     return None;

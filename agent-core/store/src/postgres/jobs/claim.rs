@@ -9,7 +9,7 @@ use super::update::JobUpdates;
 use super::{parse_row, row_limit};
 use crate::job_row::{ClaimedRows, floor_millis, from_millis};
 use crate::postgres::fault::OperationError;
-use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
+use crate::postgres::schema::{SELECT_VERSIONS, check_not_newer};
 use crate::postgres::session::{Session, Values, contains_nul};
 
 /// Selects and locks the rows of a [`ClaimRange`], earliest first, skipping locked rows. `wake_ms` of a running job is
@@ -103,7 +103,7 @@ async fn lock_due(
     if !first {
         return Ok(session.query(query.0, query.1).await?);
     }
-    let mut results = session.begin(&[(SELECT_VERSION, &[]), query]).await?;
+    let mut results = session.begin(&[(SELECT_VERSIONS, &[]), query]).await?;
     check_not_newer(results.first())?;
     Ok(results.pop().unwrap_or_default())
 }

@@ -37,37 +37,48 @@ const SELECT_BY_IDEMPOTENCY_KEYS: &str = "
 /// those before it.
 const LOCK_USER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1::text || chr(31) || $2::text, 13))";
 
+/// Sets the timeout of each lock of the transaction.
+const SET_LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', $1, true)";
+
 /// Maximum number of insertion attempts for jobs whose key conflicted with a job that was removed before it
 /// could be read.
 const MAX_INSERT_ATTEMPTS: usize = 5;
 
-/// Inserts jobs. The flag is true if one of them has become the earliest.
-pub(in crate::postgres) async fn insert(
-    session: &Session,
-    jobs: Vec<Job>,
-    sender: &Sender,
-) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
+/// Returns the rows of new jobs.
+///
+/// # Errors
+/// A job cannot be stored.
+pub(in crate::postgres) fn new_rows(jobs: Vec<Job>) -> Result<Vec<JobRow>, StoreError> {
     let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
     rows.iter().try_for_each(check_identifiers)?;
-    insert_rows(session, &rows, sender, TransactionState::None).await
+    Ok(rows)
+}
+
+/// Inserts jobs, and waits for each lock for at most `lock_timeout`. The flag is true if one of them has become the earliest.
+pub(in crate::postgres) async fn insert(
+    session: &Session,
+    rows: &[JobRow],
+    sender: &Sender,
+    lock_timeout: &str,
+) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
+    insert_rows(session, rows, sender, TransactionState::None(lock_timeout)).await
 }
 
 /// Inserts a job if its user has fewer than `max_open` jobs that are not final, or if its idempotency key is in use. The
 /// flag is true if it has become the earliest.
 pub(in crate::postgres) async fn insert_within_limit(
     session: &Session,
-    job: Job,
+    row: &JobRow,
     max_open: u64,
     sender: &Sender,
+    lock_timeout: &str,
 ) -> Result<(InsertOutcome, bool), OperationError> {
-    let row = JobRow::new(job)?;
-    check_identifiers(&row)?;
     let (company, user) = (row.job.payload.company_id.as_str(), row.job.payload.user_id.as_str());
-    let user_values: [&(dyn Param + Sync); 2] = [&company, &user];
-    session.begin(&[(LOCK_USER, &user_values)]).await?;
+    let lock_user: Query<'_> = (LOCK_USER, &[&company, &user]);
+    session.begin(&[(SET_LOCK_TIMEOUT, &[&lock_timeout]), lock_user]).await?;
     let mut others = HashMap::new();
     if row.idempotency_key().is_some() {
-        find_conflicting(session, &[&row], &mut others).await?;
+        find_conflicting(session, &[row], &mut others).await?;
     }
     if let Some(existing) = others.remove(&row.job.id) {
         session.commit(&[]).await?;
@@ -79,15 +90,15 @@ pub(in crate::postgres) async fn insert_within_limit(
         return Ok((InsertOutcome::LimitReached, false));
     }
     let (mut inserted, is_earliest) =
-        insert_rows(session, std::slice::from_ref(&row), sender, TransactionState::Open).await?;
+        insert_rows(session, std::slice::from_ref(row), sender, TransactionState::Open).await?;
     Ok((inserted.pop().unwrap_or(InsertOutcome::New), is_earliest))
 }
 
 /// State of the session's transaction before an insertion, which ends it.
 #[derive(Clone, Copy)]
-enum TransactionState {
-    /// None is open: the insertion begins one.
-    None,
+enum TransactionState<'t> {
+    /// None is open: the insertion begins one, which waits for each lock with this timeout.
+    None(&'t str),
     /// One is open.
     Open,
 }
@@ -97,7 +108,7 @@ async fn insert_rows(
     session: &Session,
     rows: &[JobRow],
     sender: &Sender,
-    transaction: TransactionState,
+    transaction: TransactionState<'_>,
 ) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
     let mut pending: Vec<&JobRow> = rows.iter().collect();
     // An insert waits for a concurrent transaction with the same key. Inserting in the order of keys prevents
@@ -113,13 +124,20 @@ async fn insert_rows(
 
     if rows.iter().all(|row| row.idempotency_key().is_none()) {
         let results = match transaction {
-            TransactionState::None => session.transact(&queries).await?,
+            // Rows without a key conflict with none, and so wait for none.
+            TransactionState::None(_) => session.transact(&queries).await?,
             TransactionState::Open => session.commit(&queries).await?,
         };
         return Ok((vec![InsertOutcome::New; rows.len()], was_notified(&results, notification)));
     }
     let begun = match transaction {
-        TransactionState::None => session.begin(&queries).await?,
+        TransactionState::None(lock_timeout) => {
+            let set_timeout: [Query<'_>; 1] = [(SET_LOCK_TIMEOUT, &[&lock_timeout])];
+            let statements = [set_timeout.as_slice(), queries.as_slice()].concat();
+            let mut begun = session.begin(&statements).await?;
+            begun.remove(0);
+            begun
+        }
         TransactionState::Open => session.query_all(&queries).await?,
     };
     let mut stored = ids(begun.last());

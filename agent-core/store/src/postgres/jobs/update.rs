@@ -10,25 +10,30 @@ use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::{self, MutableColumns};
 use crate::postgres::fault::OperationError;
 use crate::postgres::param::Param;
-use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
+use crate::postgres::schema::{SELECT_VERSIONS, SELECT_VERSIONS_WITH_LOCK_TIMEOUT, check_not_newer};
 use crate::postgres::session::{Query, Session, Values, contains_nul};
 
-/// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
-const SELECT_FOR_UPDATE: &str = "
-    SELECT id, body, progress FROM jobs
-    WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
-    ORDER BY id FOR UPDATE";
+/// The jobs with the ids `$1`, of the company `$2` and the user `$3` unless they are NULL.
+macro_rules! jobs_in_scope {
+    () => {
+        "FROM jobs
+         WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)"
+    };
+}
 
-/// Reads and locks jobs as [`SELECT_FOR_UPDATE`] does, except those that other transactions have locked.
-const SELECT_UNLOCKED: &str = "
-    SELECT id, body, progress FROM jobs
-    WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
-    ORDER BY id FOR UPDATE SKIP LOCKED";
+/// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
+macro_rules! select_for_update {
+    ($locked_rows:literal) => {
+        concat!("SELECT id, body, progress ", jobs_in_scope!(), " ORDER BY id FOR UPDATE", $locked_rows)
+    };
+}
+
+const SELECT_FOR_UPDATE: &str = select_for_update!("");
+/// Leaves out the jobs that other transactions have locked.
+const SELECT_UNLOCKED: &str = select_for_update!(" SKIP LOCKED");
 
 /// Reads which of these jobs there are.
-const SELECT_IDS: &str = "
-    SELECT id FROM jobs
-    WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
+const SELECT_IDS: &str = concat!("SELECT id ", jobs_in_scope!());
 
 /// Updates locked rows. Their `ctid` is stable, because they are locked. `LIMIT` makes the planner look up
 /// each row by its id, even if it planned the statement while the table was nearly empty.
@@ -113,15 +118,18 @@ impl JobUpdates {
     }
 }
 
-/// Applies steps to jobs within a scope. The flag is true if one of the jobs has become the earliest.
+/// Applies steps to jobs within a scope, and waits for each lock for at most `lock_timeout`. The flag is true if one of the
+/// jobs has become the earliest.
 pub(in crate::postgres) async fn apply_steps(
     session: &Session,
     scope: &JobScope,
-    steps: Vec<(JobId, Step)>,
+    steps: &[(JobId, Step)],
     now: Timestamp,
     sender: &Sender,
+    lock_timeout: &str,
 ) -> Result<(Vec<StepOutcome>, bool), OperationError> {
-    let (outcomes, is_earliest) = run_steps(session, scope, steps, now, sender, LockedRows::Wait).await?;
+    let locked_rows = LockedRows::Wait(lock_timeout);
+    let (outcomes, is_earliest) = run_steps(session, scope, steps, now, sender, locked_rows).await?;
     // None was left out.
     Ok((outcomes.into_iter().flatten().collect(), is_earliest))
 }
@@ -130,7 +138,7 @@ pub(in crate::postgres) async fn apply_steps(
 /// is true if one of the jobs has become the earliest.
 pub(in crate::postgres) async fn apply_steps_unlocked(
     session: &Session,
-    steps: Vec<(JobId, Step)>,
+    steps: &[(JobId, Step)],
     now: Timestamp,
     sender: &Sender,
 ) -> Result<(Vec<Option<StepOutcome>>, bool), OperationError> {
@@ -139,18 +147,19 @@ pub(in crate::postgres) async fn apply_steps_unlocked(
 
 /// Reaction to rows that other transactions have locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LockedRows {
-    Wait,
+enum LockedRows<'t> {
+    /// Waits for them with this timeout.
+    Wait(&'t str),
     LeaveOut,
 }
 
 async fn run_steps(
     session: &Session,
     scope: &JobScope,
-    steps: Vec<(JobId, Step)>,
+    steps: &[(JobId, Step)],
     now: Timestamp,
     sender: &Sender,
-    locked_rows: LockedRows,
+    locked_rows: LockedRows<'_>,
 ) -> Result<(Vec<Option<StepOutcome>>, bool), OperationError> {
     let JobScope { company, user } = scope;
     let (company, user) = (company.as_deref(), user.as_deref());
@@ -159,12 +168,14 @@ async fn run_steps(
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
     let values: Values<'_> = &[&ids, &company, &user];
-    let waiting: [Query<'_>; 2] = [(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)];
-    let leaving_out: [Query<'_>; 3] =
-        [(SELECT_VERSION, &[]), (SELECT_UNLOCKED, values), (SELECT_IDS, values)];
     let results = match locked_rows {
-        LockedRows::Wait => session.begin(&waiting).await?,
-        LockedRows::LeaveOut => session.begin(&leaving_out).await?,
+        LockedRows::Wait(lock_timeout) => {
+            let versions: Query<'_> = (SELECT_VERSIONS_WITH_LOCK_TIMEOUT, &[&lock_timeout]);
+            session.begin(&[versions, (SELECT_FOR_UPDATE, values)]).await?
+        }
+        LockedRows::LeaveOut => {
+            session.begin(&[(SELECT_VERSIONS, &[]), (SELECT_UNLOCKED, values), (SELECT_IDS, values)]).await?
+        }
     };
     if !steps.iter().all(|(_, step)| job_row::ends_delivery(step)) {
         check_not_newer(results.first())?;
@@ -178,13 +189,13 @@ async fn run_steps(
     }
     let found = results.get(2).into_iter().flatten();
     let found: HashSet<&str> = found.map(|row| row.get::<_, &str>(0)).collect();
-    let apply = |(id, step): (JobId, Step)| match jobs.get_mut(&id) {
-        Some(Some(job)) => Some(job.step(step, now).into()),
+    let apply = |(id, step): &(JobId, Step)| match jobs.get_mut(id) {
+        Some(Some(job)) => Some(job.step(step.clone(), now).into()),
         Some(None) => Some(StepOutcome::Unreadable),
         None if found.contains(id.as_str()) => None,
         None => Some(StepOutcome::NotFound),
     };
-    let outcomes = steps.into_iter().map(apply).collect();
+    let outcomes = steps.iter().map(apply).collect();
     let mut update = JobUpdates::default();
     for LockedJob { job, is_rescheduled: is_moved, .. } in
         jobs.values().flatten().filter(|locked| locked.is_changed)
