@@ -143,8 +143,8 @@ impl Authenticator {
     /// [`AuthError::Unauthenticated`], [`AuthError::Ambiguous`] and [`AuthError::Store`].
     pub(crate) async fn authenticate_api(&self, head: &request::Parts) -> Result<ApiClient, AuthError> {
         let bearer = single_header(&head.headers, &AUTHORIZATION)?;
-        let others = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
-        if others.into_iter().any(|name| head.headers.contains_key(name)) {
+        let other_credentials = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
+        if other_credentials.into_iter().any(|name| head.headers.contains_key(name)) {
             return Err(AuthError::Ambiguous);
         }
         let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;

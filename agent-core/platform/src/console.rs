@@ -331,16 +331,17 @@ impl ConsoleSessions {
         let is_open = |record: &Option<Record<ConsoleSession>>| {
             record.as_ref().is_some_and(|record| record.value.expires_at > now)
         };
-        let (mut kept, mut ended): (Vec<Key>, Vec<Key>) = (Vec::new(), Vec::new());
+        let (mut open_keys, mut ended_keys): (Vec<Key>, Vec<Key>) = (Vec::new(), Vec::new());
         for (key, record) in keys.into_iter().zip(&session_records) {
-            if is_open(record) { kept.push(key) } else { ended.push(key) }
+            if is_open(record) { open_keys.push(key) } else { ended_keys.push(key) }
         }
-        let surplus = (kept.len() + 1).saturating_sub(MAX_SESSIONS_PER_USER);
-        ended.extend(kept.drain(..surplus));
-        let mut ids: Vec<String> = kept.iter().map(|key| key.id().to_owned()).collect();
+        let surplus = (open_keys.len() + 1).saturating_sub(MAX_SESSIONS_PER_USER);
+        ended_keys.extend(open_keys.drain(..surplus));
+        let mut ids: Vec<String> = open_keys.iter().map(|key| key.id().to_owned()).collect();
         ids.push(id.to_owned());
         let mut writes = vec![put(index, &UserSessions { ids }, precondition)?];
-        writes.extend(ended.into_iter().map(|key| Write::Delete { key, precondition: Precondition::Any }));
+        writes
+            .extend(ended_keys.into_iter().map(|key| Write::Delete { key, precondition: Precondition::Any }));
         Ok(writes)
     }
 

@@ -70,10 +70,10 @@ impl Model for SharedLocalModel {
         };
         let events = self.model.start(payload).await?;
         // The permit is returned when the stream is dropped, or at its end.
-        let held = stream::unfold((events, permit), |(mut events, permit)| async move {
+        let permitted_events = stream::unfold((events, permit), |(mut events, permit)| async move {
             events.next().await.map(|event| (event, (events, permit)))
         });
-        Ok(held.boxed())
+        Ok(permitted_events.boxed())
     }
 }
 

@@ -89,8 +89,8 @@ impl SignIns {
         let who = Subscriber::new(company_id, user_id);
         let work = self.0.clone().begin(who.clone());
         let outcome = self.0.begins.run(who, work).await?;
-        let begun = outcome.value?;
-        Ok(BegunSignIn { is_new: begun.is_new && outcome.is_own, ..begun })
+        let sign_in = outcome.value?;
+        Ok(BegunSignIn { is_new: sign_in.is_new && outcome.is_own, ..sign_in })
     }
 
     /// Returns the status of a sign-in, after a poll if one is due.
@@ -183,15 +183,15 @@ impl Inner {
         let deadline = clock.monotonic() + HELD_TIMEOUT;
         loop {
             let stored = self.read(&who).await?;
-            if let Some(begun) = self.reusable(&who, &stored) {
-                return Ok(begun);
+            if let Some(sign_in) = self.reusable(&who, &stored) {
+                return Ok(sign_in);
             }
             if !stored.is_starting() {
                 let Some(id) = self.reserve(&who).await? else { continue };
-                let begun = self.request_code(&who, id).await?;
-                let key = (who, begun.id.clone());
+                let sign_in = self.request_code(&who, id).await?;
+                let key = (who, sign_in.id.clone());
                 self.watches.start(key.clone(), watch(Arc::downgrade(&self), key));
-                return Ok(begun);
+                return Ok(sign_in);
             }
             if clock.monotonic() >= deadline {
                 return Err(SignInError::Busy);
@@ -230,9 +230,9 @@ impl Inner {
         let Subscriber { company_id, user_id } = who;
         match self.services.call(CALL_TIMEOUT, self.services.authority.request_device_code()).await {
             Ok(code) => {
-                let begun = self.store_code(who, &id, &code).await?;
+                let new_sign_in = self.store_code(who, &id, &code).await?;
                 tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was started");
-                Ok(begun)
+                Ok(new_sign_in)
             }
             Err(error) => {
                 tracing::warn!(%company_id, %user_id, sign_in = id, %error, "a sign-in could not be started");

@@ -105,9 +105,9 @@ impl Inner {
             let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
             let now = self.services.now();
             stored.tidy(now);
-            let Some(done) = change(&mut stored, now)? else { return Ok(None) };
+            let Some(change_result) = change(&mut stored, now)? else { return Ok(None) };
             match self.services.records.commit(vec![put(key.clone(), &stored, version)?]).await {
-                Ok(_) => return Ok(Some(done)),
+                Ok(_) => return Ok(Some(change_result)),
                 Err(error) => attempts.retry(error).await?,
             }
         }

@@ -332,10 +332,10 @@ fn leave_out_turns(assembly: &mut AssemblyInput<'_>, begin: usize, available: us
     let Some(end) = end.filter(|end| *end > begin) else { return 0 };
     let rest = assembly.history.split_off(end);
     let turns = assembly.history.split_off(begin);
-    let (kept, left_out): (Vec<_>, Vec<_>) =
+    let (instructions, omitted): (Vec<_>, Vec<_>) =
         turns.into_iter().partition(|message| is_instruction(message.original()));
-    let count = left_out.len();
-    assembly.history.extend(kept);
+    let count = omitted.len();
+    assembly.history.extend(instructions);
     if count > 0 {
         let note = Message::user(format!("[{count} messages of the conversation are left out here]"));
         assembly.history.push(assembly.cache.message(&note));

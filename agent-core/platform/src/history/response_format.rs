@@ -63,16 +63,16 @@ fn read_format(value: &Value<'_>) -> Result<ResponseFormat, FieldError> {
 pub(super) fn read_completion_format(
     fields: ObjectFields<'_>,
 ) -> Result<Option<Arc<ResponseFormat>>, CompletionError> {
-    let Some(given) = fields.object(OPENAI_FIELD)? else { return Ok(None) };
+    let Some(format_fields) = fields.object(OPENAI_FIELD)? else { return Ok(None) };
     let with_path = |fault: FieldError| fault.with_parent_path(OPENAI_FIELD);
     let json = ResponseFormat { kind: ResponseKind::Json, ..ResponseFormat::default() };
-    let format = match given.required_text("type").map_err(with_path)? {
+    let format = match format_fields.required_text("type").map_err(with_path)? {
         "text" => ResponseFormat::default(),
         "json_object" => json,
         JSON_SCHEMA => {
             let with_path = |fault: FieldError| with_path(fault.with_parent_path(JSON_SCHEMA));
             let missing = || with_path(FieldError::new("", "is missing"));
-            let described = given.object(JSON_SCHEMA).map_err(with_path)?.ok_or_else(missing)?;
+            let described = format_fields.object(JSON_SCHEMA).map_err(with_path)?.ok_or_else(missing)?;
             let format = ResponseFormat {
                 name: Some(described.required_text("name").map_err(with_path)?.to_owned()),
                 schema: described.get("schema").map(serde_json::Value::from),

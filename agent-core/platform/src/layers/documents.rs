@@ -350,11 +350,12 @@ impl DocumentPlan {
     }
 
     fn remove(&mut self, ids: &HashSet<&str>) {
-        let kept: Vec<bool> = self.documents.iter().map(|record| !ids.contains(record.id.as_str())).collect();
-        retain(&mut self.documents, &kept);
-        retain(&mut self.whole, &kept);
-        retain(&mut self.sizes, &kept);
-        retain(&mut self.fits, &kept);
+        let keep_flags: Vec<bool> =
+            self.documents.iter().map(|record| !ids.contains(record.id.as_str())).collect();
+        retain(&mut self.documents, &keep_flags);
+        retain(&mut self.whole, &keep_flags);
+        retain(&mut self.sizes, &keep_flags);
+        retain(&mut self.fits, &keep_flags);
         self.long.retain(|record| !ids.contains(record.id.as_str()));
     }
 
@@ -396,8 +397,8 @@ impl GatheredDocuments {
     fn leave_out(&mut self, mut outdated: Vec<SkippedDocument>) {
         let standing: HashSet<String> = self.plan.standing().map(|record| record.id.clone()).collect();
         outdated.retain(|found| found.reason != SkipReason::Changed || !standing.contains(&found.id));
-        let gone = outdated.iter().filter(|found| found.reason != SkipReason::Changed);
-        self.plan.remove(&gone.map(|found| &*found.id).collect());
+        let removed = outdated.iter().filter(|found| found.reason != SkipReason::Changed);
+        self.plan.remove(&removed.map(|found| &*found.id).collect());
         if let Some(result) = &mut self.result {
             result.leave_out(outdated);
         }

@@ -168,7 +168,7 @@ impl OwnToolRegistry {
                 }
             }));
         }
-        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(all)
     }
 

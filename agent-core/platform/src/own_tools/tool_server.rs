@@ -99,8 +99,8 @@ impl ToolServer {
         }
         let max_result_bytes = settings.max_result_bytes.unwrap_or(DEFAULT_RESULT_BYTES);
         if !RESULT_BYTES_RANGE.contains(&max_result_bytes) {
-            let (least, most) = (RESULT_BYTES_RANGE.start(), RESULT_BYTES_RANGE.end());
-            return Err(out_of_range("maxResultBytes", least, most));
+            let (min, max) = (RESULT_BYTES_RANGE.start(), RESULT_BYTES_RANGE.end());
+            return Err(out_of_range("maxResultBytes", min, max));
         }
         let is_signed = settings.identity == IdentitySetting::Signed;
         if is_signed && server.auth.is_none() {

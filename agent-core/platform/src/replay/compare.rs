@@ -26,7 +26,7 @@ pub struct ReplayReport {
     pub selection: Finding,
     /// The tool calls with their arguments.
     pub tools: Finding,
-    /// The events, byte by byte. Identifiers of messages are random, and stand for those of the record at the same place.
+    /// The events, byte by byte. Message ids are random; each stands for the record's id at the same position.
     pub events: Finding,
 }
 
@@ -165,18 +165,18 @@ fn prompt_differences(recorded: &RunPrompt, bundle: &RunBundle, replayed: &Repla
     differences
 }
 
-/// Name of an entry, and its place among those of the same name.
+/// Name of an entry, and its number among the entries of the same name.
 type EntryKey<'e> = (&'e str, usize);
 
-/// Returns entries by name. Entries of the same name have their places.
+/// Returns entries by name. Entries of the same name are numbered.
 fn keyed(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut place = |name| {
+    let mut next_number = |name| {
         let count = counts.entry(name).or_default();
         *count += 1;
         *count
     };
-    entries.iter().map(|(name, value)| ((name.as_str(), place(name)), value.as_str())).collect()
+    entries.iter().map(|(name, value)| ((name.as_str(), next_number(name)), value.as_str())).collect()
 }
 
 /// Returns the differences of entries by name.
@@ -241,8 +241,8 @@ fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> 
             return Difference::of(name, Some(shortened(ours)), theirs).into_iter().collect();
         }
     }
-    let more = again.next().map(|event| shortened(json(event)));
-    Difference::of("further event", None, more).into_iter().collect()
+    let further_event = again.next().map(|event| shortened(json(event)));
+    Difference::of("further event", None, further_event).into_iter().collect()
 }
 
 /// Gives an event the record's identifiers of messages, each of which stands for one of the replay.

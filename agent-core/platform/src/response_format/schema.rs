@@ -178,12 +178,12 @@ impl AnswerValidator {
 /// Returns the text within a code fence that begins and ends the answer; the answer itself if there is none.
 fn without_fence(answer: &str) -> &str {
     let answer = answer.trim();
-    let within = || {
+    let fenced_text = || {
         let (language, rest) = answer.strip_prefix("```")?.split_once('\n')?;
         let is_word = language.trim().bytes().all(|byte| byte.is_ascii_alphanumeric());
         rest.trim_end().strip_suffix("```").filter(|_| is_word)
     };
-    within().unwrap_or(answer)
+    fenced_text().unwrap_or(answer)
 }
 
 fn cut(mut text: String) -> String {

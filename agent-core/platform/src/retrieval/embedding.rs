@@ -274,11 +274,13 @@ impl DocumentRetriever {
         (id, version): (&str, u64),
         embedder: &EmbedderId,
     ) -> Result<Option<IndexedText>, StoreError> {
-        if let Some(kept) = self.kept_indexes.take(company_id, id) {
+        if let Some(kept_index) = self.kept_indexes.take(company_id, id) {
             let key = workspace::index_key(company_id, id)?;
             let record_version = self.config.records.versions(&[key]).await?.pop().flatten();
-            if (kept.stored.version, Some(kept.stored.record_version)) == (version, record_version) {
-                return Ok(Some(kept));
+            if (kept_index.stored.version, Some(kept_index.stored.record_version))
+                == (version, record_version)
+            {
+                return Ok(Some(kept_index));
             }
         }
         let Some(stored) = self.stored_index(company_id, id, version).await? else { return Ok(None) };
@@ -364,10 +366,10 @@ impl DocumentRetriever {
             let encoded = if is_slice { slice } else { index.encode() };
             Ok((index, text, encoded, is_slice.then_some(slices)))
         };
-        let done = run_blocking(&self.config.pool, work).await;
-        let done = done.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
+        let built = run_blocking(&self.config.pool, work).await;
+        let built = built.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
         let (index, text, encoded, slices) =
-            done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
+            built.map_err(|error: agent_retrieval::doc_index::VectorsError| {
                 EmbedError::InvalidAnswer(error.to_string())
             })?;
         let status = IndexStatus::of(&index);

@@ -238,18 +238,18 @@ impl DocumentRetriever {
         wanted: &WantedDocuments,
     ) {
         let guard = entry.loading.clone().lock_owned().await;
-        let (gone, may_retry) = entry.read(|state| {
-            let gone = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
-            (gone.cloned().collect::<Vec<_>>(), state.may_retry(scope))
+        let (deleted, may_retry) = entry.read(|state| {
+            let deleted = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
+            (deleted.cloned().collect::<Vec<_>>(), state.may_retry(scope))
         });
-        if gone.is_empty() && !may_retry {
+        if deleted.is_empty() && !may_retry {
             return;
         }
         let (entry, scope) = (entry.clone(), scope.clone());
         let work = move || {
             let _guard = guard;
             let mut state = entry.write();
-            state.apply(gone.into_iter().map(|id| (Change::Remove(id), 0)).collect());
+            state.apply(deleted.into_iter().map(|id| (Change::Remove(id), 0)).collect());
             if may_retry {
                 state.prepare_retry(&scope);
             }

@@ -128,13 +128,13 @@ impl UsageRecorder {
 
     fn push(&self, mut queue: MutexGuard<'_, QueueState>, entry: QueuedEntry) {
         let is_settled = entry.settlement.is_some();
-        let lost = queue.entries.push_back(entry);
+        let dropped = queue.entries.push_back(entry);
         if is_settled || queue.entries.ready_len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
         self.shared.ensure_writers(queue);
-        if let Some(lost) = lost {
-            let entry = serde_json::to_string(&lost.entry).unwrap_or_default();
+        if let Some(dropped) = dropped {
+            let entry = serde_json::to_string(&dropped.entry).unwrap_or_default();
             tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
         }
     }

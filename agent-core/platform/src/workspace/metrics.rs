@@ -85,9 +85,9 @@ pub async fn list_metrics(
     list: &ListQuery,
 ) -> Result<ListPage<Metric>, StoreError> {
     let metrics = Collection::new(company_id, collection::METRICS)?;
-    let wanted =
+    let matching_metric =
         |record: Record<FreeFormItem>| Some(Metric::from(record)).filter(|metric| filter.matches(metric));
-    list_projected(records, &metrics, list, wanted).await
+    list_projected(records, &metrics, list, matching_metric).await
 }
 
 /// Metric value to record.

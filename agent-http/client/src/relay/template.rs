@@ -64,11 +64,11 @@ fn equals_except_digits(bytes: &[u8], known: &[u8]) -> bool {
     if first != known_first || bytes.len() != known_rest.len() || known.contains(&b'\\') {
         return false;
     }
-    let same = |((byte, known), before): ((&u8, &u8), &u8)| {
+    let is_same_or_digit = |((byte, known), before): ((&u8, &u8), &u8)| {
         (byte == known) | (byte.is_ascii_digit() & known.is_ascii_digit() & before.is_ascii_digit())
     };
     // No early exit, so that the loop is vectorized.
-    bytes.iter().zip(known_rest).zip(known).map(same).fold(true, |all, same| all & same)
+    bytes.iter().zip(known_rest).zip(known).map(is_same_or_digit).fold(true, |all, is_equal| all & is_equal)
 }
 
 #[cfg(test)]

@@ -93,8 +93,9 @@ impl ContinuedTurn {
         };
         // The call is made at most once: that it begins is stored before.
         let clock = &*self.app.approved_calls.clock;
-        let begun = begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
-        if let Err(error) = begun {
+        let begin_result =
+            begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
+        if let Err(error) = begin_result {
             tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
             return error_result("the call was not made: its begin could not be stored".to_owned());
         }

@@ -32,10 +32,10 @@ impl KeptTurn {
         is_new_id: bool,
     ) -> Started {
         let (presence, client) = watch::channel(());
-        let kept = Self { client: StartingClient::new(client), ..self };
+        let kept_turn = Self { client: StartingClient::new(client), ..self };
         let start = {
             let (app, principal) = (app.clone(), principal.clone());
-            async move { kept.start(&app, &principal, turn, is_new_id).await }
+            async move { kept_turn.start(&app, &principal, turn, is_new_id).await }
         };
         StartingRun { start: Some(start.boxed()), presence: Some(presence), app: app.clone() }.await
     }

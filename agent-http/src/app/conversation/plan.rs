@@ -93,24 +93,24 @@ impl RunPlan {
     ) -> Result<(EventStream, KeptRun), BeginError> {
         let (slot, store) = (self.sent_context.clone(), kept_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
-        let mut kept = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
-        let observer = kept.observer().clone();
-        let stopped = kept.stopped_at_start(&kept_turn.client);
-        let begun = async { kept.wait_until_stored().await.map(drop) };
+        let mut kept_run = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
+        let observer = kept_run.observer().clone();
+        let stopped = kept_run.stopped_at_start(&kept_turn.client);
+        let begin_stored = async { kept_run.wait_until_stored().await.map(drop) };
         let started = tokio::select! {
             biased;
             () = stopped => None,
-            started = start.start(begun, &observer) => Some(started),
+            started = start.start(begin_stored, &observer) => Some(started),
         };
         match started {
-            Some(Ok(events)) => Ok((events, kept)),
+            Some(Ok(events)) => Ok((events, kept_run)),
             None => {
                 let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-                Ok((EventStream::new(ids, stream::pending()), kept))
+                Ok((EventStream::new(ids, stream::pending()), kept_run))
             }
             Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
-                kept.fail(error.code().as_str(), error.detail());
+                kept_run.fail(error.code().as_str(), error.detail());
                 Err(BeginError::Request(error))
             }
             Some(Err(error)) => Err(error),

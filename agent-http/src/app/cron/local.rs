@@ -144,8 +144,8 @@ impl LocalRun {
     }
 
     /// Counts and records the end of a run.
-    async fn end(&mut self, job: Job, ended: Result<Completion, HttpError>) -> Result<(), StoreError> {
-        match &ended {
+    async fn end(&mut self, job: Job, result: Result<Completion, HttpError>) -> Result<(), StoreError> {
+        match &result {
             Ok(Completion::Completed) => self.result.done += 1,
             Ok(Completion::AlreadyCompleted) => self.result.done_before += 1,
             Err(error) if is_busy(error) => self.result.busy += 1,
@@ -154,7 +154,7 @@ impl LocalRun {
                 self.result.failed += 1;
             }
         }
-        let step = step(&job, &ended);
+        let step = step(&job, &result);
         if let Step::Release { .. } = step {
             self.releases.push((job.id, step));
             return Ok(());
@@ -172,8 +172,8 @@ async fn claim_due(app: &App, limit: usize, quota: CompanyQuota) -> Result<Vec<J
 }
 
 async fn run_job(app: Arc<App>, job: Job) -> (Job, Result<Completion, HttpError>) {
-    let ended = run_occurrence(&app, Delivery::from(&job), true).await;
-    (job, ended)
+    let result = run_occurrence(&app, Delivery::from(&job), true).await;
+    (job, result)
 }
 
 fn is_busy(error: &HttpError) -> bool {
@@ -181,8 +181,8 @@ fn is_busy(error: &HttpError) -> bool {
 }
 
 /// Returns the step that ends a run. The outcomes are those that a scheduler derives from the callback's status.
-fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
-    let (outcome, status) = match ended {
+fn step(job: &Job, result: &Result<Completion, HttpError>) -> Step {
+    let (outcome, status) = match result {
         Ok(_) => (AttemptOutcome::Succeeded, 200),
         Err(error) if is_busy(error) => return Step::Release { fence: job.fence },
         Err(error) => {

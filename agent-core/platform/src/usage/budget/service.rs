@@ -385,8 +385,8 @@ impl Budgets {
             let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
             let (budgets, scope, limit) = (self.clone(), scope.clone(), limit.clone());
             let expire: ExpireRun = Box::new(move || {
-                let spent = MeterState { used: amount, ..MeterState::default() };
-                budgets.refuse(limit.exceeded(&spent, budgets.state.now()), &scope)
+                let spent_state = MeterState { used: amount, ..MeterState::default() };
+                budgets.refuse(limit.exceeded(&spent_state, budgets.state.now()), &scope)
             });
             (timer, expire)
         });

@@ -283,13 +283,13 @@ pub(crate) async fn read_pieces(
     set: &PieceSet,
     bytes: usize,
 ) -> Result<Bytes, StoreError> {
-    let mut whole = BytesMut::with_capacity(bytes);
+    let mut content = BytesMut::with_capacity(bytes);
     for piece in 0..set.pieces {
         if let Some(bytes) = read_piece(records, company_id, set, piece).await? {
-            whole.extend_from_slice(&bytes);
+            content.extend_from_slice(&bytes);
         }
     }
-    Ok(whole.freeze())
+    Ok(content.freeze())
 }
 
 /// Returns the error of pieces that have been deleted since the document was read.

@@ -123,8 +123,9 @@ impl CommitQueue {
             // Its own transaction has timeouts.
             Err(_) => receiver.await,
         };
-        let lost = |_| StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Unreachable));
-        received.map_err(lost)?
+        let unreachable =
+            |_| StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Unreachable));
+        received.map_err(unreachable)?
     }
 }
 
