@@ -40,7 +40,7 @@ const PARAGRAPH_BYTES: usize = 850;
 /// Number of questions, which are asked in turn, and of words of each.
 const QUESTIONS: usize = 50;
 const QUESTION_WORDS: usize = 6;
-/// Greatest time that retrieval may add to a turn.
+/// Maximum time that retrieval may add to a turn.
 const MAX_ADDED_MS: f64 = 1.0;
 /// Number of attempts to find fragments after the start, each of which waits up to two seconds for the index.
 const INDEXING_ATTEMPTS: usize = 30;

@@ -192,7 +192,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     let first = test.chat(at_page(1, json!({"message": "Q"}))).await;
     assert_eq!(pages(&test), ["Q@1"]);
     let question = first.custom("agent.thread").expect("an event")["userMessageId"].clone();
-    // The answer is made anew, at another page.
+    // The answer is made again, at another page.
     let second = test.chat(at_page(2, json!({"parentId": question}))).await;
     assert_eq!(pages(&test), ["Q@2"]);
     test.chat(at_page(3, json!({"message": "R"}))).await;

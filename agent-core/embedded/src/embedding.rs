@@ -37,7 +37,7 @@ pub struct LocalEmbedder {
 }
 
 impl LocalEmbedder {
-    /// Most texts of a call.
+    /// Maximum number of texts of a call.
     pub const MAX_BATCH: usize = MAX_TEXTS_PER_CALL;
     /// Maximum number of waiting calls of each priority; further ones fail.
     pub const MAX_WAITING: usize = worker::MAX_WAITING;

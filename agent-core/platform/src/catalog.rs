@@ -18,7 +18,7 @@ pub use file::CatalogError;
 
 pub use crate::amount::{AmountError, NanoUsd};
 
-/// Name of the provider of the model in the process.
+/// Name of the provider of the in-process model.
 pub const LOCAL_PROVIDER: &str = "local";
 
 /// The catalogue that is compiled in.
@@ -162,7 +162,7 @@ impl CatalogModel {
 }
 
 impl ModelPrice {
-    /// Text in the place of a date, for the prices that a role sets.
+    /// Text in place of a date, for the prices that a role sets.
     pub const OF_ROLE: &'static str = "role";
 
     /// Reads the prices of a role's container; `None` if it has none.

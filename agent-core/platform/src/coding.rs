@@ -64,7 +64,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 const SEND_TIMEOUT: Duration = Duration::from_secs(4);
 /// Validity of a lease: the time after which another process may take over from one that was killed.
 const LEASE: Duration = Duration::from_secs(30);
-/// Pause between two looks at a record that another process is about to change.
+/// Pause between two reads of a record that another process is about to change.
 const HELD_RECHECK: Duration = Duration::from_millis(200);
 /// Maximum time of waiting for another process.
 const HELD_TIMEOUT: Duration = Duration::from_secs(35);

@@ -50,7 +50,7 @@ pub const MAX_SESSIONS_PER_USER: usize = 20;
 
 /// Part of the idle time after which a request extends the session, so that most requests write nothing.
 const REFRESH_DIVISOR: u32 = 24;
-/// Number of codes that are looked at for expired ones when a code is created.
+/// Number of codes that are examined for expired ones when a code is created.
 const SWEPT_CODES: usize = 100;
 /// Number of attempts if other processes change a user's sessions.
 const ATTEMPTS: usize = 32;

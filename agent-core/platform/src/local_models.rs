@@ -1,4 +1,4 @@
-//! Shares of the companies in the calls of the model in the process.
+//! Shares of the companies in the calls of the in-process model.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl<S: ModelSource> ModelSource for SharedLocalModels<S> {
     }
 }
 
-/// The model in the process, in a run of a company.
+/// The in-process model, in a run of a company.
 struct SharedLocalModel {
     model: Arc<dyn Model>,
     permits: Arc<CompanyPermits>,

@@ -36,7 +36,7 @@ use fusion::FUSION_CANDIDATES;
 use score::{Candidate, Scores};
 use terms::QueryTerms;
 
-/// Greatest number of hits that a search returns.
+/// Maximum number of hits that a search returns.
 pub const MAX_HITS: usize = 1000;
 
 /// The settings of a search.

@@ -24,7 +24,7 @@ const MAX_SENT_CONTEXTS_BYTES: u64 = 8 << 20;
 const TYPICAL_CONTEXTS: usize = 8_000;
 /// Limit on the context of a message that is kept, in bytes.
 const MAX_KEPT_CONTEXT_BYTES: usize = 32 << 10;
-/// Least limit on a kept context for any prompt budget, in bytes.
+/// Minimum limit on a kept context for any prompt budget, in bytes.
 const MIN_KEPT_CONTEXT_BYTES: usize = 4 << 10;
 
 /// In-process cache of the contexts of user messages.

@@ -110,7 +110,7 @@ async fn with_secrets(stores: &Stores, bundle: RunBundle) -> Result<RunBundle, C
 struct ReplayOutput {
     #[serde(flatten)]
     report: ReplayReport,
-    /// Answers of the models that were called anew.
+    /// Answers of the models that were called live.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Vec<LiveCall>>,
 }

@@ -1,7 +1,7 @@
 //! Visibility of the text of HTML elements, by their attributes, their styles and the style sheets within the page.
 //!
 //! A text is hidden if a reader of the page would not see it: it takes no place, lies beside the page or behind a clip, is
-//! transparent, or has the color of what is certainly behind it. Where that is not certain, the text is kept: scripts and
+//! transparent, or has the color of what is certainly behind it. If that is not certain, the text is kept: scripts and
 //! other files are not read, a rule whose selector is not evaluated can show an element and never hide it, and what is
 //! behind an element that is placed over others, or behind any if the page has further style sheets, is known only where it
 //! is stated.

@@ -29,7 +29,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Time after a failure until the same summary is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// Least limit on the answer with a summary, and the part of it that a model may reason for.
+/// Minimum limit on the answer with a summary, and the part of it that a model may reason for.
 const MIN_OUTPUT_TOKENS: usize = 1_024;
 const OUTPUT_PER_TOKEN: usize = 4;
 /// Numbers of failures that are remembered.

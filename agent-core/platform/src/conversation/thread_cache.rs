@@ -205,7 +205,7 @@ impl LoadedThread {
     }
 
     /// Returns the contexts of the user messages at these positions, which ascend. Those of turns that were not read before are
-    /// read. `is_continued` is false if the last message's answer is made anew.
+    /// read. `is_continued` is false if the last message's answer is made again.
     ///
     /// # Errors
     /// Errors of the store.

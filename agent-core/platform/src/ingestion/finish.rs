@@ -204,7 +204,7 @@ impl ExtractedText {
     }
 }
 
-/// Returns the reason for which a document without text cannot be found; `None` if it has text, or pages that are known
+/// Returns the reason why a document without text cannot be found; `None` if it has text, or pages that are known
 /// to be pictures.
 fn without_text(text: &str, needs_ocr: &[u32]) -> Option<String> {
     (text.trim().is_empty() && needs_ocr.is_empty()).then(|| "no text was found in the document".to_owned())

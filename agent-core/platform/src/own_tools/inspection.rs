@@ -57,7 +57,7 @@ pub struct Discovery {
     pub server_id: String,
     /// `ok`, or `unreachable` if the server has not answered.
     pub status: ToolStatus,
-    /// Reason for which there is no list.
+    /// Reason why there is no list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The tools that the server has, those that the role names and those that are pinned, by their names.
@@ -85,7 +85,7 @@ pub struct DiscoveredTool {
     /// The pinned definition, if the server's is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<ToolDefinition>,
-    /// Reason for which the definition cannot be pinned.
+    /// Reason why the definition cannot be pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }

@@ -135,7 +135,7 @@ impl ToolDefinition {
         self.name.len() + description + self.input_schema.to_string().len()
     }
 
-    /// Describes the reason for which the definition cannot be pinned, if there is one.
+    /// Describes the reason why the definition cannot be pinned, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
         let bytes = self.bytes();
         if bytes > MAX_DEFINITION_BYTES {

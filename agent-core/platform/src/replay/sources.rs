@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use crate::conversation::PromptCacheLine;
 use crate::run_observer::RecordedFragment;
 
-/// Source of the role's own fragments, which are made anew from the recorded role.
+/// Source of the role's own fragments, which are made again from the recorded role.
 const ROLE_SOURCE: &str = "role";
 /// Maximum number and length of names of layers and kinds of texts from bundles, which stay in memory.
 const MAX_NAMES: usize = 256;

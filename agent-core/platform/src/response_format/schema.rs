@@ -41,7 +41,7 @@ const ONE_SCHEMA: [&str; 12] = [
 const SCHEMA_LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SCHEMA_MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
-/// Keywords by which schemas refer to one another otherwise than by a path.
+/// Keywords by which schemas refer to each other by something else than a path.
 const REFUSED_KEYWORDS: [&str; 8] = [
     "$anchor",
     "$dynamicAnchor",

@@ -4,7 +4,7 @@
 //! companies. Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the
 //! work is recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at
 //! most, and documents that were left without vectors are announced by the next search of them. That holds for vectors that
-//! an admin drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps
+//! an admin drops to have them made again, and for an index that could not be stored, too. A lease for each company keeps
 //! several processes from embedding the same chunks.
 //!
 //! Chunks that fail do not stop those behind them: an attempt goes through the whole document, over several slices if it is long.

@@ -22,7 +22,7 @@ use crate::workspace::{
 
 /// Size of the texts that are analyzed in one piece of work, in bytes.
 const BATCH_BYTES: usize = 2 << 20;
-/// Size from which on a text is analyzed alone, after all others, in bytes.
+/// Size from which a text is analyzed alone, after all others, in bytes.
 const LONG_TEXT_BYTES: usize = 512 << 10;
 /// Size up to which stored indexes are decoded at once instead of in the pool, in bytes.
 const MAX_INLINE_BYTES: usize = 64 << 10;

@@ -37,11 +37,11 @@ pub struct RetrievalEmbedder {
 pub struct EmbedderUse {
     /// The model.
     pub embedder: EmbedderId,
-    /// The reason for which the search went without it.
+    /// The reason why the search went without it.
     pub skipped: Option<EmbedderSkip>,
 }
 
-/// Reason for which a search went without vectors.
+/// Reason why a search went without vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

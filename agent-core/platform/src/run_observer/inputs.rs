@@ -238,7 +238,7 @@ pub struct RoundRecord {
     /// Usage by the provider's report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Reason for which the model stopped; absent if the answer was cut.
+    /// Reason why the model stopped; absent if the answer was cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
     /// Text of the answer that the run's events lack, if the run's inputs are recorded.

@@ -203,7 +203,7 @@ struct Text {
     /// State of the extraction of an upload's text, which is empty until it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<ContentStatus>,
-    /// Reason for which an upload has no text.
+    /// Reason why an upload has no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }

@@ -23,10 +23,10 @@ use crate::activity::ActivityCounters;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;
-/// Size of a transaction in bytes from which on no further commit is added.
+/// Size of a transaction in bytes at which no further commit is added.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// Least size of a group after which the writer polls for more commits.
+/// Minimum size of a group after which the writer polls for more commits.
 const MIN_POLLED_GROUP: usize = 4;
 
 /// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and

@@ -21,7 +21,7 @@ use agent_platform::usage::{MeteredModels, MeteredServers, OperatorAddresses, Us
 use crate::config::AppConfig;
 
 /// Models of containers: cached by their settings, called with what their company's provider has, with the company's share of
-/// the calls of the model in the process, with a limit on the silence of answers that are delivered whole, and with notices of the parameters that they are not sent.
+/// the calls of the in-process model, with a limit on the silence of answers that are delivered whole, and with notices of the parameters that they are not sent.
 type ProvidedModels = ParameterNotices<SilenceLimitedModels<SharedLocalModels<ProviderModels<CachedModels>>>>;
 
 /// Models of containers, cached by their settings.

@@ -20,7 +20,7 @@ use crate::StartError;
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
-/// Builds the platform of a replay. With `is_live`, the models of embedded agents can be called anew, with the keys of the
+/// Builds the platform of a replay. With `is_live`, the models of embedded agents can be called live, with the keys of the
 /// role or, where the role has none, with this installation's.
 ///
 /// # Errors

@@ -376,7 +376,7 @@ impl Batch {
     }
 }
 
-/// Logs that a limit has reached the part from which on it warns.
+/// Logs that a limit has reached the part from which it warns.
 fn log_warning(company_id: &CompanyId, applied: &AppliedLimit, used: i64) {
     let BudgetLimit { unit, window, amount, .. } = applied.limit;
     tracing::warn!(

@@ -113,7 +113,7 @@ pub struct BudgetLimit {
     pub amount: i64,
     /// The period; `None` for concurrent runs.
     pub window: Option<BudgetWindow>,
-    /// Part of the amount, between 0 and 1, from which on a warning is logged.
+    /// Part of the amount, between 0 and 1, from which a warning is logged.
     pub warn_at: Option<f64>,
 }
 
@@ -179,7 +179,7 @@ impl BudgetLimit {
         matches!(self.window, Some(BudgetWindow::Minute)) || self.unit == BudgetUnit::ConcurrentRuns
     }
 
-    /// Returns the amount from which on a warning is logged.
+    /// Returns the amount from which a warning is logged.
     pub(super) fn warning_amount(&self) -> Option<i64> {
         // Amounts are below 2^63, and the warning need not be exact.
         #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
