@@ -97,7 +97,7 @@ impl Catalog {
             let models = self.indices.get(provider)?;
             forms(model).find_map(|name| self.models.get(*models.get(name)?).filter(has_window))
         };
-        let found = own(provider).or_else(|| own(aliased(provider)?));
+        let found = own(provider).or_else(|| own(alias_target(provider)?));
         if found.is_some() || SELF_DESCRIBED_PROVIDERS.contains(&provider) {
             return found;
         }
@@ -120,7 +120,7 @@ impl Catalog {
             let mut names = forms(model).chain([ANY_MODEL]);
             names.find_map(|name| self.models.get(*models.get(name)?)?.price.as_ref())
         };
-        own(provider).or_else(|| own(aliased(provider)?))
+        own(provider).or_else(|| own(alias_target(provider)?))
     }
 
     /// Returns the number of prices.
@@ -182,7 +182,7 @@ fn has_window(model: &&CatalogModel) -> bool {
 }
 
 /// Returns the provider whose models a provider serves.
-fn aliased(provider: &str) -> Option<&'static str> {
+fn alias_target(provider: &str) -> Option<&'static str> {
     PROVIDER_ALIASES.iter().find(|(alias, _)| *alias == provider).map(|(_, provider)| *provider)
 }
 

@@ -122,14 +122,14 @@ impl ConsoleSession {
     fn new(code: StoredCode, now: Timestamp) -> Self {
         let StoredCode { company_id, user_id, idle_seconds, .. } = code;
         let session = Self { company_id, user_id, created_at: now, expires_at: now, idle_seconds };
-        session.extended(now)
+        session.with_extended_expiry(now)
     }
 
     fn idle(&self) -> Duration {
         Duration::from_secs(self.idle_seconds)
     }
 
-    fn extended(mut self, now: Timestamp) -> Self {
+    fn with_extended_expiry(mut self, now: Timestamp) -> Self {
         self.expires_at = after(now, self.idle()).min(after(self.created_at, MAX_SESSION_TTL));
         self
     }
@@ -235,7 +235,7 @@ impl ConsoleSessions {
                 key: code_key.clone(),
                 precondition: Precondition::Version(stored_code.version),
             }];
-            writes.extend(self.listed(&session, &id, now).await?);
+            writes.extend(self.session_list_writes(&session, &id, now).await?);
             writes.push(put(key(SESSIONS, id.clone())?, &session, Precondition::Absent)?);
             match self.records.commit(writes).await {
                 Ok(_) => {
@@ -261,7 +261,7 @@ impl ConsoleSessions {
         if session.expires_at <= now {
             return Err(ConsoleError::Unknown);
         }
-        let extended = session.clone().extended(now);
+        let extended = session.clone().with_extended_expiry(now);
         let gained =
             Duration::try_from(extended.expires_at.duration_since(session.expires_at)).unwrap_or_default();
         if gained < (session.idle() / REFRESH_DIVISOR).max(Duration::from_secs(1)) {
@@ -315,7 +315,7 @@ impl ConsoleSessions {
     }
 
     /// Returns the writes that add a session to the user's list, and delete those that end for it.
-    async fn listed(
+    async fn session_list_writes(
         &self,
         session: &ConsoleSession,
         id: &str,

@@ -46,7 +46,8 @@ impl ModernBert {
             })
         };
         Ok(Self {
-            words: tensors.stored("embeddings.tok_embeddings.weight", &[shape.vocabulary, hidden])?,
+            words: tensors
+                .load_in_file_precision("embeddings.tok_embeddings.weight", &[shape.vocabulary, hidden])?,
             norm: norm("embeddings.norm")?,
             layers: (0..shape.layers).map(layer).collect::<Result<_>>()?,
             final_norm: norm("final_norm")?,

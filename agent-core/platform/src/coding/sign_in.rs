@@ -205,7 +205,7 @@ impl Inner {
         let now = self.services.now();
         let (id, pending) = stored.reusable(now)?;
         let user_code = self.services.open(who, sealed::USER_CODE, &pending.user_code).ok()?;
-        Some(begun(id, user_code, pending, now, false))
+        Some(begun_sign_in(id, user_code, pending, now, false))
     }
 
     /// Adds a sign-in whose code only the caller requests, and returns its id; `None` if another task was faster.
@@ -267,9 +267,9 @@ impl Inner {
             let is_starting = |sign_in: &&mut StoredSignIn| matches!(sign_in.phase, Phase::Starting { .. });
             let Some(sign_in) = reserved.filter(is_starting) else { return Ok(None) };
             let pending = PendingSignIn::new(code, device_code.clone(), user_code.clone(), now);
-            let begun = begun(id, code.user_code.clone(), &pending, now, true);
+            let begun_now = begun_sign_in(id, code.user_code.clone(), &pending, now, true);
             sign_in.phase = Phase::Pending(pending);
-            Ok(Some(begun))
+            Ok(Some(begun_now))
         });
         // It was erased with the user, or given up because the issuer took too long.
         stored.await?.ok_or(SignInError::Busy)
@@ -277,7 +277,13 @@ impl Inner {
 }
 
 /// Returns a pending sign-in as the user needs it.
-fn begun(id: &str, user_code: Secret, pending: &PendingSignIn, now: Timestamp, is_new: bool) -> BegunSignIn {
+fn begun_sign_in(
+    id: &str,
+    user_code: Secret,
+    pending: &PendingSignIn,
+    now: Timestamp,
+    is_new: bool,
+) -> BegunSignIn {
     BegunSignIn {
         id: id.to_owned(),
         user_code,

@@ -169,7 +169,7 @@ fn prompt_differences(recorded: &RunPrompt, bundle: &RunBundle, replayed: &Repla
 type EntryKey<'e> = (&'e str, usize);
 
 /// Returns entries by name. Entries of the same name are numbered.
-fn keyed(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
+fn numbered_by_name(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut next_number = |name| {
         let count = counts.entry(name).or_default();
@@ -181,7 +181,7 @@ fn keyed(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
 
 /// Returns the differences of entries by name.
 fn named_differences(recorded: &[(String, String)], replayed: &[(String, String)]) -> Vec<Difference> {
-    let (recorded, replayed) = (keyed(recorded), keyed(replayed));
+    let (recorded, replayed) = (numbered_by_name(recorded), numbered_by_name(replayed));
     let keys: BTreeSet<&EntryKey<'_>> = recorded.keys().chain(replayed.keys()).collect();
     let value =
         |entries: &BTreeMap<EntryKey<'_>, &str>, key| entries.get(key).map(|value| (*value).to_owned());

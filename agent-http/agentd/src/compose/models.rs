@@ -46,8 +46,8 @@ pub(super) fn embedded_models(
     limits: &ModelLimits,
 ) -> EmbeddedModels {
     EmbeddedModels {
-        hosted: hosted(&config.server.hosted, outbound, limits),
-        anthropic: hosted(&config.anthropic, outbound, limits),
+        hosted: hosted_vendor(&config.server.hosted, outbound, limits),
+        anthropic: hosted_vendor(&config.anthropic, outbound, limits),
         ollama: ollama(&config.server.ollama, outbound, limits),
         prefer_ollama: config.server.ollama.preferred,
         local,
@@ -66,7 +66,11 @@ pub(super) fn model_limits(server: &ServerConfig) -> ModelLimits {
 }
 
 /// Creates a hosted vendor.
-pub(super) fn hosted(config: &HostedConfig, outbound: &OutboundClient, limits: &ModelLimits) -> HostedVendor {
+pub(super) fn hosted_vendor(
+    config: &HostedConfig,
+    outbound: &OutboundClient,
+    limits: &ModelLimits,
+) -> HostedVendor {
     HostedVendor {
         outbound: outbound.clone(),
         base_url: config.base_url.clone(),

@@ -146,7 +146,7 @@ impl Sessions {
             (Arc::downgrade(self), token.clone(), self.token_recheck_interval);
         let id = owner.id.clone();
         let watch = async move {
-            token.revoked(check_interval).await;
+            token.wait_until_revoked(check_interval).await;
             if let Some(sessions) = sessions.upgrade() {
                 sessions.close_owner(&id);
             }
