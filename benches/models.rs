@@ -1,9 +1,8 @@
-//! `cargo bench -p benches --bench models`: an agent whose model has fallbacks and repetitions, and one with tool servers that
-//! do not answer, beside one with neither, while the model is healthy; and look-ups in the catalogue of models, beside a plain map
-//! of maps.
+//! `cargo bench -p benches --bench models`: cost of fallbacks and of unreachable tool servers while the model is healthy, beside
+//! an agent with neither; and look-ups in the model catalogue, beside a plain map of maps.
 //!
-//! The agents are those of applications in processes of their own, with the same mock vendor. The subjects alternate within
-//! each of five repeats; figures are medians.
+//! Each agent has an application in a separate process, with the same mock vendor. The subjects alternate within each of five
+//! repeats; figures are medians.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 use std::collections::HashMap;

@@ -2,9 +2,9 @@
 //!
 //! Three kinds of credential are explicit: a bearer token in `Authorization` (a session token or, with
 //! `X-Proactive-Trigger`, the internal secret) and a widget token. A request with two of them is rejected, since
-//! another component might check the other one and reach a different result. The cookie `agent_session` is attached
-//! by browsers to every request, so it counts only without an explicit credential and only from our own pages: a request
-//! with an `Origin` must have our own, and one whose method is not safe must have an `Origin`.
+//! another component might check the other one and reach a different result. Browsers attach the cookie `agent_session` to
+//! every request, so it counts only without an explicit credential and only from our own pages: an `Origin` must be our own,
+//! and a request whose method is not safe must have one.
 //!
 //! A widget token may also be in the body, hence two steps: `Authenticator::authenticate_head` checks the head, and
 //! `Authenticator::resolve_with_body` combines the result with the tokens in the body. An explicit credential in the

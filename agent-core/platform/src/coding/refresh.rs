@@ -9,9 +9,9 @@
 //! | no answer | the same token again after 1 s and 4 s, then give the lease back |
 //! | the lease has ended before the call, as in a process that was stopped | begin again |
 //!
-//! Tokens replace those from which they were made, and no others. So a task that has lost its lease, such as one of a
-//! process that was stopped, overwrites neither a newer refresh nor a newer sign-in; but if the task that took over was
-//! refused because of the tokens that the first one got, these still save the sign-in.
+//! New tokens replace only the tokens from which they were made. A task that has lost its lease, for example in a process
+//! that was stopped, therefore overwrites neither a newer refresh nor a newer sign-in. If the next task was refused because
+//! the first task had already used the refresh token, the tokens of the first task are still stored.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

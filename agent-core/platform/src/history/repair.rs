@@ -2,9 +2,9 @@
 //!
 //! Histories break: a tab was closed while a tool ran, a client lost or duplicated a message, or numbered its tool
 //! calls from zero in every turn. Models reject such a history as a whole, so it is repaired before it is sent. A call
-//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]: the model then knows that the tool may
-//! have acted, while it would repeat a call that was removed; and the messages before it stay the same, which keeps the
-//! provider's prompt cache valid.
+//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]. The model then knows that the tool may have
+//! acted; it would repeat a call that was removed. The messages before the call do not change, which keeps the provider's
+//! prompt cache valid.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,16 +1,15 @@
 //! Indexing and embedding of documents in the background, ahead of the searches.
 //!
-//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, by round-robin over the
-//! companies. Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the
-//! work is recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at
-//! most, and documents that were left without vectors are announced by the next search of them. That holds for vectors that
-//! an admin drops to have them made again, and for an index that could not be stored, too. A lease for each company keeps
-//! several processes from embedding the same chunks.
+//! A written document is indexed at once. Its chunks are embedded in slices, by round-robin over the companies. Vectors are
+//! stored in the document's index; a search finds chunks without vectors by their words.
 //!
-//! Chunks that fail do not stop those behind them: an attempt goes through the whole document, over several slices if it is long.
-//! One that failed is repeated after a pause: see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The last
-//! failure stands in the account of the document's index, for its readers. It decides nothing: a process that begins tries
-//! every document.
+//! The index is the only record of the work. A process that is killed loses at most one slice. A search announces the
+//! documents that lack vectors, also if an admin has dropped the vectors or if an index could not be stored. A lease for
+//! each company prevents several processes from embedding the same chunks.
+//!
+//! A failed chunk does not stop the chunks behind it: an attempt goes through the whole document, over several slices if it
+//! is long. A failed attempt is repeated after a pause; see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The
+//! status of the index reports the last failure, which has no other effect: a new process tries every document.
 
 mod slice;
 

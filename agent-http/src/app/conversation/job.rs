@@ -31,9 +31,10 @@ pub(in super::super) struct StartedTurn {
 /// the run before the run begins: the first attempt has that of `turn`, and each later one its own.
 ///
 /// # Errors
-/// 429 with `Retry-After` while too many runs wait for the thread, 409 with it while the thread waits for decisions, and as
-/// the end of a run that has waited for too long; 400 for a thread that cannot take the turn,
-/// 410 if the agent was deleted; errors of the turn and of the store.
+/// - 429 with `Retry-After` while too many runs wait for the thread.
+/// - 409 with `Retry-After` while the thread waits for decisions, and for a run that has waited for too long.
+/// - 400 for a thread that cannot take the turn, 410 if the agent was deleted.
+/// - Errors of the turn and of the store.
 pub(in super::super) async fn start_job_turn(
     app: &Arc<App>,
     principal: &Principal,

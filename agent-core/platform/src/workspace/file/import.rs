@@ -37,12 +37,15 @@ pub(super) fn max_writes(file: &WorkspaceFile) -> usize {
 impl WorkspaceFile {
     /// Writes all items of the file to the store behind `roles` in one atomic commit.
     ///
-    /// An existing item with the same id is replaced, with these exceptions: a document keeps its owner unless the file
-    /// names one, and its replaced version is kept; todos that a todo list of the file does not
-    /// contain are kept, and so are secrets of a role that are absent or masked, by the rule of
-    /// [`merge_secrets`](crate::roles::merge_secrets); an empty secret is cleared. Importing a file twice writes nothing
-    /// the second time. If another writer changes the same items concurrently, the import is retried a bounded number
-    /// of times.
+    /// An existing item with the same id is replaced, with these exceptions:
+    ///
+    /// - A document keeps its owner unless the file names one, and its replaced version is kept.
+    /// - Todos that are absent from the file's todo list are kept.
+    /// - Secrets of a role that are absent or masked are kept; an empty secret is cleared
+    ///   ([`merge_secrets`](crate::roles::merge_secrets)).
+    ///
+    /// Importing a file twice writes nothing the second time. If another writer changes the same items concurrently, the
+    /// import is retried a bounded number of times.
     ///
     /// # Errors
     /// [`StoreError::NotConfigured`] for a secret without an encryption key; [`StoreError::Invalid`] if a todo list
