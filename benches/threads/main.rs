@@ -1,5 +1,5 @@
-//! `cargo bench -p benches --bench threads`: the threads that an application has in SQLite: what a turn loads of them, pages of
-//! a long list over HTTP, and the deletion of those whose retention is over.
+//! `cargo bench -p benches --bench threads`: threads in SQLite: loading a thread for a turn, pages of a long list over
+//! HTTP, and the deletion of threads whose retention is over.
 //!
 //! Files are in the directory for temporary files (`TMPDIR`), which must be on a disk for meaningful figures and needs three
 //! gigabytes. Each figure is the median of five repeats, in each of which bare rusqlite with the same rows and the subject

@@ -1,9 +1,8 @@
 //! Forward pass of a Llama-family decoder, in single precision over 8-bit matrices.
 //!
-//! Replaces the model in `candle-transformers`, which lacks: a key-value cache that can be truncated to any
-//! shared prefix, logits of every position (to score a text), a packed embedding table, and control over the
-//! thread pool (see [`crate::matrix`]). The file format, the quantised blocks and their dot products come
-//! from candle.
+//! Replaces the model in `candle-transformers`. That model has no key-value cache that can be truncated to a shared
+//! prefix, no logits of every position (to score a text), no packed embedding table, and no control over the thread
+//! pool (see [`crate::matrix`]). The file format, the quantised blocks and their dot products come from candle.
 
 use std::io::{Read, Seek};
 

@@ -1,9 +1,9 @@
 //! Tokens: credentials for one agent or a few, issued by an operator or for a run, stored as hashes.
 //!
-//! A widget token is embedded in a public web page and therefore grants little: it is valid for one agent, from the
-//! origins that it names, within its rate caps, and its bearer is a user of its own. An MCP token is a secret shared
-//! with a client that calls an agent's tools on behalf of one user. An API token is the key of a program that chats with
-//! some agents on behalf of one user.
+//! A widget token is embedded in a public web page and therefore grants little. It is valid for one agent, from the
+//! origins that it names and within its rate caps. Its bearer is a visitor and not a user of the company. An MCP token
+//! is a secret shared with a client that calls an agent's tools on behalf of one user. An API token is the key of a
+//! program that chats with some agents on behalf of one user.
 //!
 //! A token's text is returned once, when it is created. Stored are its metadata and the SHA-256 of its secret half: the
 //! secret is 256 random bits, so the hash needs neither salt nor stretching. The records are the platform's, because a

@@ -1,8 +1,8 @@
 //! Parts of a corpus: the common view of one document's index and of a merged index.
 //!
-//! A search runs over any number of parts. The scores of a chunk depend on the scope alone, not on the parts that the
-//! documents are in: statistics are sums of integers over the parts, and the contributions to a chunk's score are added
-//! in the order of the terms' hashes.
+//! A search runs over any number of parts. The scores of a chunk depend on the scope, not on the division into parts.
+//! Statistics are sums of integers over the parts, and the contributions to a score are added in the order of the
+//! terms' hashes.
 
 use std::ops::Range;
 use std::sync::Arc;

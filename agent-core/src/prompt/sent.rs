@@ -1,8 +1,8 @@
 //! Contexts that were sent with earlier user messages of a conversation.
 //!
-//! Clients send the history back without them. If an earlier message then lacked its context, the prompt would differ
-//! from the previous one at the latest user message of that turn, and the provider's prompt cache would lose this
-//! message and the answer in each turn. So a context stays in front of its message if the request has it
+//! Clients send the history back without them. Without the context of an earlier message, the prompt would differ from
+//! the previous one at that message. The provider's prompt cache would miss the message and its answer in each turn. So
+//! a context stays in front of its message if the request has it
 //! ([`Message::sent_context`](crate::message::Message::sent_context)), or as long as this process remembers it. A lost
 //! entry changes the prompt, and nothing else.
 

@@ -3,10 +3,10 @@
 //! URLs come from two sources. A URL that the operator configured is trusted; a URL from a role or a request is
 //! [`UrlTrust::Supplied`] and reaches only public addresses and entries of the operator's [`AllowList`]. A supplied URL
 //! with an IP address is decided before anything is sent. A supplied URL with a host name goes to a connector whose
-//! resolver checks every address that the name resolves to; the connection is made to the checked addresses, so that
-//! DNS rebinding cannot change the target between check and connect. Trusted and supplied URLs have separate connection
-//! pools, so that a supplied URL never uses a connection that was opened without the check. A pooled connection keeps its
-//! checked address, even if its name resolves differently later.
+//! resolver checks every address of the name. The connection is made to a checked address, so that DNS rebinding cannot
+//! change the target between check and connect. Trusted and supplied URLs have separate connection pools, so that a
+//! supplied URL never uses a connection that was opened without the check. A pooled connection keeps its checked
+//! address, even if its name resolves differently later.
 //!
 //! Requests use HTTP/1.1 with `TCP_NODELAY` and keep-alive. No redirect is followed (a 3xx is a failure), no proxy is taken
 //! from the environment, and a URL with user info is refused. Bodies are not decompressed. The task that awaits the response

@@ -200,8 +200,9 @@ impl Schema {
         }
     }
 
-    /// Runs the missing migration steps. A transaction of another session, such as a backup, may have locked a table for
-    /// long: instead of waiting for it, and making all others wait behind, the migration begins again until it gets the lock.
+    /// Runs the missing migration steps. A transaction of another session, such as a backup, may lock a table for a
+    /// long time. The migration does not wait for it, since all later statements would wait behind the migration; it
+    /// begins again until it gets the lock.
     async fn migrate(&self, session: &mut Session) -> Result<(), PostgresOpenError> {
         session.set_response_timeout(MIGRATION_TIMEOUT);
         let deadline = Instant::now() + MIGRATION_TIMEOUT;

@@ -78,9 +78,9 @@ impl Drop for WriterHandle {
     }
 }
 
-/// Collects the queued commits, within the limits of one transaction. Callers that were answered together
-/// commit again nearly together, so a group that is smaller than the previous one polls briefly for more, unless that one
-/// was small itself: then it delays a commit more than it saves.
+/// Collects the queued commits, within the limits of one transaction. Callers that were answered together commit again
+/// at nearly the same time. A group that is smaller than the previous one therefore polls briefly for more commits,
+/// unless the previous one was small: then polling would cost more than it saves.
 fn collect_group(
     first: Box<dyn QueuedWrite>,
     commits: &Receiver<Box<dyn QueuedWrite>>,

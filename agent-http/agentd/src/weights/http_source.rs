@@ -1,7 +1,8 @@
 //! HTTP transport of the weights' download.
 //!
-//! Unlike the services' outbound client it follows redirects and uses the proxies of the environment: an operator starts
-//! the download by hand, from addresses that are compiled in, and its result is checked against a compiled-in checksum.
+//! Unlike the services' outbound client, it follows redirects and uses the proxies of the environment. This is safe
+//! because an operator starts the download, the addresses are compiled in, and the result is checked against a
+//! compiled-in checksum.
 
 use std::future::Future;
 use std::sync::Arc;

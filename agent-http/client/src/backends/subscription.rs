@@ -1,9 +1,9 @@
 //! Models of users' own subscriptions. The application calls them through the proxy route of the operator's agent
 //! runtime, and runs the tool loop itself.
 //!
-//! A request of the Responses API is wrapped as `{"accessToken","accountId","body"}`. The tokens are those of the user
-//! on whose behalf the run is: they are looked up when the request is sent, so that preparing it stays pure, and a
-//! preview shows the request without them.
+//! A request of the Responses API is wrapped as `{"accessToken","accountId","body"}`. The tokens belong to the user of
+//! the run. They are looked up when the request is sent, so that `prepare` stays pure and a preview shows the request
+//! without them.
 
 use std::sync::Arc;
 

@@ -76,9 +76,8 @@ impl Pool {
         }
     }
 
-    /// Keeps a reusable connection if its origin has room, for less than the keep-alive time that the server announced: a
-    /// request that races with the server's close may or may not have been processed, so it could not be
-    /// retried.
+    /// Keeps a reusable connection if its origin has room, for less than the keep-alive time that the server announced.
+    /// A request that races with the server's close could not be retried, since the server may have processed it.
     pub(super) fn put(self: &Arc<Self>, origin: PoolKey, connection: Connection) {
         // Without a runtime no sweep task can run.
         let Ok(runtime) = Handle::try_current() else { return };

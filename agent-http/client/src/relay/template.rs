@@ -4,9 +4,10 @@
 ///
 /// A chunk with the same prefix and suffix contains another text in the same place. The result equals that of the
 /// parser, since text without quotes, escapes and control characters is unchanged in JSON and ends only at its quote.
-/// In the suffix, digits match any digits, such as those of a timestamp, except for the first digit of a number: so a
-/// number of one digit, such as an index, is unchanged, and no number gets a leading zero, which is not JSON. The caller
-/// must learn only chunks of which it reads no longer number. Other chunks do not match, and the caller parses them.
+/// In the suffix, digits match any digits, such as those of a timestamp, except for the first digit of a number. A
+/// number of one digit, such as an index, must be equal, and no number gets a leading zero, which is not valid JSON.
+/// The caller must learn only chunks of which it reads no longer number. Other chunks do not match, and the caller
+/// parses them.
 #[derive(Debug)]
 pub(crate) struct DeltaTemplate {
     /// False for the plain implementation: nothing is learnt, so that the caller parses each chunk.

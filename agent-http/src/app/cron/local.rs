@@ -105,8 +105,8 @@ impl LocalRun {
         Ok(self.result)
     }
 
-    /// Claims jobs beside the `running` ones, only as many as begin at once: while a job waited, its lease could run out or
-    /// this process end, which would use up an attempt without a run.
+    /// Claims only as many jobs as can begin at once beside the `running` ones. While a claimed job waited, its lease
+    /// could expire or this process could end, which would use up an attempt without a run.
     async fn claim(&mut self, running: usize) -> Result<Vec<Job>, StoreError> {
         let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.begun);
         let (mut claimed, mut turn) = (Vec::new(), self.turn);

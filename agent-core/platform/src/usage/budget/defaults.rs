@@ -1,8 +1,8 @@
 //! Default limits of companies and runs, for which nothing is committed before a run or a call begins.
 //!
-//! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the limit
-//! on. Concurrent runs and the tool calls of a run are counted in the process, exactly: a run's tools are called by the
-//! process that the run is in, except by runtimes and workflows, whose calls may reach several.
+//! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
+//! limit on. Concurrent runs and the tool calls of a run are counted in the process. The count is exact if the process
+//! of the run calls the tools; the calls of runtimes and workflows may reach several processes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
