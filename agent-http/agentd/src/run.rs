@@ -108,7 +108,7 @@ pub async fn serve_app(
     let drain_time = config.server.serve.drain;
     let served = serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown).await;
     if tokio::time::timeout(RUN_FLUSH_TIMEOUT, app.conversations.drain()).await.is_err() {
-        tracing::warn!("the ends of runs could not be stored: other processes interrupt them");
+        tracing::warn!("the ends of runs could not be stored: they will end as interrupted");
     }
     upkeep.abort();
     ingestion.abort();

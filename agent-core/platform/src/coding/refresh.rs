@@ -115,7 +115,7 @@ impl Refresh {
         let released = self.replace(record, |stored| StoredTokens { lease: None, ..stored }).await;
         if let Err(error) = released {
             let Subscriber { company_id, user_id } = &self.who;
-            tracing::warn!(%company_id, %user_id, %error, "the lease of a refresh could not be given back");
+            tracing::warn!(%company_id, %user_id, %error, "failed to release the lease of a token refresh; it will expire");
         }
     }
 

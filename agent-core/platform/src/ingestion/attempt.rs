@@ -32,14 +32,16 @@ impl IngestionState {
             Err(AttemptError::Lost) => return,
             Err(AttemptError::Extract(error)) => self.end_attempt(&claim, error).await,
             Err(AttemptError::Store(error)) => {
-                tracing::warn!(%error, document = claim.document_id, "an original or its text is not stored");
+                tracing::warn!(%error, document = claim.document_id, "failed to read an upload or to store its text");
                 self.end_attempt(&claim, ExtractError::Unavailable("the store failed".to_owned())).await
             }
         };
         match result {
             // On a conflict, the task was taken over, or its document was deleted or replaced.
             Ok(()) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => tracing::warn!(%error, document = claim.document_id, "an extraction is repeated"),
+            Err(error) => {
+                tracing::warn!(%error, document = claim.document_id, "failed to store the end of an extraction; it will be repeated")
+            }
         }
     }
 

@@ -87,7 +87,7 @@ impl IngestionState {
         if !is_transient || claim.task.attempts >= self.limits.attempts {
             return self.fail(claim, &error.to_string()).await;
         }
-        tracing::warn!(%error, document = claim.document_id, "an extraction is repeated later");
+        tracing::warn!(%error, document = claim.document_id, "an extraction failed; it will be repeated");
         let exponent = claim.task.attempts.saturating_sub(1).min(6);
         let pause = Duration::from_secs(1 << exponent).min(MAX_BACKOFF);
         let mut task = claim.task.clone();

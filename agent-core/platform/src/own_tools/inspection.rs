@@ -106,7 +106,7 @@ pub enum InspectionError {
         message: String,
     },
     /// The server's definition is not the one that was accepted.
-    #[error("the definition of {0} is another one now")]
+    #[error("the definition of {0} has changed: read the list again")]
     Changed(String),
     /// The server did not answer.
     #[error("{0}")]

@@ -119,7 +119,7 @@ impl DocumentRetriever {
             let (company_id, id) = self.written.next().await;
             if let Err(error) = self.index(&company_id, &id).await {
                 // A search indexes the document.
-                tracing::warn!(%error, document = id, "a document was not indexed ahead");
+                tracing::warn!(%error, document = id, "failed to index a document; the next search indexes it");
             }
         }
     }
@@ -162,9 +162,11 @@ impl DocumentRetriever {
         let attempt = self.unembedded.record_failure(company_id, (id, version), error.cause(), now);
         match attempt.pause {
             Some(pause) => {
-                tracing::warn!(%error, document = id, ?pause, "the embedding of a document is repeated");
+                tracing::warn!(%error, document = id, ?pause, "failed to embed a document; trying again later");
             }
-            None => tracing::warn!(%error, document = id, "a document stays without vectors"),
+            None => {
+                tracing::warn!(%error, document = id, "failed to embed a document; it stays without vectors")
+            }
         }
         let Some(reason) = error.reason().filter(|_| record_version > 0) else { return };
         let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();

@@ -130,11 +130,11 @@ impl QueryEmbedder {
         let embedding = self.settings.embedder.embed(&texts, EmbedRole::Query);
         let answered = match select(embedding, self.clock.sleep(QUERY_TIMEOUT)).await {
             Either::Left((answered, _)) => answered.map_err(|error| {
-                tracing::warn!(%error, "a search goes without vectors");
+                tracing::warn!(%error, "the embedding model failed; searching without vectors");
                 skip_of(&error)
             }),
             Either::Right(_) => {
-                tracing::warn!("a search goes without vectors: the embedder took more than 800 ms");
+                tracing::warn!("the embedding model did not answer within 800 ms; searching without vectors");
                 Err(EmbedderSkip::Timeout)
             }
         };

@@ -236,7 +236,7 @@ impl Metering {
         table.release_waiting(company_id);
         let Some(flusher) = table.flushers.get_mut(company_id) else { return };
         if flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
-            tracing::warn!(%error, company_id = %company_id, "requests of users are counted by this process alone");
+            tracing::warn!(%error, company_id = %company_id, "failed to count requests in the store; this process counts alone");
         }
     }
 }

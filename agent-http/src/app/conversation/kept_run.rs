@@ -418,7 +418,7 @@ async fn apply_end(
         let change = RunChange::CancelWaiting(reason);
         let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
         if let Err(error) = store.change_run(change).await {
-            tracing::warn!(run_id = %run.id, %error, "a run that was stopped at its end waits for decisions; it was not cancelled");
+            tracing::warn!(run_id = %run.id, %error, "failed to cancel a run that waits for decisions");
         }
     }
 }

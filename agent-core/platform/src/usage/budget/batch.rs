@@ -71,7 +71,7 @@ impl BatchTask {
 
     /// Fails the requests and settlements of a commit that has failed, except the settlements that are tried again.
     fn fail(&mut self, settlements: Vec<QueuedSettlement>, admissions: Vec<Admission>, error: &StoreError) {
-        tracing::warn!(%error, company_id = %self.company_id, "budgets cannot be read or written now");
+        tracing::warn!(%error, company_id = %self.company_id, "failed to read or write budgets; waiting requests are refused");
         let unavailable = || StoreError::unavailable(error.to_string());
         for queued in settlements {
             if queued.is_retried {

@@ -76,7 +76,7 @@ impl Writer {
                     self.gather().await;
                 }
                 Err(error @ StoreError::Unavailable(_)) => {
-                    tracing::warn!(%error, "usage cannot be stored now");
+                    tracing::warn!(%error, "failed to store usage; trying again");
                     self.shared.clock.sleep(RETRY_INTERVAL).await;
                 }
                 // One entry must not keep the others from the store.

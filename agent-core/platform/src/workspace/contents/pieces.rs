@@ -216,7 +216,9 @@ pub(crate) async fn discard_pieces(records: &dyn Records, pending: &PendingPiece
     };
     match discard.await {
         Ok(_) | Err(StoreError::Conflict { .. }) => {}
-        Err(error) => tracing::warn!(%error, "pieces of a document are left to the next sweep"),
+        Err(error) => {
+            tracing::warn!(%error, "failed to delete pieces of a document; the next sweep deletes them")
+        }
     }
 }
 
