@@ -1,7 +1,7 @@
 //! `cargo bench -p benches --bench retrieval_turn`: time and CPU that retrieval adds to a turn, with documents of about 10,000
 //! chunks.
 //!
-//! Two applications in processes of their own have the same documents, the same agent and the same mock vendor; the agent of
+//! Two applications in separate processes have the same documents, the same agent and the same mock vendor; the agent of
 //! one of them retrieves from the documents. They answer the same questions in turns, in slices of one connection, within
 //! each of five repeats. A turn is a chat over HTTP, from the first byte of its request to the last byte of its response, and
 //! the vendor answers at once. The fragments make the request to the vendor longer, which is part of what they add. Figures

@@ -1,4 +1,4 @@
-//! Chats with the whole application, in processes of their own.
+//! Chats with the whole application, in separate processes.
 
 use std::net::SocketAddr;
 use std::path::Path;

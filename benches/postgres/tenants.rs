@@ -62,7 +62,7 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
     ])
 }
 
-/// A caller with records of its own.
+/// A caller with separate records.
 #[derive(Clone)]
 struct TenantCaller {
     keys: Vec<Key>,

@@ -125,7 +125,7 @@ fn config(database: &TestDatabase) -> AppConfig {
     server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
 }
 
-/// Runs each turn in a process of its own, over one database.
+/// Runs each turn in a separate process, over one database.
 async fn turns_in_new_processes(database: TestDatabase) {
     let vendor = Vendor::start().await;
     let stores = Stores::open(&config(&database)).await.expect("it opens");

@@ -10,7 +10,7 @@
 //! - `codingTokens/{userId}`: the tokens, with a generation and the lease of the process that refreshes them.
 //!
 //! Refresh tokens are single-use: an answer of the issuer that is not stored ends the sign-in. Every call whose answer
-//! has tokens is therefore a task of its own, which a caller that leaves does not cancel, and tokens are stored before
+//! has tokens is therefore a separate task, which a caller that leaves does not cancel, and tokens are stored before
 //! they are used.
 //!
 //! Tokens, device codes, user codes and account ids are sealed at rest ([`Sealer`](crate::seal::Sealer)) and never logged.

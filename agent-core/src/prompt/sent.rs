@@ -107,7 +107,7 @@ impl SentContexts {
         if keys.is_empty() || text.is_empty() || text.len() > max_kept_bytes(max_prompt_tokens) {
             return;
         }
-        // Each run has a slot of its own, which is empty until its one start.
+        // Each run has a separate slot, which is empty until its one start.
         let _ = slot.set(text.into());
         let context: Arc<[Fragment]> = prompt.turn_fragments().into();
         for key in keys {

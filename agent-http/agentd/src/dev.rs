@@ -157,7 +157,7 @@ impl DevEnv {
     }
 
     /// Returns the scheduler's environment. The scheduler always uses its own database, even if the
-    /// environment sets `DATABASE_URL` for the application; with PostgreSQL, it has a schema of its own.
+    /// environment sets `DATABASE_URL` for the application; with PostgreSQL, it has a separate schema.
     fn for_scheduler(&self, options: &DevOptions) -> Self {
         let mut overlay = self.with_port(options.port + 2);
         if !options.postgres {

@@ -179,7 +179,7 @@ pub async fn serve_scheduler(
     served.map_err(StartError::Serve)
 }
 
-/// Serves a service whose responses stream: on worker threads of its own, or plainly on the current runtime.
+/// Serves a service whose responses stream: on dedicated worker threads, or on the current runtime.
 async fn serve_streams<S: HttpService>(
     listener: TcpListener,
     service: S,

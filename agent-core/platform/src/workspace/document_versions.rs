@@ -1,6 +1,6 @@
 //! Replaced versions of documents: the last [`MAX_DOCUMENT_VERSIONS`] of each, with who made them and when.
 //!
-//! The versions of a document are records in a collection of their own, one per slot. The slot of a replaced version is
+//! The versions of a document are records in a separate collection, one per slot. The slot of a replaced version is
 //! the document's revision modulo the number of slots. The commit that replaces the document overwrites the oldest
 //! version. Texts of uploads that are too long for a record are not kept.
 

@@ -1,6 +1,6 @@
 //! Database schemas and migrations.
 //!
-//! Each kind of store has a schema of its own with a table `schema_version` of one row: the version, and the oldest
+//! Each kind of store has a separate schema with a table `schema_version` of one row: the version, and the oldest
 //! version of a program that works with it. A release adds to the tables what it needs (expand), and the release after
 //! it removes what is no longer used (contract), so that the processes of two successive releases can share a database
 //! during an upgrade.
@@ -78,7 +78,7 @@ pub(super) static APP: Schema = Schema {
 pub(super) const SELECT_VERSION: &str = "SELECT version FROM schema_version";
 
 /// Reads the schema version and the oldest compatible version. Tables of the first releases have no column for the
-/// latter: only programs of their own version work with them.
+/// latter: only programs of exactly this version work with them.
 const SELECT_VERSIONS: &str = "
     SELECT version, coalesce((to_jsonb(found) ->> 'compatible_from')::int4, version) FROM schema_version AS found";
 

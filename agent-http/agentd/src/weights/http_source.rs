@@ -35,7 +35,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the response head, and for each read of the body.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// HTTP/1.1 client for one file at a time. Each request has a connection of its own.
+/// HTTP/1.1 client for one file at a time. Each request has a separate connection.
 pub(super) struct HttpSource {
     tls: Arc<rustls::ClientConfig>,
     connector: HttpsConnector<HttpConnector>,

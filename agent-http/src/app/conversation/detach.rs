@@ -20,7 +20,7 @@ type Started = Result<(RunSource, Box<dyn RunRecorder>), HttpError>;
 
 impl KeptTurn {
     /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has disconnected: the start
-    /// continues in a task of its own, and the run as one whose client disconnects later.
+    /// continues in a separate task, and the run as one whose client disconnects later.
     ///
     /// # Errors
     /// As [`start`](Self::start).

@@ -1,7 +1,7 @@
 //! A run that is kept: its beginning is committed beside the start of the backend, its end before the client receives
 //! it.
 //!
-//! The end is committed by a task of its own, so that no disconnect leaves a run without its end. The beginning is committed by
+//! The end is committed by a separate task, so that no disconnect leaves a run without its end. The beginning is committed by
 //! the task that waits for it, which is woken by the store alone; if nothing waits for it any more, by that of the end. A run
 //! whose client disconnects is stored as cancelled with its answer so far.
 

@@ -35,7 +35,7 @@ const KEY_SEPARATOR: &str = "\u{1f}";
 const SET_STATEMENT_TIMEOUT: &str = "SELECT set_config('statement_timeout', $1, true)";
 
 /// Takes advisory locks in the order of their hashes, which prevents deadlocks. The first expression sets the timeout of
-/// each lock of the transaction, without a statement of its own.
+/// each lock of the transaction, without a separate statement.
 const LOCK: &str = "
     SELECT CASE
         WHEN set_config('lock_timeout', $3, true) IS NULL THEN NULL

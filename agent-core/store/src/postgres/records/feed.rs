@@ -249,7 +249,7 @@ impl FeedPosition {
     }
 }
 
-/// Polls the table of changes for the tracker, on a connection of its own.
+/// Polls the table of changes for the tracker, on a separate connection.
 pub(in crate::postgres) struct Poller {
     tracker: Arc<ChangeTracker>,
     sessions: SessionPool,

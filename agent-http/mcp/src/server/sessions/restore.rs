@@ -56,7 +56,7 @@ impl Sessions {
         restore: SessionRestore<H>,
     ) -> Result<SessionUse, RestoreError> {
         let sessions = self.clone();
-        // A task of its own, so that a client that disconnects does not leave a session with half a handshake.
+        // A separate task, so that a client that disconnects does not leave a session with half a handshake.
         let restoring = async move { sessions.restore_once(restore).await };
         tokio::spawn(restoring.in_current_span()).await.unwrap_or(Err(RestoreError::Ended))
     }
