@@ -30,7 +30,7 @@ const AGENTS: [&str; 2] = ["four fallbacks", "ten dead tool servers"];
 const LOOKUPS: usize = 1_000_000;
 /// Limit of a look-up, in nanoseconds.
 const MAX_LOOKUP_NS: f64 = 200.0;
-/// Port at which nobody listens.
+/// Port without a listener.
 const DEAD: &str = "http://127.0.0.1:9";
 
 fn main() -> Result<()> {

@@ -153,7 +153,7 @@ impl FailingStore {
         }
     }
 
-    /// Checks what an operator is told after a write has failed. A full file has room for a little.
+    /// Checks the messages for the operator after a failed write. A full file has room for a little.
     async fn check_readiness(&self) {
         let reason = match &self.application {
             Application::Limited { .. } => return,

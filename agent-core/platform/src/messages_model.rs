@@ -29,7 +29,7 @@ pub enum ThinkingForm {
     Budget,
     /// The model decides how much it thinks, guided by a level of effort.
     Adaptive {
-        /// True if the model thinks unless it is told otherwise.
+        /// True if the model thinks unless the request disables it.
         is_default: bool,
         /// Means by which the thinking is switched off.
         switch_off: ThinkingOff,

@@ -1,4 +1,4 @@
-//! `agentd replay`: runs a recorded run again, without calling anybody, and compares it with its record. With `--live` it
+//! `agentd replay`: repeats a recorded run without calling a model or a tool, and compares it with its record. With `--live` it
 //! calls the models anew beside it.
 
 use std::io::Write;
