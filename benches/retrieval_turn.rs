@@ -94,29 +94,33 @@ fn workspace(bench: &Bench, documents: &[Value], retrieves: bool) -> Value {
 }
 
 /// Returns the rows of a store: turns with retrieval beside turns without.
-async fn compare(subjects: &[RunningSubject; 2], questions: &[Step], what: &str) -> Result<[Comparison; 3]> {
+async fn compare(
+    subjects: &[RunningSubject; 2],
+    questions: &[Step],
+    description: &str,
+) -> Result<[Comparison; 3]> {
     let (mut times, mut cpu) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for repeat in 0..REPEATS {
         let mut samples = [const { Vec::new() }; 2];
         let mut used = [0.0; 2];
         for slice in 0..SLICES {
             for turn in 0..subjects.len() {
-                let place = (repeat + slice + turn) % subjects.len();
-                let (slice_times, slice_cpu) = run_slice(&subjects[place], questions).await?;
-                samples[place].extend(slice_times);
-                used[place] += slice_cpu / (SLICES * TURNS) as f64;
+                let index = (repeat + slice + turn) % subjects.len();
+                let (slice_times, slice_cpu) = run_slice(&subjects[index], questions).await?;
+                samples[index].extend(slice_times);
+                used[index] += slice_cpu / (SLICES * TURNS) as f64;
             }
         }
-        for (place, samples) in samples.into_iter().enumerate() {
-            times[place].push(median(samples));
-            cpu[place].push(used[place]);
+        for (index, samples) in samples.into_iter().enumerate() {
+            times[index].push(median(samples));
+            cpu[index].push(used[index]);
         }
-        eprintln!("{what}: {} of {REPEATS}", repeat + 1);
+        eprintln!("{description}: {} of {REPEATS}", repeat + 1);
     }
     let ([without, with], [cpu_without, cpu_with]) = (times, cpu);
     let added: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
     let row = |name: &str, bound, reference: &[f64], figures: &[f64]| {
-        Comparison::new(format!("{name}, {what}"), "ms", bound, reference, figures)
+        Comparison::new(format!("{name}, {description}"), "ms", bound, reference, figures)
     };
     Ok([
         row("a turn with retrieval beside one without, p50", Bound::Unbounded, &without, &with),
