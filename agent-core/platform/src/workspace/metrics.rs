@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::moment::{timestamp, utc_time};
 use super::tally::create_counted;
 use super::text::{self, checked_line};
+use super::time::{timestamp, utc_time};
 use super::view::{ListPage, list_projected};
 use super::{FreeFormItem, WorkspaceError, collection};
 use crate::records::{Collection, ListQuery, Record, Records, StoreError, to_json};
