@@ -26,7 +26,7 @@ pub(super) async fn watch(inner: Weak<Inner>, key: SignInKey) {
         let Some(inner) = inner.upgrade().filter(|inner| !inner.is_stopped.load(Ordering::Relaxed)) else {
             return;
         };
-        // Failures of the store are logged, and end with the sign-in's time at the latest.
+        // Failures of the store are logged. The polls end when the sign-in expires, at the latest.
         let _ = inner.polls.run(key.clone(), inner.clone().poll(key.clone())).await;
     }
 }

@@ -78,7 +78,7 @@ impl Refresh {
             }
             // Without the key of the tokens, nothing could be sent.
             self.services.access_token(&self.who, &record.value)?;
-            // A lease that was not given back is that of a call whose answer is unknown.
+            // A lease that was not released belongs to a call with an unknown outcome.
             let is_unsure = record.value.is_unsure || record.value.lease.is_some();
             let Some(leased) = self.take_lease(record, is_unsure).await? else { continue };
             match self.exchange(leased).await? {

@@ -110,7 +110,7 @@ impl SignIns {
             let key = (who.clone(), id.to_owned());
             match self.0.polls.run(key.clone(), self.0.clone().poll(key)).await {
                 Ok(outcome) => outcome.value?,
-                // Another look polls.
+                // The next status request polls.
                 Err(TaskError::Full) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -236,7 +236,7 @@ impl Inner {
             }
             Err(error) => {
                 tracing::warn!(%company_id, %user_id, sign_in = id, %error, "a sign-in could not be started");
-                // It counts only if the issuer may have heard of it.
+                // The sign-in counts only if the request may have reached the issuer.
                 let is_known = !matches!(
                     error,
                     CodingAuthorityError::NotConfigured(_) | CodingAuthorityError::NotSent(_)

@@ -140,7 +140,7 @@ impl CodingTokens {
         if let Some(tokens) = open_for_revocation(&services, &who, &stored) {
             let revoked = who.clone();
             let revocation = async move { services.revoke(&revoked, &tokens).await };
-            // The tokens are forgotten, whatever becomes of the task.
+            // The stored tokens are deleted, also if the revocation fails.
             let _ = self.0.revocations.run((who, version), revocation).await;
         }
         Ok(true)

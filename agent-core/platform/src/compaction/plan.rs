@@ -173,7 +173,7 @@ fn next_form(sizes: &Sizes<'_>, form: HistoryForm, users: &[usize], turn: usize)
     let mut next = HistoryForm { cleared: form.cleared.max(first_kept.min(kept_results)), ..form };
     let shortest_form = HistoryForm { summarized: next.summarized.max(first_kept), ..next };
     if sizes.of(next, end) > target && sizes.of(shortest_form, end) > sizes.limits.applied_above() {
-        // What is kept of the former turns is too much.
+        // The kept part of the former turns is too large.
         next.cleared = end;
     }
     if sizes.of(next, end) > target {

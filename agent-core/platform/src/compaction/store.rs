@@ -148,7 +148,7 @@ impl Summaries {
         if self.records.count(&own).await? > MAX_USER_SUMMARIES as u64 {
             self.delete_oldest(&own, sha256).await?;
         }
-        // A deletion of the thread has looked for its summaries before or will do so after this one is stored.
+        // A deletion of the thread may have searched for summaries before this one was stored.
         if let Some(thread_id) = &owner.thread_id
             && self.is_deleted(owner, thread_id).await?
         {

@@ -333,7 +333,7 @@ fn random_fraction() -> f64 {
     let mut bytes = [0; 4];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        // A wait that is not spread is better than none.
+        // A wait without jitter is better than none.
         Err(_) => 1.0,
     }
 }

@@ -34,7 +34,7 @@ fn read_format(value: &Value<'_>) -> Result<ResponseFormat, FieldError> {
         "json" => ResponseKind::Json,
         _ => return Err(FieldError::new("type", "must be text or json")),
     };
-    // A client would take the answer for another one if a member had no effect.
+    // If a member had no effect, the client would misread the answer.
     if let Some(name) = fields.names().find(|name| !MEMBERS.contains(name)) {
         return Err(FieldError::new(name, "is not a member of a response format"));
     }

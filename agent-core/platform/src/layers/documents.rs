@@ -172,7 +172,7 @@ impl DocumentsLayer {
         };
         let company_id = &turn.role.company_id;
         let role = match turn.request.role {
-            // It comes with the request, and may not be stored.
+            // The role of a preview comes with the request and may not be stored.
             Some(_) => Some(turn.role.clone()),
             None => settings.roles.role(company_id, &turn.role.id).await?,
         };

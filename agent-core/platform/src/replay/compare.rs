@@ -118,7 +118,7 @@ fn with_refusal(events: &[Event], recorded: &[Event], refusal: Option<&str>) -> 
         return events;
     };
     match (refusal, last.clone()) {
-        // The turn's error has no code before it is an answer; its message tells it apart.
+        // The error of a turn has no code before it becomes a response, so the messages are compared.
         (Some(refusal), Event::RunError { code, usage, .. }) => {
             events.push(Event::RunError { message: refusal.to_owned(), code, usage });
         }

@@ -92,7 +92,7 @@ impl QueryPauses {
             return;
         };
         self.by_company.retain(|_, until| now < *until);
-        // A rejection and an invalid answer are the embedder's answers to one question.
+        // A rejection or an invalid answer concerns this question only.
         let is_unavailable = matches!(skip, EmbedderSkip::Timeout | EmbedderSkip::Unavailable);
         let until = now + FAILURE_PAUSE;
         if is_unavailable && self.by_company.keys().any(|other| other != company_id) {
@@ -122,7 +122,7 @@ impl QueryEmbedder {
         if self.pauses().is_paused(company_id, self.clock.monotonic()) {
             return Err(EmbedderSkip::Paused);
         }
-        // The company's own calls take its share, so that this is no failure to pause for.
+        // The company's other calls use up its share, so this is not a failure of the embedder.
         let Some(_permit) = self.permits.try_acquire(company_id) else {
             return Err(EmbedderSkip::Unavailable);
         };

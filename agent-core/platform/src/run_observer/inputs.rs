@@ -322,7 +322,7 @@ impl CapturedInputs {
                 agent_id: request.agent_id.clone(),
                 thread_id: request.thread_id.clone(),
                 run_id: request.run_id.clone(),
-                // After compaction, which a replay does not repeat.
+                // Recorded after compaction, which a replay does not repeat.
                 messages: self.history.iter().map(|message| message.original().clone()).collect(),
                 todo_list_id: request.todo_list_id.clone(),
                 timezone: context.timezone.clone(),

@@ -84,7 +84,7 @@ impl UsageRecorder {
         for entry in &mut entries {
             entry.ended_at = now;
             match billing {
-                // Names of a company's choice have no price in the catalogue, and that of a role replaces it.
+                // Names that a company has chosen have no catalogue price, and a price in the role replaces the catalogue's.
                 Some(billing) => set_price(entry, billing.price.as_ref()),
                 None => self.set_price(entry),
             }
@@ -228,7 +228,7 @@ fn set_price(entry: &mut UsageEntry, price: Option<&ModelPrice>) {
         entry.cost = Some(price.prices.cost(&entry.tokens));
         entry.price_as_of = Some(price.as_of.clone());
     } else if entry.tokens == TokenCounts::default() {
-        // No tokens cost nothing, whatever their price.
+        // Zero tokens cost nothing at any price.
         entry.cost = Some(NanoUsd::ZERO);
     }
 }

@@ -33,7 +33,7 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
     loop {
         let page = store.due_runs(now, cursor.as_deref()).await?;
         for (owner, run) in page.runs {
-            // One that cannot be ended does not hinder the others.
+            // An error with one run does not stop the others.
             match expire(app, store, &owner, &run, now).await {
                 Ok(is_ended) => expired_count += usize::from(is_ended),
                 Err(error) => {

@@ -82,7 +82,7 @@ impl KeptRun {
         let (committing, commit_store) = (service.clone(), store.clone());
         let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
         let kept_run = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
-        // The cell is new.
+        // The cell is empty.
         let _ = kept_run.position.set(position);
         kept_run
     }
@@ -258,7 +258,7 @@ impl KeptRun {
                 ending_service.gather_ends(&*store).await;
                 // A queued run may be about to begin.
                 let _storing = run.lock_storing().await;
-                // Off the path of the events: they can be large.
+                // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
                 let end_result = store_end(&*store, end).await;

@@ -34,7 +34,7 @@ pub(super) struct DisconnectPolicy {
 
 impl DisconnectPolicy {
     pub(super) fn of(fields: &ThreadFields) -> Self {
-        // A run in the background has no client whose departure could mean anything.
+        // A background run has no client that could disconnect.
         let on_disconnect = match fields.is_background {
             true => OnDisconnect::Continue,
             false => fields.on_disconnect.unwrap_or(OnDisconnect::Cancel),
@@ -236,7 +236,7 @@ impl RunStart {
             let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             for decision in &decisions {
                 let decided = run.approvals.iter().find(|approval| approval.id == decision.approval);
-                // The route of approvals records what it has decided, also the same a moment before.
+                // The approvals route records its own decisions, also an equal one from just before.
                 if let Some(approval) = decided.filter(|approval| approval.via == Some(DecisionRoute::Chat)) {
                     app.record_decision(&owner, approval, decision);
                 }

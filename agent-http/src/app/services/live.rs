@@ -278,7 +278,7 @@ impl LiveRun {
         async move {
             let mut attendance = run.attendance.subscribe();
             loop {
-                // The sender is the run's own.
+                // The run owns the sender.
                 let empty = attendance.wait_for(|attendance| attendance.count == 0).await;
                 let Ok(last_left) = empty.map(|attendance| attendance.last_left) else { return };
                 let mut deadline = last_left + grace;

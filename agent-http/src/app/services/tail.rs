@@ -221,7 +221,7 @@ impl Tail {
             _ => (first, 0, ChunkReader::default()),
         };
         let mut events = Vec::new();
-        // The tail's own records are whole.
+        // The tail's records are complete.
         let _ = reader.read(&body[offset..], |event| {
             if index >= cursor.next {
                 events.push(event);

@@ -228,7 +228,7 @@ impl Budget {
         let Some(Value::Array(values)) = body.get("limits") else {
             return Err(InvalidBudgetError::new("limits", "must be an array"));
         };
-        // A company may have a time zone for the budgets of others alone.
+        // A company's budget may consist of a time zone, which applies to its other budgets.
         let min_limits = usize::from(timezone.is_none());
         if !(min_limits..=MAX_LIMITS).contains(&values.len()) {
             let range = format!("must have {min_limits} to {MAX_LIMITS} limits");

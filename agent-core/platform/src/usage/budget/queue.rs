@@ -105,7 +105,7 @@ impl BudgetState {
             Entry::Occupied(mut queue) => {
                 add(queue.get_mut());
                 if let Some(woken) = queue.get_mut().woken.take() {
-                    // Fails if the task is about to look anyway.
+                    // Fails if the task is running already.
                     let _ = woken.send(());
                 }
             }

@@ -162,7 +162,7 @@ impl BudgetState {
             let mut queues = self.lock();
             queues.remove(company_id)
         };
-        // Dropped without the lock, since a reservation in it is released through the queue.
+        // Dropped outside of the lock, since dropping a reservation uses the queue.
         drop(abandoned);
     }
 
