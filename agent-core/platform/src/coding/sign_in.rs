@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::authority::{CodingAuthorityError, DeviceCode};
 use super::poll::watch;
 use super::services::CodingServices;
-use super::sign_in_state::{BegunSignIn, Inner, SignInError};
+use super::sign_in_state::{BegunSignIn, SignInError, SignInService};
 use super::sign_ins::{PendingSignIn, Phase, SignInOutcome, StoredSignIn, StoredSignIns};
 use super::stored::sealed;
 use super::subscriber::Subscriber;
@@ -27,7 +27,7 @@ use super::{CALL_TIMEOUT, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, until};
 /// poll is due. The task that moves the record's `nextPollAt` on polls, so that no interval is cut short by a second
 /// poll.
 #[derive(Clone)]
-pub struct SignIns(Arc<Inner>);
+pub struct SignIns(Arc<SignInService>);
 
 /// Status of a sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -72,7 +72,7 @@ impl SignIns {
     /// Creates the sign-ins of a store.
     pub fn new(services: CodingServices) -> Self {
         let spawner = &services.spawner;
-        Self(Arc::new(Inner {
+        Self(Arc::new(SignInService {
             begins: SharedTasks::new(spawner.clone(), MAX_TASKS),
             polls: SharedTasks::new(spawner.clone(), MAX_TASKS),
             watches: SharedTasks::new(spawner.clone(), MAX_TASKS),
@@ -176,7 +176,7 @@ fn view(sign_in: &StoredSignIn, now: Timestamp) -> Option<SignInView> {
     Some(SignInView { status, code, expires_in: None })
 }
 
-impl Inner {
+impl SignInService {
     /// Begins a sign-in, or returns the open one.
     async fn begin(self: Arc<Self>, who: Subscriber) -> Result<BegunSignIn, SignInError> {
         let clock = &self.services.clock;

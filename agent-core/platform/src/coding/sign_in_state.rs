@@ -16,7 +16,7 @@ use super::tasks::{SharedTasks, TaskError};
 use crate::records::{RecordsExt, StoreError, UpdateAttempts};
 
 /// State behind the clones of [`SignIns`](super::SignIns).
-pub(super) struct Inner {
+pub(super) struct SignInService {
     pub(super) services: CodingServices,
     pub(super) begins: SharedTasks<Subscriber, Result<BegunSignIn, SignInError>>,
     pub(super) polls: SharedTasks<SignInKey, Result<(), SignInError>>,
@@ -81,7 +81,7 @@ impl From<TaskError> for SignInError {
     }
 }
 
-impl Inner {
+impl SignInService {
     /// Reads the user's sign-ins as of now.
     pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
         let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;

@@ -153,8 +153,11 @@ impl Model for SubscriptionModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let call =
-            Call { model: self.clone(), context: AnswerContext::of(&payload), body: payload.into_bytes() };
+        let call = SubscriptionCall {
+            model: self.clone(),
+            context: AnswerContext::of(&payload),
+            body: payload.into_bytes(),
+        };
         let ExecutionContext { company_id, user_id, .. } = &self.context;
         let token = self.access.tokens.access(company_id, user_id).await?;
         let generation = token.generation;
@@ -167,14 +170,14 @@ impl Model for SubscriptionModel {
 }
 
 /// A call of the model, which is repeated once with a new token if the vendor rejects the first.
-struct Call {
+struct SubscriptionCall {
     model: SubscriptionModel,
     context: AnswerContext,
     /// The request with empty tokens.
     body: Bytes,
 }
 
-impl Call {
+impl SubscriptionCall {
     async fn send(&self, token: &AccessToken) -> Result<ModelStream, AgentError> {
         let SubscriptionModel { endpoint, access, protocol, context } = &self.model;
         let account = token.account_id.as_ref().map_or("", |account| account.expose());
