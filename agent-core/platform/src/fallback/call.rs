@@ -58,7 +58,7 @@ struct EntryCall {
 }
 
 /// A round, and the events of a call that has a response, or the error of the round.
-pub(super) type Advanced<T> = (Box<RoundCalls<T>>, Result<AnswerEvents<T>, AgentError>);
+pub(super) type AdvancedRound<T> = (Box<RoundCalls<T>>, Result<AnswerEvents<T>, AgentError>);
 
 impl<T: CallTarget> RoundCalls<T> {
     pub(super) fn new(
@@ -102,7 +102,7 @@ impl<T: CallTarget> RoundCalls<T> {
 
     /// Makes calls until one has a response or every entry has failed. Dropping the future ends the round: no further call is
     /// made.
-    pub(super) async fn advance(mut self: Box<Self>) -> Advanced<T> {
+    pub(super) async fn advance(mut self: Box<Self>) -> AdvancedRound<T> {
         let entries = self.entries.clone();
         loop {
             let is_selected = match std::mem::replace(&mut self.next, NextStep::NextEntry) {

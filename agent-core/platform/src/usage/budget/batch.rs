@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use super::demand::AppliedLimit;
 use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
-use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement};
+use super::state::{
+    Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement,
+};
 use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone};
 use crate::records::{
     Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, Write, to_json,
@@ -166,7 +168,7 @@ impl BudgetState {
             let result = match decision {
                 AdmissionDecision::Admit { output, reservation } => {
                     let hold = reservation.map(|id| Hold::new(self.clone(), company_id.clone(), id));
-                    Ok(Admitted { output, hold })
+                    Ok(AdmittedRequest { output, hold })
                 }
                 AdmissionDecision::Wait(_) if admission.deadline > now => {
                     waiting.push(admission);

@@ -18,7 +18,7 @@ use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
-    Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
+    Admission, AdmittedRequest, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
 use crate::ids::WIDGET_USER_PREFIX;
@@ -315,7 +315,7 @@ impl Budgets {
         scope: &RunScope,
         demands: Vec<(AppliedLimit, Demand)>,
         (output, call): (OutputRange, Option<RequestedCall>),
-    ) -> Result<Option<Admitted>, AgentError> {
+    ) -> Result<Option<AdmittedRequest>, AgentError> {
         if demands.is_empty() {
             return Ok(None);
         }
@@ -358,7 +358,7 @@ impl Budgets {
         let CallDemand { provider, model, price, .. } = call;
         let requested = RequestedCall { scope: scope.clone(), provider, model, input_tokens: input, price };
         let admitted = self.admit(scope, demands, (range, Some(requested))).await?;
-        Ok(admitted.and_then(|Admitted { output, hold }| Some((hold?, output))))
+        Ok(admitted.and_then(|AdmittedRequest { output, hold }| Some((hold?, output))))
     }
 
     /// Admits a run.
