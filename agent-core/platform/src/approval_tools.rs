@@ -100,8 +100,7 @@ impl ToolRegistry for ApprovalTools {
                     return Ok(Suspension::Interrupt(interrupt.into()).into());
                 }
                 CallHandling::Refuse => {
-                    let text =
-                        "the call was not made: it needs a person's approval, and nobody can be asked here";
+                    let text = "the call was not made: it needs a person's approval, and no user can be asked in this run";
                     return Ok(ToolOutput::error(text));
                 }
             }
