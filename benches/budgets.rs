@@ -82,7 +82,7 @@ impl ModelSource<()> for InstantModels {
     }
 }
 
-/// A process with a store of its own.
+/// A process with a separate store.
 struct Subject {
     recorder: UsageRecorder,
     models: MeteredModels<InstantModels>,

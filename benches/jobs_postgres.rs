@@ -2,10 +2,9 @@
 //!
 //! Starts its own server in the directory for temporary files (`TMPDIR`), which must be on a disk for meaningful
 //! figures. The figure is the median of five repeats, in each of which both subjects run in turns. The reference uses
-//! `tokio-postgres` for the work that a store cannot avoid: it locks, reads and writes the same rows of the same
-//! table with the same indices, by the same statements in the same transactions, without interpreting them. It writes
-//! what the store wrote for another job, so that its rows grow alike. `--check` exits with status 1 if the limit is
-//! missed.
+//! `tokio-postgres` for the work that a store cannot avoid. It locks, reads and writes the same rows by the same
+//! statements in the same transactions, and does not interpret them. It writes what the store wrote for another job, so
+//! that its rows grow alike. `--check` exits with status 1 if the limit is missed.
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::process::ExitCode;
@@ -46,8 +45,9 @@ fn main() -> Result<ExitCode> {
     let admin = cluster.url("postgres");
     // Spawned, because a future passed to `block_on` is polled on the calling thread, which is woken differently.
     let (raw, store) = runtime.block_on(runtime.spawn(measure(admin, urls)))??;
-    let what = format!("jobs claimed and completed, in batches of {BATCH}: beside bare tokio-postgres");
-    let rows = [Comparison::new(what, "/s", Bound::AtLeast(MIN_THROUGHPUT_RATIO), &raw, &store)];
+    let description =
+        format!("jobs claimed and completed, in batches of {BATCH}: beside bare tokio-postgres");
+    let rows = [Comparison::new(description, "/s", Bound::AtLeast(MIN_THROUGHPUT_RATIO), &raw, &store)];
     print!("{}", markdown("what", &rows));
     Ok(if check && any_missed(&rows) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -65,13 +65,13 @@ async fn measure(admin: String, urls: [String; 3]) -> Result<(Vec<f64>, Vec<f64>
     let (mut raw, store) = (connect(raw).await?, filled(store, now).await?);
     let mut figures = [const { Vec::new() }; 2];
     for _ in 0..REPEATS {
-        let mut taken = [Duration::ZERO; 2];
+        let mut elapsed = [Duration::ZERO; 2];
         for _ in 0..BATCHES {
-            taken[0] += raw_batch(&mut raw, &progress, now).await?;
-            taken[1] += batch::claim_and_complete(&store, now).await?;
+            elapsed[0] += raw_batch(&mut raw, &progress, now).await?;
+            elapsed[1] += batch::claim_and_complete(&store, now).await?;
         }
-        for (figures, taken) in figures.iter_mut().zip(taken) {
-            figures.push((BATCHES * BATCH) as f64 / taken.as_secs_f64());
+        for (figures, elapsed) in figures.iter_mut().zip(elapsed) {
+            figures.push((BATCHES * BATCH) as f64 / elapsed.as_secs_f64());
         }
     }
     let [raw, store] = figures;
@@ -134,7 +134,7 @@ async fn raw_batch(client: &mut Client, progress: &Progress, now: Timestamp) -> 
         transaction.execute(&update, &[&ids, &"completed", &None::<i64>, &Some(now), &completed]).await?;
     transaction.commit().await?;
 
-    let taken = begin.elapsed();
+    let elapsed = begin.elapsed();
     ensure!(done == BATCH as u64, "{done} of {BATCH} jobs were claimed and completed");
-    Ok(taken)
+    Ok(elapsed)
 }

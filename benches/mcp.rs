@@ -77,25 +77,25 @@ async fn measure(options: &Options) -> Result<bool> {
         let (mut rates, mut costs) = ([vec![], vec![]], [vec![], vec![]]);
         for repeat in 0..=options.repeats {
             for turn in 0..2 {
-                let place = (turn + repeat) % 2;
-                let (rate, cost) = call(&servers[place], era, options.calls).await?;
+                let index = (turn + repeat) % 2;
+                let (rate, cost) = call(&servers[index], era, options.calls).await?;
                 // The first slice is the warm-up.
                 if repeat > 0 {
-                    rates[place].push(rate);
-                    costs[place].push(cost);
+                    rates[index].push(rate);
+                    costs[index].push(cost);
                 }
             }
         }
         let [bare, ours] = &rates;
-        let what = format!("`readTodos`, {CONNECTIONS} connections, {name}");
-        rows.push(Comparison::new(what, "/s", Bound::AtLeast(MIN_THROUGHPUT_RATIO), bare, ours));
+        let description = format!("`readTodos`, {CONNECTIONS} connections, {name}");
+        rows.push(Comparison::new(description, "/s", Bound::AtLeast(MIN_THROUGHPUT_RATIO), bare, ours));
         let [bare, ours] = &costs;
         rows.push(Comparison::new("the same, CPU of a call", "µs", Bound::Unbounded, bare, ours));
     }
     let mut kib = [vec![], vec![]];
     for _ in 0..3 {
-        for (place, kind) in ["bare", "product"].into_iter().enumerate() {
-            kib[place].push(idle_sessions(&start(kind, scratch.path())?, options.sessions).await?);
+        for (index, kind) in ["bare", "product"].into_iter().enumerate() {
+            kib[index].push(idle_sessions(&start(kind, scratch.path())?, options.sessions).await?);
         }
     }
     let [bare, ours] = &kib;
@@ -203,7 +203,7 @@ async fn call(server: &Server, era: SessionMode, calls: usize) -> Result<(f64, f
         connections.push(connection);
     }
     let before = CpuTime::when_idle(&server.processes)?;
-    let since = Instant::now();
+    let started = Instant::now();
     let mut tasks = JoinSet::new();
     for mut connection in connections {
         tasks.spawn(async move {
@@ -217,7 +217,7 @@ async fn call(server: &Server, era: SessionMode, calls: usize) -> Result<(f64, f
     while let Some(connection) = tasks.join_next().await {
         done.push(connection??);
     }
-    let (elapsed, count) = (since.elapsed(), (CONNECTIONS * calls) as f64);
+    let (elapsed, count) = (started.elapsed(), (CONNECTIONS * calls) as f64);
     let used = CpuTime::when_idle(&server.processes)?.since(&before);
     Ok((count / elapsed.as_secs_f64(), micros(used) / count))
 }
@@ -226,15 +226,15 @@ async fn call(server: &Server, era: SessionMode, calls: usize) -> Result<(f64, f
 async fn idle_sessions(server: &Server, sessions: usize) -> Result<f64> {
     let mut connection = Connection::open(server, 0).await?;
     // The token changes every few sessions, since the number of sessions per token is limited.
-    let mut open = async |place: usize| {
+    let mut open = async |index: usize| {
         connection.session = None;
-        connection.token.clone_from(&server.tokens[place / CONNECTIONS]);
+        connection.token.clone_from(&server.tokens[index / CONNECTIONS]);
         connection.initialize().await
     };
     open(0).await?;
     let before = resident_kib(&server.processes)?;
-    for place in 1..=sessions {
-        open(place).await?;
+    for index in 1..=sessions {
+        open(index).await?;
     }
     Ok(resident_kib(&server.processes)?.saturating_sub(before) as f64 / sessions as f64)
 }

@@ -1,9 +1,8 @@
-//! `cargo bench -p benches --bench models`: an agent whose model has fallbacks and repetitions, and one with tool servers that
-//! do not answer, beside one with neither, while the model is healthy; and look-ups in the catalogue of models, beside a plain map
-//! of maps.
+//! `cargo bench -p benches --bench models`: cost of fallbacks and of unreachable tool servers while the model is healthy, beside
+//! an agent with neither; and look-ups in the model catalogue, beside a plain map of maps.
 //!
-//! The agents are those of applications in processes of their own, with the same mock vendor. The subjects alternate within
-//! each of five repeats; figures are medians.
+//! Each agent has an application in a separate process, with the same mock vendor. The subjects alternate within each of five
+//! repeats; figures are medians.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 use std::collections::HashMap;
@@ -31,7 +30,7 @@ const AGENTS: [&str; 2] = ["four fallbacks", "ten dead tool servers"];
 const LOOKUPS: usize = 1_000_000;
 /// Limit of a look-up, in nanoseconds.
 const MAX_LOOKUP_NS: f64 = 200.0;
-/// Port at which nobody listens.
+/// Port without a listener.
 const DEAD: &str = "http://127.0.0.1:9";
 
 fn main() -> Result<()> {
@@ -72,8 +71,8 @@ async fn measure() -> Result<()> {
             let mut samples = [const { Vec::new() }; 3];
             for slice in 0..measurement.slices() {
                 for turn in 0..subjects.len() {
-                    let place = (repeat + slice + turn) % subjects.len();
-                    samples[place].extend(measurement.run(&subjects[place], &scale).await?);
+                    let index = (repeat + slice + turn) % subjects.len();
+                    samples[index].extend(measurement.run(&subjects[index], &scale).await?);
                 }
             }
             for (figures, samples) in figures.iter_mut().zip(samples) {
@@ -83,8 +82,8 @@ async fn measure() -> Result<()> {
         }
         let [without, with @ ..] = figures;
         for ((agent, bound), with) in AGENTS.iter().zip(bounds).zip(with) {
-            let what = format!("{measurement}, with {agent}");
-            rows.push(Comparison::new(what, measurement.unit(), bound, &without, &with));
+            let description = format!("{measurement}, with {agent}");
+            rows.push(Comparison::new(description, measurement.unit(), bound, &without, &with));
         }
     }
     rows.extend(measure_lookups(scale.repeats));
@@ -108,8 +107,8 @@ fn measure_lookups(repeats: usize) -> Vec<Comparison> {
         ("unknown", names(|provider, model| (provider.to_owned(), format!("{model}-unheard-of")))),
     ];
     let mut plain: HashMap<String, HashMap<String, usize>> = HashMap::new();
-    for (place, (provider, model)) in forms[0].1.iter().enumerate() {
-        plain.entry(provider.clone()).or_default().insert(model.clone(), place);
+    for (index, (provider, model)) in forms[0].1.iter().enumerate() {
+        plain.entry(provider.clone()).or_default().insert(model.clone(), index);
     }
     let mut rows = Vec::new();
     for (form, names) in &forms {
@@ -125,9 +124,15 @@ fn measure_lookups(repeats: usize) -> Vec<Comparison> {
                 .push(nanos_per_lookup(names, |provider, model| catalog.price(provider, model).is_some()));
         }
         let [reference, windows, prices] = figures;
-        for (what, figures) in [("window", windows), ("price", prices)] {
-            let what = format!("look-up of the {what} of a model, its name {form}");
-            rows.push(Comparison::new(what, "ns", Bound::FigureAtMost(MAX_LOOKUP_NS), &reference, &figures));
+        for (description, figures) in [("window", windows), ("price", prices)] {
+            let description = format!("look-up of the {description} of a model, its name {form}");
+            rows.push(Comparison::new(
+                description,
+                "ns",
+                Bound::FigureAtMost(MAX_LOOKUP_NS),
+                &reference,
+                &figures,
+            ));
         }
     }
     rows

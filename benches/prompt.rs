@@ -374,9 +374,9 @@ fn prose(bytes: usize, seed: usize) -> String {
 fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     let begin = Instant::now();
     let made = black_box(work());
-    let taken = begin.elapsed();
+    let elapsed = begin.elapsed();
     drop(made);
-    taken
+    elapsed
 }
 
 /// Returns the CPU time that `work` takes, for work long enough to be preempted.
@@ -384,9 +384,9 @@ fn timed_on_cpu<T>(work: impl FnOnce() -> T) -> Duration {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time is not negative");
     let begin = now();
     let made = black_box(work());
-    let taken = now() - begin;
+    let elapsed = now() - begin;
     drop(made);
-    taken
+    elapsed
 }
 
 /// Returns each subject's median over the repeats, in nanoseconds. A repeat's figure is the median of its runs, so
@@ -433,21 +433,21 @@ impl Table {
         self.text.push_str(&format!("{line}\n"));
     }
 
-    fn head(&mut self, what: &str, bytes: usize, reference: &str, nanoseconds: f64) {
+    fn head(&mut self, description: &str, bytes: usize, reference: &str, nanoseconds: f64) {
         if self.text.is_empty() {
             self.line(format_args!("| what | time | ratio | limit | |\n|---|---:|---:|---:|---|"));
         }
         self.line(format_args!(
-            "| {what}, {bytes} bytes: {reference} | {:.2} µs | 1 | – | – |",
+            "| {description}, {bytes} bytes: {reference} | {:.2} µs | 1 | – | – |",
             nanoseconds / 1e3
         ));
     }
 
-    fn row(&mut self, what: &str, nanoseconds: f64, reference: f64, limit: Option<f64>) {
+    fn row(&mut self, description: &str, nanoseconds: f64, reference: f64, limit: Option<f64>) {
         let ratio = nanoseconds / reference;
         let verdict = limit.map_or("– | – |".to_owned(), |limit| self.verdict(ratio, limit));
         let time = nanoseconds / 1e3;
-        self.line(format_args!("| {what} | {time:.2} µs | {ratio:.2} | {verdict}"));
+        self.line(format_args!("| {description} | {time:.2} µs | {ratio:.2} | {verdict}"));
     }
 
     /// Adds a row for one conversation length. The limit is on the growth of the cost per byte without caches. With

@@ -109,21 +109,22 @@ async fn run_interleaved(
     bench: &Bench,
     scale: &Scale,
 ) -> Result<Vec<Comparison>> {
-    let asked =
-        |contender: &Contender<'_>| contender.subject.limits.iter().find(|(asked, _)| *asked == measurement);
-    let measured = contenders.iter().filter(|contender| asked(contender).is_some());
+    let selected = |contender: &Contender<'_>| {
+        contender.subject.limits.iter().find(|(limited, _)| *limited == measurement)
+    };
+    let measured = contenders.iter().filter(|contender| selected(contender).is_some());
     let turns: Vec<_> = std::iter::once(reference).chain(measured).collect();
     let slices = measurement.slices();
     let mut figures = vec![Vec::new(); turns.len()];
     for repeat in 1..=scale.repeats {
         let mut samples = vec![Vec::new(); turns.len()];
         for slice in repeat..repeat + slices {
-            let mut places: Vec<_> = (0..turns.len()).collect();
+            let mut order: Vec<_> = (0..turns.len()).collect();
             if slice % 2 == 0 {
-                places.reverse();
+                order.reverse();
             }
-            for place in places {
-                samples[place].extend(turns[place].run(measurement, bench, scale).await?);
+            for index in order {
+                samples[index].extend(turns[index].run(measurement, bench, scale).await?);
             }
         }
         for ((turn, figures), samples) in turns.iter().zip(&mut figures).zip(samples) {
@@ -134,11 +135,11 @@ async fn run_interleaved(
         }
     }
     let row = |(contender, own): (&Contender<'_>, &Vec<f64>)| {
-        let (_, limit) = *asked(contender)?;
+        let (_, limit) = *selected(contender)?;
         // A subject that was not selected cannot be a reference.
         let named = limit.reference().unwrap_or(reference.subject.name);
-        let place = turns.iter().position(|turn| turn.subject.name == named)?;
-        Some(limit.row(measurement, contender.subject.name, &figures[place], own))
+        let index = turns.iter().position(|turn| turn.subject.name == named)?;
+        Some(limit.row(measurement, contender.subject.name, &figures[index], own))
     };
     Ok(turns.iter().copied().zip(&figures).skip(1).filter_map(row).collect())
 }

@@ -1,7 +1,7 @@
 //! `cargo bench -p benches --bench retrieval_turn`: time and CPU that retrieval adds to a turn, with documents of about 10,000
 //! chunks.
 //!
-//! Two applications in processes of their own have the same documents, the same agent and the same mock vendor; the agent of
+//! Two applications in separate processes have the same documents, the same agent and the same mock vendor; the agent of
 //! one of them retrieves from the documents. They answer the same questions in turns, in slices of one connection, within
 //! each of five repeats. A turn is a chat over HTTP, from the first byte of its request to the last byte of its response, and
 //! the vendor answers at once. The fragments make the request to the vendor longer, which is part of what they add. Figures
@@ -40,7 +40,7 @@ const PARAGRAPH_BYTES: usize = 850;
 /// Number of questions, which are asked in turn, and of words of each.
 const QUESTIONS: usize = 50;
 const QUESTION_WORDS: usize = 6;
-/// Greatest time that retrieval may add to a turn.
+/// Maximum time that retrieval may add to a turn.
 const MAX_ADDED_MS: f64 = 1.0;
 /// Number of attempts to find fragments after the start, each of which waits up to two seconds for the index.
 const INDEXING_ATTEMPTS: usize = 30;
@@ -94,29 +94,33 @@ fn workspace(bench: &Bench, documents: &[Value], retrieves: bool) -> Value {
 }
 
 /// Returns the rows of a store: turns with retrieval beside turns without.
-async fn compare(subjects: &[RunningSubject; 2], questions: &[Step], what: &str) -> Result<[Comparison; 3]> {
+async fn compare(
+    subjects: &[RunningSubject; 2],
+    questions: &[Step],
+    description: &str,
+) -> Result<[Comparison; 3]> {
     let (mut times, mut cpu) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for repeat in 0..REPEATS {
         let mut samples = [const { Vec::new() }; 2];
         let mut used = [0.0; 2];
         for slice in 0..SLICES {
             for turn in 0..subjects.len() {
-                let place = (repeat + slice + turn) % subjects.len();
-                let (slice_times, slice_cpu) = run_slice(&subjects[place], questions).await?;
-                samples[place].extend(slice_times);
-                used[place] += slice_cpu / (SLICES * TURNS) as f64;
+                let index = (repeat + slice + turn) % subjects.len();
+                let (slice_times, slice_cpu) = run_slice(&subjects[index], questions).await?;
+                samples[index].extend(slice_times);
+                used[index] += slice_cpu / (SLICES * TURNS) as f64;
             }
         }
-        for (place, samples) in samples.into_iter().enumerate() {
-            times[place].push(median(samples));
-            cpu[place].push(used[place]);
+        for (index, samples) in samples.into_iter().enumerate() {
+            times[index].push(median(samples));
+            cpu[index].push(used[index]);
         }
-        eprintln!("{what}: {} of {REPEATS}", repeat + 1);
+        eprintln!("{description}: {} of {REPEATS}", repeat + 1);
     }
     let ([without, with], [cpu_without, cpu_with]) = (times, cpu);
     let added: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
     let row = |name: &str, bound, reference: &[f64], figures: &[f64]| {
-        Comparison::new(format!("{name}, {what}"), "ms", bound, reference, figures)
+        Comparison::new(format!("{name}, {description}"), "ms", bound, reference, figures)
     };
     Ok([
         row("a turn with retrieval beside one without, p50", Bound::Unbounded, &without, &with),

@@ -57,21 +57,21 @@ fn main() -> Result<ExitCode> {
 async fn writes() -> Result<Comparison> {
     let folder = tempfile::tempdir()?;
     let store = Arc::new(open(&folder, SqliteOptions::default())?);
-    let (mut one, mut many) = (Vec::new(), Vec::new());
+    let (mut single, mut merged) = (Vec::new(), Vec::new());
     let (mut commits, mut transactions) = (0, 0);
     for _ in 0..REPEATS {
-        one.push(per_second(&store, 1).await?);
+        single.push(per_second(&store, 1).await?);
         let before = store.activity();
-        many.push(per_second(&store, TASKS).await?);
+        merged.push(per_second(&store, TASKS).await?);
         commits += store.activity().commits - before.commits;
         transactions += store.activity().transactions - before.transactions;
     }
     let commits_per_transaction = commits as f64 / transactions as f64;
-    let what = format!(
+    let description = format!(
         "commits at `synchronous=FULL`: {TASKS} tasks beside one; {commits_per_transaction:.1} commits share a \
          transaction"
     );
-    Ok(Comparison::new(what, "/s", Bound::AtLeast(3.0), &one, &many))
+    Ok(Comparison::new(description, "/s", Bound::AtLeast(3.0), &single, &merged))
 }
 
 async fn per_second(store: &Arc<SqliteStore>, tasks: usize) -> Result<f64> {
@@ -147,9 +147,9 @@ async fn timed(store: &SqliteStore, role: &Key, documents: &[Key]) -> Result<f64
     let begin = Instant::now();
     let role = store.get(role).await?;
     let documents = store.get_many(documents).await?;
-    let taken = begin.elapsed().as_secs_f64() * 1e6;
+    let elapsed = begin.elapsed().as_secs_f64() * 1e6;
     ensure!(role.is_some() && documents.iter().all(Option::is_some), "a record is missing");
-    Ok(taken)
+    Ok(elapsed)
 }
 
 /// Compares the time from a request to the first token over loopback with the store in SQLite and in memory.
@@ -169,9 +169,9 @@ async fn turns() -> Result<Comparison> {
             figure.extend(Measurement::FirstToken.run(running, &Scale::FULL).await?);
         }
     }
-    let what = "the first token of a turn with two documents and a memory, SQLite beside memory";
+    let description = "the first token of a turn with two documents and a memory, SQLite beside memory";
     let [memory, sqlite] = figures;
-    Ok(Comparison::new(what, "ms", Bound::AtMost(1.1), &memory, &sqlite))
+    Ok(Comparison::new(description, "ms", Bound::AtMost(1.1), &memory, &sqlite))
 }
 
 /// The reference: reads the same rows with rusqlite alone.

@@ -131,11 +131,11 @@ async fn micros_per_commit(store: &Arc<SqliteStore>) -> Result<f64> {
     Ok(begin.elapsed().as_secs_f64() * 1e6 / (TASKS * COMMITS) as f64)
 }
 
-fn print_rows(what: &str, variants: &[Variant], figures: Vec<Vec<f64>>) {
+fn print_rows(description: &str, variants: &[Variant], figures: Vec<Vec<f64>>) {
     let figures: Vec<f64> = figures.into_iter().map(median).collect();
     for (variant, figure) in variants.iter().zip(&figures) {
         let change = (figure / figures[0] - 1.0) * 100.0;
-        println!("| {what} | {} | {figure:.2} | {change:+.1} % |", variant.name);
+        println!("| {description} | {} | {figure:.2} | {change:+.1} % |", variant.name);
     }
 }
 

@@ -82,12 +82,12 @@ async fn figures(
     for repeat in 1..=scale.repeats {
         let mut samples = vec![Vec::new(); running.len()];
         for slice in repeat..repeat + slices {
-            let mut places: Vec<_> = (0..running.len()).collect();
+            let mut order: Vec<_> = (0..running.len()).collect();
             if slice % 2 == 0 {
-                places.reverse();
+                order.reverse();
             }
-            for place in places {
-                samples[place].extend(measurement.run(&running[place].1, scale).await?);
+            for index in order {
+                samples[index].extend(measurement.run(&running[index].1, scale).await?);
             }
         }
         eprintln!("{measurement}, {repeat} of {}", scale.repeats);
@@ -105,10 +105,10 @@ fn table(running: &[(Variant, RunningSubject)], columns: &[Vec<f64>]) -> String 
         lines[0] += &format!(" {measurement} |");
         lines[1] += "--:|";
     }
-    for (place, (variant, _)) in running.iter().enumerate() {
-        let cell = |(measurement, column): (&Measurement, &Vec<f64>)| match place {
+    for (index, (variant, _)) in running.iter().enumerate() {
+        let cell = |(measurement, column): (&Measurement, &Vec<f64>)| match index {
             0 => format!(" {:.3} {} |", column[0], measurement.unit()),
-            _ => format!(" {:+.1} % |", (column[place] / column[0] - 1.0) * 100.0),
+            _ => format!(" {:+.1} % |", (column[index] / column[0] - 1.0) * 100.0),
         };
         let cells: String = MEASUREMENTS.iter().zip(columns).map(cell).collect();
         lines.push(format!("| {} |{cells}", variant.name));

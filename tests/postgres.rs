@@ -66,12 +66,12 @@ impl PostgresFixture {
         server::app_config(&[("DATABASE_URL", self.url.as_str()), ("DATA_SECRET", DATA_SECRET)])
     }
 
-    /// Opens stores of their own, as another process does.
+    /// Opens separate stores, as another process does.
     async fn open(&self) -> Stores {
         Stores::open(&self.config()).await.expect("it opens")
     }
 
-    /// Starts an application with stores of its own.
+    /// Starts an application with separate stores.
     async fn start_app(&self) -> Server {
         server::app_with_config(self.config(), self.open().await).await
     }

@@ -79,7 +79,7 @@ impl SharedDatabase {
         Stores::open(&self.config()).await.expect("it opens")
     }
 
-    /// Starts an application with stores of its own.
+    /// Starts an application with separate stores.
     async fn start(&self) -> Server {
         server::app_with_config(self.config(), self.open().await).await
     }

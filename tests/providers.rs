@@ -1,4 +1,4 @@
-//! Providers of a company: who manages them, which key and address agents are called with, and what is told of them.
+//! Providers of a company: their managers, the key and address of their calls, and the data that other users see.
 
 use agent_core::clock::SystemClock;
 use agent_platform::replay::{Replay, RunBundle};
@@ -350,7 +350,7 @@ async fn visitors_and_tokens_have_no_access() {
             );
         }
     }
-    // A visitor is answered, and is told nothing of the provider.
+    // A visitor gets an answer without any data of the provider.
     let chat = async || {
         let request = test.app.request("POST", "/api/agent/chat").header("x-widget-token", &widget);
         let response = request.json(&json!({"message": "Hello"})).send().await.expect("an answer");
@@ -442,7 +442,7 @@ async fn the_role_precedes_the_provider_and_the_provider_the_catalogue() {
     let limit = poll_until(used, |limit| limit["reserved"] == "0.000000000").await;
     assert_eq!(limit["used"], "0.000110000", "both runs");
 
-    // A model that nobody prices is refused while the cost is limited, when it is saved and when it is called.
+    // While the cost is limited, a model without a price is refused when it is saved and when it is called.
     let unheard = json!({"provider": "acme", "model": "unheard-of"});
     let price_unknown = async |refused: Response| {
         let problem = expect_problem(refused, 422, "PRICE_UNKNOWN").await;

@@ -1,10 +1,10 @@
 //! Token budgets: token counters, and trimming of histories that exceed the budget. Pure.
 //!
 //! A history is trimmed in whole units, oldest first: one user message, or one assistant message with all results of
-//! its tool calls, so that no call loses its result. More is removed than necessary, in steps of three tenths of the
-//! tokens available to the history: if each turn removed only what it must, the history would start elsewhere in
-//! every turn, and no provider's prompt cache would hit. As the caller sends the whole history each time, the steps are
-//! counted from its beginning; so the cut stays in place, without stored state, until the history grows by another step.
+//! its tool calls, so that no call loses its result. The history is trimmed in steps of three tenths of its available
+//! tokens. If each turn trimmed only what exceeds the budget, the history would start at another message in every turn,
+//! and no provider's prompt cache would hit. As the caller sends the whole history each time, the steps are counted
+//! from its beginning; so the cut stays in place, without stored state, until the history grows by another step.
 
 use std::sync::OnceLock;
 

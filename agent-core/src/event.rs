@@ -207,7 +207,7 @@ pub struct ResultMetadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunResult {
-    /// Reason for which the model stopped.
+    /// Reason why the model stopped.
     pub finish_reason: FinishReason,
     /// The answer as a value, if a JSON format was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]

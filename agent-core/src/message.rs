@@ -300,7 +300,7 @@ impl Usage {
     }
 }
 
-/// Reason for which a model stopped; values follow OpenAI.
+/// Reason why a model stopped; values follow OpenAI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {

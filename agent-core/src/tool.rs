@@ -101,7 +101,7 @@ pub struct ExecutionContext {
     pub trace: Option<TraceContext>,
 }
 
-/// Delivery of an answer when its run has ended, so that a round that fails after content may begin anew. Clones share it.
+/// Delivery of an answer when its run has ended, so that a round that fails after content may begin again. Clones share it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WholeDelivery(Arc<OnceLock<()>>);
 
@@ -250,7 +250,7 @@ pub struct ToolOutput {
     pub suspension: Option<Suspension>,
 }
 
-/// Reason for which a tool call has no result yet.
+/// Reason why a tool call has no result yet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Suspension {
     /// The client of the run executes the call.

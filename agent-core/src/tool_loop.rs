@@ -1,7 +1,7 @@
 //! The tool loop: calls the model, runs its tool calls, and returns their results to it, until the answer is complete.
 //!
 //! The embedded backend, the agent runtime and the subscription flow share this loop. One loop is one stream polled by
-//! one task: the calls of a round run concurrently inside it, no queue separates the model's deltas from the events,
+//! one task. The calls of a round run concurrently inside it, no queue separates the model's deltas from the events,
 //! and dropping the stream cancels all work in progress.
 //!
 //! Errors of a tool call are returned to the model as the call's result: an unknown name, arguments that are not JSON,

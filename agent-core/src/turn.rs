@@ -1,9 +1,9 @@
 //! Orchestration of one turn, from a message to a stream of events. It is the only orchestrator.
 //!
-//! A turn loads the role (an agent of another company is reported as missing), selects the backend, collects all
-//! context layers concurrently, assembles the prompt within the backend's budget, lets the backend prepare its
-//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of previews; [`run_turn`] continues
-//! from there, so a run sends exactly what a preview would show.
+//! A turn loads the role (an agent of another company is reported as missing), selects the backend and collects all
+//! context layers concurrently. It assembles the prompt within the backend's budget, prepares the backend's request,
+//! and starts it. [`prepare_turn`] stops before the start and is the basis of previews; [`run_turn`] continues from
+//! there, so a run sends exactly what a preview would show.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -100,17 +100,17 @@ fn tree_hash(files: &BTreeMap<String, Vec<u8>>) -> String {
 /// several lines are htm's and style sheets, in which indentation means nothing; `tests/browser/source.test.js` checks that.
 fn compact(text: &[u8]) -> Vec<u8> {
     let text = std::str::from_utf8(text).expect("scripts and style sheets are text");
-    let mut kept = String::with_capacity(text.len());
+    let mut compacted = String::with_capacity(text.len());
     let mut is_comment = false;
     for line in text.lines().map(str::trim) {
         is_comment |= line.starts_with("/*") && (!line.contains("*/") || line.ends_with("*/"));
         if !is_comment && !line.is_empty() && !line.starts_with("// ") {
-            kept += line;
-            kept.push('\n');
+            compacted += line;
+            compacted.push('\n');
         }
         is_comment &= !line.ends_with("*/");
     }
-    kept.into_bytes()
+    compacted.into_bytes()
 }
 
 /// Shortens a style sheet: as [`compact`] does, and without the spaces beside its punctuation, which no string of it has;

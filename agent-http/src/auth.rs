@@ -2,9 +2,9 @@
 //!
 //! Three kinds of credential are explicit: a bearer token in `Authorization` (a session token or, with
 //! `X-Proactive-Trigger`, the internal secret) and a widget token. A request with two of them is rejected, since
-//! another component might check the other one and reach a different result. The cookie `agent_session` is attached
-//! by browsers to every request, so it counts only without an explicit credential and only from our own pages: a request
-//! with an `Origin` must have our own, and one whose method is not safe must have an `Origin`.
+//! another component might check the other one and reach a different result. Browsers attach the cookie `agent_session` to
+//! every request, so it counts only without an explicit credential and only from our own pages: an `Origin` must be our own,
+//! and a request whose method is not safe must have one.
 //!
 //! A widget token may also be in the body, hence two steps: `Authenticator::authenticate_head` checks the head, and
 //! `Authenticator::resolve_with_body` combines the result with the tokens in the body. An explicit credential in the
@@ -143,8 +143,8 @@ impl Authenticator {
     /// [`AuthError::Unauthenticated`], [`AuthError::Ambiguous`] and [`AuthError::Store`].
     pub(crate) async fn authenticate_api(&self, head: &request::Parts) -> Result<ApiClient, AuthError> {
         let bearer = single_header(&head.headers, &AUTHORIZATION)?;
-        let others = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
-        if others.into_iter().any(|name| head.headers.contains_key(name)) {
+        let other_credentials = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
+        if other_credentials.into_iter().any(|name| head.headers.contains_key(name)) {
             return Err(AuthError::Ambiguous);
         }
         let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;

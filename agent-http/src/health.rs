@@ -65,9 +65,9 @@ impl HealthState {
         }
         let is_draining = route == HealthRoute::Ready && self.shutdown.stage() > ShutdownStage::Running;
         let mut body = json!({"status": if is_draining { "draining" } else { "ok" }});
-        let mut extend = |more: &Value| {
+        let mut extend = |added: &Value| {
             let object = body.as_object_mut().expect("it was made as an object");
-            object.extend(more.as_object().cloned().unwrap_or_default());
+            object.extend(added.as_object().cloned().unwrap_or_default());
         };
         match route {
             HealthRoute::Ready if !is_draining => extend(&members),

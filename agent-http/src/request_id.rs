@@ -20,7 +20,7 @@ impl RequestId {
     #[must_use]
     pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         match headers.get(Self::HEADER) {
-            Some(given) if is_acceptable(given.as_bytes()) => Self(given.clone()),
+            Some(request_value) if is_acceptable(request_value.as_bytes()) => Self(request_value.clone()),
             _ => Self::new(),
         }
     }

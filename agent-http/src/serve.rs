@@ -1,9 +1,8 @@
 //! HTTP/1.1 server: accepts connections and serves them. The only module that uses hyper's server.
 //!
-//! Every resource that a client can hold is bounded, because streaming responses keep connections open for long: the
-//! number of connections, the size of a request head and the time to read it, the time a write may stall because the
-//! client does not read, and the time that shutdown waits. The bounds on bodies are in [`crate::request`], since only
-//! a handler knows how large a body it accepts.
+//! Streaming responses keep connections open for long, so every resource that a client can hold is bounded: the number of
+//! connections, the size of a request head and the time to read it, the time for which a write may stall, and the time that
+//! shutdown waits. The bounds on bodies are in [`crate::request`], since only a handler knows how large a body it accepts.
 //!
 //! Path of a request: `accept` acquires a permit of the semaphore with [`ServeLimits::connections`] permits, for which
 //! `eviction` may close a connection without a request; `connection` drives hyper over a `guard`, which wraps the

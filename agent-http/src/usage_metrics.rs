@@ -22,7 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::metrics::Metrics;
 
-/// Maximum number of models with counters of their own.
+/// Maximum number of models with separate counters.
 const MAX_MODELS: usize = 200;
 /// Bounds of the buckets of runs' durations, in seconds.
 const RUN_BUCKETS_SECONDS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];

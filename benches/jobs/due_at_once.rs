@@ -102,11 +102,11 @@ impl DueAtOnce {
 
     pub(crate) fn lines(&self) -> [Comparison; 2] {
         let limit = vec![MAX_P99_MS; self.almost_all.len()];
-        let what =
+        let description =
             format!("{COUNT} jobs of one agent due at once, each a call of a tool: time until half are done");
         let p99 = "the same, until 99 % are done, beside the limit";
         [
-            Comparison::new(what, "ms", Bound::Unbounded, &limit, &self.half),
+            Comparison::new(description, "ms", Bound::Unbounded, &limit, &self.half),
             Comparison::new(p99, "ms", Bound::FigureAtMost(MAX_P99_MS), &limit, &self.almost_all),
         ]
     }

@@ -37,7 +37,7 @@ impl Arrival {
     }
 }
 
-/// The callback receiver, on a thread of its own.
+/// The callback receiver, on a separate thread.
 #[derive(Clone)]
 pub(crate) struct Receiver {
     address: SocketAddr,

@@ -38,8 +38,8 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     let due = || (0..(WARM_UP + repeats * BATCHES) * BATCH).map(|n| job(n, now)).collect();
     let (raw, small, large) = (RawDatabase::new(due(), now).await?, TempStore::new()?, TempStore::new()?);
     let (first_inserts, last_inserts) = large.fill(now).await?;
-    for place in [&small, &large] {
-        place.insert(due()).await?;
+    for database in [&small, &large] {
+        database.insert(due()).await?;
     }
     for _ in 0..WARM_UP {
         raw.batch(now)?;
@@ -48,19 +48,19 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     }
     let mut figures = [(); 3].map(|()| Vec::with_capacity(repeats));
     for _ in 0..repeats {
-        let mut taken = [Duration::ZERO; 3];
+        let mut elapsed = [Duration::ZERO; 3];
         for _ in 0..BATCHES {
-            taken[0] += raw.batch(now)?;
-            taken[1] += batch::claim_and_complete(&small.store, now).await?;
-            taken[2] += batch::claim_and_complete(&large.store, now).await?;
+            elapsed[0] += raw.batch(now)?;
+            elapsed[1] += batch::claim_and_complete(&small.store, now).await?;
+            elapsed[2] += batch::claim_and_complete(&large.store, now).await?;
         }
-        for (figures, taken) in figures.iter_mut().zip(taken) {
-            figures.push((BATCHES * BATCH) as f64 / taken.as_secs_f64());
+        for (figures, elapsed) in figures.iter_mut().zip(elapsed) {
+            figures.push((BATCHES * BATCH) as f64 / elapsed.as_secs_f64());
         }
     }
     let [reference, store, with_backlog] = figures;
-    let line = |what: String, least, reference: &[f64], figure: &[f64]| {
-        Comparison::new(what, "/s", Bound::AtLeast(least), reference, figure)
+    let line = |description: String, least, reference: &[f64], figure: &[f64]| {
+        Comparison::new(description, "/s", Bound::AtLeast(least), reference, figure)
     };
     let lines = vec![
         line(
@@ -147,13 +147,13 @@ struct Progress {
 
 impl Progress {
     async fn of(job: Job, now: Timestamp) -> Result<Self> {
-        let place = TempStore::new()?;
-        place.insert(vec![job]).await?;
-        let path = place.store.path();
+        let directory = TempStore::new()?;
+        directory.insert(vec![job]).await?;
+        let path = directory.store.path();
         let read = || Connection::open(path)?.query_row("SELECT progress FROM jobs", [], |row| row.get(0));
-        let claimed = batch::claim(&place.store, now, 1).await?;
+        let claimed = batch::claim(&directory.store, now, 1).await?;
         let claimed_as = read()?;
-        batch::complete(&place.store, claimed, now).await?;
+        batch::complete(&directory.store, claimed, now).await?;
         Ok(Self { claimed: claimed_as, completed: read()? })
     }
 }
@@ -161,11 +161,11 @@ impl Progress {
 impl RawDatabase {
     async fn new(due: Vec<Job>, now: Timestamp) -> Result<Self> {
         let progress = Progress::of(job(0, now), now).await?;
-        let place = TempStore::new()?;
-        place.insert(due).await?;
-        let connection = Connection::open(place.store.path())?;
+        let directory = TempStore::new()?;
+        directory.insert(due).await?;
+        let connection = Connection::open(directory.store.path())?;
         connection.pragma_update(None, "synchronous", "full")?;
-        Ok(Self { connection, progress, _folder: place.close() })
+        Ok(Self { connection, progress, _folder: directory.close() })
     }
 
     fn batch(&self, now: Timestamp) -> Result<Duration> {
@@ -173,9 +173,9 @@ impl RawDatabase {
         let begin = Instant::now();
         let claimed = self.claim(now)?;
         let completed = self.complete(now, &claimed)?;
-        let taken = begin.elapsed();
+        let elapsed = begin.elapsed();
         ensure!(completed == BATCH, "{completed} of {BATCH} jobs were claimed and completed");
-        Ok(taken)
+        Ok(elapsed)
     }
 
     fn claim(&self, now: i64) -> Result<Vec<ClaimedRow>> {

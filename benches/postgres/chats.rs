@@ -1,4 +1,4 @@
-//! Chats with the whole application, in processes of their own.
+//! Chats with the whole application, in separate processes.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,12 +44,12 @@ pub(crate) async fn first_tokens(url: &str, bench: &Bench, repeats: usize) -> Re
         let mut times = [const { Vec::new() }; 4];
         for request in 0..WARM_UP + REQUESTS {
             for turn in 0..2 {
-                let place = (request + turn) % 2;
-                let plain = connections[place].exchange(&steps[place]).await?;
-                let chosen = connections[place].exchange(&chat_with_id()).await?;
+                let index = (request + turn) % 2;
+                let plain = connections[index].exchange(&steps[index]).await?;
+                let chosen = connections[index].exchange(&chat_with_id()).await?;
                 if request >= WARM_UP {
-                    times[place].push(millis(plain));
-                    times[2 + place].push(millis(chosen));
+                    times[index].push(millis(plain));
+                    times[2 + index].push(millis(chosen));
                 }
             }
         }
@@ -77,15 +77,15 @@ struct Latencies {
 
 impl Latencies {
     fn add(&mut self, times: [Vec<f64>; 2]) {
-        for (place, times) in times.into_iter().enumerate() {
-            self.p50[place].push(median(times.clone()));
-            self.p99[place].push(percentile(times, 99));
+        for (index, times) in times.into_iter().enumerate() {
+            self.p50[index].push(median(times.clone()));
+            self.p99[index].push(percentile(times, 99));
         }
     }
 
-    fn rows(&self, what: &str, bound: Bound) -> Vec<Comparison> {
+    fn rows(&self, description: &str, bound: Bound) -> Vec<Comparison> {
         vec![
-            Comparison::new(format!("{what}, p50"), "ms", bound, &self.p50[0], &self.p50[1]),
+            Comparison::new(format!("{description}, p50"), "ms", bound, &self.p50[0], &self.p50[1]),
             Comparison::new("the same, p99", "ms", bound, &self.p99[0], &self.p99[1]),
         ]
     }
@@ -108,24 +108,24 @@ pub(crate) async fn processes(url: &str, bench: &Bench, repeats: usize) -> Resul
     }
     for repeat in 0..repeats {
         for turn in 0..subjects.len() {
-            let place = (repeat + turn) % subjects.len();
+            let index = (repeat + turn) % subjects.len();
             for (figures, has_run_id) in figures.iter_mut().zip([true, false]) {
-                figures[place].push(runs_per_second(&addresses[place], SLICE, has_run_id).await?);
+                figures[index].push(runs_per_second(&addresses[index], SLICE, has_run_id).await?);
             }
         }
     }
     let [with_run_id, without] = &figures;
-    let row = |what: String, bound, [reference, ..]: &[Vec<f64>; 3], figures: &Vec<f64>| {
-        Comparison::new(what, "/s", bound, reference, figures)
+    let row = |description: String, bound, [reference, ..]: &[Vec<f64>; 3], figures: &Vec<f64>| {
+        Comparison::new(description, "/s", bound, reference, figures)
     };
-    let what = format!(
+    let description = format!(
         "runs with a `runId`, {CONNECTIONS} connections: {PROCESSES} processes of one worker thread over one database, \
          beside one process of {WORKER_THREADS}"
     );
     let of_many = format!("the same, {WORKER_THREADS} worker threads in each process");
     let bound = Bound::AtLeast(1.0);
     Ok(vec![
-        row(what, bound, with_run_id, &with_run_id[1]),
+        row(description, bound, with_run_id, &with_run_id[1]),
         row(of_many.clone(), bound, with_run_id, &with_run_id[2]),
         row(
             "runs without a `runId`, which commit nothing".to_owned(),
@@ -143,10 +143,10 @@ async fn runs_per_second(addresses: &[SocketAddr], time: Duration, has_run_id: b
     let opened =
         try_join_all(addresses.iter().map(|address| load::connect(*address, CONNECTIONS / addresses.len())));
     let connections: Vec<Connection> = opened.await?.into_iter().flatten().collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     let run = async |mut connection: Connection| {
         let mut runs = 0;
-        while begun.elapsed() < time {
+        while started.elapsed() < time {
             let run_id = agent_core::new_id();
             let step = chat(ChatCredential::Session(token), has_run_id.then_some(&run_id));
             connection.exchange(&[step]).await.context("a run")?;
@@ -155,5 +155,5 @@ async fn runs_per_second(addresses: &[SocketAddr], time: Duration, has_run_id: b
         anyhow::Ok(runs)
     };
     let runs: usize = try_join_all(connections.into_iter().map(run)).await?.into_iter().sum();
-    Ok(runs as f64 / begun.elapsed().as_secs_f64())
+    Ok(runs as f64 / started.elapsed().as_secs_f64())
 }

@@ -65,8 +65,8 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
             figures.push(increments_per_second(stores).await?);
         }
     }
-    let row = |what: String, bound, reference: &Vec<f64>, figures: &Vec<f64>| {
-        Comparison::new(what, "/s", bound, reference, figures)
+    let row = |description: String, bound, reference: &Vec<f64>, figures: &Vec<f64>| {
+        Comparison::new(description, "/s", bound, reference, figures)
     };
     let [hot, spread, hot_of_many, spread_of_many] = &claims;
     let by_many = format!("by {PROCESSES} stores of {PROCESS_CONNECTIONS} connections");

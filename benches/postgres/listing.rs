@@ -49,12 +49,12 @@ pub(crate) async fn measure(
     let application = bench.start_replica(url, program, WORKER_THREADS)?;
     let client = connect(url).await?;
     let per_company = (documents / COMPANIES).max(2 * PAGE);
-    let begun = Instant::now();
+    let started = Instant::now();
     client.execute(LOAD, &[&i64::try_from(per_company)?, &i64::try_from(COMPANIES)?]).await?;
     for statement in FINISH.split(';') {
         client.batch_execute(statement).await?;
     }
-    let loaded = begun.elapsed().as_secs();
+    let loaded = started.elapsed().as_secs();
     let select = client.prepare(SELECT).await?;
     let mut connection = HttpConnection::connect(application.address).await?;
     let (mut p50, mut p99) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
@@ -65,18 +65,18 @@ pub(crate) async fn measure(
             times[0].push(page.read(&client, &select).await?);
             times[1].push(page.request(application.address, &mut connection).await?);
         }
-        for (place, times) in times.into_iter().enumerate() {
-            p50[place].push(median(times.clone()));
-            p99[place].push(percentile(times, 99));
+        for (index, times) in times.into_iter().enumerate() {
+            p50[index].push(median(times.clone()));
+            p99[index].push(percentile(times, 99));
         }
     }
-    let what = format!(
+    let description = format!(
         "a page of {PAGE} of {} documents of {COMPANIES} companies over HTTP, loaded in {loaded} s, p99, beside the \
          statement alone",
         per_company * COMPANIES
     );
     Ok(vec![
-        Comparison::new(what, "ms", Bound::FigureAtMost(LIMIT_MS), &p99[0], &p99[1]),
+        Comparison::new(description, "ms", Bound::FigureAtMost(LIMIT_MS), &p99[0], &p99[1]),
         Comparison::new("the same, p50", "ms", Bound::Unbounded, &p50[0], &p50[1]),
     ])
 }
@@ -98,17 +98,17 @@ impl DocumentPage {
     }
 
     async fn read(&self, client: &Client, select: &Statement) -> Result<f64> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let rows = client.query(select, &[&self.company, &self.after]).await?;
-        let taken = millis(begun.elapsed());
+        let elapsed = millis(started.elapsed());
         ensure!(rows.len() == PAGE, "{} rows", rows.len());
-        Ok(taken)
+        Ok(elapsed)
     }
 
     async fn request(&self, address: std::net::SocketAddr, connection: &mut HttpConnection) -> Result<f64> {
         let request = list_documents(address, &session(&self.company)?, &self.after);
-        let begun = Instant::now();
+        let started = Instant::now();
         connection.call(&request, 200).await?;
-        Ok(millis(begun.elapsed()))
+        Ok(millis(started.elapsed()))
     }
 }

@@ -65,7 +65,7 @@ fn main() -> Result<ExitCode> {
         if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
             continue;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let url = runtime.block_on(server.create_database(&name.replace('-', "_")))?;
         if name == "run-costs" {
             costs = runtime.block_on(run_costs::measure(&url, &bench))?;
@@ -75,7 +75,7 @@ fn main() -> Result<ExitCode> {
             eprint!("{}", markdown("what", &measured));
             rows.extend(measured);
         }
-        eprintln!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
+        eprintln!("{name}: {:.1} s", started.elapsed().as_secs_f64());
     }
     println!("{setting}\n\n{}", markdown("what", &rows));
     if !costs.is_empty() {

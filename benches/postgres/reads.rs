@@ -103,11 +103,11 @@ fn document(seed: usize) -> Result<SharedJson> {
 
 /// Returns the microseconds of a read.
 async fn timed(store: &PostgresRecords, keys: &[Key]) -> Result<f64> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let records = store.get_many(keys).await?;
-    let taken = begun.elapsed().as_secs_f64() * 1e6;
+    let elapsed = started.elapsed().as_secs_f64() * 1e6;
     ensure!(records.iter().all(Option::is_some), "a record is missing");
-    Ok(taken)
+    Ok(elapsed)
 }
 
 async fn reads_per_second(store: Arc<PostgresRecords>, companies: Arc<[Vec<Key>]>) -> Result<f64> {
@@ -144,7 +144,7 @@ impl BareReader {
     }
 
     async fn timed(&self, keys: &[Key]) -> Result<f64> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let companies: Vec<&str> = keys.iter().map(Key::company).collect();
         let paths: Vec<&str> = keys.iter().map(|key| key.collection().path()).collect();
         let ids: Vec<&str> = keys.iter().map(Key::id).collect();
@@ -152,8 +152,8 @@ impl BareReader {
         let values =
             |row: &Row| -> (String, i64, i64, String) { (row.get(0), row.get(1), row.get(2), row.get(3)) };
         let read: Vec<_> = rows.iter().map(values).collect();
-        let taken = begun.elapsed().as_secs_f64() * 1e6;
+        let elapsed = started.elapsed().as_secs_f64() * 1e6;
         ensure!(black_box(read).len() == keys.len(), "a record is missing");
-        Ok(taken)
+        Ok(elapsed)
     }
 }

@@ -72,13 +72,13 @@ where
     O: Fn(usize, usize) -> F + Clone + Send + 'static,
     F: Future<Output = Result<()>> + Send,
 {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut tasks = JoinSet::new();
     for caller in 0..callers {
         let operation = operation.clone();
         tasks.spawn(async move {
             let mut turns = 0;
-            while begun.elapsed() < time {
+            while started.elapsed() < time {
                 operation(caller, turns).await?;
                 turns += 1;
             }
@@ -89,5 +89,5 @@ where
     while let Some(turns) = tasks.join_next().await {
         done += turns??;
     }
-    Ok(done as f64 / begun.elapsed().as_secs_f64())
+    Ok(done as f64 / started.elapsed().as_secs_f64())
 }

@@ -37,20 +37,20 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
     run(&store, &spread, 1).await?;
     let (mut p50, mut p99) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     for _ in 0..repeats {
-        for (place, callers) in [&callers[..SMALL], &callers[..], &spread[..]].into_iter().enumerate() {
+        for (index, callers) in [&callers[..SMALL], &callers[..], &spread[..]].into_iter().enumerate() {
             let times = run(&store, callers, OPERATIONS).await?;
-            p50[place].push(median(times.clone()));
-            p99[place].push(percentile(times, 99));
+            p50[index].push(median(times.clone()));
+            p99[index].push(percentile(times, 99));
         }
     }
     let each = 1000 / INTERVAL.as_millis() as usize;
-    let what = format!(
+    let description = format!(
         "a read and a commit of {SMALL} companies, {} each second, p99: with {} of another company, beside without",
         SMALL * each,
         LARGE * each,
     );
     Ok(vec![
-        Comparison::new(what, "ms", Bound::AtMost(1.3), &p99[0], &p99[1]),
+        Comparison::new(description, "ms", Bound::AtMost(1.3), &p99[0], &p99[1]),
         Comparison::new("the same, p50", "ms", Bound::Unbounded, &p50[0], &p50[1]),
         Comparison::new(
             format!("the same, p99: with that load of one company, beside that of {LARGE} companies"),
@@ -62,7 +62,7 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
     ])
 }
 
-/// A caller with records of its own.
+/// A caller with separate records.
 #[derive(Clone)]
 struct TenantCaller {
     keys: Vec<Key>,
@@ -77,8 +77,8 @@ impl TenantCaller {
         let key = |n| Key::new(company.as_str(), "things", format!("{number}-{n}"));
         let keys = (0..RECORDS).map(key).collect::<Result<_, _>>()?;
         // Between two operations of the others, in place of the same time as one of them.
-        let place = if is_small { 2 * number * (LARGE / SMALL) + 1 } else { 2 * number };
-        Ok(Self { keys, is_small, offset: INTERVAL * place as u32 / (2 * LARGE) as u32 })
+        let index = if is_small { 2 * number * (LARGE / SMALL) + 1 } else { 2 * number };
+        Ok(Self { keys, is_small, offset: INTERVAL * index as u32 / (2 * LARGE) as u32 })
     }
 
     async fn operate(&self, store: &PostgresRecords, number: u32) -> Result<()> {

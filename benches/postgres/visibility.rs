@@ -31,23 +31,23 @@ pub(crate) async fn measure(url: String, repeats: usize) -> Result<Vec<Compariso
     let (mut p50, mut p99) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     let (mut reads, mut statements) = (0, 0);
     for repeat in 0..repeats {
-        for (place, reader) in [&uncached, &cached].into_iter().enumerate() {
+        for (index, reader) in [&uncached, &cached].into_iter().enumerate() {
             let before = reader.activity().reads;
-            let (times, count) = watch(&writer, reader, repeat * 2 + place).await?;
-            if place == 1 {
+            let (times, count) = watch(&writer, reader, repeat * 2 + index).await?;
+            if index == 1 {
                 reads += count;
                 statements += reader.activity().reads - before;
             }
-            p50[place].push(median(times.clone()));
-            p99[place].push(percentile(times, 99));
+            p50[index].push(median(times.clone()));
+            p99[index].push(percentile(times, 99));
         }
     }
-    let what = format!(
+    let description = format!(
         "a write of another process seen by reads of a cache, p50, beside uncached reads; {statements} of {reads} reads \
          ran a statement"
     );
     Ok(vec![
-        Comparison::new(what, "ms", Bound::Unbounded, &p50[0], &p50[1]),
+        Comparison::new(description, "ms", Bound::Unbounded, &p50[0], &p50[1]),
         Comparison::new("the same, p99", "ms", Bound::FigureAtMost(LIMIT_MS), &p99[0], &p99[1]),
     ])
 }
@@ -68,8 +68,8 @@ async fn watch(
             for write in 0..WRITES {
                 // Spreads the writes over the interval of the polls.
                 let pause = Duration::from_millis(((write * 17 + watched * 7) % 50) as u64);
-                let begun = Instant::now();
-                while begun.elapsed() < pause {
+                let started = Instant::now();
+                while started.elapsed() < pause {
                     reader.get(&key).await?;
                     reads += 1;
                     sleep(READ_INTERVAL).await;

@@ -58,8 +58,8 @@ pub async fn claim_and_complete(store: &impl JobStore, now: Timestamp) -> Result
     let begin = Instant::now();
     let claimed = claim(store, now, BATCH).await?;
     let ended = complete(store, claimed, now).await?;
-    let taken = begin.elapsed();
+    let elapsed = begin.elapsed();
     let done = ended.iter().filter(|ended| ended.is_applied()).count();
     ensure!(done == BATCH, "{done} of {BATCH} jobs were claimed and completed");
-    Ok(taken)
+    Ok(elapsed)
 }

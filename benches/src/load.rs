@@ -122,14 +122,14 @@ where
     let mut opening = JoinSet::new();
     for _ in 0..count {
         if opening.len() == MAX_CONCURRENT_OPENS
-            && let Some(one) = opening.join_next().await
+            && let Some(result) = opening.join_next().await
         {
-            opened.push(one??);
+            opened.push(result??);
         }
         opening.spawn(begin(Connection::open(address).await?));
     }
-    while let Some(one) = opening.join_next().await {
-        opened.push(one??);
+    while let Some(result) = opening.join_next().await {
+        opened.push(result??);
     }
     Ok(opened)
 }
@@ -175,11 +175,11 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     let start = tokio::time::Instant::now();
     let count = connections.len() as u32;
-    for (place, mut connection) in (0..).zip(connections) {
+    for (index, mut connection) in (0..).zip(connections) {
         let steps = Arc::clone(steps);
         tasks.spawn(async move {
             if !spread.is_zero() {
-                sleep_until(start + spread * place / count).await;
+                sleep_until(start + spread * index / count).await;
             }
             for _ in 0..exchanges {
                 connection.exchange(&steps).await?;
@@ -187,9 +187,9 @@ pub async fn run(
             anyhow::Ok(connection)
         });
     }
-    let mut done = Vec::with_capacity(tasks.len());
+    let mut results = Vec::with_capacity(tasks.len());
     while let Some(connection) = tasks.join_next().await {
-        done.push(connection??);
+        results.push(connection??);
     }
-    Ok(done)
+    Ok(results)
 }

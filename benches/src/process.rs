@@ -23,8 +23,8 @@ const TICK: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// The file does not exist, or the build failed.
-pub fn agentd(given: Option<PathBuf>, arguments: &[&str]) -> Result<PathBuf> {
-    if let Some(path) = given {
+pub fn agentd(configured: Option<PathBuf>, arguments: &[&str]) -> Result<PathBuf> {
+    if let Some(path) = configured {
         return path.canonicalize().with_context(|| format!("no agentd at {}", path.display()));
     }
     let program = env::current_exe()?;
@@ -78,12 +78,12 @@ impl Process {
     /// # Errors
     /// The process exited, or was not ready in time; the message has the end of its log.
     pub fn wait_until(&mut self, ready: impl Fn() -> bool) -> Result<()> {
-        let since = Instant::now();
+        let started = Instant::now();
         while !ready() {
             if let Some(status) = self.child.try_wait()? {
                 bail!(self.error_with_log(&format!("ended at its start, {status}")));
             }
-            if since.elapsed() > START_TIMEOUT {
+            if started.elapsed() > START_TIMEOUT {
                 bail!(self.error_with_log("did not get ready"));
             }
             thread::sleep(Duration::from_millis(10));
@@ -92,10 +92,10 @@ impl Process {
     }
 
     /// Returns an error message with the end of the process's log.
-    fn error_with_log(&self, what: &str) -> String {
+    fn error_with_log(&self, description: &str) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let end = &log[log.len().saturating_sub(2000)..];
-        format!("the process {what}; its log ends:\n{}", String::from_utf8_lossy(end))
+        format!("the process {description}; its log ends:\n{}", String::from_utf8_lossy(end))
     }
 
     /// Returns the process id.

@@ -414,7 +414,7 @@ fn application_embedded(bench: &Bench) -> Result<RunningSubject> {
     Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
-/// Starts the application as [`application_embedded`] does; each run is kept in a thread of its own.
+/// Starts the application as [`application_embedded`] does; each run is kept in a separate thread.
 fn application_kept(bench: &Bench) -> Result<RunningSubject> {
     let RunningSubject { processes, address, exchange } = application_embedded(bench)?;
     let kept = move |behaviour| {

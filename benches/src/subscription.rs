@@ -78,8 +78,8 @@ fn agent(behaviour: Behaviour) -> Value {
 
 /// Signs the user of a session token in.
 fn sign_in(application: SocketAddr, token: &str) -> Result<()> {
-    let begun = request(application, "POST", SIGN_IN, token).context("the sign-in does not begin")?;
-    let id = begun["signInId"].as_str().context("no id of the sign-in")?;
+    let sign_in = request(application, "POST", SIGN_IN, token).context("the sign-in does not begin")?;
+    let id = sign_in["signInId"].as_str().context("no id of the sign-in")?;
     let path = format!("{SIGN_IN}/{id}");
     let deadline = Instant::now() + SIGN_IN_TIMEOUT;
     loop {

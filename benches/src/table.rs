@@ -50,8 +50,8 @@ impl Limit {
             None => subject.to_owned(),
             Some(other) => format!("{subject}, beside {other}"),
         };
-        let what = format!("{measurement} | {subject}");
-        Comparison::new(what, measurement.unit(), self.bound(), reference, figures)
+        let description = format!("{measurement} | {subject}");
+        Comparison::new(description, measurement.unit(), self.bound(), reference, figures)
     }
 }
 

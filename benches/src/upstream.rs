@@ -146,7 +146,7 @@ fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
     let httparse::Status::Complete(taken) = request.parse(inbox).map_err(io::Error::other)? else {
         return Ok(None);
     };
-    let asked = Target::of(request.method, request.path);
+    let target = Target::of(request.method, request.path);
     let mut length = 0;
     for header in request.headers.iter() {
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
@@ -157,13 +157,13 @@ fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
             length = text.trim().parse().map_err(io::Error::other)?;
         }
     }
-    Ok(Some((taken, Head { asked, length })))
+    Ok(Some((taken, Head { asked: target, length })))
 }
 
 fn script(framing: Framing, body: &[u8], scripts: &Scripts) -> Option<Arc<Script>> {
-    let asked: ChatRequest<'_> = serde_json::from_slice(body).ok()?;
-    let behaviour = asked.model.parse().ok().filter(|_| asked.stream)?;
-    let tool_answered = asked.messages.iter().any(|message| message.role == "tool");
+    let chat_request: ChatRequest<'_> = serde_json::from_slice(body).ok()?;
+    let behaviour = chat_request.model.parse().ok().filter(|_| chat_request.stream)?;
+    let tool_answered = chat_request.messages.iter().any(|message| message.role == "tool");
     Some(scripts.get(behaviour, framing, tool_answered))
 }
 

@@ -91,8 +91,8 @@ impl ResponseParser {
         match self.place {
             ParserState::Head => return self.head(inbox),
             ParserState::ChunkSize => match httparse::parse_chunk_size(inbox) {
-                Ok(httparse::Status::Complete((taken, size))) => {
-                    inbox.advance(taken);
+                Ok(httparse::Status::Complete((consumed, size))) => {
+                    inbox.advance(consumed);
                     self.place = match usize::try_from(size)? {
                         0 => ParserState::LastChunkEnd,
                         size => ParserState::Chunk(size),
@@ -102,14 +102,14 @@ impl ResponseParser {
                 Err(_) => bail!("invalid chunk size"),
             },
             ParserState::Chunk(size) => {
-                let taken = size.min(inbox.len());
-                if taken == 0 {
+                let consumed = size.min(inbox.len());
+                if consumed == 0 {
                     return Ok(false);
                 }
-                self.lines.extend_from_slice(&inbox[..taken]);
-                inbox.advance(taken);
+                self.lines.extend_from_slice(&inbox[..consumed]);
+                inbox.advance(consumed);
                 self.place =
-                    if taken == size { ParserState::ChunkEnd } else { ParserState::Chunk(size - taken) };
+                    if consumed == size { ParserState::ChunkEnd } else { ParserState::Chunk(size - consumed) };
                 self.read_lines()?;
             }
             ParserState::ChunkEnd | ParserState::LastChunkEnd => {

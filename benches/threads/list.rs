@@ -41,9 +41,9 @@ pub(crate) async fn measure(repeats: usize, threads: usize) -> Result<Vec<Compar
     let far_page = FAR_PAGE.min(per_owner / PAGE);
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("app.db");
-    let begun = Instant::now();
+    let fill_started = Instant::now();
     let started = fill(&path, per_owner).await?;
-    let filled = begun.elapsed().as_secs();
+    let filled = fill_started.elapsed().as_secs();
     let bench = Bench::start(programs())?;
     let url = format!("sqlite://{}", path.display());
     let application = bench.start_replica(&url, Path::new(env!("CARGO_BIN_EXE_app_over")), WORKER_THREADS)?;
@@ -71,14 +71,14 @@ pub(crate) async fn measure(repeats: usize, threads: usize) -> Result<Vec<Compar
     }
     let mut rows = Vec::new();
     for (at, page) in pages.iter().enumerate() {
-        let what = format!(
+        let description = format!(
             "page {} of {PAGE} of an owner's {per_owner} threads among {}, created in {filled} s, over HTTP, p99, beside \
              the statement alone",
             page.number,
             per_owner * OWNERS
         );
         let [reference, figures] = &p99[at];
-        rows.push(Comparison::new(what, "ms", Bound::FigureAtMost(LIMIT_MS), reference, figures));
+        rows.push(Comparison::new(description, "ms", Bound::FigureAtMost(LIMIT_MS), reference, figures));
         let [reference, figures] = &p50[at];
         rows.push(Comparison::new("the same, p50", "ms", Bound::Unbounded, reference, figures));
     }
@@ -164,19 +164,19 @@ impl ListPage {
 
     async fn request(&self, address: SocketAddr, connection: &mut HttpConnection) -> Result<f64> {
         let request = self.bytes(address)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         connection.call(&request, 200).await?;
-        Ok(millis(begun.elapsed()))
+        Ok(millis(started.elapsed()))
     }
 
     fn read(&self, raw: &Connection) -> Result<f64> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut statement = raw.prepare_cached(SELECT)?;
         let values = params![company_id(), user_id(), self.after.active_ms, &*self.after.id];
         let rows = statement.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
         let rows: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
-        let taken = millis(begun.elapsed());
+        let elapsed = millis(started.elapsed());
         ensure!(rows.len() >= PAGE && rows[0].0 == self.first, "wrong rows");
-        Ok(taken)
+        Ok(elapsed)
     }
 }

@@ -74,13 +74,13 @@ impl Case {
                         run(&store, &cache, &key).await?;
                         messages += 2;
                     }
-                    let begun = cpu_time()?;
+                    let started = cpu_time()?;
                     let rows = raw.read(&key)?;
-                    *raw_time += cpu_time()? - begun;
+                    *raw_time += cpu_time()? - started;
                     ensure!(rows == messages, "{rows} rows");
-                    let begun = cpu_time()?;
+                    let started = cpu_time()?;
                     let (prompt, _) = load_and_merge(&store, &cache, &key).await?;
-                    *time += cpu_time()? - begun;
+                    *time += cpu_time()? - started;
                     ensure!(prompt == messages + 1, "{prompt} messages");
                 }
             }
@@ -92,12 +92,12 @@ impl Case {
         }
         let limits = [self.limit_ms, NEXT_TURN_LIMIT_MS, NEXT_TURN_LIMIT_MS];
         let row = |turn: usize| {
-            let what = format!(
+            let description = format!(
                 "a thread of {} messages loaded and merged, {}: CPU, beside its rows by bare rusqlite",
                 self.name, TURNS[turn]
             );
             let bound = Bound::FigureAtMost(limits[turn]);
-            Comparison::new(what, "ms", bound, &reference[turn], &figures[turn])
+            Comparison::new(description, "ms", bound, &reference[turn], &figures[turn])
         };
         Ok((0..TURNS.len()).map(row).collect())
     }
@@ -160,8 +160,8 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
         lease: RunLease { process: process.clone(), until: now },
         now,
     };
-    let begun = store.begin_run(begin).await?;
-    cache.apply(key, &begun.thread, &begun.links, &begun.nodes);
+    let begun_run = store.begin_run(begin).await?;
+    cache.apply(key, &begun_run.thread, &begun_run.links, &begun_run.nodes);
     let end = EndRun {
         owner: key.thread_owner(),
         run_id,
@@ -175,8 +175,8 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
         record: RunRecord::default(),
         now,
     };
-    let ended = store.end_run(end).await?;
-    cache.apply(key, &ended.thread, &ended.links, &ended.nodes);
+    let ended_run = store.end_run(end).await?;
+    cache.apply(key, &ended_run.thread, &ended_run.links, &ended_run.nodes);
     Ok(())
 }
 

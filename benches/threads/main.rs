@@ -1,5 +1,5 @@
-//! `cargo bench -p benches --bench threads`: the threads that an application has in SQLite: what a turn loads of them, pages of
-//! a long list over HTTP, and the deletion of those whose retention is over.
+//! `cargo bench -p benches --bench threads`: threads in SQLite: loading a thread for a turn, pages of a long list over
+//! HTTP, and the deletion of threads whose retention is over.
 //!
 //! Files are in the directory for temporary files (`TMPDIR`), which must be on a disk for meaningful figures and needs three
 //! gigabytes. Each figure is the median of five repeats, in each of which bare rusqlite with the same rows and the subject
@@ -52,8 +52,8 @@ impl Options {
     }
 
     /// Returns the given number of threads, or else the usual one.
-    fn count(&self, given: Option<usize>, usual: usize) -> usize {
-        given.unwrap_or(if self.quick { usual / 10 } else { usual })
+    fn count(&self, argument: Option<usize>, default: usize) -> usize {
+        argument.unwrap_or(if self.quick { default / 10 } else { default })
     }
 }
 
@@ -69,11 +69,11 @@ fn main() -> Result<ExitCode> {
         if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
             continue;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let measured = measure(name, &options, &runtime).with_context(|| name.to_owned())?;
         eprint!("{}", markdown("what", &measured));
         rows.extend(measured);
-        eprintln!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
+        eprintln!("{name}: {:.1} s", started.elapsed().as_secs_f64());
     }
     println!("{setting}\n\n{}", markdown("what", &rows));
     let missed = options.check && any_missed(&rows);

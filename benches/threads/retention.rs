@@ -42,23 +42,23 @@ pub(crate) async fn measure(repeats: usize, expired: usize) -> Result<Vec<Compar
         for copy in &copies {
             fs::copy(&template, copy)?;
         }
-        let per_thousand = |taken: Duration| millis(taken) * 1000.0 / expired as f64;
+        let per_thousand = |elapsed: Duration| millis(elapsed) * 1000.0 / expired as f64;
         raw.push(per_thousand(delete_raw(&copies[0], expired)?));
         let store = open(&copies[1])?;
         alone.push(longest_commit(&store, tokio::time::sleep(ALONE)).await?.0);
-        let begun = Instant::now();
+        let started = Instant::now();
         let (pause, deleted) = longest_commit(&store, sweep(&store, Timestamp::now() - 24.hours())).await?;
-        swept.push(per_thousand(begun.elapsed()));
+        swept.push(per_thousand(started.elapsed()));
         paused.push(pause);
         let deleted = deleted?;
         ensure!(deleted == expired, "{deleted} threads were deleted");
     }
-    let what = format!(
+    let description = format!(
         "1,000 of {expired} expired threads of {MESSAGES} messages deleted while a writer commits, beside bare rusqlite \
          without a writer"
     );
     Ok(vec![
-        Comparison::new(what, "ms", Bound::FigureAtMost(LIMIT_MS), &raw, &swept),
+        Comparison::new(description, "ms", Bound::FigureAtMost(LIMIT_MS), &raw, &swept),
         Comparison::new(
             "the longest commit of that writer, beside without a deletion",
             "ms",
@@ -123,9 +123,9 @@ async fn write_until(store: Arc<SqliteStore>, is_over: Arc<AtomicBool>) -> Resul
     let mut longest = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
         let value = RawValue::from_string("{\"text\":\"Water the basil\"}".to_owned())?;
-        let begun = Instant::now();
+        let started = Instant::now();
         store.put(&key, value.into(), Precondition::Any).await?;
-        longest = longest.max(begun.elapsed());
+        longest = longest.max(started.elapsed());
     }
     Ok(millis(longest))
 }
@@ -140,7 +140,7 @@ fn delete_raw(path: &Path, expired: usize) -> Result<Duration> {
             error => Err(error),
         })?;
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut deleted = 0;
     loop {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -159,5 +159,5 @@ fn delete_raw(path: &Path, expired: usize) -> Result<Duration> {
         }
     }
     ensure!(deleted == expired, "{deleted} threads were deleted");
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }

@@ -28,12 +28,12 @@ impl Model for Parrot {
 
     /// Serializes the vendor's request. Pure, so that a preview shows what would be sent.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        let said = request.prompt.latest_user_text().unwrap_or_default();
+        let user_text = request.prompt.latest_user_text().unwrap_or_default();
         let result = request.appended_messages.iter().rfind(|message| message.role == Role::Tool);
         let tool = request.tools.first().filter(|_| result.is_none());
         let mut body = Payload::builder(256);
         body.json(&json!({
-            "said": said,
+            "said": user_text,
             "tool": tool.map(|tool| &tool.name),
             "result": result.map(|message| message.content.to_text()),
         }));
@@ -44,16 +44,16 @@ impl Model for Parrot {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let body: Value = serde_json::from_slice(payload.bytes()).expect("prepare wrote JSON");
         let text = |field: &str| body[field].as_str().map(str::to_owned);
-        let said = text("said").unwrap_or_default();
+        let user_text = text("said").unwrap_or_default();
         let events = match (text("tool"), text("result")) {
             (Some(name), _) => vec![
                 ModelEvent::ToolCallStart { index: 0, id: "call-1".into(), name },
-                ModelEvent::ToolCallArgs { index: 0, delta: json!({"city": said}).to_string() },
+                ModelEvent::ToolCallArgs { index: 0, delta: json!({"city": user_text}).to_string() },
                 ModelEvent::Finish(FinishReason::ToolCalls),
             ],
             (None, result) => vec![
                 ModelEvent::Text(if result.is_some() { "The tool says: " } else { "You said: " }.into()),
-                ModelEvent::Text(result.unwrap_or(said)),
+                ModelEvent::Text(result.unwrap_or(user_text)),
                 ModelEvent::Finish(FinishReason::Stop),
             ],
         };

@@ -1,6 +1,6 @@
 //! The tool and the context layer of the examples run the suites of their traits, as those of an application would.
 
-// Each example is a program of its own; here only its types are used.
+// Each example is a separate program; here only its types are used.
 #[path = "../custom_layer.rs"]
 #[expect(dead_code, reason = "the example's main function is not called")]
 mod custom_layer;

@@ -15,7 +15,7 @@ const HOSTS: [&str; 7] = [
 ];
 
 /// An agent whose first entry is at `down`, and whose fallback is at `url`, as a model or as a runtime. The model is named as
-/// the agent, so that each has a circuit of its own.
+/// the agent, so that each has a separate circuit.
 fn agent(id: &str, (down, url): (&str, &str), is_model: bool) -> Value {
     let container = match is_model {
         true => json!({"name": "EmbeddedAI", "content": {"provider": "openai", "model": id, "baseUrl": down,

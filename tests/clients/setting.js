@@ -1,4 +1,4 @@
-// What the tests need around them. They drive a running application; whoever starts it sets:
+// Environment of the tests. They drive a running application; the program that starts it sets:
 //
 //   BASE_URL            the application's address
 //   TOKEN               a session token whose company owns the agents

@@ -56,7 +56,7 @@ async fn ask_by_mcp(all: &Installation) -> Response {
 #[tokio::test]
 async fn only_a_user_with_a_session_is_answered() {
     let all = open(&SCHEDULER).await;
-    // The owner of the agent is signed in too, whose tokens are nobody else's.
+    // The owner of the agent is signed in too; no other user gets the owner's tokens.
     all.sign_in("u1").await;
     all.sign_in("u2").await;
     all.vendor.on(MODEL, [hello()]);

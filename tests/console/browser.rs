@@ -225,7 +225,7 @@ struct Bench {
     _catalog: tempfile::NamedTempFile,
 }
 
-/// Creates a database with the same agents, and returns the settings of an application that is a process of its own.
+/// Creates a database with the same agents, and returns the settings of an application that is a separate process.
 async fn settings_of_process(vendor: &Vendor, folder: &Path) -> Value {
     let url = format!("sqlite://{}", folder.join("app.db").display());
     let data_secret = ("DATA_SECRET", "data-secret-canary");

@@ -62,7 +62,7 @@ async fn a_run_whose_thread_is_gone_ends_as_cancelled() {
     test.vendor.on("m", [steps]);
     let mut first = test.app.chat(&body("r1")).await;
     let mut received_text = read_until(&mut first, "Partly").await;
-    // Deleted in the store, as by an operator's command: no process is told.
+    // Deleted in the store, as by an operator's command: no process is notified.
     let key = ThreadOwner::new("c1", "u1").thread("t");
     test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
     gate.send_replace(true);

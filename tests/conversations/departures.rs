@@ -62,7 +62,7 @@ async fn a_run_has_its_grace_from_the_beginning() {
     assert_eq!(test.ended_run("r1").await["state"], "completed");
     assert_eq!(test.path("t").await, dialogue(&["Hello", "Attached."]));
 
-    // Nobody attaches, and the backend never answers.
+    // No client attaches, and the backend never answers.
     test.leave_before_head(&body("r2", json!({"graceMs": 50})), 2).await;
     let run = test.ended_run("r2").await;
     assert_eq!(

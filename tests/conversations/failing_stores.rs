@@ -153,7 +153,7 @@ impl FailingStore {
         }
     }
 
-    /// Checks what an operator is told after a write has failed. A full file has room for a little.
+    /// Checks the messages for the operator after a failed write. A full file has room for a little.
     async fn check_readiness(&self) {
         let reason = match &self.application {
             Application::Limited { .. } => return,
@@ -216,7 +216,7 @@ impl FailingStore {
         body["nodes"].as_array().expect("nodes").iter().map(|node| role_and_text(&node["message"])).collect()
     }
 
-    /// Begins a run of a thread of its own, whose answer is in parts that end in "1.", "2." and so on. Each part but the
+    /// Begins a run in a new thread, whose answer is in parts that end in "1.", "2." and so on. Each part but the
     /// first comes when its gate is opened.
     async fn begin(&self, run: &str, parts: &[&[&str]]) -> (Response, String, Vec<watch::Sender<bool>>) {
         let gates: Vec<_> = parts[1..].iter().map(|_| watch::Sender::new(false)).collect();

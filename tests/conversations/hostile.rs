@@ -1,4 +1,4 @@
-//! Requests and answers that nobody sends by accident: edited arguments that break out, runs that displace one another a
+//! Hostile requests and answers: edited arguments that break out, runs that displace one another a
 //! hundred times, a model that repeats the id of a call, answers in a hundred thousand pieces.
 
 use serde_json::{Value, json};

@@ -371,7 +371,7 @@ async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
     // The lease ends once the words are stored, however long that takes.
     let lease = RunLease { process: "process of r1".to_owned(), until: Timestamp::now() };
     store.renew_lease(&lease).await.expect("it ends");
-    // A reader that waits is told of the end.
+    // A waiting reader receives the end.
     let log = read_log(&test.app, "").await;
     let last: Value = serde_json::from_str(log.lines().last().expect("a line")).expect("an event");
     assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("RUN_INTERRUPTED")));

@@ -53,7 +53,7 @@ async fn an_ag_ui_client_edits_and_regenerates_without_doubles() {
     test.chat(ag_ui("r3", &edited)).await;
     assert_eq!(test.prompt(), dialogue(&["A", "One.", "B, please"]));
     assert_eq!(message_count(&test).await, 6);
-    // Its answer is made anew.
+    // Its answer is made again.
     let fourth = test.chat(ag_ui("r4", &edited)).await;
     assert_eq!(test.prompt(), dialogue(&["A", "One.", "B, please"]));
     assert_eq!(test.path("t").await, dialogue(&["A", "One.", "B, please", "Four."]));

@@ -125,7 +125,7 @@ fn config(database: &TestDatabase) -> AppConfig {
     server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
 }
 
-/// Runs each turn in a process of its own, over one database.
+/// Runs each turn in a separate process, over one database.
 async fn turns_in_new_processes(database: TestDatabase) {
     let vendor = Vendor::start().await;
     let stores = Stores::open(&config(&database)).await.expect("it opens");
@@ -192,7 +192,7 @@ async fn each_answer_keeps_the_context_that_it_was_made_with() {
     let first = test.chat(at_page(1, json!({"message": "Q"}))).await;
     assert_eq!(pages(&test), ["Q@1"]);
     let question = first.custom("agent.thread").expect("an event")["userMessageId"].clone();
-    // The answer is made anew, at another page.
+    // The answer is made again, at another page.
     let second = test.chat(at_page(2, json!({"parentId": question}))).await;
     assert_eq!(pages(&test), ["Q@2"]);
     test.chat(at_page(3, json!({"message": "R"}))).await;

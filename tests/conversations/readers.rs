@@ -1,4 +1,4 @@
-//! Clients that read a run slowly or not at all: they delay nobody, and are cut off in time.
+//! Clients that read a run slowly or not at all: they delay no other client, and are cut off in time.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

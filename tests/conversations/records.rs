@@ -256,7 +256,7 @@ async fn the_models_of_a_run_are_called_anew() {
     let second = live(&text, true).await;
     assert_eq!(second[0].live.tool_calls[0].arguments, r#"{"title":"Bread"}"#);
     assert!(!second[0].same_tool_calls);
-    // Without the role's key nobody is called.
+    // Without the role's key no model is called.
     let requests = test.vendor.received_bodies("m").len();
     let calls = live(&text, false).await;
     assert!(calls.iter().all(|call| !call.same_tool_calls), "{calls:#?}");

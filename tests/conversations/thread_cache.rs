@@ -111,7 +111,7 @@ async fn a_thread_that_is_deleted_and_begun_again_has_nothing_of_the_first() {
         if is_route {
             assert_eq!(call(&both.other, "DELETE", "/api/threads/t", None).await.0, 204);
         } else {
-            // As an operator's command does, and retention: no process is told.
+            // As an operator's command and retention do: no process is notified.
             let (owner, all) = (ThreadOwner::new("c1", "u1"), DeleteFilter::default());
             let deleted = both.test.stores.conversations.delete_many(&owner, &all).await;
             assert_eq!(deleted.expect("it works").deleted, 1);

@@ -47,7 +47,7 @@ async fn the_inspector_lists_and_calls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mcp_remote_lists_and_calls() {
     let server = McpTestServer::start(McpTestConfig::default()).await;
-    // A folder of its own, so that the client does not use the developer's stored sign-ins.
+    // A separate folder, so that the client does not use the developer's stored sign-ins.
     let home = std::env::temp_dir().join(format!("mcp-remote-{}", agent_core::new_id()));
     let mut remote = Command::new(node_path())
         .args(["node_modules/mcp-remote/dist/proxy.js", &server.url("?token=ada")])

@@ -202,7 +202,7 @@ fn import_file(import: usize) -> Value {
     })
 }
 
-/// Imports one file after another, each by a process of its own.
+/// Imports one file after another, each by a separate process.
 async fn run_imports(shared: Arc<Shared>, url: String) -> ImportLog {
     let (folder, mut log) = (tempfile::tempdir().expect("a folder"), ImportLog::default());
     let mut delay = Duration::ZERO;

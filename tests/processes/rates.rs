@@ -15,7 +15,7 @@ const LIMIT: usize = 20;
 /// Time after which a user who has reached the limit may begin another run.
 const INTERVAL: Duration = Duration::from_secs(3);
 
-/// Three applications with stores of their own over one database.
+/// Three applications with separate stores over one database.
 async fn start_three(database: &SharedDatabase) -> [Server; 3] {
     let url = database.test_database.url();
     let limit = LIMIT.to_string();

@@ -1,4 +1,4 @@
-//! Jobs whose budget is spent: they are not run, and come again when the budget begins anew, each at a time of its own.
+//! Jobs whose budget is spent: they are not run, and are delivered again after the budget has been reset, each at a different time.
 
 use std::collections::BTreeSet;
 

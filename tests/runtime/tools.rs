@@ -322,7 +322,7 @@ async fn a_server_that_returns_to_an_older_revision_gets_the_rejected_call_in_a_
     let no_session =
         json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no session"}});
     let rejected = json_response("400 Bad Request", "", &no_session.to_string());
-    // The first run is told that the server has no sessions, and then rejected; the revision is not from the cache.
+    // The first run learns that the server has no sessions, and is then rejected; the revision is not from the cache.
     tools.on("first", [rejected.clone(), rejected, text_result("done")]);
     let runtime = server::runtime(&[]).await;
     let refusal = "the tool server rejected the request: no session (-32000)";

@@ -207,8 +207,12 @@ impl Cluster {
         self.server = Some(command.spawn().expect("the server is started"));
         let start = Instant::now();
         while !self.is_ready() {
-            let ended = self.server.as_mut().and_then(|server| server.try_wait().expect("asked"));
-            assert!(ended.is_none() && start.elapsed() < STARTUP_TIMEOUT, "no server: {}", self.log_text());
+            let exit_status = self.server.as_mut().and_then(|server| server.try_wait().expect("asked"));
+            assert!(
+                exit_status.is_none() && start.elapsed() < STARTUP_TIMEOUT,
+                "no server: {}",
+                self.log_text()
+            );
             sleep(Duration::from_millis(20));
         }
     }

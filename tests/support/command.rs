@@ -22,7 +22,7 @@ const MIGRATION_TEST: &str = "support::command::a_migration_until_it_is_killed";
 /// Environment variable with the path of the file that is imported.
 const FILE_ENV: &str = "TEST_IMPORT_FILE";
 
-/// A command in a process of its own; killed when dropped.
+/// A command in a separate process; killed when dropped.
 pub struct CommandProcess(Child);
 
 impl CommandProcess {

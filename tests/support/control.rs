@@ -128,10 +128,10 @@ async fn stream_slow(stream: &mut TcpStream, body: &Value, slow: &SlowRequests) 
         slow.push((body.to_string(), true));
         slow.len() - 1
     };
-    let mut left = write_steps(stream, vec![stream_head()]).await.is_none();
+    let mut has_left = write_steps(stream, vec![stream_head()]).await.is_none();
     let mut byte = [0];
-    while !left {
-        left = write_steps(stream, vec![delta(json!({"content": "tick "}))]).await.is_none()
+    while !has_left {
+        has_left = write_steps(stream, vec![delta(json!({"content": "tick "}))]).await.is_none()
             || tokio::time::timeout(TICK_INTERVAL, stream.read(&mut byte)).await.is_ok();
     }
     slow.lock().expect("unpoisoned")[index].1 = false;

@@ -39,8 +39,12 @@ impl Pooler {
         let mut pooler = Self { folder, process };
         let start = Instant::now();
         while UnixStream::connect(pooler.folder.join(format!(".s.PGSQL.{PORT}"))).is_err() {
-            let ended = pooler.process.try_wait().expect("asked");
-            assert!(ended.is_none() && start.elapsed() < STARTUP_TIMEOUT, "no pooler: {}", pooler.log_text());
+            let exit_status = pooler.process.try_wait().expect("asked");
+            assert!(
+                exit_status.is_none() && start.elapsed() < STARTUP_TIMEOUT,
+                "no pooler: {}",
+                pooler.log_text()
+            );
             sleep(Duration::from_millis(20));
         }
         pooler

@@ -161,7 +161,7 @@ impl AppProcess {
             ("LOG", "error"),
         ]);
         env.extend(settings.iter().copied());
-        // Another program may use the port for a moment, as the end of a connection of its own.
+        // Another program may use the port for a moment, as the local end of one of its connections.
         let starting = async {
             loop {
                 if let Some(started) = spawn(&[], APPLICATION_TEST, env.clone()).await {

@@ -7,7 +7,7 @@ use tokio_postgres::NoTls;
 pub(crate) async fn set_read_only(url: &str, is_read_only: bool) {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
     tokio::spawn(async move { drop(connection.await) });
-    // A statement of its own: a read-only transaction cannot become one that writes.
+    // A separate statement: a read-only transaction cannot become one that writes.
     client.batch_execute("SET default_transaction_read_only = off").await.expect("set");
     let sql = format!(
         "DO $$ BEGIN

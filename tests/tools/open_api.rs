@@ -97,7 +97,7 @@ fn json_operations(document: &Value) -> (Vec<JsonOperation<'_>>, usize) {
 /// that the tool does not have.
 ///
 /// # Errors
-/// Reason for which the operation is not usable.
+/// Reason why the operation is not usable.
 fn compile(document: &Value, operation: &JsonOperation<'_>) -> Result<usize, String> {
     let describe = |ToolSettingsError { path, message }: ToolSettingsError| format!("{path} {message}");
     let entry = json!({"id": "api", "server": SERVER, "operations": [operation.key]});

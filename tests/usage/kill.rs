@@ -26,7 +26,7 @@ const SEED_ENV: &str = "USAGE_KILL_SEED";
 const DEFAULT_ROUNDS: usize = 10;
 /// Clients, each of which has one call in progress.
 const CLIENTS: usize = 3;
-/// Pause of the vendor within an answer, and of a client between two looks at the ledger.
+/// Pause of the vendor within an answer, and of a client between two reads of the ledger.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Limit on the calls of a round, and on the time in microseconds after the last one until the kill.
 const MAX_CALLS: u64 = 12;

@@ -37,7 +37,7 @@ pub struct LocalEmbedder {
 }
 
 impl LocalEmbedder {
-    /// Most texts of a call.
+    /// Maximum number of texts of a call.
     pub const MAX_BATCH: usize = MAX_TEXTS_PER_CALL;
     /// Maximum number of waiting calls of each priority; further ones fail.
     pub const MAX_WAITING: usize = worker::MAX_WAITING;
@@ -105,7 +105,7 @@ impl LocalEmbedder {
         if texts.is_empty() {
             return Ok(Vec::new());
         }
-        let texts = texts.iter().map(|text| encoder::beginning(text, &self.spec).to_owned()).collect();
+        let texts = texts.iter().map(|text| encoder::text_to_read(text, &self.spec).to_owned()).collect();
         self.worker.call(texts, priority).await
     }
 }

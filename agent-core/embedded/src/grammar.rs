@@ -62,10 +62,10 @@ fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
     if depth > MAX_SCHEMA_DEPTH {
         return json!({ "type": "null" });
     }
-    let within = |schema: &Value| simplify(schema, root, depth + 1);
+    let simplify_child = |schema: &Value| simplify(schema, root, depth + 1);
     if let Some(Value::String(reference)) = schema.get("$ref") {
         let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        return target.map_or_else(any_scalar_schema, within);
+        return target.map_or_else(any_scalar_schema, simplify_child);
     }
     for key in ["const", "enum"] {
         if let Some(values) = schema.get(key) {
@@ -74,11 +74,11 @@ fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(Value::Array(choices)) = schema.get(key) {
-            return json!({ "anyOf": choices.iter().map(within).collect::<Vec<_>>() });
+            return json!({ "anyOf": choices.iter().map(simplify_child).collect::<Vec<_>>() });
         }
     }
     if let Some([only]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
-        return within(only);
+        return simplify_child(only);
     }
     let kinds: Vec<&str> = match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -89,14 +89,14 @@ fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
     };
     match kinds[..] {
         [] => any_scalar_schema(),
-        [kind] => simplify_type(kind, schema, &within),
+        [kind] => simplify_type(kind, schema, &simplify_child),
         _ => {
-            json!({ "anyOf": kinds.iter().map(|kind| simplify_type(kind, schema, &within)).collect::<Vec<_>>() })
+            json!({ "anyOf": kinds.iter().map(|kind| simplify_type(kind, schema, &simplify_child)).collect::<Vec<_>>() })
         }
     }
 }
 
-fn simplify_type(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> Value) -> Value {
+fn simplify_type(kind: &str, schema: &Map<String, Value>, simplify_child: &dyn Fn(&Value) -> Value) -> Value {
     let copy = |keys: &[&str]| -> Map<String, Value> {
         let kept = keys.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone())));
         std::iter::once(("type".to_owned(), Value::from(kind))).chain(kept).collect()
@@ -110,7 +110,7 @@ fn simplify_type(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value
             let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice);
             let required: Vec<&str> = required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
             let mut kept: Map<String, Value> =
-                properties.iter().map(|(name, schema)| (name.clone(), within(schema))).collect();
+                properties.iter().map(|(name, schema)| (name.clone(), simplify_child(schema))).collect();
             for name in &required {
                 kept.entry(*name).or_insert_with(any_scalar_schema);
             }
@@ -119,18 +119,18 @@ fn simplify_type(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value
             simple.insert("additionalProperties".into(), false.into());
         }
         "array" => {
-            let items = schema.get("items").map_or_else(any_scalar_schema, within);
-            let most = at_most("maxItems", MAX_ITEMS);
+            let items = schema.get("items").map_or_else(any_scalar_schema, simplify_child);
+            let max = at_most("maxItems", MAX_ITEMS);
             simple.insert("items".into(), items);
-            simple.insert("minItems".into(), at_least(schema, "minItems").min(most).into());
-            simple.insert("maxItems".into(), most.into());
+            simple.insert("minItems".into(), at_least(schema, "minItems").min(max).into());
+            simple.insert("maxItems".into(), max.into());
         }
         "string" => match schema.get("format").and_then(Value::as_str) {
             Some(format) if SUPPORTED_FORMATS.contains(&format) => simple = copy(&["format"]),
             _ => {
-                let most = at_most("maxLength", MAX_STRING_CHARS);
-                simple.insert("minLength".into(), at_least(schema, "minLength").min(most).into());
-                simple.insert("maxLength".into(), most.into());
+                let max = at_most("maxLength", MAX_STRING_CHARS);
+                simple.insert("minLength".into(), at_least(schema, "minLength").min(max).into());
+                simple.insert("maxLength".into(), max.into());
             }
         },
         "integer" => {

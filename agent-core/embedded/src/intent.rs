@@ -66,7 +66,7 @@ pub(crate) fn preselect_tools<'a, T: AsRef<ToolSpec>>(request: &str, tools: &'a 
 fn match_score(request: &[String], tool: &ToolSpec) -> usize {
     let name = words(&split_name(&tool.name));
     let Some((act, things)) = name.split_first() else { return 0 };
-    let asks_for = |word: &String| request.iter().any(|asked| have_common_stem(asked, word));
+    let asks_for = |word: &String| request.iter().any(|request_word| have_common_stem(request_word, word));
     // A match requires a noun of the tool's name in the request, or at least two words of its description.
     let described =
         words(&summary(tool)).iter().filter(|word| word.len() > MIN_WORD_CHARS && asks_for(word)).count();
@@ -74,8 +74,8 @@ fn match_score(request: &[String], tool: &ToolSpec) -> usize {
     if !about && described < 2 {
         return 0;
     }
-    let means = |(acts, said): &(&[&str], &[&str])| {
-        acts.contains(&act.as_str()) && request.iter().any(|word| said.contains(&word.as_str()))
+    let means = |(acts, synonyms): &(&[&str], &[&str])| {
+        acts.contains(&act.as_str()) && request.iter().any(|word| synonyms.contains(&word.as_str()))
     };
     let acted = asks_for(act) || VERB_SYNONYMS.iter().any(means);
     1 + described + if acted { VERB_WEIGHT } else { 0 }

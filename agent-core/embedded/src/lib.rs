@@ -5,10 +5,17 @@
 //! - [`LocalEmbedder`] maps texts to vectors.
 //! - [`catalog`] lists models that are known to work, with their checksums; [`pull`] downloads them.
 //!
-//! Private modules: `weights` reads a file's header, `vocabulary` encodes and decodes tokens, `matrix` and
-//! `llama` run inference, `shape` selects what the model reads, `chat` renders prompts, `intent` and `grammar` implement tool calls for a model
-//! that is too small to make them by itself, `call` is one call as data, `runner` runs calls, and `engine` is
-//! the model thread with its queue.
+//! Private modules:
+//!
+//! | module | content |
+//! |---|---|
+//! | `weights` | header of a weights file |
+//! | `vocabulary` | encoding and decoding of tokens |
+//! | `matrix`, `llama` | inference |
+//! | `shape` | selection of the text that the model reads |
+//! | `chat` | rendering of prompts |
+//! | `intent`, `grammar` | tool calls, for a model that is too small to make them by itself |
+//! | `call`, `runner`, `engine` | a call as data, its execution, and the model thread with its queue |
 
 mod call;
 pub mod catalog;

@@ -1,9 +1,8 @@
 //! Forward pass of a Llama-family decoder, in single precision over 8-bit matrices.
 //!
-//! Replaces the model in `candle-transformers`, which lacks: a key-value cache that can be truncated to any
-//! shared prefix, logits of every position (to score a text), a packed embedding table, and control over the
-//! thread pool (see [`crate::matrix`]). The file format, the quantised blocks and their dot products come
-//! from candle.
+//! Replaces the model in `candle-transformers`. That model has no key-value cache that can be truncated to a shared
+//! prefix, no logits of every position (to score a text), no packed embedding table, and no control over the thread
+//! pool (see [`crate::matrix`]). The file format, the quantised blocks and their dot products come from candle.
 
 use std::io::{Read, Seek};
 
@@ -167,9 +166,9 @@ impl Llama {
         for (token, x) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
             self.embeddings.row(*token as usize, x);
         }
-        for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
+        for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
             let normed = normalise(&x, &layer.attention_norm, norm_epsilon);
-            let mixed = self.attend(layer.projections.multiply(&normed), kept, cache.len);
+            let mixed = self.attend(layer.projections.multiply(&normed), layer_cache, cache.len);
             add(&mut x, &layer.attention_output.multiply(&mixed));
             let normed = normalise(&x, &layer.feed_norm, norm_epsilon);
             let gated = gated_silu(&layer.gate_up.multiply(&normed), layer.down.columns());
@@ -191,11 +190,16 @@ impl Llama {
     }
 
     /// Causal grouped-query attention. `projected` holds query, key and value of each position.
-    fn attend(&self, mut projected: Vec<f32>, kept: &mut (Vec<f32>, Vec<f32>), past: usize) -> Vec<f32> {
+    fn attend(
+        &self,
+        mut projected: Vec<f32>,
+        layer_cache: &mut (Vec<f32>, Vec<f32>),
+        past: usize,
+    ) -> Vec<f32> {
         let Shape { heads, kv_heads, hidden, .. } = self.shape;
         let (size, kv_size) = (self.shape.head_size(), self.shape.kv_size());
         let width = hidden + 2 * kv_size;
-        let (keys, values) = kept;
+        let (keys, values) = layer_cache;
         for (n, position) in projected.chunks_exact_mut(width).enumerate() {
             self.rotate(&mut position[..hidden + kv_size], past + n);
             keys.extend_from_slice(&position[hidden..hidden + kv_size]);
@@ -207,13 +211,13 @@ impl Llama {
             let (n, head) = (task / heads, task % heads);
             let query = &projected[n * width + head * size..][..size];
             let kv_start = head / (heads / kv_heads) * size;
-            let seen = ..(past + n + 1) * kv_size;
-            let mut weights: Vec<f32> = keys[seen]
+            let visible_range = ..(past + n + 1) * kv_size;
+            let mut weights: Vec<f32> = keys[visible_range]
                 .chunks_exact(kv_size)
                 .map(|key| dot(query, &key[kv_start..][..size]) * scale)
                 .collect();
             softmax(&mut weights);
-            for (weight, value) in weights.iter().zip(values[seen].chunks_exact(kv_size)) {
+            for (weight, value) in weights.iter().zip(values[visible_range].chunks_exact(kv_size)) {
                 for (m, v) in mixed.iter_mut().zip(&value[kv_start..][..size]) {
                     *m += weight * v;
                 }
@@ -247,9 +251,9 @@ impl KvCache {
             return;
         }
         for (keys, values) in &mut self.layers {
-            let kept = keys.len() / self.len * len;
-            keys.truncate(kept);
-            values.truncate(kept);
+            let kept_len = keys.len() / self.len * len;
+            keys.truncate(kept_len);
+            values.truncate(kept_len);
         }
         self.len = len;
     }
@@ -300,9 +304,9 @@ fn gated_silu(gate_up: &[f32], size: usize) -> Vec<f32> {
     gated
 }
 
-fn add(x: &mut [f32], more: &[f32]) {
-    for (x, more) in x.iter_mut().zip(more) {
-        *x += more;
+fn add(x: &mut [f32], addend: &[f32]) {
+    for (x, addend) in x.iter_mut().zip(addend) {
+        *x += addend;
     }
 }
 

@@ -118,14 +118,14 @@ impl EmbeddedModel {
         }
         let is_latest = history().last().is_some_and(|message| message.role == Role::User);
         let ShapedPrompt { system, messages, quotes } = shape(&request.prompt, is_latest);
-        let asked = request.prompt.latest_user_text().unwrap_or_default();
-        let asked = chat::truncate_chars(asked.trim(), MAX_REQUEST_CHARS);
-        let (decision, tools) = decide(request, &asked, history().last())?;
+        let request_text = request.prompt.latest_user_text().unwrap_or_default();
+        let request_text = chat::truncate_chars(request_text.trim(), MAX_REQUEST_CHARS);
+        let (decision, tools) = decide(request, &request_text, history().last())?;
         Ok(ModelCall {
             model: self.info.model.clone(),
             prompt: chat::conversation(system, messages.iter().chain(&request.appended_messages)),
             answer: chat::assistant_start(),
-            request: format!(" {asked}"),
+            request: format!(" {request_text}"),
             decision,
             tools,
             quotes,
@@ -237,7 +237,7 @@ fn scored_decision(
     ))
 }
 
-fn tool_candidate(tool: &ToolSpec, asked: &str) -> Result<ToolCandidate, AgentError> {
+fn tool_candidate(tool: &ToolSpec, request_text: &str) -> Result<ToolCandidate, AgentError> {
     let schema = serde_json::from_str(tool.input_schema.get()).map_err(|error| {
         let message = format!("the schema of tool {:?} is not JSON", tool.name);
         AgentError::new(AgentErrorKind::InvalidRequest, message).with_source(error)
@@ -247,7 +247,7 @@ fn tool_candidate(tool: &ToolSpec, asked: &str) -> Result<ToolCandidate, AgentEr
     let text = format!(
         "{} Write its arguments as JSON, with the words of this message: {}",
         intent::summary(tool),
-        chat::truncate_chars(asked, MAX_REPEATED_REQUEST_CHARS)
+        chat::truncate_chars(request_text, MAX_REPEATED_REQUEST_CHARS)
     );
     chat::push_turn(&mut ask, "user", &text);
     let schema = grammar::bounded_schema(&schema);

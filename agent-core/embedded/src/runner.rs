@@ -138,18 +138,18 @@ impl Runner {
         let (mut logits, mut usage) = self.prefill(job, &prompt)?;
         let mut sampler = Sampler::new(job.call.sampling);
         let mut text = TokenTextDecoder::default();
-        let mut said = Vec::new();
+        let mut generated = Vec::new();
         let finish = loop {
-            let Some(token) = sampler.pick(&mut logits, None, &said) else { break FinishReason::Stop };
+            let Some(token) = sampler.pick(&mut logits, None, &generated) else { break FinishReason::Stop };
             if self.vocabulary.is_control(token) {
                 break FinishReason::Stop;
             }
-            said.push(token);
-            let more = text.push(self.vocabulary.bytes(token));
-            if !more.is_empty() {
-                send(job, ModelEvent::Text(more))?;
+            generated.push(token);
+            let delta = text.push(self.vocabulary.bytes(token));
+            if !delta.is_empty() {
+                send(job, ModelEvent::Text(delta))?;
             }
-            if said.len() >= job.call.max_tokens || self.cached_tokens.len() >= self.context {
+            if generated.len() >= job.call.max_tokens || self.cached_tokens.len() >= self.context {
                 break FinishReason::Length;
             }
             logits = self.decode_step(job, &[token])?;
@@ -158,7 +158,7 @@ impl Runner {
         if !rest.is_empty() {
             send(job, ModelEvent::Text(rest))?;
         }
-        usage.output_tokens = Some(said.len() as u64);
+        usage.output_tokens = Some(generated.len() as u64);
         Ok((finish, usage))
     }
 
@@ -183,9 +183,9 @@ impl Runner {
         answer.truncate(job.call.max_tokens);
         let mut text = TokenTextDecoder::default();
         for token in &answer {
-            let more = text.push(self.vocabulary.bytes(*token));
-            if !more.is_empty() {
-                send(job, ModelEvent::Text(more))?;
+            let delta = text.push(self.vocabulary.bytes(*token));
+            if !delta.is_empty() {
+                send(job, ModelEvent::Text(delta))?;
             }
         }
         let rest = text.finish();
@@ -228,28 +228,29 @@ impl Runner {
         let mut sampler = Sampler::new(job.call.sampling);
         sampler.prefer(self.request_tokens(&job.call.request));
         let mut text = TokenTextDecoder::default();
-        let mut said = Vec::new();
+        let mut generated = Vec::new();
         let finish = loop {
-            let next = next_constrained_tokens(&mut matcher, &mut sampler, &mut logits, &said)
+            let next = next_constrained_tokens(&mut matcher, &mut sampler, &mut logits, &generated)
                 .map_err(EarlyEnd::Failed)?;
             let next: Vec<u32> = next.into_iter().take_while(|t| !self.vocabulary.is_control(*t)).collect();
             if next.is_empty() {
                 break FinishReason::ToolCalls;
             }
             let delta: String = next.iter().map(|token| text.push(self.vocabulary.bytes(*token))).collect();
-            said.extend_from_slice(&next);
+            generated.extend_from_slice(&next);
             if !delta.is_empty() {
                 send(job, ModelEvent::ToolCallArgs { index: 0, delta })?;
             }
             if matcher.is_stopped() {
                 break FinishReason::ToolCalls;
             }
-            if said.len() >= job.call.max_tokens || self.cached_tokens.len() + next.len() > self.context {
+            if generated.len() >= job.call.max_tokens || self.cached_tokens.len() + next.len() > self.context
+            {
                 break FinishReason::Length;
             }
             logits = self.decode_step(job, &next)?;
         };
-        usage.output_tokens = Some(said.len() as u64);
+        usage.output_tokens = Some(generated.len() as u64);
         Ok((finish, usage))
     }
 
@@ -310,9 +311,9 @@ impl Runner {
 
     fn matcher(&mut self, tool: &str, schema: &serde_json::Value) -> Result<Matcher, EarlyEnd> {
         if self.grammars.is_none() {
-            let made = GrammarCompiler::new(&self.vocabulary)
+            let compiler = GrammarCompiler::new(&self.vocabulary)
                 .map_err(|detail| EarlyEnd::Failed(internal_error(detail)))?;
-            self.grammars = Some(made);
+            self.grammars = Some(compiler);
         }
         let grammars = self.grammars.as_ref().expect("made above where it was missing");
         grammars.matcher(schema).map_err(|detail| {

@@ -78,9 +78,9 @@ impl Sampler {
         self.preferred = tokens.into_iter().collect();
     }
 
-    fn penalise(&self, logits: &mut [f32], said: &[u32]) {
+    fn penalise(&self, logits: &mut [f32], generated: &[u32]) {
         let recent: HashSet<u32> =
-            said[said.len().saturating_sub(PENALTY_WINDOW_TOKENS)..].iter().copied().collect();
+            generated[generated.len().saturating_sub(PENALTY_WINDOW_TOKENS)..].iter().copied().collect();
         for token in recent {
             let logit = &mut logits[token as usize];
             let penalty = self.sampling.repetition_penalty.max(f32::MIN_POSITIVE);

@@ -91,17 +91,17 @@ pub(crate) fn shape(prompt: &Prompt, is_latest: bool) -> ShapedPrompt {
         false => Vec::new(),
     };
     let clock = quotes.is_empty() && asks_for_clock(question);
-    let asked = context_of_turn(prompt, clock) + &ask(question, &sentences, !quotes.is_empty());
+    let user_text = context_of_turn(prompt, clock) + &ask(question, &sentences, !quotes.is_empty());
     let mut messages: Vec<Message> =
         prompt.messages().iter().map(|message| message.original().clone()).collect();
     match messages.iter().rposition(|message| message.role == Role::User) {
         Some(latest) => {
-            messages[latest] = Message::user(asked);
+            messages[latest] = Message::user(user_text);
             if !quotes.is_empty() {
                 messages.splice(latest..latest, examples());
             }
         }
-        None => messages.push(Message::user(asked)),
+        None => messages.push(Message::user(user_text)),
     }
     ShapedPrompt { system, messages, quotes }
 }
@@ -171,12 +171,12 @@ fn split_sentences<'a>(fragments: &[&'a Fragment]) -> Vec<Sentence<'a>> {
 /// Returns the words of the question that say what it is about. The words of the operator's own prompt, such as the
 /// company's name, are in every question and tell nothing.
 fn content_words(question: &str, system: &str) -> Vec<String> {
-    let own = words(system);
+    let system_words = words(system);
     let mut terms = words(question);
     terms.retain(|word| !EMPTY_WORDS.contains(&word.as_str()) && !QUESTION_WORDS.contains(&word.as_str()));
-    let is_told = |word: &String| own.contains(word);
-    if !terms.iter().all(is_told) {
-        terms.retain(|word| !is_told(word));
+    let is_in_system_prompt = |word: &String| system_words.contains(word);
+    if !terms.iter().all(is_in_system_prompt) {
+        terms.retain(|word| !is_in_system_prompt(word));
     }
     terms.sort();
     terms.dedup();

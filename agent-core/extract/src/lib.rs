@@ -8,9 +8,9 @@
 //! [`extract`] is a pure function: equal bytes give equal texts. The libraries for PDF, Office and HTML documents are
 //! behind the feature `documents`.
 //!
-//! Documents are untrusted. `sniff` is safe in any process. `extract` keeps its own output within [`ExtractionLimits`],
-//! but the libraries below it allocate as a document tells them to and may panic or exhaust the stack, so it belongs
-//! into a process of its own with limits on memory and time.
+//! Documents are untrusted. `sniff` is safe in any process. `extract` keeps its output within [`ExtractionLimits`]. The
+//! libraries below it allocate what a document demands, and may panic or exhaust the stack. Run it in a separate
+//! process with limits on memory and time.
 
 #![cfg_attr(
     not(feature = "documents"),

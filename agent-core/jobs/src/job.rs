@@ -32,7 +32,7 @@
 //! - An occurrence's [`key`](Job::occurrence_key) is the same in every attempt and unique to the occurrence, so the
 //!   receiver can use it to deduplicate.
 //! - Occurrences that become due during a delivery, or that were missed while no scheduler ran, are computed from the
-//!   schedule and not stored one by one: the size of a job does not depend on how many it missed.
+//!   schedule and not stored. The size of a job does not depend on the number of missed occurrences.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The approval floor of a company: the tools whose calls need an approval, whatever the roles of its agents say.
 //!
-//! It is a record of the company, read for each call, so that a change holds at once in the process that writes it, and in
-//! others as soon as the store tells them of it.
+//! It is a record of the company that is read for each call. A change takes effect at once in the process that writes
+//! it, and in other processes as soon as the store reports the change.
 
 use std::collections::BTreeSet;
 

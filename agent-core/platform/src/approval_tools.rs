@@ -24,9 +24,9 @@ pub struct ApprovalTools {
     clock: Arc<dyn Clock>,
 }
 
-/// Treatment of a call by the rule that matches it.
+/// Handling of a call by the rule that matches it.
 #[derive(Debug, PartialEq, Eq)]
-enum Treatment {
+enum CallHandling {
     Call,
     Suspend,
     Refuse,
@@ -62,7 +62,7 @@ impl ApprovalTools {
     }
 }
 
-fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
+fn call_handling(rule: &ApprovalRule, context: &ExecutionContext) -> CallHandling {
     let is_attended = match context.caller {
         // A program cannot be asked.
         Caller::Proactive | Caller::Api => false,
@@ -72,9 +72,9 @@ fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
     };
     let can_wait = context.can_suspend && (is_attended || context.caller != Caller::Widget);
     match (can_wait, is_attended, rule.unattended) {
-        (true, true, _) | (true, false, UnattendedCalls::Wait) => Treatment::Suspend,
-        (_, _, UnattendedCalls::Allow) => Treatment::Call,
-        (false, _, UnattendedCalls::Wait) | (_, _, UnattendedCalls::Deny) => Treatment::Refuse,
+        (true, true, _) | (true, false, UnattendedCalls::Wait) => CallHandling::Suspend,
+        (_, _, UnattendedCalls::Allow) => CallHandling::Call,
+        (false, _, UnattendedCalls::Wait) | (_, _, UnattendedCalls::Deny) => CallHandling::Refuse,
     }
 }
 
@@ -92,16 +92,15 @@ impl ToolRegistry for ApprovalTools {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         if let Some((rule, spec)) = self.rule(context, name).await? {
-            match treatment(&rule, context) {
-                Treatment::Call => {}
-                Treatment::Suspend => {
+            match call_handling(&rule, context) {
+                CallHandling::Call => {}
+                CallHandling::Suspend => {
                     let now = Timestamp::try_from(self.clock.now()).unwrap_or(Timestamp::UNIX_EPOCH);
                     let interrupt = approval_interrupt(&rule, &spec, context, now);
                     return Ok(Suspension::Interrupt(interrupt.into()).into());
                 }
-                Treatment::Refuse => {
-                    let text =
-                        "the call was not made: it needs a person's approval, and nobody can be asked here";
+                CallHandling::Refuse => {
+                    let text = "the call was not made: it needs a person's approval, and no user can be asked in this run";
                     return Ok(ToolOutput::error(text));
                 }
             }
@@ -180,33 +179,37 @@ mod tests {
         let not_kept = ExecutionContext { can_suspend: false, ..context() };
         let of = |caller, context: &ExecutionContext| ExecutionContext { caller, ..context.clone() };
         for (unattended, context, expected) in [
-            (Deny, kept.clone(), Treatment::Suspend),
-            (Deny, not_kept.clone(), Treatment::Refuse),
-            (Wait, not_kept.clone(), Treatment::Refuse),
-            (Allow, not_kept.clone(), Treatment::Call),
-            (Deny, of(Caller::Proactive, &kept), Treatment::Refuse),
-            (Wait, of(Caller::Proactive, &kept), Treatment::Suspend),
-            (Allow, of(Caller::Proactive, &kept), Treatment::Call),
-            (Deny, of(Caller::Api, &kept), Treatment::Refuse),
-            (Wait, of(Caller::Api, &kept), Treatment::Suspend),
-            (Wait, of(Caller::Api, &not_kept), Treatment::Refuse),
-            (Deny, of(Caller::Widget, &kept), Treatment::Refuse),
-            (Wait, of(Caller::Widget, &kept), Treatment::Refuse),
-            (Allow, of(Caller::Widget, &kept), Treatment::Call),
+            (Deny, kept.clone(), CallHandling::Suspend),
+            (Deny, not_kept.clone(), CallHandling::Refuse),
+            (Wait, not_kept.clone(), CallHandling::Refuse),
+            (Allow, not_kept.clone(), CallHandling::Call),
+            (Deny, of(Caller::Proactive, &kept), CallHandling::Refuse),
+            (Wait, of(Caller::Proactive, &kept), CallHandling::Suspend),
+            (Allow, of(Caller::Proactive, &kept), CallHandling::Call),
+            (Deny, of(Caller::Api, &kept), CallHandling::Refuse),
+            (Wait, of(Caller::Api, &kept), CallHandling::Suspend),
+            (Wait, of(Caller::Api, &not_kept), CallHandling::Refuse),
+            (Deny, of(Caller::Widget, &kept), CallHandling::Refuse),
+            (Wait, of(Caller::Widget, &kept), CallHandling::Refuse),
+            (Allow, of(Caller::Widget, &kept), CallHandling::Call),
         ] {
-            assert_eq!(treatment(&by_owner(unattended), &context), expected, "{unattended:?} {context:?}");
+            assert_eq!(
+                call_handling(&by_owner(unattended), &context),
+                expected,
+                "{unattended:?} {context:?}"
+            );
         }
         let output = call(vec![by_owner(Deny)], &not_kept);
         assert!(output.is_error && output.text.contains("approval"), "{output:?}");
         let by = |by| ApprovalRule { by, ..by_owner(Deny) };
         for (by, context, expected) in [
-            (by(ApprovalBy::User), of(Caller::Widget, &kept), Treatment::Refuse),
-            (by(ApprovalBy::Company), of(Caller::Widget, &kept), Treatment::Refuse),
-            (by(ApprovalBy::Visitor), of(Caller::Widget, &kept), Treatment::Suspend),
-            (by(ApprovalBy::Visitor), of(Caller::Widget, &not_kept), Treatment::Refuse),
-            (by(ApprovalBy::Visitor), kept.clone(), Treatment::Suspend),
+            (by(ApprovalBy::User), of(Caller::Widget, &kept), CallHandling::Refuse),
+            (by(ApprovalBy::Company), of(Caller::Widget, &kept), CallHandling::Refuse),
+            (by(ApprovalBy::Visitor), of(Caller::Widget, &kept), CallHandling::Suspend),
+            (by(ApprovalBy::Visitor), of(Caller::Widget, &not_kept), CallHandling::Refuse),
+            (by(ApprovalBy::Visitor), kept.clone(), CallHandling::Suspend),
         ] {
-            assert_eq!(treatment(&by, &context), expected, "{by:?} {context:?}");
+            assert_eq!(call_handling(&by, &context), expected, "{by:?} {context:?}");
         }
     }
 

@@ -147,8 +147,8 @@ pub(crate) fn pending_calls(
     target: SyncTarget,
 ) -> Vec<SchedulerCall> {
     // A job elsewhere is unknown to this scheduler. The application cancels those that it has stored itself.
-    let here = |job: &&AssignedJob| target.holds(job);
-    let known = before.and_then(|last_sent| Some((last_sent, last_sent.job.as_ref().filter(here)?)));
+    let is_on_target = |job: &&AssignedJob| target.holds(job);
+    let known = before.and_then(|last_sent| Some((last_sent, last_sent.job.as_ref().filter(is_on_target)?)));
     let suspensions = before.map_or(0, |last_sent| last_sent.suspensions);
     // A one-off job that has run elsewhere is not run again here.
     let is_over = before.zip(after).is_some_and(|(last_sent, (new, version))| {
@@ -157,8 +157,8 @@ pub(crate) fn pending_calls(
             && new.schedule.execute_at.is_some()
             && last_sent.job.as_ref().is_some_and(has_run)
     });
-    let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
-    match (known, wanted) {
+    let enabled = after.filter(|(assignment, _)| assignment.schedule.enabled);
+    match (known, enabled) {
         (None, None) => Vec::new(),
         (None, Some(_)) if is_over => Vec::new(),
         (Some((last_sent, _)), None) => {
@@ -237,9 +237,9 @@ pub async fn sync_assignment(
             put => put?,
         };
         let held = Precondition::Version(version);
-        let wanted = saved.as_ref().map(|saved| (target.effective(&saved.value), saved.version));
+        let state = saved.as_ref().map(|saved| (target.effective(&saved.value), saved.version));
         let calls =
-            pending_calls(last_sent.as_ref(), wanted.as_ref().map(|(new, version)| (new, *version)), target);
+            pending_calls(last_sent.as_ref(), state.as_ref().map(|(new, version)| (new, *version)), target);
         let known =
             last_sent.as_ref().and_then(|last_sent| last_sent.job.clone()).filter(|job| target.holds(job));
         let job = match execute_calls(pulse, id, known, calls).await {
@@ -251,7 +251,7 @@ pub async fn sync_assignment(
                 return Err(error.into());
             }
         };
-        let write = match wanted {
+        let write = match state {
             None => Write::Delete { key: keys[1].clone(), precondition: held },
             Some((assignment, version)) => {
                 let was_suspended =

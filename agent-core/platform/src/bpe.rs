@@ -80,8 +80,8 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if let Some(length) = ascii_word(rest.as_bytes()) {
-            let (word, others) = rest.split_at(length);
-            rest = others;
+            let (word, after_word) = rest.split_at(length);
+            rest = after_word;
             return Some(word);
         }
         let found = PIECE.find(Input::new(rest).anchored(Anchored::Yes))?;

@@ -18,7 +18,7 @@ pub use file::CatalogError;
 
 pub use crate::amount::{AmountError, NanoUsd};
 
-/// Name of the provider of the model in the process.
+/// Name of the provider of the in-process model.
 pub const LOCAL_PROVIDER: &str = "local";
 
 /// The catalogue that is compiled in.
@@ -103,7 +103,7 @@ impl Catalog {
             let models = self.indices.get(provider)?;
             forms(model).find_map(|name| self.models.get(*models.get(name)?).filter(has_window))
         };
-        let found = own(provider).or_else(|| own(aliased(provider)?));
+        let found = own(provider).or_else(|| own(alias_target(provider)?));
         if found.is_some() || SELF_DESCRIBED_PROVIDERS.contains(&provider) {
             return found;
         }
@@ -128,7 +128,7 @@ impl Catalog {
             let mut names = forms(model).chain(in_small_letters).chain([ANY_MODEL]);
             names.find_map(|name| self.models.get(*models.get(name)?)?.price.as_ref())
         };
-        own(provider).or_else(|| own(aliased(provider)?))
+        own(provider).or_else(|| own(alias_target(provider)?))
     }
 
     /// Returns the number of prices.
@@ -170,7 +170,7 @@ impl CatalogModel {
 }
 
 impl ModelPrice {
-    /// Text in the place of a date, for the prices that a role sets.
+    /// Text in place of a date, for the prices that a role sets.
     pub const OF_ROLE: &'static str = "role";
 
     /// Reads the prices of a role's container; `None` if it has none.
@@ -190,7 +190,7 @@ fn has_window(model: &&CatalogModel) -> bool {
 }
 
 /// Returns the provider whose models a provider serves.
-fn aliased(provider: &str) -> Option<&'static str> {
+fn alias_target(provider: &str) -> Option<&'static str> {
     PROVIDER_ALIASES.iter().find(|(alias, _)| *alias == provider).map(|(_, provider)| *provider)
 }
 

@@ -10,7 +10,7 @@
 //! - `codingTokens/{userId}`: the tokens, with a generation and the lease of the process that refreshes them.
 //!
 //! Refresh tokens are single-use: an answer of the issuer that is not stored ends the sign-in. Every call whose answer
-//! has tokens is therefore a task of its own, which a caller that leaves does not cancel, and tokens are stored before
+//! has tokens is therefore a separate task, which a caller that leaves does not cancel, and tokens are stored before
 //! they are used.
 //!
 //! Tokens, device codes, user codes and account ids are sealed at rest ([`Sealer`](crate::seal::Sealer)) and never logged.
@@ -64,7 +64,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 const SEND_TIMEOUT: Duration = Duration::from_secs(4);
 /// Validity of a lease: the time after which another process may take over from one that was killed.
 const LEASE: Duration = Duration::from_secs(30);
-/// Pause between two looks at a record that another process is about to change.
+/// Pause between two reads of a record that another process is about to change.
 const HELD_RECHECK: Duration = Duration::from_millis(200);
 /// Maximum time of waiting for another process.
 const HELD_TIMEOUT: Duration = Duration::from_secs(35);

@@ -1,13 +1,13 @@
-//! Compaction of long conversations: what a prompt has in place of their beginning.
+//! Compaction of long conversations: shortens the beginning of a history in the prompt.
 //!
-//! If a history exceeds a share of the window, old tool results are left out; if that is not enough, the oldest whole
-//! turns are replaced by a summary; and where there is no summary, by a note of how much is left out. The messages of a
-//! thread stay as they are.
+//! If a history exceeds a share of the context window, old tool results are left out. If that is not enough, the oldest
+//! whole turns are replaced by a summary, or, without a summary, by a note that states how many messages are left out. The
+//! stored messages of the thread do not change.
 //!
-//! The position of the cut depends on the history alone, and a summary is stored by the hash of the messages that it stands
-//! for, so that all processes send the same bytes, and each prompt begins with the previous one until the next compaction.
-//! A summary is made when a turn has brought the history near its limit, after its run; a turn waits for one only if it
-//! has come from far below the limit.
+//! The position of the cut depends on the history alone. A summary is stored under the hash of the messages that it
+//! replaces. All processes therefore send the same bytes, and each prompt begins with the previous one until the next
+//! compaction. A summary is made after the run in which the history came near its limit. A turn waits for a summary only
+//! if it begins far below the limit and exceeds it.
 //!
 //! | module | content |
 //! |---|---|

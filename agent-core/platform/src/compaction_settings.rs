@@ -169,10 +169,10 @@ impl SettingsReader {
     }
 
     fn share(&mut self, name: &str, value: &Value, bounds: RangeInclusive<usize>) -> Option<usize> {
-        let (least, most) = (*bounds.start() as f64 / 1_000.0, *bounds.end() as f64 / 1_000.0);
-        let share = value.as_f64().filter(|share| (least..=most).contains(share));
+        let (min, max) = (*bounds.start() as f64 / 1_000.0, *bounds.end() as f64 / 1_000.0);
+        let share = value.as_f64().filter(|share| (min..=max).contains(share));
         if share.is_none() {
-            self.fault(name, format!("must be a number from {least} to {most}"));
+            self.fault(name, format!("must be a number from {min} to {max}"));
         }
         // Within the bounds, so that the number is small and positive.
         share.map(|share| (share * 1_000.0).round() as usize)

@@ -50,7 +50,7 @@ pub const MAX_SESSIONS_PER_USER: usize = 20;
 
 /// Part of the idle time after which a request extends the session, so that most requests write nothing.
 const REFRESH_DIVISOR: u32 = 24;
-/// Number of codes that are looked at for expired ones when a code is created.
+/// Number of codes that are examined for expired ones when a code is created.
 const SWEPT_CODES: usize = 100;
 /// Number of attempts if other processes change a user's sessions.
 const ATTEMPTS: usize = 32;
@@ -122,14 +122,14 @@ impl ConsoleSession {
     fn new(code: StoredCode, now: Timestamp) -> Self {
         let StoredCode { company_id, user_id, idle_seconds, .. } = code;
         let session = Self { company_id, user_id, created_at: now, expires_at: now, idle_seconds };
-        session.extended(now)
+        session.with_extended_expiry(now)
     }
 
     fn idle(&self) -> Duration {
         Duration::from_secs(self.idle_seconds)
     }
 
-    fn extended(mut self, now: Timestamp) -> Self {
+    fn with_extended_expiry(mut self, now: Timestamp) -> Self {
         self.expires_at = after(now, self.idle()).min(after(self.created_at, MAX_SESSION_TTL));
         self
     }
@@ -235,7 +235,7 @@ impl ConsoleSessions {
                 key: code_key.clone(),
                 precondition: Precondition::Version(stored_code.version),
             }];
-            writes.extend(self.listed(&session, &id, now).await?);
+            writes.extend(self.session_list_writes(&session, &id, now).await?);
             writes.push(put(key(SESSIONS, id.clone())?, &session, Precondition::Absent)?);
             match self.records.commit(writes).await {
                 Ok(_) => {
@@ -261,7 +261,7 @@ impl ConsoleSessions {
         if session.expires_at <= now {
             return Err(ConsoleError::Unknown);
         }
-        let extended = session.clone().extended(now);
+        let extended = session.clone().with_extended_expiry(now);
         let gained =
             Duration::try_from(extended.expires_at.duration_since(session.expires_at)).unwrap_or_default();
         if gained < (session.idle() / REFRESH_DIVISOR).max(Duration::from_secs(1)) {
@@ -315,7 +315,7 @@ impl ConsoleSessions {
     }
 
     /// Returns the writes that add a session to the user's list, and delete those that end for it.
-    async fn listed(
+    async fn session_list_writes(
         &self,
         session: &ConsoleSession,
         id: &str,
@@ -331,16 +331,17 @@ impl ConsoleSessions {
         let is_open = |record: &Option<Record<ConsoleSession>>| {
             record.as_ref().is_some_and(|record| record.value.expires_at > now)
         };
-        let (mut kept, mut ended): (Vec<Key>, Vec<Key>) = (Vec::new(), Vec::new());
+        let (mut open_keys, mut ended_keys): (Vec<Key>, Vec<Key>) = (Vec::new(), Vec::new());
         for (key, record) in keys.into_iter().zip(&session_records) {
-            if is_open(record) { kept.push(key) } else { ended.push(key) }
+            if is_open(record) { open_keys.push(key) } else { ended_keys.push(key) }
         }
-        let surplus = (kept.len() + 1).saturating_sub(MAX_SESSIONS_PER_USER);
-        ended.extend(kept.drain(..surplus));
-        let mut ids: Vec<String> = kept.iter().map(|key| key.id().to_owned()).collect();
+        let surplus = (open_keys.len() + 1).saturating_sub(MAX_SESSIONS_PER_USER);
+        ended_keys.extend(open_keys.drain(..surplus));
+        let mut ids: Vec<String> = open_keys.iter().map(|key| key.id().to_owned()).collect();
         ids.push(id.to_owned());
         let mut writes = vec![put(index, &UserSessions { ids }, precondition)?];
-        writes.extend(ended.into_iter().map(|key| Write::Delete { key, precondition: Precondition::Any }));
+        writes
+            .extend(ended_keys.into_iter().map(|key| Write::Delete { key, precondition: Precondition::Any }));
         Ok(writes)
     }
 

@@ -338,30 +338,30 @@ fn tool_choice(sources: &FieldSources<'_>) -> Result<ToolChoice, FieldError> {
     };
     let choices = "must be auto, none, required, or name a tool";
     let wrong = || FieldError::new(path.as_ref(), choices);
-    let word = |word: &str| match word {
+    let parse_word = |word: &str| match word {
         "auto" => Some(ToolChoice::Auto),
         "none" => Some(ToolChoice::None),
         "required" | "any" => Some(ToolChoice::Required),
         _ => None,
     };
     if let json::Value::Str(text) = value {
-        return word(text).ok_or_else(wrong);
+        return parse_word(text).ok_or_else(wrong);
     }
     let fields = ObjectFields::from_value(value).map_err(|_| wrong())?;
-    let below = |fault: FieldError| fault.with_parent_path(&path);
-    let function = fields.object("function").map_err(below)?;
+    let under_path = |fault: FieldError| fault.with_parent_path(&path);
+    let function = fields.object("function").map_err(under_path)?;
     let name = match function {
         Some(function) => {
-            function.name("name").map_err(|fault| fault.with_parent_path("function")).map_err(below)?
+            function.name("name").map_err(|fault| fault.with_parent_path("function")).map_err(under_path)?
         }
-        None => match fields.name("toolName").map_err(below)? {
+        None => match fields.name("toolName").map_err(under_path)? {
             Some(name) => Some(name),
-            None => fields.name("name").map_err(below)?,
+            None => fields.name("name").map_err(under_path)?,
         },
     };
-    match (name, fields.text("type").map_err(below)?) {
+    match (name, fields.text("type").map_err(under_path)?) {
         (Some(name), _) => Ok(ToolChoice::Tool(name)),
-        (None, Some(kind)) => word(kind).ok_or_else(wrong),
+        (None, Some(kind)) => parse_word(kind).ok_or_else(wrong),
         (None, None) => Err(wrong()),
     }
 }

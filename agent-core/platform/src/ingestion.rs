@@ -139,7 +139,7 @@ impl Ingestion {
         let mut woken = self.0.woken.lock().await;
         loop {
             if let Err(error) = self.0.start_due().await {
-                tracing::warn!(%error, "the tasks of the ingestion cannot be read");
+                tracing::warn!(%error, "failed to read the extraction tasks; trying again later");
             }
             future::select(woken.next(), self.0.services.clock.sleep(self.0.limits.poll_interval)).await;
         }

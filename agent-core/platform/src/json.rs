@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for DuplicateCheck<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         let mut keys = KeySet::default();
-        while let Some(key) = map.next_key_seed(Key)? {
+        while let Some(key) = map.next_key_seed(ObjectKey)? {
             if !keys.insert(key.clone()) {
                 *self.found = Some(key.into_owned());
                 return Err(A::Error::custom("duplicate key"));
@@ -175,9 +175,9 @@ impl<'de> KeySet<'de> {
 }
 
 /// Deserializes an object's key, borrowed if it has no escapes.
-struct Key;
+struct ObjectKey;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for ObjectKey {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
@@ -185,7 +185,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl<'de> Visitor<'de> for Key {
+impl<'de> Visitor<'de> for ObjectKey {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

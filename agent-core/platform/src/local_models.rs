@@ -1,4 +1,4 @@
-//! Shares of the companies in the calls of the model in the process.
+//! Shares of the companies in the calls of the in-process model.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl<S: ModelSource> ModelSource for SharedLocalModels<S> {
     }
 }
 
-/// The model in the process, in a run of a company.
+/// The in-process model, in a run of a company.
 struct SharedLocalModel {
     model: Arc<dyn Model>,
     permits: Arc<CompanyPermits>,
@@ -70,10 +70,10 @@ impl Model for SharedLocalModel {
         };
         let events = self.model.start(payload).await?;
         // The permit is returned when the stream is dropped, or at its end.
-        let held = stream::unfold((events, permit), |(mut events, permit)| async move {
+        let permitted_events = stream::unfold((events, permit), |(mut events, permit)| async move {
             events.next().await.map(|event| (event, (events, permit)))
         });
-        Ok(held.boxed())
+        Ok(permitted_events.boxed())
     }
 }
 

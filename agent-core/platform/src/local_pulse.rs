@@ -110,9 +110,9 @@ fn invalid(error: impl ToString) -> PulseError {
 /// Returns the fingerprint of a request: a hash of its JSON, without what a repeated request may change.
 fn fingerprint(request: &JobRequest) -> String {
     let payload = request.payload.without_trace();
-    let meant = JobRequest { payload, max_open_jobs: None, ..request.clone() };
+    let identifying_part = JobRequest { payload, max_open_jobs: None, ..request.clone() };
     // A request is JSON: all its maps have texts as keys.
-    hex::encode(Sha256::digest(serde_json::to_vec(&meant).unwrap_or_default()))
+    hex::encode(Sha256::digest(serde_json::to_vec(&identifying_part).unwrap_or_default()))
 }
 
 #[async_trait]

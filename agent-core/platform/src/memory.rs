@@ -163,18 +163,18 @@ impl Records for MemoryRecords {
         check_writes(&writes, self.max_value_bytes)?;
         let now = to_millis(self.clock.now());
         let mut state = self.write();
-        let mut done = Vec::with_capacity(writes.len());
+        let mut applied = Vec::with_capacity(writes.len());
         for write in writes {
             match state.apply(write, now, self.max_total_bytes) {
-                Ok(change) => done.push(change),
+                Ok(change) => applied.push(change),
                 Err(error) => {
                     // Reverts the writes already applied, latest first.
-                    done.into_iter().rev().for_each(|change| state.revert(change));
+                    applied.into_iter().rev().for_each(|change| state.revert(change));
                     return Err(error);
                 }
             }
         }
-        Ok(done.into_iter().map(|change| change.version).collect())
+        Ok(applied.into_iter().map(|change| change.version).collect())
     }
 
     async fn wait_turn(&self, key: &Key) -> WriterTurn {
@@ -191,7 +191,7 @@ impl Records for MemoryRecords {
         let Some(records) = state.collections.get(collection) else {
             return Ok(Page::from_overfetch(Vec::new(), list));
         };
-        let wanted = |(id, _): &(&String, &Record)| id.starts_with(&list.prefix);
+        let has_prefix = |(id, _): &(&String, &Record)| id.starts_with(&list.prefix);
         let count = list.page_size() + 1;
         let found: Vec<Record> = match list.order {
             Order::Ascending => {
@@ -200,12 +200,12 @@ impl Records for MemoryRecords {
                     _ => Bound::Included(&list.prefix),
                 };
                 let range = records.range::<String, _>((lower, Bound::Unbounded));
-                range.take_while(wanted).take(count).map(|(_, record)| record.clone()).collect()
+                range.take_while(has_prefix).take(count).map(|(_, record)| record.clone()).collect()
             }
             Order::Descending => {
                 let upper = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let range = records.range::<String, _>((Bound::Unbounded, upper));
-                range.rev().filter(wanted).take(count).map(|(_, record)| record.clone()).collect()
+                range.rev().filter(has_prefix).take(count).map(|(_, record)| record.clone()).collect()
             }
         };
         Ok(Page::from_overfetch(found, list))
@@ -217,24 +217,24 @@ impl Inventory for MemoryRecords {
     async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
         let state = self.read();
         let all: BTreeSet<&str> = state.collections.keys().map(Collection::company).collect();
-        let wanted = all.into_iter().filter(|company| *company > after.unwrap_or_default());
-        Ok(wanted.take(MAX_PAGE_RECORDS).map(str::to_owned).collect())
+        let following = all.into_iter().filter(|company| *company > after.unwrap_or_default());
+        Ok(following.take(MAX_PAGE_RECORDS).map(str::to_owned).collect())
     }
 
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
         let state = self.read();
         let own = state.collections.keys().filter(|collection| collection.company() == company);
-        let mut wanted: Vec<&Collection> =
+        let mut following: Vec<&Collection> =
             own.filter(|collection| collection.path() > after.unwrap_or_default()).collect();
-        wanted.sort_unstable();
-        Ok(wanted.into_iter().take(MAX_PAGE_RECORDS).cloned().collect())
+        following.sort_unstable();
+        Ok(following.into_iter().take(MAX_PAGE_RECORDS).cloned().collect())
     }
 }
 
 /// Truncates a time to the precision that every store keeps.
 fn to_millis(time: SystemTime) -> SystemTime {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -168,10 +168,13 @@ fn prompt_part(file: &UserFile, bytes: &Bytes) -> ContentPart {
     let media_type = file.media_type.as_str();
     let is_text = media_type.starts_with("text/") || media_type == "application/json";
     if let (true, Ok(text)) = (is_text, std::str::from_utf8(bytes)) {
-        let kept = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
-        let cut =
-            if kept.len() < text.len() { format!(", its first {} bytes", kept.len()) } else { String::new() };
-        return ContentPart::Text { text: format!("[{}{cut}]\n{kept}", label(file)) };
+        let shown_text = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
+        let cut = if shown_text.len() < text.len() {
+            format!(", its first {} bytes", shown_text.len())
+        } else {
+            String::new()
+        };
+        return ContentPart::Text { text: format!("[{}{cut}]\n{shown_text}", label(file)) };
     }
     part_for_media_type(MediaSource::Data { value: STANDARD.encode(bytes), mime_type: media_type.to_owned() })
 }

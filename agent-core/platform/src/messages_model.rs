@@ -1,6 +1,6 @@
 //! [`MessagesModel`]: properties of models of Anthropic's Messages API that their names tell.
 
-/// Least budget of thinking that the API accepts, in tokens.
+/// Minimum budget of thinking that the API accepts, in tokens.
 pub const MIN_THINKING_BUDGET: usize = 1024;
 /// Families of models whose thinking can be switched off, unless a later version says otherwise. Others always think.
 const SWITCHED_FAMILIES: [&str; 3] = ["haiku", "opus", "sonnet"];
@@ -29,7 +29,7 @@ pub enum ThinkingForm {
     Budget,
     /// The model decides how much it thinks, guided by a level of effort.
     Adaptive {
-        /// True if the model thinks unless it is told otherwise.
+        /// True if the model thinks unless the request disables it.
         is_default: bool,
         /// Means by which the thinking is switched off.
         switch_off: ThinkingOff,

@@ -146,8 +146,8 @@ impl MinuteUse {
     /// Returns true if there is room for a request, beside `reserved` others, in half of the limit, rounded up.
     pub(crate) fn is_below_half(self, reserved: usize) -> bool {
         let interval = interval_micros(self.per_minute);
-        let half = interval * u64::from(self.per_minute.get().div_ceil(2));
-        self.with_reserved(reserved).saturating_add(interval) <= half
+        let half_limit = interval * u64::from(self.per_minute.get().div_ceil(2));
+        self.with_reserved(reserved).saturating_add(interval) <= half_limit
     }
 
     fn with_reserved(self, reserved: usize) -> u64 {

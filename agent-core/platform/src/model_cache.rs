@@ -59,10 +59,10 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             token_limits: _,
         } = settings;
         let own = [provider, model, base_url, reasoning_effort];
-        let others = fallbacks
+        let of_fallbacks = fallbacks
             .iter()
             .flat_map(|other| [&other.provider, &other.model, &other.base_url, &other.reasoning_effort]);
-        let words = own.into_iter().chain(others).flatten().map(String::len).sum::<usize>();
+        let string_bytes = own.into_iter().chain(of_fallbacks).flatten().map(String::len).sum::<usize>();
         let parameters = fallbacks.iter().map(|other| &other.parameters).chain([parameters]);
         let entries = fallbacks.iter().map(|other| &other.company_model).chain([company_model]);
         let parameters = parameters.chain(entries.filter_map(Option::as_deref));
@@ -74,7 +74,7 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             .as_ref()
             .map_or(0, |format| serde_json::to_vec(format).map_or(0, |json| json.len()));
         // The model holds its own copies of the strings.
-        (2 * (words + key + parameters + format) + ESTIMATED_MODEL_BYTES) as u64
+        (2 * (string_bytes + key + parameters + format) + ESTIMATED_MODEL_BYTES) as u64
     }
 }
 

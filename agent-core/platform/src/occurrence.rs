@@ -127,11 +127,11 @@ impl OccurrenceState {
 
     /// Returns true if the record is past its retention and can be deleted. Pure.
     pub fn is_expired(&self, now: Timestamp) -> bool {
-        let since = match self {
+        let ended_at = match self {
             Self::Running { until, .. } | Self::FollowUp { until, .. } => *until,
             Self::Failed { at } | Self::Done { at } => *at,
         };
-        now.duration_since(since)
+        now.duration_since(ended_at)
             > SignedDuration::try_from(OCCURRENCE_RETENTION).unwrap_or(SignedDuration::MAX)
     }
 }

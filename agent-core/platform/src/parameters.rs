@@ -72,7 +72,7 @@ const RESERVED_MEMBERS: [&str; 49] = [
     "top_p",
     "web_search_options",
 ];
-/// Beginnings of the names of models that reason and refuse to be sampled otherwise than by their default.
+/// Beginnings of the names of models that reason and refuse to be sampled other than by their default.
 const FIXED_SAMPLING: [&str; 4] = ["gpt-5", "o1", "o3", "o4"];
 /// Names of the parameters that sample an answer, as far as the Messages API has them.
 const MESSAGES_SAMPLING: [&str; 3] = ["temperature", "topP", "topK"];

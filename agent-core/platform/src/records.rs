@@ -2,9 +2,8 @@
 //!
 //! [`Records`] is deliberately small: JSON values under keys, each with a version, lists ordered by id, and atomic
 //! commits. A store implements three operations; the others are built from them. [`RecordsExt`] adds typed access; the
-//! meaning of the data is defined in [`crate::workspace`]. A [`Key`] cannot be built without its company, so that no
-//! query can omit the tenant, and it cannot contain parts that some database would reject, so that stores need no
-//! checks of their own.
+//! meaning of the data is defined in [`crate::workspace`]. A [`Key`] cannot be built without its company, so no query
+//! can omit the tenant. A key cannot contain characters that a database would reject, so stores need no further checks.
 //!
 //! The contract is the suite `conformance::records`, which every store runs:
 //!

@@ -12,7 +12,7 @@
 //! | `driver` | runs the turn to its end |
 //! | `progress`, `outcome` | course and outcome of the replay |
 //! | `compare` | [`ReplayReport`] |
-//! | `live` | models called anew with the requests of the replay |
+//! | `live` | models called live with the requests of the replay |
 
 mod backend;
 mod bundle;

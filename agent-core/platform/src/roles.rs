@@ -1,4 +1,4 @@
-//! Store of role blocks; their secrets are kept in records of their own, encrypted.
+//! Store of role blocks; their secrets are kept in separate records, encrypted.
 
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::{RoleBlock, RoleSource};

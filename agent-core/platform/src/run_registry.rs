@@ -142,7 +142,7 @@ mod tests {
     use agent_core::testing::ManualClock;
     use agent_core::tool::Caller;
 
-    /// Two processes over one store, each with a clock of its own.
+    /// Two processes over one store, each with a separate clock.
     struct RegistryFixture {
         records: Arc<MemoryRecords>,
         processes: [RunRegistry; 2],

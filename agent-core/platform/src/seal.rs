@@ -1,10 +1,9 @@
 //! Sealing of secrets at rest, so that a copy of the database alone does not reveal them.
 //!
 //! A sealed text is `v1.<key id>.<base64url of nonce, ciphertext and tag>`. The cipher is XChaCha20-Poly1305, an AEAD
-//! (RFC 5116) whose nonces are long enough to be random; keys are derived from an operator's secret by HKDF-SHA256 (RFC
-//! 5869), which preserves the secret's entropy and adds none: the secret must be random itself. A text is bound to
-//! its record and field (the associated data), so that a party with write access to the database cannot move one role's
-//! key to another.
+//! (RFC 5116) with nonces that are long enough to be random. Keys are derived from an operator's secret by HKDF-SHA256
+//! (RFC 5869), which adds no entropy: the secret must be random. A text is bound to its record and field (the
+//! associated data), so that a party with write access to the database cannot move one role's key to another.
 //!
 //! A [`Sealer`] seals with its current key and opens with the current and the previous one. An operator can therefore
 //! change the secret while the service runs and seal everything again afterwards.

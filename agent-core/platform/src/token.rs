@@ -1,9 +1,9 @@
 //! Tokens: credentials for one agent or a few, issued by an operator or for a run, stored as hashes.
 //!
-//! A widget token is embedded in a public web page and therefore grants little: it is valid for one agent, from the
-//! origins that it names, within its rate caps, and its bearer is a user of its own. An MCP token is a secret shared
-//! with a client that calls an agent's tools on behalf of one user. An API token is the key of a program that chats with
-//! some agents on behalf of one user.
+//! A widget token is embedded in a public web page and therefore grants little. It is valid for one agent, from the
+//! origins that it names and within its rate caps. Its bearer is a visitor and not a user of the company. An MCP token
+//! is a secret shared with a client that calls an agent's tools on behalf of one user. An API token is the key of a
+//! program that chats with some agents on behalf of one user.
 //!
 //! A token's text is returned once, when it is created. Stored are its metadata and the SHA-256 of its secret half: the
 //! secret is 256 random bits, so the hash needs neither salt nor stretching. The records are the platform's, because a
@@ -128,20 +128,23 @@ impl Tokens {
                 precondition: Precondition::Absent,
             });
         }
-        let kept = StoredToken { token, secret_sha256: text.digest() };
+        let stored_token = StoredToken { token, secret_sha256: text.digest() };
         puts.push(Write::Put {
             key: key(text.id)?,
-            value: to_json(&kept)?,
+            value: to_json(&stored_token)?,
             precondition: Precondition::Absent,
         });
         let mut attempt = 1;
         loop {
             let mut writes = puts.clone();
-            if let Some(user_id) = kept.token.grant.user_id() {
-                writes.push(self.count_user_token(&kept.token.company_id, user_id, &kept.token.id).await?);
+            if let Some(user_id) = stored_token.token.grant.user_id() {
+                writes.push(
+                    self.count_user_token(&stored_token.token.company_id, user_id, &stored_token.token.id)
+                        .await?,
+                );
             }
             match self.records.commit(writes).await {
-                Ok(_) => return Ok(MintedToken { token: kept.token, text: text.to_secret() }),
+                Ok(_) => return Ok(MintedToken { token: stored_token.token, text: text.to_secret() }),
                 Err(StoreError::Conflict { .. }) if attempt < MINT_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -175,13 +178,13 @@ impl Tokens {
         if let Some(found) = self.runs.find(&text) {
             return found;
         }
-        let kept =
+        let stored_token =
             self.records.get_as::<StoredToken>(&key(text.id)?).await?.ok_or(TokenError::Unknown)?.value;
-        if !(text.matches_kind(&kept.token.grant) && text.matches(&kept.secret_sha256)) {
+        if !(text.matches_kind(&stored_token.token.grant) && text.matches(&stored_token.secret_sha256)) {
             return Err(TokenError::WrongSecret);
         }
-        kept.token.check(self.clock.now())?;
-        Ok(kept.token)
+        stored_token.token.check(self.clock.now())?;
+        Ok(stored_token.token)
     }
 
     /// Revokes a token and returns true if it exists. With `company`, tokens of other companies count as absent. A
@@ -203,13 +206,15 @@ impl Tokens {
         let Ok(id) = Uuid::try_parse(id) else { return Ok(false) };
         let now = time::to_millis(self.clock.now());
         let revoke = |found: Option<Record<StoredToken>>| {
-            let of_company =
-                |kept: &StoredToken| company.is_none_or(|company| kept.token.company_id == *company);
-            let mut kept = found.map(|record| record.value).filter(of_company).ok_or(Unchanged::Absent)?;
-            if kept.token.revoked_at.replace(now).is_some() {
+            let of_company = |stored_token: &StoredToken| {
+                company.is_none_or(|company| stored_token.token.company_id == *company)
+            };
+            let mut stored_token =
+                found.map(|record| record.value).filter(of_company).ok_or(Unchanged::Absent)?;
+            if stored_token.token.revoked_at.replace(now).is_some() {
                 return Err(Unchanged::Revoked);
             }
-            Ok(kept)
+            Ok(stored_token)
         };
         match self.records.update(&key(id)?, revoke).await {
             Ok(_) => {
@@ -236,8 +241,8 @@ impl Tokens {
         let tokens = Collection::of_platform(TOKENS)?;
         let keys: Vec<Key> =
             page.records.into_iter().map(|record| tokens.key(record.id)).collect::<Result<_, _>>()?;
-        let kept = self.records.get_many_as::<StoredToken>(&keys).await?;
-        let tokens = kept.into_iter().flatten().map(|record| {
+        let stored_tokens = self.records.get_many_as::<StoredToken>(&keys).await?;
+        let tokens = stored_tokens.into_iter().flatten().map(|record| {
             let Record { id, version, updated, value } = record;
             Record { id, version, updated, value: value.token }
         });

@@ -58,8 +58,8 @@ pub fn is_built_in(name: &str) -> bool {
     TOOL_NAMES.contains(&name)
 }
 
-/// Returns true for a built-in tool of which a call with the same idempotency key may be repeated after an
-/// interruption: its commit includes the record of the call, or the service behind it recognizes the key. For
+/// Returns true for a built-in tool whose call may be repeated with the same idempotency key after an interruption: the
+/// tool's commit includes the record of the call, or the external service recognizes the key. For
 /// [`JournaledTools`](crate::journal::JournaledTools).
 pub fn is_repeatable(name: &str) -> bool {
     TRANSACTIONAL_TOOLS.contains(&name) || KEYED_TOOLS.contains(&name)

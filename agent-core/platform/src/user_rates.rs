@@ -1,25 +1,24 @@
 //! Limits per minute on the requests of signed-in users and on the runs of companies, over all processes that share the store.
 //!
-//! A user has a record for runs and one for changes, a company one for its runs, with the state of the limit (module
-//! `minute_rate`).
-//! A commit for each request would delay its first token, so there are two ways:
+//! A user has one record for runs and one for changes, a company one for its runs. A record has the state of the limit
+//! (module `minute_rate`). A commit for each request would delay the first token, so requests are admitted in two ways:
 //!
-//! - While less than half of the limit is used, as far as the process knows, it admits a request at once, and adds it to
-//!   the record in the background: with all others of the company in one commit, at most one each `FLUSH_INTERVAL`.
-//!   The commit, and a read an interval later, also tell it what the other processes have admitted.
-//! - From half of the limit on, a request is admitted by a commit, and all of a company that wait share the next one. A
-//!   request beyond the limit commits nothing, and is refused from memory until the minute has moved on.
+//! - Below half of the limit, as far as this process knows, a request is admitted at once. A background commit adds it to the
+//!   record, together with all others of the company, at most once in each `FLUSH_INTERVAL`. The commit, and a read one
+//!   interval later, return the requests that other processes have admitted.
+//! - At half of the limit and above, a commit admits the request. All waiting requests of a company share the next commit. A
+//!   request above the limit commits nothing and is refused from memory until the minute has moved on.
 //!
-//! So a limit of `n` is exact from half of it on, for processes that know of each other's requests. A process that does
-//! not, since its last request of the user is older than theirs, may admit `⌈n / 2⌉` by itself before its next commit.
-//! So `p` processes admit at most `(p - 1) * ⌈n / 2⌉` more than the limit at once. Later requests wait for this excess,
-//! for half a minute at most.
+//! A limit of `n` is exact above its half if the processes know of each other's requests. A process that does not know them,
+//! because its last request of the user is older, may admit `⌈n / 2⌉` requests before its next commit. `p` processes
+//! therefore exceed the limit by at most `(p - 1) * ⌈n / 2⌉` requests at once. Later requests wait for this excess, for half
+//! a minute at most.
 //!
-//! While the store fails, a process counts by itself. What it admitted is added later, and twice if a commit was applied
-//! whose outcome was lost. A process that ends loses what it admitted since its last commit.
+//! While the store fails, each process counts alone. It adds the admitted requests later, and twice if a commit was applied
+//! and its outcome was lost. A process that ends loses the requests that it admitted since its last commit.
 //!
-//! The records are the platform's, which stores do not cache: an outdated read would cost a conflict. Their collections
-//! are those of the companies, `userRates/<company>`; [`ExpiredRates`] deletes the records that have no effect any more.
+//! The records belong to the platform, and stores do not cache them, since an outdated read would cause a conflict. Each
+//! company has a collection, `userRates/<company>`. [`ExpiredRates`] deletes the records without effect.
 
 mod expired;
 mod flush;

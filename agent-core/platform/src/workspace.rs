@@ -25,11 +25,11 @@ mod file;
 mod index_status;
 mod memories;
 mod metrics;
-mod moment;
 mod notifications;
 mod plans;
 mod tally;
 mod text;
+mod time;
 mod todos;
 mod uploads;
 mod user_deletion;
@@ -82,8 +82,6 @@ pub use memories::{
 pub(crate) use metrics::MAX_METRICS_PER_AGENT;
 pub(crate) use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES};
 pub use metrics::{Metric, MetricFilter, NewMetric, list_metrics, record_metric};
-pub use moment::utc_time;
-pub(crate) use moment::{local_time, parse_time};
 #[cfg(test)]
 pub(crate) use notifications::MAX_NOTIFICATIONS_PER_USER;
 pub(crate) use notifications::mark_read;
@@ -94,6 +92,8 @@ pub use notifications::{
 pub(crate) use plans::MAX_PLAN_BYTES;
 pub use plans::{Plan, get_plan, update_plan};
 pub use text::MAX_TITLE_BYTES;
+pub use time::utc_time;
+pub(crate) use time::{local_time, parse_time};
 #[cfg(test)]
 pub(crate) use todos::MAX_TODOS;
 pub use todos::{

@@ -1,7 +1,7 @@
 //! Conformance suites for the traits of this crate, for every implementation, an application's own included.
 //!
 //! Each takes a factory or a value and panics if the contract is violated, with a message that describes the violation.
-//! None needs a runtime of its own.
+//! None needs an async runtime.
 
 mod chunker;
 mod embedder;

@@ -25,10 +25,10 @@ pub trait Embedder: Send + Sync + 'static {
     /// Returns the identifier of the model. Vectors of different identifiers are never compared.
     fn id(&self) -> &EmbedderId;
 
-    /// Returns the greatest number of texts of one call. A call with more is rejected.
+    /// Returns the maximum number of texts of one call. A call with more is rejected.
     fn max_batch(&self) -> usize;
 
-    /// Returns the greatest number of calls with queries that wait at once. A call with more fails. By default, the embedder has
+    /// Returns the maximum number of calls with queries that wait at once. A call with more fails. By default, the embedder has
     /// no limit of its own.
     fn max_waiting_queries(&self) -> usize {
         usize::MAX

@@ -1,6 +1,6 @@
 //! Extraction of text from the bytes of a document.
 //!
-//! The platform's own extractor runs in a process of its own with limits; an integrator may call a service in its place.
+//! The platform's own extractor runs in a separate process with limits; an integrator may call a service in its place.
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! Parts of a corpus: the common view of one document's index and of a merged index.
 //!
-//! A search runs over any number of parts. The scores of a chunk depend on the scope alone, not on the parts that the
-//! documents are in: statistics are sums of integers over the parts, and the contributions to a chunk's score are added
-//! in the order of the terms' hashes.
+//! A search runs over any number of parts. The scores of a chunk depend on the scope, not on the division into parts.
+//! Statistics are sums of integers over the parts, and the contributions to a score are added in the order of the
+//! terms' hashes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -130,11 +130,11 @@ impl Totals {
 pub(crate) struct ScopedPart<'a> {
     pub(crate) part: Part<'a>,
     totals: Totals,
-    allowed: Allowed,
+    allowed: AllowedDocuments,
 }
 
 /// The documents of a part that are in the scope.
-enum Allowed {
+enum AllowedDocuments {
     All,
     Some {
         /// For each document of the part.
@@ -147,7 +147,7 @@ enum Allowed {
 impl<'a> ScopedPart<'a> {
     /// Returns the part with all of its documents, whose totals are known.
     pub(crate) fn whole(part: Part<'a>, totals: Totals) -> Self {
-        Self { part, totals, allowed: Allowed::All }
+        Self { part, totals, allowed: AllowedDocuments::All }
     }
 
     /// Returns the part with the documents that are allowed, by a flag for each, or `None` if there are none.
@@ -161,15 +161,15 @@ impl<'a> ScopedPart<'a> {
             return Some(Self::whole(part, Totals::of(part.documents)));
         }
         let totals = Totals::of(positions.iter().map(|&position| &part.documents[position as usize]));
-        Some(Self { part, totals, allowed: Allowed::Some { flags, positions } })
+        Some(Self { part, totals, allowed: AllowedDocuments::Some { flags, positions } })
     }
 
     /// Returns the documents in the scope.
     pub(crate) fn documents(&self) -> impl Iterator<Item = &'a DocEntry> {
         let documents = self.part.documents;
         let (all, some) = match &self.allowed {
-            Allowed::All => (Some(documents.iter()), None),
-            Allowed::Some { positions, .. } => {
+            AllowedDocuments::All => (Some(documents.iter()), None),
+            AllowedDocuments::Some { positions, .. } => {
                 (None, Some(positions.iter().map(|&position| &documents[position as usize])))
             }
         };
@@ -180,8 +180,10 @@ impl<'a> ScopedPart<'a> {
     pub(crate) fn for_each_run(&self, term: usize, mut visit: impl FnMut(Entries<'a>)) {
         let entries = self.part.postings.entries(term);
         match &self.allowed {
-            Allowed::All => visit(entries),
-            Allowed::Some { positions, .. } if positions.len() * LOOKUP_RATIO < entries.chunks.len() => {
+            AllowedDocuments::All => visit(entries),
+            AllowedDocuments::Some { positions, .. }
+                if positions.len() * LOOKUP_RATIO < entries.chunks.len() =>
+            {
                 for &position in positions {
                     let run = entries.within(&self.part.documents[position as usize].chunks);
                     if !run.chunks.is_empty() {
@@ -189,7 +191,7 @@ impl<'a> ScopedPart<'a> {
                     }
                 }
             }
-            Allowed::Some { flags, .. } => {
+            AllowedDocuments::Some { flags, .. } => {
                 let owner = |chunk: u32| self.part.owners.map_or(0, |owners| owners[chunk as usize] as usize);
                 let mut start = 0;
                 for run in entries.chunks.chunk_by(|&left, &right| flags[owner(left)] == flags[owner(right)])

@@ -36,7 +36,7 @@ use fusion::FUSION_CANDIDATES;
 use score::{Candidate, Scores};
 use terms::QueryTerms;
 
-/// Greatest number of hits that a search returns.
+/// Maximum number of hits that a search returns.
 pub const MAX_HITS: usize = 1000;
 
 /// The settings of a search.
@@ -178,7 +178,7 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     let candidate_limit = if options.dense.is_some() { FUSION_CANDIDATES.max(limit) } else { limit };
     let ranked = scores.best(corpus, candidate_limit);
     let min_relevance = if terms.is_unspaced { options.min_relevance / 2.0 } else { options.min_relevance };
-    let mut candidates: Vec<fusion::Fused> = ranked.into_iter().map(fusion::Fused::lexical).collect();
+    let mut candidates: Vec<fusion::FusedHit> = ranked.into_iter().map(fusion::FusedHit::lexical).collect();
     if let Some(dense) = &options.dense {
         candidates = fusion::fuse(corpus, candidates, dense, limit);
     }
@@ -258,7 +258,7 @@ fn matched<'t>(
     (matched, base_score)
 }
 
-fn describe(corpus: &Corpus<'_>, candidate: &fusion::Fused) -> Hit {
+fn describe(corpus: &Corpus<'_>, candidate: &fusion::FusedHit) -> Hit {
     let part = &corpus.parts[candidate.chunk.part].part;
     let document = part.document_of(candidate.chunk.chunk);
     let location = part.locations[candidate.chunk.chunk as usize];

@@ -108,7 +108,7 @@ impl EventStream {
         self
     }
 
-    /// Returns the source, for a backend that makes a stream of its own of another backend's events.
+    /// Returns the source, for a backend that builds its own stream from another backend's events.
     pub fn into_source(self) -> BoxStream<'static, Result<SourceEvent, AgentError>> {
         self.source.unwrap_or_else(|| futures_util::stream::empty().boxed())
     }

@@ -136,7 +136,7 @@ impl PromptMessage {
     }
 
     /// Returns a form of the message that a model adapter derives from it, such as its bytes in the adapter's wire
-    /// format. The first form is kept; one of another type is derived anew at each call.
+    /// format. The first form is kept; one of another type is derived again at each call.
     pub fn derived<T: Any + Send + Sync>(&self, derive: impl Fn(&Message) -> T) -> Arc<T> {
         let derived = self.derived.get_or_init(|| Arc::new(derive(self.message())));
         Arc::clone(derived).downcast().unwrap_or_else(|_| Arc::new(derive(self.message())))

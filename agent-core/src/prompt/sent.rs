@@ -1,8 +1,8 @@
 //! Contexts that were sent with earlier user messages of a conversation.
 //!
-//! Clients send the history back without them. If an earlier message then lacked its context, the prompt would differ
-//! from the previous one at the latest user message of that turn, and the provider's prompt cache would lose this
-//! message and the answer in each turn. So a context stays in front of its message if the request has it
+//! Clients send the history back without them. Without the context of an earlier message, the prompt would differ from
+//! the previous one at that message. The provider's prompt cache would miss the message and its answer in each turn. So
+//! a context stays in front of its message if the request has it
 //! ([`Message::sent_context`](crate::message::Message::sent_context)), or as long as this process remembers it. A lost
 //! entry changes the prompt, and nothing else.
 
@@ -24,7 +24,7 @@ const MAX_SENT_CONTEXTS_BYTES: u64 = 8 << 20;
 const TYPICAL_CONTEXTS: usize = 8_000;
 /// Limit on the context of a message that is kept, in bytes.
 const MAX_KEPT_CONTEXT_BYTES: usize = 32 << 10;
-/// Least limit on a kept context for any prompt budget, in bytes.
+/// Minimum limit on a kept context for any prompt budget, in bytes.
 const MIN_KEPT_CONTEXT_BYTES: usize = 4 << 10;
 
 /// In-process cache of the contexts of user messages.
@@ -107,7 +107,7 @@ impl SentContexts {
         if keys.is_empty() || text.is_empty() || text.len() > max_kept_bytes(max_prompt_tokens) {
             return;
         }
-        // Each run has a slot of its own, which is empty until its one start.
+        // Each run has a separate slot, which is empty until its one start.
         let _ = slot.set(text.into());
         let context: Arc<[Fragment]> = prompt.turn_fragments().into();
         for key in keys {

@@ -31,7 +31,7 @@ pub(super) struct CallOutcome {
 
 /// Runs a call; errors, timeouts and panics become error results.
 ///
-/// Arguments that are not a JSON object are replaced by `{}` in `call`: model servers parse the calls that are sent
+/// Arguments that are not a JSON object are replaced by `{}` in `call`. Model servers parse the calls that are sent
 /// back to them, and some reject a conversation with invalid arguments, regardless of the result.
 pub(super) fn run_tool_call(
     call_index: usize,

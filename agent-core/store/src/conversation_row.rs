@@ -17,7 +17,7 @@ use serde::de::{DeserializeOwned, Error as _};
 pub(crate) const DELETE_BATCH_NODES: usize = 500;
 /// Maximum number of chunks of logs that one commit of a thread's deletion deletes.
 pub(crate) const DELETE_BATCH_CHUNKS: usize = 2_000;
-/// Size of logs from which on a commit deletes or reads no further one, in bytes.
+/// Size of logs at which a commit deletes or reads no further log, in bytes.
 pub(crate) const BATCH_LOG_BYTES: usize = 8 << 20;
 
 /// Number in the table of logs of the row with a run's inputs, which is no event: selections of events begin at 0.

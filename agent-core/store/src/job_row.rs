@@ -8,8 +8,8 @@
 //! older version refuses the database or, if it is running, stops claiming. The tests `golden` of both databases
 //! hold the format of the newest version and read those of all older ones.
 //!
-//! A new member that may be absent needs no migration if it is left out where it has its default, and if a process of an older
-//! version, which drops it when it writes the row, treats the job as it always has. Such are `traceparent` of the payload, and
+//! A new optional member needs no migration if its default value is not written, and if an older version, which drops
+//! the member when it writes the row, may treat the job as before. Such are `traceparent` of the payload, and
 //! `postponed` and `deferralsFrom` of `begun`, without which the hour of a busy receiver begins with the first claim.
 
 use std::borrow::Cow;

@@ -92,15 +92,15 @@ impl<F: Freshness> ReadCache<F> {
     /// Returns all of these records if all are cached and unchanged. The stamps are checked after the last
     /// lookup: if all are valid, all records are from that moment.
     fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
-        let kept: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
-        let current = self.freshness.may_serve(kept.iter().map(|kept| kept.stamp));
-        current.then(|| kept.into_iter().map(|kept| kept.value).collect())
+        let entries: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
+        let current = self.freshness.may_serve(entries.iter().map(|entry| entry.stamp));
+        current.then(|| entries.into_iter().map(|entry| entry.value).collect())
     }
 
     /// Returns this page if it is cached and unchanged.
     fn page(&self, key: &PageKey) -> Option<Page> {
-        let kept = self.pages.get(key)?;
-        self.freshness.may_serve([kept.stamp]).then(|| Page::clone(&kept.value))
+        let entry = self.pages.get(key)?;
+        self.freshness.may_serve([entry.stamp]).then(|| Page::clone(&entry.value))
     }
 
     /// Returns the stamps of records. Must be called before the records are read.

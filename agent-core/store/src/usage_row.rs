@@ -129,11 +129,14 @@ pub(crate) fn usage_row(group: Vec<String>, columns: [i64; SUM_COLUMNS.len()]) -
     UsageRow { group, sums: sums(columns) }
 }
 
-/// Returns the assignments that add new sums to stored ones, which do not grow beyond the largest number. `stored` is the
-/// prefix of the stored columns, and `least` the function that returns the lesser of two numbers.
-pub(crate) fn added_sums(stored: &str, least: &str) -> String {
+/// Returns the SQL assignments that add new sums to stored ones and stop at `i64::MAX`. `stored` is the prefix of the
+/// stored columns, `min_function` the SQL function that returns the lesser of two numbers.
+pub(crate) fn added_sums(stored: &str, min_function: &str) -> String {
     let added = |column: &&str| {
-        format!("{column} = {least}({stored}{column}, {} - excluded.{column}) + excluded.{column}", i64::MAX)
+        format!(
+            "{column} = {min_function}({stored}{column}, {} - excluded.{column}) + excluded.{column}",
+            i64::MAX
+        )
     };
     SUM_COLUMNS.iter().map(added).collect::<Vec<_>>().join(", ")
 }

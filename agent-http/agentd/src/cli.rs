@@ -116,7 +116,7 @@ pub(crate) enum Command {
     /// List, set and delete the providers of models that belong to a company.
     #[command(subcommand)]
     Provider(ProviderCommand),
-    /// Run a recorded run again without calling anybody, and compare it with its record. Exits with 0 if nothing differs,
+    /// Repeat a recorded run without calling a model or a tool, and compare it with its record. Exits with 0 if nothing differs,
     /// with 3 if something does, and with 4 if its inputs or events are not recorded.
     Replay(ReplayArgs),
     /// Sign people in to the console.

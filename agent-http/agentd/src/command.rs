@@ -89,7 +89,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut &mut *out);
             Ok(())
         }
-        // Answered before, since its errors have a form of their own.
+        // Handled first, since its errors have another format.
         Command::Extract(_) => Ok(()),
         Command::Healthcheck(args) => block_on(healthcheck::run(&args, env)),
         Command::Dev(args) => block_on(async { Ok(dev::run(args.options()).await?) }),

@@ -78,7 +78,7 @@ use compaction::compaction;
 use fallback::{circuits, with_fallbacks, with_server_fallbacks};
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
-use models::{LocalModel, embedded_models, hosted, model_limits, ollama};
+use models::{LocalModel, embedded_models, hosted_vendor, model_limits, ollama};
 pub use replay::replay;
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
@@ -389,7 +389,7 @@ pub(crate) fn runtime(
     let outbound = OutboundClient::new(server.outbound.clone())?;
     let limits = model_limits(server);
     Ok(RuntimeState {
-        hosted: hosted(&server.hosted, &outbound, &limits),
+        hosted: hosted_vendor(&server.hosted, &outbound, &limits),
         ollama: ollama(&server.ollama, &outbound, &limits),
         bot_api: config.messenger_api_url.clone().map(|base_url| BotApi {
             outbound: outbound.clone(),

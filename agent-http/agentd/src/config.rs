@@ -1,9 +1,9 @@
 //! Configuration: one table of settings, three sources, every fault at once.
 //!
-//! A setting comes from a flag, else from the environment, else from a TOML file with the same names in
-//! any case; for a secret `X`, `X_FILE` names a file that holds it. All settings of a service are read and
-//! checked before anything starts, and a start that is refused says everything that is wrong, so that an
-//! operator mends a configuration once and not once for each mistake. No value of a secret is ever shown.
+//! A setting comes from a flag, else from the environment, else from a TOML file with the same names in any case; for a
+//! secret `X`, `X_FILE` names a file that holds it. All settings of a service are read and checked before anything
+//! starts. A refused start reports all errors at once, so that an operator can correct the configuration in one step.
+//! No value of a secret is ever shown.
 //!
 //! Nothing below this module reads the process's environment, which is why it is a trait here: tests and
 //! embedding programs bring a map of their own.

@@ -128,8 +128,8 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
     Ok((stores, format!("the workspace in {}", options.data.display())))
 }
 
-/// Selects the default model provider and prints it: a hosted model if the environment has a key, or else a
-/// model of an Ollama server, or else the embedded model, which is downloaded if it is missing.
+/// Selects the default model provider and prints it: a hosted model if the environment has a key, otherwise a model of
+/// an Ollama server, otherwise the embedded model, which is downloaded if it is missing.
 async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     let ollama_message = detect_ollama(app).await?;
     let vendors = [&app.server.hosted, &app.anthropic];
@@ -157,7 +157,7 @@ impl DevEnv {
     }
 
     /// Returns the scheduler's environment. The scheduler always uses its own database, even if the
-    /// environment sets `DATABASE_URL` for the application; with PostgreSQL, it has a schema of its own.
+    /// environment sets `DATABASE_URL` for the application; with PostgreSQL, it has a separate schema.
     fn for_scheduler(&self, options: &DevOptions) -> Self {
         let mut overlay = self.with_port(options.port + 2);
         if !options.postgres {

@@ -1,4 +1,4 @@
-//! Extraction of text from documents in a process of its own.
+//! Extraction of text from documents in a separate process.
 //!
 //! ```text
 //! ProcessExtractor ──starts──► agentd extract MEDIA_TYPE   (no environment; memory, time and output are limited)
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The libraries that read PDF and Office documents allocate as a document tells them to, may panic, loop, or exhaust
-//! the stack. In a process of its own, each of these is a typed error of that document.
+//! the stack. In a separate process, each of these is a typed error of that document.
 
 pub(crate) mod command;
 mod process;

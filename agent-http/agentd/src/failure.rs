@@ -40,7 +40,7 @@ pub(crate) enum CommandError {
     AmbiguousAgent(String),
     /// The company has no such user.
     #[error(
-        "there is nothing of a user {user:?} at {company:?} in the database; see --user, --company and DATABASE_URL"
+        "the database has no data of a user {user:?} of {company:?}; check --user, --company and DATABASE_URL"
     )]
     NoSuchUser {
         /// Identifier of the user.

@@ -9,7 +9,7 @@
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
 //! - `command`: the command line; its commands are in `budget`, `console`, `data`, `healthcheck`, `migration`, `model`, `prompt`,
 //!   `provider`, `replay`, `settings`, `threads`, `token`, `usage` and `user`.
-//! - [`extract`]: text of documents, extracted in a process of its own with limits.
+//! - [`extract`]: text of documents, extracted in a separate process with limits.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
 //! - `weights`: location and download of the embedded model's weights.
 //! - [`logging`]: log output and filters.

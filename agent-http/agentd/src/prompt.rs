@@ -88,11 +88,13 @@ async fn show_from(
 
 /// Returns the principal of the preview: the given user, or else the agent's owner.
 async fn principal(stores: &Stores, preview_args: &PreviewArgs) -> Result<Principal, CommandError> {
-    let none = || CommandError::NoAgent(preview_args.agent.to_string());
+    let no_agent = || CommandError::NoAgent(preview_args.agent.to_string());
     let company = stores.company_of(&preview_args.agent, preview_args.company.as_ref()).await?;
     let user = match &preview_args.user {
         Some(user) => user.clone(),
-        None => stores.roles.role(&company, &preview_args.agent).await?.ok_or_else(none)?.owner_id.clone(),
+        None => {
+            stores.roles.role(&company, &preview_args.agent).await?.ok_or_else(no_agent)?.owner_id.clone()
+        }
     };
     if user.is_empty() {
         return Err(CommandError::NoUser);

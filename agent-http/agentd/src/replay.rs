@@ -1,4 +1,4 @@
-//! `agentd replay`: runs a recorded run again, without calling anybody, and compares it with its record. With `--live` it
+//! `agentd replay`: repeats a recorded run without calling a model or a tool, and compares it with its record. With `--live` it
 //! calls the models anew beside it.
 
 use std::io::Write;
@@ -110,7 +110,7 @@ async fn with_secrets(stores: &Stores, bundle: RunBundle) -> Result<RunBundle, C
 struct ReplayOutput {
     #[serde(flatten)]
     report: ReplayReport,
-    /// Answers of the models that were called anew.
+    /// Answers of the models that were called live.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Vec<LiveCall>>,
 }

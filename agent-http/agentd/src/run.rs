@@ -138,7 +138,7 @@ pub async fn serve_app(
     let drain_end = drain_began(draining).await + drain_time;
     finish_local_jobs(&app, &shutdown, drain_end).await;
     if tokio::time::timeout(RUN_FLUSH_TIMEOUT, app.conversations.drain()).await.is_err() {
-        tracing::warn!("the ends of runs could not be stored: other processes interrupt them");
+        tracing::warn!("the ends of runs could not be stored: they will end as interrupted");
     }
     upkeep.abort();
     ingestion.abort();
@@ -202,7 +202,7 @@ pub async fn serve_scheduler(
     served.map_err(StartError::Serve)
 }
 
-/// Serves a service whose responses stream: on worker threads of its own, or plainly on the current runtime.
+/// Serves a service whose responses stream: on dedicated worker threads, or on the current runtime.
 async fn serve_streams<S: HttpService>(
     listener: TcpListener,
     service: S,

@@ -56,7 +56,7 @@ impl Stores {
                     lock_timeout: LOCK_TIMEOUT,
                     ..PostgresOptions::default()
                 };
-                // Jobs of an application are few: a scheduler has its own.
+                // An application stores few jobs; a scheduler has a separate store.
                 let few = PostgresOptions { connections: 2, ..options.clone() };
                 let records = Arc::new(PostgresRecords::open(url.expose(), options).await?);
                 let jobs = Arc::new(PostgresJobs::open_for_application(url.expose(), few).await?);

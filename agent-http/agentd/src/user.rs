@@ -157,7 +157,7 @@ mod tests {
         let again = delete_in(&stores, &"ada".into(), &"c1".into(), &mut Vec::new()).await;
         assert_eq!(
             again.expect_err("nothing is left").to_string(),
-            "there is nothing of a user \"ada\" at \"c1\" in the database; see --user, --company and DATABASE_URL"
+            "the database has no data of a user \"ada\" of \"c1\"; check --user, --company and DATABASE_URL"
         );
     }
 }

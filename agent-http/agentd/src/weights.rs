@@ -135,8 +135,8 @@ pub(crate) fn list(_: &AppConfig) -> Vec<String> {
 }
 
 #[cfg(not(feature = "embedded"))]
-fn missing_feature_error(what: &str) -> StartError {
-    StartError::Other(format!("{what} needs a build with the feature `embedded`"))
+fn missing_feature_error(setting: &str) -> StartError {
+    StartError::Other(format!("{setting} needs a build with the feature `embedded`"))
 }
 
 /// Opens and loads the embedded model. Downloads its weights if they are missing.

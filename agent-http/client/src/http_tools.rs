@@ -51,8 +51,8 @@ impl OutboundHttpTools {
             return Err(AgentError::new(AgentErrorKind::Failed, text));
         }
         let (status, media_type) = (response.status.as_u16(), response.media_type());
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let body = response.read_limited(request.max_response_bytes, left).await?;
+        let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let body = response.read_limited(request.max_response_bytes, remaining).await?;
         Ok(HttpToolResponse { status, media_type, body: body.into() })
     }
 }

@@ -91,7 +91,7 @@ impl LineSplitter {
     /// Returns [`AgentErrorKind::Failed`] if a line exceeds the limit. The stream must then be abandoned.
     pub(crate) fn next_line(&mut self) -> Result<Option<&[u8]>, AgentError> {
         match self.find_line()? {
-            Some(place) => Ok(Some(self.line(&place))),
+            Some(location) => Ok(Some(self.line(&location))),
             None => self.buffer_partial_line().map(|()| None),
         }
     }
@@ -108,7 +108,7 @@ impl LineSplitter {
         if let LineEnds::LfOrCr { skip_lf } = &mut self.ends {
             *skip_lf = self.chunk[end] == b'\r';
         }
-        let (place, length) = if self.partial_line.is_empty() {
+        let (location, length) = if self.partial_line.is_empty() {
             let length = self.without_cr(&self.chunk[start..end]).len();
             (LineLocation::Chunk(start..start + length), length)
         } else {
@@ -119,11 +119,11 @@ impl LineSplitter {
         if length > self.limit {
             return Err(self.line_too_long());
         }
-        Ok(Some(place))
+        Ok(Some(location))
     }
 
-    fn line(&self, place: &LineLocation) -> &[u8] {
-        match place {
+    fn line(&self, location: &LineLocation) -> &[u8] {
+        match location {
             LineLocation::Chunk(range) => &self.chunk[range.clone()],
             LineLocation::Head => self.without_cr(&self.partial_line),
         }
@@ -272,11 +272,11 @@ impl SseDecoder {
     pub(crate) fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, AgentError> {
         self.clear_returned_event();
         loop {
-            let Some(place) = self.lines.find_line()? else {
+            let Some(location) = self.lines.find_line()? else {
                 self.copy_data_from_chunk();
                 return self.lines.buffer_partial_line().map(|()| None);
             };
-            if self.process_line(&place)? {
+            if self.process_line(&location)? {
                 break;
             }
         }
@@ -305,8 +305,8 @@ impl SseDecoder {
     }
 
     /// Processes a line; returns `true` if it ends an event.
-    fn process_line(&mut self, place: &LineLocation) -> Result<bool, AgentError> {
-        let mut line = self.lines.line(place);
+    fn process_line(&mut self, location: &LineLocation) -> Result<bool, AgentError> {
+        let mut line = self.lines.line(location);
         if std::mem::take(&mut self.at_start) {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
@@ -317,7 +317,7 @@ impl SseDecoder {
             }
             return Ok(ends);
         }
-        match (split_field(line), place) {
+        match (split_field(line), location) {
             ((b"data", value), LineLocation::Chunk(line))
                 if self.in_chunk.is_none() && self.data.is_empty() =>
             {

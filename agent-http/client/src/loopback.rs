@@ -42,15 +42,15 @@ impl LoopbackServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (requests, open) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
-        let (seen, count, answer) = (requests.clone(), open.clone(), Arc::new(answer));
+        let (received, count, answer) = (requests.clone(), open.clone(), Arc::new(answer));
         let server = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let (seen, count, answer) = (seen.clone(), count.clone(), answer.clone());
+                let (received, count, answer) = (received.clone(), count.clone(), answer.clone());
                 count.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
                     if let Some(request) = read_request(&mut stream).await {
                         let response = answer(&request);
-                        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                        received.lock().unwrap_or_else(PoisonError::into_inner).push(request);
                         // A client that has disconnected is detected by the read below.
                         let _ = stream.write_all(&response).await;
                         if then == AfterResponse::Hold {

@@ -3,15 +3,15 @@
 //! URLs come from two sources. A URL that the operator configured is trusted; a URL from a role or a request is
 //! [`UrlTrust::Supplied`] and reaches only public addresses and entries of the operator's [`AllowList`]. A supplied URL
 //! with an IP address is decided before anything is sent. A supplied URL with a host name goes to a connector whose
-//! resolver checks every address that the name resolves to; the connection is made to the checked addresses, so that
-//! DNS rebinding cannot change the target between check and connect. Trusted and supplied URLs have separate connection
-//! pools, so that a supplied URL is never served by a connection that was opened without the check; a pooled connection
-//! stays with the address that was checked for it, even if its name resolves differently later.
+//! resolver checks every address of the name. The connection is made to a checked address, so that DNS rebinding cannot
+//! change the target between check and connect. Trusted and supplied URLs have separate connection pools, so that a
+//! supplied URL never uses a connection that was opened without the check. A pooled connection keeps its checked
+//! address, even if its name resolves differently later.
 //!
-//! Every request: no redirect is followed (a 3xx is a failure), no proxy is taken from the environment, a URL with user
-//! info is refused, HTTP/1.1 with `TCP_NODELAY` and keep-alive. Bodies are not decompressed. A connection has no task
-//! of its own: the task that awaits the response or reads its body drives it, which saves a task switch per read.
-//! Connecting and the response head have timeouts; an idle timeout on the body is the reader's responsibility.
+//! Requests use HTTP/1.1 with `TCP_NODELAY` and keep-alive. No redirect is followed (a 3xx is a failure), no proxy is taken
+//! from the environment, and a URL with user info is refused. Bodies are not decompressed. The task that awaits the response
+//! or reads its body also drives the connection, which saves a task switch per read. Connecting and the response head have
+//! timeouts; the reader of the body is responsible for an idle timeout.
 //!
 //! TLS is rustls with the ring provider and the compiled-in Mozilla roots, so that no certificate store on the machine
 //! is needed; the operator's own certificate authorities are added by the configuration.

@@ -124,14 +124,14 @@ fn filter_query(filter: &JobFilter) -> Vec<(&str, &str)> {
     let JobFilter { scope, agent, tool, assignment, state, open } = filter;
     let mut query = scope_query(scope);
     let open = open.then_some(JobFilter::OPEN_STATES);
-    let more = [
+    let further = [
         ("agentId", agent.as_deref()),
         ("toolId", tool.as_deref()),
         ("assignmentId", assignment.as_deref()),
         // No caller asks for a state and for open jobs at once; the state says more.
         ("state", state.map(|state| state.as_str()).or(open)),
     ];
-    query.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    query.extend(further.into_iter().filter_map(|(name, value)| Some((name, value?))));
     query
 }
 

@@ -27,8 +27,8 @@ fn path_segments(url: &Url) -> impl Iterator<Item = &str> {
 
 /// Secret that may be sent to one base URL, and below it, only.
 ///
-/// It holds an operator's key, so that a URL from a role or a request cannot redirect the key to another host or path:
-/// the key is returned only for the URL that it will be sent to.
+/// It holds an operator's key. A URL from a role or a request cannot redirect the key to another host or path, since
+/// the key is returned only for the URL that it is sent to.
 #[derive(Debug, Clone)]
 pub struct BoundSecret {
     base: Url,

@@ -33,8 +33,8 @@ const HEADERS: [(HeaderName, &str); 3] = [
 
 /// Returns the response to a `GET` of `path` with these request headers; `None` if nothing of the widget has the path.
 ///
-/// The files of another version than this one are answered by those of this version, without being kept: a page may have
-/// a loader from before an upgrade, for as long as it may keep it.
+/// A request for a file of another version returns the file of this version, without caching: a page may still have a
+/// loader from before an upgrade.
 #[must_use]
 pub fn respond(path: &str, request: &HeaderMap) -> Option<Response<Bytes>> {
     let (name, cache) = match path.strip_prefix(MODULES_PATH) {

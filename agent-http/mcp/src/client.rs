@@ -2,20 +2,21 @@
 //!
 //! [`McpTools`] is the tool registry of one run. It connects at the first call, and the run's calls share that
 //! connection concurrently. A server of revision 2026-07-28 is used without a session: each call is one HTTP exchange. If
-//! the server allows it, a [`DiscoveryCache`] spares later runs the question for its revision. Any other server receives
-//! `initialize`, and a session of 2025-11-25 or of a revision that it supports, which is ended with the run.
+//! the server allows it, a [`DiscoveryCache`] keeps its revision for later runs. Any other server receives `initialize`, and
+//! has a session of 2025-11-25 or of a revision that it supports. The session ends with the run.
 //!
-//! A call is sent again in two cases only, in both of which the server has rejected it without running it, and only
-//! once: the server does not know the session any more (404), so another one is opened; or its revision was cached, it
-//! has rejected the request, and turns out to be of an older revision now.
+//! A rejected call is sent again at most once, if the server has not run it:
 //!
-//! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection), and dropping the
-//! registry ends the session; the messages for that are sent by a separate task.
+//! - The server does not know the session any more (404). Another session is opened.
+//! - The revision came from the cache, and the server now has an older revision.
 //!
-//! [`ToolServerSession`] is the connection to a server that a role names, which lists the server's tools, too.
+//! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection). Dropping the registry
+//! ends the session. A separate task sends these messages.
 //!
-//! Any error of the server becomes the result of the one call, for the model to read, and never ends the run. The URL
-//! is a secret, because it carries the run token: only the [`ToolServerTransport`] knows it.
+//! [`ToolServerSession`] is the connection to a server that a role names. It also lists the server's tools.
+//!
+//! An error of the server becomes the result of the call, which the model reads, and never ends the run. The URL is a
+//! secret, because it contains the run token: only the [`ToolServerTransport`] knows it.
 
 mod connection;
 mod discovery;

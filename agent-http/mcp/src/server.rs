@@ -2,7 +2,7 @@
 //! 2025-06-18, 2025-11-25 and 2026-07-28 at one URL).
 //!
 //! `rmcp` implements the protocol: messages, sessions, lifecycles. The parts that it leaves to a server are here, each
-//! in a file of its own, in the order of processing:
+//! in a separate file, in the order of processing:
 //!
 //! 1. `host_guard`: validation of `Host` and `Origin`;
 //! 2. `identity`: authentication, at every request;

@@ -183,7 +183,7 @@ impl Agents {
         let existing = self.app.roles.masked_role(company_id, &id.into()).await?;
         let owner_id = existing.map_or_else(|| user_id.clone(), |existing| existing.value.owner_id);
         set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
-        // A part of the answer to a `PUT`, which a client may send back with the rest.
+        // A member of the response to a `PUT` that a client may send back.
         role.remove("warnings");
         self.compile_open_api(&mut role).await?;
         let file = resource::validate_as_import("agents", role, &self.app.own_tools)?;

@@ -123,7 +123,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
         continue_run(&conversations.app, &found.owner, &run, RequestTrace::of(&head).context()).await
     {
         // The decision is stored, and the thread's next message continues the run.
-        tracing::warn!(run_id = %run.id, error = %error.detail(), "failed to continue a decided run; the next message does");
+        tracing::warn!(run_id = %run.id, error = %error.detail(), "failed to continue a decided run; the next message continues it");
     }
     private(answer::json(StatusCode::OK, &approval.ok_or_else(HttpError::not_found)?))
 }

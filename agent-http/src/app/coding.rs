@@ -51,13 +51,13 @@ struct BegunSignInView {
 }
 
 impl From<BegunSignIn> for BegunSignInView {
-    fn from(begun: BegunSignIn) -> Self {
+    fn from(sign_in: BegunSignIn) -> Self {
         Self {
-            sign_in_id: begun.id,
-            user_code: begun.user_code.expose().to_owned(),
-            verification_uri: begun.verification_uri,
-            expires_in: begun.expires_in.as_secs(),
-            interval: begun.interval.as_secs(),
+            sign_in_id: sign_in.id,
+            user_code: sign_in.user_code.expose().to_owned(),
+            verification_uri: sign_in.verification_uri,
+            expires_in: sign_in.expires_in.as_secs(),
+            interval: sign_in.interval.as_secs(),
             notice: NOTICE,
         }
     }
@@ -126,9 +126,9 @@ impl From<SubscriptionStatus> for SubscriptionView {
 
 pub(super) async fn begin(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let (sign_ins, _) = context.state.coding.open()?;
-    let begun = sign_ins.begin(&principal.company_id, &principal.user_id).await.map_err(sign_in_error)?;
-    let status = if begun.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    answer::json(status, &BegunSignInView::from(begun))
+    let sign_in = sign_ins.begin(&principal.company_id, &principal.user_id).await.map_err(sign_in_error)?;
+    let status = if sign_in.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    answer::json(status, &BegunSignInView::from(sign_in))
 }
 
 pub(super) async fn status(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -94,14 +94,14 @@ pub(super) fn describe_post(_: &mut Schemas) -> Operation {
 }
 
 fn query_preview(id: &str, summary: &str) -> Operation {
-    let same = ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"];
+    let chat_fields = ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"];
     let preview = preview(id, summary).parameter(
         "query",
         CLIENT,
         "`legacy`: as older clients send it.",
         string_schema(),
     );
-    same.into_iter().fold(preview, |preview, name| {
+    chat_fields.into_iter().fold(preview, |preview, name| {
         preview.parameter("query", name, "Same as in the chat request.", string_schema())
     })
 }

@@ -88,7 +88,8 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
         let is_complete = index.as_ref().is_some_and(|index| {
             current_embedder == Some(embedder.as_str()) && index.embedded == index.chunks
         });
-        let is_wanted = wanted_embedder.is_none_or(|wanted| wanted == current_embedder.unwrap_or_default());
+        let is_wanted =
+            wanted_embedder.is_none_or(|embedder| embedder == current_embedder.unwrap_or_default());
         if is_wanted && (is_anew || !is_complete) {
             if is_anew {
                 retriever.drop_vectors(company_id, id).await?;

@@ -1,5 +1,5 @@
-//! Rights to agents and documents: every user of a company may read them; an owner who is not a viewer of the company may
-//! change the own ones, and an admin of the company all.
+//! Rights to agents and documents. Every user of a company may read them. An owner who is not a viewer of the company
+//! may change their own; an admin of the company may change all.
 
 use agent_core::ids::UserId;
 use agent_core::request::Principal;

@@ -46,7 +46,7 @@ impl ReaderAccess {
 
     /// Waits until the client has lost its right: the visitor's token is revoked or has expired, the run is deleted, or
     /// it is live and its agent is deleted. A failed check does not count.
-    pub(super) async fn lost(&mut self) {
+    pub(super) async fn wait_until_lost(&mut self) {
         loop {
             tokio::time::sleep_until(self.next_check).await;
             let is_lost = self.is_lost().await;

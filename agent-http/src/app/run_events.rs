@@ -153,7 +153,7 @@ async fn attach(
         let (mut reader, mut access) = attached?;
         let next = tokio::select! {
             biased;
-            () = access.lost() => return None,
+            () = access.wait_until_lost() => return None,
             next = reader.next() => next,
         };
         match next {

@@ -70,7 +70,7 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let node = node_id(context.params.get("node")?)?;
     conversations.store.erase_node(&key, &node).await?;
     conversations.app.conversations.threads.remove(&key);
-    // Prompts without the message have others. After an error, the client repeats the request.
+    // Prompts without the message need other summaries. After an error, the client repeats the request.
     conversations.app.compaction.summaries().delete_of_thread(&key).await?;
     delete_message_notifications(&conversations.app, &*conversations.store, &key, &node).await?;
     private(Ok(resource::no_content()))

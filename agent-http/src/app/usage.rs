@@ -116,7 +116,7 @@ fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpErr
     let date = |name: &str| {
         let parse = |text: &str| {
             let invalid = || HttpError::invalid(name, "must be a date such as 2026-01-31");
-            // Other forms that the parser takes are not those of the documentation.
+            // The parser accepts further forms, which are not documented.
             let is_plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
             text.parse::<Date>().ok().filter(|_| is_plain).ok_or_else(invalid)
         };

@@ -133,7 +133,7 @@ impl<H> RouteTable<H> {
     }
 
     /// Looks up the handler for `method` and `path`, which is percent-encoded as in the request. A trailing slash
-    /// starts a segment of its own, and so makes a different path.
+    /// starts a separate segment, and so makes a different path.
     #[must_use]
     pub(crate) fn lookup(&self, method: &Method, path: &str) -> RouteLookup<'_, H> {
         let mut allowed: Vec<Method> = Vec::new();

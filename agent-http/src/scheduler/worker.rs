@@ -158,7 +158,7 @@ impl Worker {
     /// in-flight deliveries may finish within [`WorkerLimits::drain_timeout`] and are aborted after it, or when
     /// [`Shutdown::end`] is called. Call it once per worker.
     pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
-        // Dropping this future aborts the deliveries, which run in tasks of their own.
+        // Dropping this future aborts the deliveries, which run in separate tasks.
         let _abort_guard = self.aborting.clone().drop_guard();
         // The capacity is one outcome per delivery slot, so a send never waits.
         let (outcome_sender, outcome_receiver) = mpsc::channel(self.limits.max_deliveries.max(1));

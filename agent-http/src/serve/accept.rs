@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_platform::backoff::Backoff;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{self, Instant};
@@ -17,9 +18,8 @@ use super::{ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::{Shutdown, ShutdownStage};
 
-/// Initial pause after a failed accept. It doubles with each failure in a row, up to [`MAX_ACCEPT_BACKOFF`].
-const INITIAL_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
-const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
+/// Pauses after failed accepts in a row.
+const ACCEPT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 
 /// Time in which runs that outlive the drain write their terminal events and their connections close. It is taken from
 /// the end of the drain, of which it is at most half.
@@ -96,7 +96,7 @@ async fn accept_until<S: HttpService>(
     connections: &ConnectionSpawner<S>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let mut backoff = INITIAL_ACCEPT_BACKOFF;
+    let mut backoff = ACCEPT_BACKOFF;
     let mut last_warning = None;
     loop {
         let accepted = tokio::select! {
@@ -106,7 +106,7 @@ async fn accept_until<S: HttpService>(
         };
         match accepted {
             Ok((stream, peer)) => {
-                backoff = INITIAL_ACCEPT_BACKOFF;
+                backoff = ACCEPT_BACKOFF;
                 let slot = tokio::select! {
                     biased;
                     () = &mut shutdown => return,
@@ -118,13 +118,13 @@ async fn accept_until<S: HttpService>(
                 tracing::debug!(%error, "a connection was closed before it was accepted");
             }
             Err(error) => {
-                tracing::error!(%error, pause_ms = backoff.as_millis() as u64, "failed to accept a connection; pausing");
+                let pause = backoff.next_pause();
+                tracing::error!(%error, pause_ms = pause.as_millis() as u64, "failed to accept a connection; pausing");
                 tokio::select! {
                     biased;
                     () = &mut shutdown => return,
-                    () = time::sleep(backoff) => {}
+                    () = time::sleep(pause) => {}
                 }
-                backoff = (backoff * 2).min(MAX_ACCEPT_BACKOFF);
             }
         }
     }
@@ -141,7 +141,7 @@ async fn acquire_slot(
         if let Ok(slot) = slots.clone().try_acquire_owned() {
             return slot;
         }
-        let spared = evictions.spared();
+        let spared = evictions.wait_until_spared();
         let is_evicted = evictions.evict();
         if last_warning.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
             tracing::warn!(is_evicted, "connection limit reached; further clients wait");

@@ -186,7 +186,7 @@ async fn drive<S: HttpService>(
     }
 }
 
-/// Reason for which a connection is about to close.
+/// Reason why a connection is about to close.
 #[derive(Clone, Copy, Debug)]
 enum CloseReason {
     /// The server drains.

@@ -84,7 +84,7 @@ impl EvictionQueue {
     }
 
     /// Completes when an evicted connection stays open. It counts from this call on, not only from the first poll.
-    pub(super) fn spared(&self) -> impl Future<Output = ()> {
+    pub(super) fn wait_until_spared(&self) -> impl Future<Output = ()> {
         self.spared.notified()
     }
 
@@ -230,7 +230,7 @@ mod tests {
     fn a_head_that_is_read_after_the_eviction_spares_the_connection() {
         let queue = EvictionQueue::new(1);
         let connections = [insert(&queue, "192.0.2.1:1"), insert(&queue, "192.0.2.1:2")];
-        let mut spared = pin!(queue.spared());
+        let mut spared = pin!(queue.wait_until_spared());
         assert!(queue.evict());
         assert!(is_evicted(&connections[0]));
         let mut cx = Context::from_waker(Waker::noop());

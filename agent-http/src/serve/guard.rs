@@ -6,8 +6,8 @@
 //! - A client that disconnects while hyper is not reading, because of a pipelined request or an unread body. hyper
 //!   sees the end of input only by reading, so the guard peeks when hyper flushes.
 //! - A request head that has arrived when a drain begins or the connection is evicted, but that the runtime has not
-//!   reported yet: the connection would be taken for idle and closed, which resets the request. So the guard then peeks
-//!   at the socket itself.
+//!   reported yet. hyper would take the connection for idle and close it, which resets the request. So the guard then
+//!   peeks at the socket itself.
 //! - A client that still sends a request body after the response, which the handler did not read to its end. Closing
 //!   then makes the kernel send a reset, which can destroy the response before the client has read it. So the guard
 //!   shuts down its sending half and discards input for a while (lingering close, RFC 9112 section 9.6).

@@ -1,8 +1,8 @@
 //! Encoder of AG-UI events as chunks of a chat completion in OpenAI's API, and the completion of a collected run.
 //!
-//! A run is one choice. The texts of its messages are one text, separated by empty lines. Of its tool calls the client
-//! sees those that it has to execute, at the end of the run, when it is known that they wait for it; the agent's own
-//! calls and the reasoning are not part of the format.
+//! A run is one choice. The texts of its messages are one text, separated by empty lines. The client receives only the
+//! tool calls that it has to execute, at the end of the run, when it is known that they wait for the client. The format
+//! does not contain the agent's own calls and the reasoning.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -18,7 +18,7 @@ use crate::error::HttpError;
 use crate::service::HandlerResult;
 
 impl Framing {
-    /// Returns the number of the event from which on a log is read to show the events from `first` on. In some formats
+    /// Returns the number of the event from which a log is read to show the events from `first` on. In some formats
     /// an event's form depends on those before.
     pub(crate) fn first_read(self, first: u64) -> u64 {
         match self {

@@ -785,7 +785,7 @@ async fn a_client_that_sees_no_event_has_signs_of_life() {
         (Framing::Ndjson, ""),
         (Framing::N8n, ""),
     ] {
-        // The lines of n8n have no reasoning, whoever reads them.
+        // n8n's lines have no reasoning, for any reader.
         let trusted_count = if framing == Framing::N8n { 2 } else { 0 };
         for (audience, count) in [(Audience::Trusted, trusted_count), (Audience::Visitor, 2)] {
             let later_events = vec![text("m"), piece("m", "Hello"), finished(None, None)];

@@ -72,13 +72,13 @@ impl Embed for (EmbedderId, Meaningless) {
 pub(crate) fn run_meaningless(folder: &Path, table: &mut Table) -> Result<()> {
     let all = Part { names: &CollectionName::ALL, passages: None };
     for (collection, name) in read_collections(folder, all)? {
-        for (kind, what) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
+        for (kind, description) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
             let scores = Scores::measure(&(EmbedderId::new("meaningless"), kind), &collection)?;
-            scores.show_check(&format!("{name}, {what} vectors of {DIMENSIONS}"), table);
-            let alone = format!("nDCG@10, {name}, {what} vectors of {DIMENSIONS} alone");
+            scores.show_check(&format!("{name}, {description} vectors of {DIMENSIONS}"), table);
+            let alone = format!("nDCG@10, {name}, {description} vectors of {DIMENSIONS} alone");
             table.figure(&alone, format!("{:.4}", scores.vectors));
             for (weight, score) in WEIGHTS.into_iter().zip(scores.fused) {
-                let row = format!("nDCG@10, {name}, {what} vectors of {DIMENSIONS} with {weight}");
+                let row = format!("nDCG@10, {name}, {description} vectors of {DIMENSIONS} with {weight}");
                 table.at_least(&row, score, scores.lexical - MAX_LOSS);
             }
         }
@@ -140,7 +140,7 @@ impl Embed for Model {
 
     fn embed(&self, texts: &[String], role: EmbedRole) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::with_capacity(texts.len());
-        let what = match role {
+        let description = match role {
             EmbedRole::Query => "questions",
             EmbedRole::Document => "passages",
         };
@@ -153,7 +153,11 @@ impl Embed for Model {
             all.extend(Embeddings::new(batch.len(), vectors)?.iter().map(<[f32]>::to_vec));
             if reported.elapsed() >= PROGRESS_INTERVAL || all.len() == texts.len() {
                 let seconds = started.elapsed().as_secs_f64();
-                report_progress(&format!("{} of {} {what} embedded, {seconds:.0} s", all.len(), texts.len()));
+                report_progress(&format!(
+                    "{} of {} {description} embedded, {seconds:.0} s",
+                    all.len(),
+                    texts.len()
+                ));
                 reported = Instant::now();
             }
         }
@@ -201,10 +205,10 @@ impl Scores {
     }
 
     /// Shows the verdict on the vectors, and the time of the check.
-    fn show_check(&self, what: &str, table: &mut Table) {
+    fn show_check(&self, description: &str, table: &mut Table) {
         let VectorCheck { quality, pairs, standard_score } = self.check;
         let verdict = format!("{quality:?}, {pairs} pairs, {standard_score:.1}");
-        table.figure(&format!("check of the vectors: {what}"), verdict);
+        table.figure(&format!("check of the vectors: {description}"), verdict);
         table.figure("the same, ms", format!("{:.1}", millis(self.check_time)));
     }
 }

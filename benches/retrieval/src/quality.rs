@@ -79,7 +79,7 @@ pub(crate) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// Measures documents as they are judged, whole, and beside it as they are stored, at the place of their best chunk.
-fn ranking(collection: &Collection, name: &str, least: f64, table: &mut Table) -> Result<()> {
+fn ranking(collection: &Collection, name: &str, min_ndcg: f64, table: &mut Table) -> Result<()> {
     let score = |company: &CompanyIndex, feedback: bool| {
         mean(collection.queries.iter().map(|query| {
             let found = best_documents(company, &Query { text: &query.text, previous: None }, feedback);
@@ -89,7 +89,7 @@ fn ranking(collection: &Collection, name: &str, least: f64, table: &mut Table) -
     let whole = index(&collection.documents, StructuralChunker::new(WHOLE, 0))?;
     let chunked = index(&collection.documents, StructuralChunker::default())?;
     table.figure(&format!("nDCG@10, {name}, without feedback"), format!("{:.4}", score(&whole, false)));
-    table.at_least(&format!("nDCG@10, {name}"), score(&whole, true), least);
+    table.at_least(&format!("nDCG@10, {name}"), score(&whole, true), min_ndcg);
     let by_chunk = format!("{:.4} / {:.4}", score(&chunked, false), score(&chunked, true));
     table.figure("the same by the best chunk, without / with feedback", by_chunk);
     Ok(())

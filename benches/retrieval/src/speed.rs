@@ -25,12 +25,12 @@ const QUERIES: usize = 400;
 /// Queries of FTS5, which is slower.
 const FTS5_QUERIES: usize = 60;
 
-pub(crate) fn run(folder: &Path, most: usize, table: &mut Table) -> Result<()> {
+pub(crate) fn run(folder: &Path, max_documents: usize, table: &mut Table) -> Result<()> {
     let english = collections::xquad(folder, "en")?;
     let sentences = sentences(&[&english, &collections::cisi(folder)?, &collections::npl(folder)?]);
     let questions: Vec<&str> = english.queries.iter().map(|query| query.text.as_str()).collect();
     for (chunks, limit) in [(10_000, 0.5), (100_000, 2.0)] {
-        if chunks <= most {
+        if chunks <= max_documents {
             measure(&sentences, &questions, chunks, limit, table)?;
         }
     }

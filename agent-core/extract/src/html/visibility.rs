@@ -1,10 +1,12 @@
 //! Visibility of the text of HTML elements, by their attributes, their styles and the style sheets within the page.
 //!
-//! A text is hidden if a reader of the page would not see it: it takes no place, lies beside the page or behind a clip, is
-//! transparent, or has the color of what is certainly behind it. Where that is not certain, the text is kept: scripts and
-//! other files are not read, a rule whose selector is not evaluated can show an element and never hide it, and what is
-//! behind an element that is placed over others, or behind any if the page has further style sheets, is known only where it
-//! is stated.
+//! A text is hidden if a browser would not show it: it has no size, lies outside the page or a clip, is transparent, or has
+//! the color of its background. If that is not certain, the text is kept:
+//!
+//! - Scripts and other files are not read.
+//! - A rule whose selector is not evaluated can show an element and never hides one.
+//! - The background of an element that overlaps others, and any background if the page has further style sheets, is known
+//!   only if the element states it.
 
 use super::css::{MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, is_transparent, pixels, split_at_top};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};

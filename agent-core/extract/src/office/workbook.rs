@@ -13,7 +13,7 @@ use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 const MAX_COLUMNS: usize = 16_384;
 /// Number of merged cells that are read.
 const MAX_MERGED_CELLS: usize = 1 << 16;
-/// Columns of merged cells that are looked at.
+/// Columns of merged cells that are examined.
 const MAX_MERGED_COLUMNS: usize = 256;
 /// Number of styles of cells that are read.
 const MAX_STYLES: usize = 1 << 16;

@@ -39,10 +39,11 @@ pub(super) fn postponement(retry_after: Duration, jitter: u32) -> Duration {
     backoff(1, jitter, Some(retry_after.max(MIN_POSTPONEMENT)))
 }
 
-/// Returns the delay after failed attempt number `attempt`, counted from 1: exponential from one second to an hour,
-/// scaled to between a half and the whole by `jitter` (0 to [`u32::MAX`]), so that jobs that failed together are not
-/// retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day; `jitter` extends it by up
-/// to a tenth and a minute, since a receiver may ask all jobs to wait for the same time, such as the reset of a budget.
+/// Returns the delay after failed attempt number `attempt`, counted from 1. It grows exponentially from one second to
+/// an hour. `jitter` (0 to [`u32::MAX`]) scales it to a value between a half and the whole, so that jobs that failed
+/// together are not retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day;
+/// `jitter` extends it by up to a tenth and a minute, since a receiver may ask all jobs to wait for the same time, such
+/// as the reset of a budget.
 pub fn backoff(attempt: u32, jitter: u32, retry_after: Option<Duration>) -> Duration {
     let doubled = INITIAL_BACKOFF.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(MAX_BACKOFF);
     let half = doubled / 2;

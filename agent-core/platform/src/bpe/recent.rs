@@ -31,13 +31,13 @@ impl RecentPieces {
     pub(super) fn count(&self, piece: &[u8], count: impl FnOnce(&[u8]) -> usize) -> usize {
         let Some(key) = key(piece) else { return count(piece) };
         let entry = &self.entries[index(key)];
-        let kept = entry.load(Ordering::Relaxed);
-        if kept & !COUNT_MASK == key {
-            return ((kept & COUNT_MASK) >> COUNT_SHIFT) as usize;
+        let cached = entry.load(Ordering::Relaxed);
+        if cached & !COUNT_MASK == key {
+            return ((cached & COUNT_MASK) >> COUNT_SHIFT) as usize;
         }
-        let counted = count(piece);
-        entry.store(key | (counted as u64) << COUNT_SHIFT, Ordering::Relaxed);
-        counted
+        let computed = count(piece);
+        entry.store(key | (computed as u64) << COUNT_SHIFT, Ordering::Relaxed);
+        computed
     }
 }
 

@@ -1,4 +1,4 @@
-//! Access token of a subscription, and the reasons for which there is none.
+//! Access token of a subscription, and the reasons why there is none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub enum SubscriptionState {
     SignInRequired,
 }
 
-/// Reason for which a user must sign in.
+/// Reason why a user must sign in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

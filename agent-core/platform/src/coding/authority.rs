@@ -98,7 +98,7 @@ impl TokenHint {
     }
 }
 
-/// Reason for which an issuer rejects a refresh token permanently.
+/// Reason why an issuer rejects a refresh token permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InvalidGrantReason {

@@ -5,37 +5,38 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::authority::{CodingAuthorityError, IssuedTokens};
-use super::sign_in_state::{Inner, SignInError, SignInKey};
+use super::sign_in_state::{SignInError, SignInKey, SignInService};
 use super::sign_ins::{SignInOutcome, StoredSignIns};
 use super::stored::{StoredTokens, put, sealed};
 use super::subscriber::Subscriber;
 use super::{CALL_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, until};
 use crate::records::{Record, StoreError, UpdateAttempts};
 
-/// Shortest pause of a background task between two looks at its sign-in, such as while the store is unavailable.
+/// Shortest pause of a background task between two reads of its sign-in, such as while the store is unavailable.
 const MIN_WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const MAX_WATCH_PAUSE: Duration = Duration::from_secs(60);
 
 /// Polls for a sign-in whenever it is due, until it is final or the sign-ins are dropped.
-pub(super) async fn watch(inner: Weak<Inner>, key: SignInKey) {
+pub(super) async fn watch(service: Weak<SignInService>, key: SignInKey) {
     loop {
-        let Some(pause) = next_pause(&inner, &key).await else { return };
-        let Some(clock) = inner.upgrade().map(|inner| inner.services.clock.clone()) else { return };
+        let Some(pause) = next_pause(&service, &key).await else { return };
+        let Some(clock) = service.upgrade().map(|service| service.services.clock.clone()) else { return };
         clock.sleep(pause).await;
-        let Some(inner) = inner.upgrade().filter(|inner| !inner.is_stopped.load(Ordering::Relaxed)) else {
+        let Some(service) = service.upgrade().filter(|service| !service.is_stopped.load(Ordering::Relaxed))
+        else {
             return;
         };
-        // Failures of the store are logged, and end with the sign-in's time at the latest.
-        let _ = inner.polls.run(key.clone(), inner.clone().poll(key.clone())).await;
+        // Failures of the store are logged. The polls end when the sign-in expires, at the latest.
+        let _ = service.polls.run(key.clone(), service.clone().poll(key.clone())).await;
     }
 }
 
 /// Returns the time until the next poll of a sign-in; `None` if it is final.
-async fn next_pause(inner: &Weak<Inner>, (who, id): &SignInKey) -> Option<Duration> {
-    let inner = inner.upgrade()?;
-    let now = inner.services.now();
-    match inner.read(who).await {
+async fn next_pause(service: &Weak<SignInService>, (who, id): &SignInKey) -> Option<Duration> {
+    let service = service.upgrade()?;
+    let now = service.services.now();
+    match service.read(who).await {
         Ok(mut stored) => {
             let pending = stored.pending_mut(id)?;
             Some(until(pending.next_poll_at, now).clamp(MIN_WATCH_PAUSE, MAX_WATCH_PAUSE))
@@ -47,7 +48,7 @@ async fn next_pause(inner: &Weak<Inner>, (who, id): &SignInKey) -> Option<Durati
     }
 }
 
-impl Inner {
+impl SignInService {
     /// Polls the issuer for a sign-in if a poll is due, and stores the outcome.
     pub(super) async fn poll(self: Arc<Self>, (who, id): SignInKey) -> Result<(), SignInError> {
         let claimed = self.update(&who, |stored, now| {

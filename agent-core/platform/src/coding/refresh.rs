@@ -9,9 +9,9 @@
 //! | no answer | the same token again after 1 s and 4 s, then give the lease back |
 //! | the lease has ended before the call, as in a process that was stopped | begin again |
 //!
-//! Tokens replace those from which they were made, and no others. So a task that has lost its lease, such as one of a
-//! process that was stopped, overwrites neither a newer refresh nor a newer sign-in; but if the task that took over was
-//! refused because of the tokens that the first one got, these still save the sign-in.
+//! New tokens replace only the tokens from which they were made. A task that has lost its lease, for example in a process
+//! that was stopped, therefore overwrites neither a newer refresh nor a newer sign-in. If the next task was refused because
+//! the first task had already used the refresh token, the tokens of the first task are still stored.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ impl Refresh {
             }
             // Without the key of the tokens, nothing could be sent.
             self.services.access_token(&self.who, &record.value)?;
-            // A lease that was not given back is that of a call whose answer is unknown.
+            // A lease that was not released belongs to a call with an unknown outcome.
             let is_unsure = record.value.is_unsure || record.value.lease.is_some();
             let Some(leased) = self.take_lease(record, is_unsure).await? else { continue };
             match self.exchange(leased).await? {
@@ -115,7 +115,7 @@ impl Refresh {
         let released = self.replace(record, |stored| StoredTokens { lease: None, ..stored }).await;
         if let Err(error) = released {
             let Subscriber { company_id, user_id } = &self.who;
-            tracing::warn!(%company_id, %user_id, %error, "the lease of a refresh could not be given back");
+            tracing::warn!(%company_id, %user_id, %error, "failed to release the lease of a token refresh; it will expire");
         }
     }
 

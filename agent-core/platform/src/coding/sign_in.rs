@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::authority::{CodingAuthorityError, DeviceCode};
 use super::poll::watch;
 use super::services::CodingServices;
-use super::sign_in_state::{BegunSignIn, Inner, SignInError};
+use super::sign_in_state::{BegunSignIn, SignInError, SignInService};
 use super::sign_ins::{PendingSignIn, Phase, SignInOutcome, StoredSignIn, StoredSignIns};
 use super::stored::sealed;
 use super::subscriber::Subscriber;
@@ -27,7 +27,7 @@ use super::{CALL_TIMEOUT, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, until};
 /// poll is due. The task that moves the record's `nextPollAt` on polls, so that no interval is cut short by a second
 /// poll.
 #[derive(Clone)]
-pub struct SignIns(Arc<Inner>);
+pub struct SignIns(Arc<SignInService>);
 
 /// Status of a sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -72,7 +72,7 @@ impl SignIns {
     /// Creates the sign-ins of a store.
     pub fn new(services: CodingServices) -> Self {
         let spawner = &services.spawner;
-        Self(Arc::new(Inner {
+        Self(Arc::new(SignInService {
             begins: SharedTasks::new(spawner.clone(), MAX_TASKS),
             polls: SharedTasks::new(spawner.clone(), MAX_TASKS),
             watches: SharedTasks::new(spawner.clone(), MAX_TASKS),
@@ -89,8 +89,8 @@ impl SignIns {
         let who = Subscriber::new(company_id, user_id);
         let work = self.0.clone().begin(who.clone());
         let outcome = self.0.begins.run(who, work).await?;
-        let begun = outcome.value?;
-        Ok(BegunSignIn { is_new: begun.is_new && outcome.is_own, ..begun })
+        let sign_in = outcome.value?;
+        Ok(BegunSignIn { is_new: sign_in.is_new && outcome.is_own, ..sign_in })
     }
 
     /// Returns the status of a sign-in, after a poll if one is due.
@@ -110,7 +110,7 @@ impl SignIns {
             let key = (who.clone(), id.to_owned());
             match self.0.polls.run(key.clone(), self.0.clone().poll(key)).await {
                 Ok(outcome) => outcome.value?,
-                // Another look polls.
+                // The next status request polls.
                 Err(TaskError::Full) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -176,22 +176,22 @@ fn view(sign_in: &StoredSignIn, now: Timestamp) -> Option<SignInView> {
     Some(SignInView { status, code, expires_in: None })
 }
 
-impl Inner {
+impl SignInService {
     /// Begins a sign-in, or returns the open one.
     async fn begin(self: Arc<Self>, who: Subscriber) -> Result<BegunSignIn, SignInError> {
         let clock = &self.services.clock;
         let deadline = clock.monotonic() + HELD_TIMEOUT;
         loop {
             let stored = self.read(&who).await?;
-            if let Some(begun) = self.reusable(&who, &stored) {
-                return Ok(begun);
+            if let Some(sign_in) = self.reusable(&who, &stored) {
+                return Ok(sign_in);
             }
             if !stored.is_starting() {
                 let Some(id) = self.reserve(&who).await? else { continue };
-                let begun = self.request_code(&who, id).await?;
-                let key = (who, begun.id.clone());
+                let sign_in = self.request_code(&who, id).await?;
+                let key = (who, sign_in.id.clone());
                 self.watches.start(key.clone(), watch(Arc::downgrade(&self), key));
-                return Ok(begun);
+                return Ok(sign_in);
             }
             if clock.monotonic() >= deadline {
                 return Err(SignInError::Busy);
@@ -205,7 +205,7 @@ impl Inner {
         let now = self.services.now();
         let (id, pending) = stored.reusable(now)?;
         let user_code = self.services.open(who, sealed::USER_CODE, &pending.user_code).ok()?;
-        Some(begun(id, user_code, pending, now, false))
+        Some(begun_sign_in(id, user_code, pending, now, false))
     }
 
     /// Adds a sign-in whose code only the caller requests, and returns its id; `None` if another task was faster.
@@ -230,13 +230,13 @@ impl Inner {
         let Subscriber { company_id, user_id } = who;
         match self.services.call(CALL_TIMEOUT, self.services.authority.request_device_code()).await {
             Ok(code) => {
-                let begun = self.store_code(who, &id, &code).await?;
+                let new_sign_in = self.store_code(who, &id, &code).await?;
                 tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was started");
-                Ok(begun)
+                Ok(new_sign_in)
             }
             Err(error) => {
                 tracing::warn!(%company_id, %user_id, sign_in = id, %error, "a sign-in could not be started");
-                // It counts only if the issuer may have heard of it.
+                // The sign-in counts only if the request may have reached the issuer.
                 let is_known = !matches!(
                     error,
                     CodingAuthorityError::NotConfigured(_) | CodingAuthorityError::NotSent(_)
@@ -267,9 +267,9 @@ impl Inner {
             let is_starting = |sign_in: &&mut StoredSignIn| matches!(sign_in.phase, Phase::Starting { .. });
             let Some(sign_in) = reserved.filter(is_starting) else { return Ok(None) };
             let pending = PendingSignIn::new(code, device_code.clone(), user_code.clone(), now);
-            let begun = begun(id, code.user_code.clone(), &pending, now, true);
+            let begun_now = begun_sign_in(id, code.user_code.clone(), &pending, now, true);
             sign_in.phase = Phase::Pending(pending);
-            Ok(Some(begun))
+            Ok(Some(begun_now))
         });
         // It was erased with the user, or given up because the issuer took too long.
         stored.await?.ok_or(SignInError::Busy)
@@ -277,7 +277,13 @@ impl Inner {
 }
 
 /// Returns a pending sign-in as the user needs it.
-fn begun(id: &str, user_code: Secret, pending: &PendingSignIn, now: Timestamp, is_new: bool) -> BegunSignIn {
+fn begun_sign_in(
+    id: &str,
+    user_code: Secret,
+    pending: &PendingSignIn,
+    now: Timestamp,
+    is_new: bool,
+) -> BegunSignIn {
     BegunSignIn {
         id: id.to_owned(),
         user_code,

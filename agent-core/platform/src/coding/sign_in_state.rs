@@ -16,7 +16,7 @@ use super::tasks::{SharedTasks, TaskError};
 use crate::records::{RecordsExt, StoreError, UpdateAttempts};
 
 /// State behind the clones of [`SignIns`](super::SignIns).
-pub(super) struct Inner {
+pub(super) struct SignInService {
     pub(super) services: CodingServices,
     pub(super) begins: SharedTasks<Subscriber, Result<BegunSignIn, SignInError>>,
     pub(super) polls: SharedTasks<SignInKey, Result<(), SignInError>>,
@@ -81,7 +81,7 @@ impl From<TaskError> for SignInError {
     }
 }
 
-impl Inner {
+impl SignInService {
     /// Reads the user's sign-ins as of now.
     pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
         let stored_sign_ins = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
@@ -105,9 +105,9 @@ impl Inner {
             let mut stored = stored_sign_ins.map(|record| record.value).unwrap_or_default();
             let now = self.services.now();
             stored.tidy(now);
-            let Some(done) = change(&mut stored, now)? else { return Ok(None) };
+            let Some(change_result) = change(&mut stored, now)? else { return Ok(None) };
             match self.services.records.commit(vec![put(key.clone(), &stored, version)?]).await {
-                Ok(_) => return Ok(Some(done)),
+                Ok(_) => return Ok(Some(change_result)),
                 Err(error) => attempts.retry(error).await?,
             }
         }

@@ -136,11 +136,11 @@ impl PendingSignIn {
             error => {
                 self.unanswered = self.unanswered.saturating_add(1);
                 let factor = 2_u32.saturating_pow(self.unanswered.min(16));
-                let asked = match error {
+                let requested_delay = match error {
                     CodingAuthorityError::RateLimited(Some(delay)) => *delay,
                     _ => Duration::ZERO,
                 };
-                self.interval().saturating_mul(factor).max(asked).min(MAX_BACKOFF)
+                self.interval().saturating_mul(factor).max(requested_delay).min(MAX_BACKOFF)
             }
         };
         // Never after the end, so that the sign-in expires in time.

@@ -36,7 +36,7 @@ pub(super) struct StoredTokens {
     /// The sign-in from which the tokens come, which tells a refresh of it from a new sign-in.
     pub(super) sign_in_id: String,
     pub(super) state: SubscriptionState,
-    /// Reason for which the sign-in has ended.
+    /// Reason why the sign-in has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<SignInReason>,
     /// Sealed access token; absent after the end of the sign-in, like the refresh token.
@@ -148,7 +148,7 @@ impl StoredTokens {
         }
     }
 
-    /// Returns the reason for which a refused refresh token ends the sign-in. One that was used by a call whose answer
+    /// Returns the reason why a refused refresh token ends the sign-in. One that was used by a call whose answer
     /// never arrived was cut off, rather than stolen.
     pub(super) fn end_reason(&self, fault: InvalidGrantReason) -> SignInReason {
         match fault {

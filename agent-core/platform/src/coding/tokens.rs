@@ -25,9 +25,9 @@ const REFRESH_ATTEMPTS: usize = 3;
 /// A refresh is a task of this type and not of the caller that needs it: a caller that leaves does not cancel it. In a
 /// process there is at most one for each user, and between the processes of a store a lease decides.
 #[derive(Clone)]
-pub struct CodingTokens(Arc<Inner>);
+pub struct CodingTokens(Arc<TokenService>);
 
-struct Inner {
+struct TokenService {
     services: CodingServices,
     refreshes: SharedTasks<Subscriber, Result<AccessToken, CodingTokenError>>,
     revocations: SharedTasks<(Subscriber, u64), ()>,
@@ -57,7 +57,7 @@ impl CodingTokens {
     /// Creates the access to the tokens of a store.
     pub fn new(services: CodingServices) -> Self {
         let (refreshing, revoking) = (services.spawner.clone(), services.spawner.clone());
-        Self(Arc::new(Inner {
+        Self(Arc::new(TokenService {
             services,
             refreshes: SharedTasks::new(refreshing, MAX_TASKS),
             revocations: SharedTasks::new(revoking, MAX_TASKS),
@@ -140,7 +140,7 @@ impl CodingTokens {
         if let Some(tokens) = open_for_revocation(&services, &who, &stored) {
             let revoked = who.clone();
             let revocation = async move { services.revoke(&revoked, &tokens).await };
-            // The tokens are forgotten, whatever becomes of the task.
+            // The stored tokens are deleted, also if the revocation fails.
             let _ = self.0.revocations.run((who, version), revocation).await;
         }
         Ok(true)

@@ -167,17 +167,17 @@ impl CompactionPlan {
 fn next_form(sizes: &Sizes<'_>, form: HistoryForm, users: &[usize], turn: usize) -> Option<HistoryForm> {
     let PlanLimits { keep_turns, keep_tool_results, available, .. } = sizes.limits;
     let (end, target) = (users[turn], sizes.limits.target());
-    let kept = users[turn.saturating_sub(keep_turns)];
+    let first_kept = users[turn.saturating_sub(keep_turns)];
     let results = (form.summarized..end).rev().filter(|index| sizes.entries[*index].role == Role::Tool);
     let kept_results = results.take(keep_tool_results).last().unwrap_or(end);
-    let mut next = HistoryForm { cleared: form.cleared.max(kept.min(kept_results)), ..form };
-    let least = HistoryForm { summarized: next.summarized.max(kept), ..next };
-    if sizes.of(next, end) > target && sizes.of(least, end) > sizes.limits.applied_above() {
-        // What is kept of the former turns is too much.
+    let mut next = HistoryForm { cleared: form.cleared.max(first_kept.min(kept_results)), ..form };
+    let shortest_form = HistoryForm { summarized: next.summarized.max(first_kept), ..next };
+    if sizes.of(next, end) > target && sizes.of(shortest_form, end) > sizes.limits.applied_above() {
+        // The kept part of the former turns is too large.
         next.cleared = end;
     }
     if sizes.of(next, end) > target {
-        next.summarized = fitting_turn(sizes, next, &users[..=turn], kept, target);
+        next.summarized = fitting_turn(sizes, next, &users[..=turn], first_kept, target);
     }
     if sizes.of(next, end) > sizes.limits.applied_above() {
         next.summarized = fitting_turn(sizes, next, &users[..=turn], end, target);

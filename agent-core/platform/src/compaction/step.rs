@@ -243,7 +243,7 @@ impl Compaction {
         match self.tasks.stored(&owner(turn), &sha256).await {
             Ok(Some(stored)) => return (Some(stored), Some(SummaryOrigin::Stored)),
             Ok(None) => {}
-            // A run does not fail for want of a summary.
+            // A run does not fail because a summary is missing.
             Err(error) => {
                 tracing::warn!(%error, "a summary could not be read");
                 return (None, Some(SummaryOrigin::Missing));
@@ -319,7 +319,7 @@ fn leave_out_turns(assembly: &mut AssemblyInput<'_>, begin: usize, available: us
     if excess == 0 {
         return 0;
     }
-    // In steps, so that the place stays the same for some turns.
+    // In steps, so that the cut stays at the same message for some turns.
     let goal = excess.next_multiple_of((available * 3 / 10).max(1));
     let is_user = |index: &usize| assembly.history[*index].role() == Role::User;
     let users: Vec<usize> = (begin..assembly.history.len()).filter(is_user).collect();
@@ -332,10 +332,10 @@ fn leave_out_turns(assembly: &mut AssemblyInput<'_>, begin: usize, available: us
     let Some(end) = end.filter(|end| *end > begin) else { return 0 };
     let rest = assembly.history.split_off(end);
     let turns = assembly.history.split_off(begin);
-    let (kept, left_out): (Vec<_>, Vec<_>) =
+    let (instructions, omitted): (Vec<_>, Vec<_>) =
         turns.into_iter().partition(|message| is_instruction(message.original()));
-    let count = left_out.len();
-    assembly.history.extend(kept);
+    let count = omitted.len();
+    assembly.history.extend(instructions);
     if count > 0 {
         let note = Message::user(format!("[{count} messages of the conversation are left out here]"));
         assembly.history.push(assembly.cache.message(&note));

@@ -148,7 +148,7 @@ impl Summaries {
         if self.records.count(&own).await? > MAX_USER_SUMMARIES as u64 {
             self.delete_oldest(&own, sha256).await?;
         }
-        // A deletion of the thread has looked for its summaries before or will do so after this one is stored.
+        // A deletion of the thread may have searched for summaries before this one was stored.
         if let Some(thread_id) = &owner.thread_id
             && self.is_deleted(owner, thread_id).await?
         {
@@ -168,13 +168,13 @@ impl Summaries {
         }
     }
 
-    async fn delete_oldest(&self, own: &Collection, kept: &str) -> Result<(), StoreError> {
-        let records = self.list(own).await?;
-        let others = records.iter().filter(|record| record.id != kept);
+    async fn delete_oldest(&self, collection: &Collection, kept_id: &str) -> Result<(), StoreError> {
+        let records = self.list(collection).await?;
+        let others = records.iter().filter(|record| record.id != kept_id);
         let Some(oldest) = others.min_by_key(|record| (record.updated, record.version)) else {
             return Ok(());
         };
-        self.records.delete(&own.key(oldest.id.as_str())?, Precondition::Any).await.map(drop)
+        self.records.delete(&collection.key(oldest.id.as_str())?, Precondition::Any).await.map(drop)
     }
 
     /// Deletes the summaries of a user's threads that do not exist any more, and those that were not used for long. To be

@@ -22,7 +22,7 @@ const USED_WINDOW_EIGHTHS: usize = 7;
 /// Bytes for each token of a summary after which its stream is dropped.
 const MAX_BYTES_PER_TOKEN: usize = 8;
 
-/// Reason for which there is no summary.
+/// Reason why there is no summary.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SummaryError {
     /// The model has returned no text.

@@ -29,7 +29,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Time after a failure until the same summary is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// Least limit on the answer with a summary, and the part of it that a model may reason for.
+/// Minimum limit on the answer with a summary, and the part of it that a model may reason for.
 const MIN_OUTPUT_TOKENS: usize = 1_024;
 const OUTPUT_PER_TOKEN: usize = 4;
 /// Numbers of failures that are remembered.
@@ -114,20 +114,20 @@ impl SummaryTasks {
         if is_too_early || own >= MAX_COMPANY_TASKS || state.running.len() >= MAX_TASKS {
             return None;
         }
-        let (tasks, done) = (self.clone(), key.clone());
+        let (tasks, task_key) = (self.clone(), key.clone());
         let pending = async move {
-            let made = tasks.make(&job).await;
+            let result = tasks.make(&job).await;
             let mut state = tasks.lock();
-            state.running.remove(&done);
-            match made {
+            state.running.remove(&task_key);
+            match result {
                 Ok(text) => {
-                    state.failures.remove(&job.owner.company_id, &done);
+                    state.failures.remove(&job.owner.company_id, &task_key);
                     text
                 }
                 Err(error) => {
                     let (company, agent) = (&job.owner.company_id, &job.context.agent_id);
                     tracing::warn!(%company, %agent, %error, "a conversation was not summarized");
-                    state.failures.insert(&job.owner.company_id, done, tasks.clock.monotonic());
+                    state.failures.insert(&job.owner.company_id, task_key, tasks.clock.monotonic());
                     None
                 }
             }
@@ -160,9 +160,9 @@ impl SummaryTasks {
             max_tokens: job.max_tokens,
             thinking: settings.enable_thinking,
         };
-        let made = Box::pin(summarize(&*model, input));
-        let text = match select(made, self.clock.sleep(TIME_LIMIT)).await {
-            Either::Left((made, _)) => made?,
+        let result = Box::pin(summarize(&*model, input));
+        let text = match select(result, self.clock.sleep(TIME_LIMIT)).await {
+            Either::Left((result, _)) => result?,
             Either::Right(_) => return Err(SummaryError::Timeout),
         };
         let summary =
@@ -188,8 +188,8 @@ impl SummaryTasks {
         settings.parameters.remove("stopSequences");
         // The role's limit is that of its answers.
         settings.token_limits.max_output_tokens = None;
-        let most = self.models.model(&settings)?.info().max_output_tokens;
-        let limit = (job.max_tokens * OUTPUT_PER_TOKEN).max(MIN_OUTPUT_TOKENS).min(most);
+        let model_limit = self.models.model(&settings)?.info().max_output_tokens;
+        let limit = (job.max_tokens * OUTPUT_PER_TOKEN).max(MIN_OUTPUT_TOKENS).min(model_limit);
         settings.token_limits.max_output_tokens = u32::try_from(limit).ok().and_then(NonZeroU32::new);
         Ok(settings)
     }

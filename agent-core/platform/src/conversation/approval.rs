@@ -156,7 +156,7 @@ impl Approval {
             (ApprovalState::Cancelled, _) => {
                 "the call was not made: the question for approval was withdrawn".to_owned()
             }
-            (ApprovalState::Expired, _) => "the call was not made: nobody has approved it in time".to_owned(),
+            (ApprovalState::Expired, _) => "the call was not made: it was not approved in time".to_owned(),
             (ApprovalState::Open, _) => "the call was not made: it waits for approval".to_owned(),
             (ApprovalState::Approved, _) => match self.executed {
                 CallExecution::No => "the call was not made: the run ended before it".to_owned(),

@@ -13,7 +13,7 @@ use super::{ContentHash, NodeId, NodeLink, NodeRole, NodeStatus};
 
 /// Limit on a stored context, in bytes. A longer one is not stored.
 pub const MAX_CONTEXT_BYTES: usize = 32 << 10;
-/// Size of contexts from which on [`Conversations::contexts`](super::Conversations::contexts) returns no further one, in
+/// Size of contexts at which [`Conversations::contexts`](super::Conversations::contexts) returns no further one, in
 /// bytes: more than the largest context windows hold.
 pub const MAX_CONTEXT_PAGE_BYTES: usize = 4 << 20;
 

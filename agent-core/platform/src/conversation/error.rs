@@ -34,7 +34,7 @@ pub enum ConversationError {
         active_run: RunId,
     },
     /// The thread has [`MAX_QUEUED_RUNS`](super::MAX_QUEUED_RUNS) queued runs.
-    #[error("as many runs wait for the thread as may")]
+    #[error("too many runs wait for the thread")]
     QueueFull,
     /// The owner has used the run's id.
     #[error("the run id has been used")]

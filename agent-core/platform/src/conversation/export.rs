@@ -176,7 +176,7 @@ impl ThreadExport {
         Ok(page.runs)
     }
 
-    /// Returns a run without its approvals, which have a list of their own.
+    /// Returns a run without its approvals, which have a separate list.
     fn shown_run(&self, run: Run) -> Run {
         Run { approvals: Vec::new(), ..run.shown_to(self.audience) }
     }

@@ -9,7 +9,7 @@
 //! - An unknown assistant or tool message stands for the answer that is stored at its place.
 //! - User messages before the first known element are ignored; those after the last one are new.
 //! - A known user message with other content is an edit: a sibling of the newest node with that id.
-//! - If the list ends with a known user message, its answer is made anew.
+//! - If the list ends with a known user message, its answer is made again.
 //! - If nothing is known, a list that is a whole conversation becomes a new root; one message alone, in the formats that
 //!   send the next message only, is appended to the head.
 

@@ -77,7 +77,7 @@ pub struct Run {
     /// Manifest of the prompt, once the run has ended. Stores keep it; it has a route of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<RunPrompt>>,
-    /// Reason for which the model stopped.
+    /// Reason why the model stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
     /// Outcome other than success without pending calls, as AG-UI's.
@@ -246,7 +246,7 @@ pub enum RunTriggerKind {
     /// A new message.
     #[default]
     Chat,
-    /// An answer is made anew.
+    /// An answer is made again.
     Regenerate,
     /// A user message was edited.
     Edit,
@@ -327,7 +327,7 @@ pub enum RunStep {
 pub struct RunEnding {
     /// Kind of the end.
     pub kind: RunEndKind,
-    /// Reason for which the model stopped.
+    /// Reason why the model stopped.
     pub finish_reason: Option<FinishReason>,
     /// Token usage, one entry per model.
     pub usage: Vec<Usage>,

@@ -7,7 +7,7 @@ use super::{CancelReason, LogChunk, Run, ThreadOwner};
 
 /// Maximum number of runs whose logs one call deletes.
 pub const MAX_TRIMMED_LOGS: usize = 100;
-/// Size of a part of a log from which on no further chunk is added to it, in bytes.
+/// Size of a part of a log at which no further chunk is added to it, in bytes.
 pub const MAX_LOG_PAGE_BYTES: usize = 1 << 20;
 
 /// Owner and id of a run.

@@ -220,8 +220,8 @@ pub trait Conversations: Send + Sync {
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 
     /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Nothing is
-    /// appended to the logs of runs that the process does not have any more, and of those that another transaction has
-    /// locked: the commit waits for none of them, since the runs of all companies share it.
+    /// appended to the logs of runs that the process does not have any more or that another transaction has locked. The
+    /// commit waits for none of them, since the runs of all companies share it.
     ///
     /// # Errors
     /// Those of the store. Nothing is appended, or everything if the store's answer was lost.

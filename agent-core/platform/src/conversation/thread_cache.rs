@@ -1,10 +1,10 @@
-//! Cache of threads as turns read them: the identity of all nodes, the messages of those on the path, and the contexts of its
-//! turns. Prompts share the messages of a cached thread.
+//! Cache of threads as turns read them: the identity of all nodes, the messages on the path to the head, and the contexts of
+//! its turns. Prompts share the messages of a cached thread.
 //!
-//! A cached thread is used only while its stored row equals the one with which it was read. Each turn reads the row. Every
-//! commit that adds, changes or deletes nodes or contexts or moves the head changes the version in the row, in all stores and
-//! processes, so that no turn sends a message that was erased before the turn has read the row. A thread that was deleted and
-//! created again differs in the time of its creation, and in the id of its head.
+//! Each turn reads the thread's row, and uses the cached thread only if the row is unchanged. A commit that adds, changes or
+//! deletes nodes or contexts, or moves the head, changes the version in the row, in all stores and processes. A turn
+//! therefore never sends a message that was erased before it read the row. A thread that was deleted and created again has
+//! another creation time and another head.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -205,7 +205,7 @@ impl LoadedThread {
     }
 
     /// Returns the contexts of the user messages at these positions, which ascend. Those of turns that were not read before are
-    /// read. `is_continued` is false if the last message's answer is made anew.
+    /// read. `is_continued` is false if the last message's answer is made again.
     ///
     /// # Errors
     /// Errors of the store.

@@ -58,7 +58,7 @@ struct EntryCall {
 }
 
 /// A round, and the events of a call that has a response, or the error of the round.
-pub(super) type Advanced<T> = (Box<RoundCalls<T>>, Result<AnswerEvents<T>, AgentError>);
+pub(super) type AdvancedRound<T> = (Box<RoundCalls<T>>, Result<AnswerEvents<T>, AgentError>);
 
 impl<T: CallTarget> RoundCalls<T> {
     pub(super) fn new(
@@ -102,7 +102,7 @@ impl<T: CallTarget> RoundCalls<T> {
 
     /// Makes calls until one has a response or every entry has failed. Dropping the future ends the round: no further call is
     /// made.
-    pub(super) async fn advance(mut self: Box<Self>) -> Advanced<T> {
+    pub(super) async fn advance(mut self: Box<Self>) -> AdvancedRound<T> {
         let entries = self.entries.clone();
         loop {
             let is_selected = match std::mem::replace(&mut self.next, NextStep::NextEntry) {
@@ -333,7 +333,7 @@ fn random_fraction() -> f64 {
     let mut bytes = [0; 4];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        // A wait that is not spread is better than none.
+        // A wait without jitter is better than none.
         Err(_) => 1.0,
     }
 }

@@ -61,7 +61,7 @@ impl CircuitKey {
     }
 }
 
-/// Reason for which a call is not made.
+/// Reason why a call is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CircuitError {
     Open,

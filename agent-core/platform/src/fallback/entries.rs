@@ -17,7 +17,7 @@ use crate::parameters::{ModelApi, ModelParameters};
 
 /// A model or an agent server that may answer.
 pub(super) struct CallEntry<T> {
-    /// The model or agent server, or the reason for which it cannot be called.
+    /// The model or agent server, or the reason why it cannot be called.
     pub(super) target: Result<T, AgentErrorKind>,
     /// Name of the provider, or the identifier of a provider of the company.
     pub(super) provider: String,
@@ -129,7 +129,7 @@ impl<T: CallTarget> Entries<T> {
     /// Builds the request of an entry. Pure.
     ///
     /// # Errors
-    /// The reason for which the entry cannot take the call.
+    /// The reason why the entry cannot take the call.
     pub(super) fn prepare(&self, index: usize, request: &T::Request) -> Result<Payload, AgentError> {
         let entry = &self.entries[index];
         let target =

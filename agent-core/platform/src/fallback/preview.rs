@@ -31,7 +31,7 @@ pub struct AttemptPreview {
     pub priced: bool,
     /// True if the call would go to the model, if those in front of it fail.
     pub eligible: bool,
-    /// Code of the reason for which the entry would not be called.
+    /// Code of the reason why the entry would not be called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// State of its circuit in this process.

@@ -20,7 +20,7 @@ pub struct AttemptReport {
     pub provider: String,
     /// The model.
     pub model: String,
-    /// Code of the failure, or of the reason for which the entry was left out; absent for the attempt that answers.
+    /// Code of the failure, or of the reason why the entry was left out; absent for the attempt that answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Status of the provider's response, if it was unsuccessful.

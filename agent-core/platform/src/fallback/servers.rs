@@ -1,8 +1,8 @@
 //! Runs at agent servers, with their fallbacks: [`FallbackServers`].
 //!
-//! A run at an agent server is one call, in which the runtime calls the agent's tools. It is repeated only while it is
-//! certain that no tool has been called: before any event but those with which a run of this platform's runtime begins,
-//! and before any call with the run token at this process's tool server.
+//! A run at an agent server is one call, in which the runtime calls the agent's tools. A call is repeated only if no
+//! tool was called: the run has sent only the initial events of this platform's runtime, and nothing was called with
+//! the run token at this process's tool server.
 
 use std::error::Error;
 use std::fmt;

@@ -156,7 +156,7 @@ pub fn fallback_settings<'a>(
     })
 }
 
-/// Returns the entry of a model. `model` may be the reason for which it cannot be called.
+/// Returns the entry of a model. `model` may be the reason why it cannot be called.
 fn model_entry(
     settings: &EmbeddedAi,
     model: Result<Arc<dyn Model>, AgentErrorKind>,

@@ -8,7 +8,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 
-use super::call::{Advanced, RoundCalls};
+use super::call::{AdvancedRound, RoundCalls};
 use super::target::{AnswerEvents, CallTarget};
 
 /// Maximum number of events that are held back until an answer has content.
@@ -66,7 +66,7 @@ enum AnswerState<T: CallTarget> {
         held: HeldEvents<T>,
     },
     /// Another call starts.
-    Advancing(BoxFuture<'static, Advanced<T>>),
+    Advancing(BoxFuture<'static, AdvancedRound<T>>),
     /// The answer is released: nothing is repeated.
     Answering(AnswerEvents<T>),
     /// Every call has failed.

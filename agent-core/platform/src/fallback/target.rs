@@ -38,7 +38,7 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
     /// Builds the request. Pure.
     ///
     /// # Errors
-    /// The reason for which the target cannot take the call.
+    /// The reason why the target cannot take the call.
     fn prepare(&self, request: &Self::Request) -> Result<Payload, AgentError>;
 
     /// Sends a request. `attempt` is the number of the call in the round, from 1.

@@ -90,14 +90,14 @@ pub(crate) fn part_for_media_type(source: MediaSource) -> ContentPart {
 
 /// Reads AG-UI's `source: {type: "data" | "url", value, mimeType}`, or the type `file` with the id of an uploaded file.
 fn read_source(part: ObjectFields<'_>) -> Result<MediaSource, FieldError> {
-    let below = |fault: FieldError| fault.with_parent_path("source");
+    let under_source = |fault: FieldError| fault.with_parent_path("source");
     let source = part.object("source")?.ok_or_else(|| FieldError::new("source", "is missing"))?;
-    let mime_type = mime_type(source).map_err(below)?;
-    let value = source.required_text("value").map_err(below)?;
-    match source.required_text("type").map_err(below)? {
-        "data" => inline_source("value", value, mime_type).map_err(below),
-        "url" => url_source("value", value, mime_type).map_err(below),
-        "file" => file_source("value", value).map_err(below),
+    let mime_type = mime_type(source).map_err(under_source)?;
+    let value = source.required_text("value").map_err(under_source)?;
+    match source.required_text("type").map_err(under_source)? {
+        "data" => inline_source("value", value, mime_type).map_err(under_source),
+        "url" => url_source("value", value, mime_type).map_err(under_source),
+        "file" => file_source("value", value).map_err(under_source),
         _ => Err(FieldError::new("source.type", "must be data, url or file")),
     }
 }
@@ -125,15 +125,15 @@ fn read_image_url(part: ObjectFields<'_>) -> Result<MediaSource, FieldError> {
 
 /// Reads OpenAI's `input_audio: {data, format}`.
 fn read_input_audio(part: ObjectFields<'_>) -> Result<MediaSource, FieldError> {
-    let below = |fault: FieldError| fault.with_parent_path("input_audio");
+    let under_input_audio = |fault: FieldError| fault.with_parent_path("input_audio");
     let audio = part.object("input_audio")?.ok_or_else(|| FieldError::new("input_audio", "is missing"))?;
-    let mime_type = match audio.required_text("format").map_err(below)? {
+    let mime_type = match audio.required_text("format").map_err(under_input_audio)? {
         "mp3" => "audio/mpeg",
         "wav" => "audio/wav",
         _ => return Err(FieldError::new("input_audio.format", "must be mp3 or wav")),
     };
-    let value = audio.required_text("data").map_err(below)?;
-    inline_source("data", value, Some(mime_type.to_owned())).map_err(below)
+    let value = audio.required_text("data").map_err(under_input_audio)?;
+    inline_source("data", value, Some(mime_type.to_owned())).map_err(under_input_audio)
 }
 
 /// Reads OpenAI's `file_data` or `file_url`. A `file_id` refers to a file stored at one vendor only and is rejected.

@@ -2,9 +2,9 @@
 //!
 //! Histories break: a tab was closed while a tool ran, a client lost or duplicated a message, or numbered its tool
 //! calls from zero in every turn. Models reject such a history as a whole, so it is repaired before it is sent. A call
-//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]: the model then knows that the tool may
-//! have acted, while it would repeat a call that was removed; and the messages before it stay the same, which keeps the
-//! provider's prompt cache valid.
+//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]. The model then knows that the tool may have
+//! acted; it would repeat a call that was removed. The messages before the call do not change, which keeps the provider's
+//! prompt cache valid.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -30,19 +30,21 @@ pub fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let results = match_results(&messages);
     let mut results = results.into_iter();
     let mut ids = UniqueIds::default();
-    let mut given: Vec<Option<Arc<Message>>> = messages.into_iter().map(Some).collect();
-    let mut repaired = Vec::with_capacity(given.len());
-    for index in 0..given.len() {
+    let mut remaining: Vec<Option<Arc<Message>>> = messages.into_iter().map(Some).collect();
+    let mut repaired = Vec::with_capacity(remaining.len());
+    for index in 0..remaining.len() {
         // Results are taken from their positions by their calls.
-        let Some(mut message) = given[index].take_if(|message| message.role != Role::Tool) else { continue };
+        let Some(mut message) = remaining[index].take_if(|message| message.role != Role::Tool) else {
+            continue;
+        };
         if message.tool_call_id.is_some() {
             Arc::make_mut(&mut message).tool_call_id = None;
         }
-        let place = repaired.len();
+        let position = repaired.len();
         let mut kept = Vec::new();
         if message.role == Role::Assistant {
             for (at, call) in message.tool_calls.iter().enumerate() {
-                let result = results.next().flatten().and_then(|at| given[at].take());
+                let result = results.next().flatten().and_then(|at| remaining[at].take());
                 let Some(mut result) = result.or_else(|| no_result(call).map(Arc::new)) else { continue };
                 let id = ids.unique(call.id.clone());
                 if result.tool_call_id.as_ref() != Some(&id) {
@@ -54,22 +56,22 @@ pub fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
         }
         keep_calls(&mut message, kept);
         if !message.tool_calls.is_empty() || !message.content.is_empty() {
-            repaired.insert(place, message);
+            repaired.insert(position, message);
         }
     }
     repaired
 }
 
-/// Leaves a message the calls at these places, under these ids.
-fn keep_calls(message: &mut Arc<Message>, kept: Vec<(usize, String)>) {
+/// Removes the calls of a message except those at these indices, and gives these the ids.
+fn keep_calls(message: &mut Arc<Message>, kept_calls: Vec<(usize, String)>) {
     let ids = message.tool_calls.iter().map(|call| &call.id);
-    if kept.iter().map(|(_, id)| id).eq(ids) {
+    if kept_calls.iter().map(|(_, id)| id).eq(ids) {
         return;
     }
     let message = Arc::make_mut(message);
     let mut calls: Vec<_> = std::mem::take(&mut message.tool_calls).into_iter().map(Some).collect();
-    let kept = kept.into_iter().filter_map(|(at, id)| Some(ToolCall { id, ..calls[at].take()? }));
-    message.tool_calls = kept.collect();
+    let kept_calls = kept_calls.into_iter().filter_map(|(at, id)| Some(ToolCall { id, ..calls[at].take()? }));
+    message.tool_calls = kept_calls.collect();
 }
 
 /// Returns true if [`repair`] has added the message for a call without a result.
@@ -80,8 +82,8 @@ pub fn is_missing_result(message: &Message) -> bool {
 }
 
 fn no_result(call: &ToolCall) -> Option<Message> {
-    let whole = serde_json::from_str::<IgnoredAny>(&call.function.arguments).is_ok();
-    whole.then(|| Message::tool_result(&call.id, MISSING_TOOL_RESULT))
+    let is_complete = serde_json::from_str::<IgnoredAny>(&call.function.arguments).is_ok();
+    is_complete.then(|| Message::tool_result(&call.id, MISSING_TOOL_RESULT))
 }
 
 /// Returns the index of the result message for each tool call of the assistant messages, in order.

@@ -34,7 +34,7 @@ fn read_format(value: &Value<'_>) -> Result<ResponseFormat, FieldError> {
         "json" => ResponseKind::Json,
         _ => return Err(FieldError::new("type", "must be text or json")),
     };
-    // A client would take the answer for another one if a member had no effect.
+    // If a member had no effect, the client would misread the answer.
     if let Some(name) = fields.names().find(|name| !MEMBERS.contains(name)) {
         return Err(FieldError::new(name, "is not a member of a response format"));
     }
@@ -63,16 +63,16 @@ fn read_format(value: &Value<'_>) -> Result<ResponseFormat, FieldError> {
 pub(super) fn read_completion_format(
     fields: ObjectFields<'_>,
 ) -> Result<Option<Arc<ResponseFormat>>, CompletionError> {
-    let Some(given) = fields.object(OPENAI_FIELD)? else { return Ok(None) };
+    let Some(format_fields) = fields.object(OPENAI_FIELD)? else { return Ok(None) };
     let with_path = |fault: FieldError| fault.with_parent_path(OPENAI_FIELD);
     let json = ResponseFormat { kind: ResponseKind::Json, ..ResponseFormat::default() };
-    let format = match given.required_text("type").map_err(with_path)? {
+    let format = match format_fields.required_text("type").map_err(with_path)? {
         "text" => ResponseFormat::default(),
         "json_object" => json,
         JSON_SCHEMA => {
             let with_path = |fault: FieldError| with_path(fault.with_parent_path(JSON_SCHEMA));
             let missing = || with_path(FieldError::new("", "is missing"));
-            let described = given.object(JSON_SCHEMA).map_err(with_path)?.ok_or_else(missing)?;
+            let described = format_fields.object(JSON_SCHEMA).map_err(with_path)?.ok_or_else(missing)?;
             let format = ResponseFormat {
                 name: Some(described.required_text("name").map_err(with_path)?.to_owned()),
                 schema: described.get("schema").map(serde_json::Value::from),

@@ -65,7 +65,7 @@ struct Answer {
 /// Reads the decisions.
 ///
 /// # Errors
-/// The first invalid entry of `resume`. Parts that do not answer a request for approval are not looked at.
+/// The first invalid entry of `resume`. Parts that do not answer a request for approval are not examined.
 pub(super) fn read(sources: &FieldSources<'_>) -> Result<Vec<ResumeEntry>, FieldError> {
     let Some((path, value)) = sources.get("resume") else { return parts(sources) };
     let Value::Array(entries) = Value::from(value) else {

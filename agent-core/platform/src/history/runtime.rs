@@ -163,9 +163,9 @@ fn empty_object_schema() -> SharedJson {
 
 fn read_context(body: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> {
     let Some(value) = body.get("context") else { return Ok(ExecutionContext::default()) };
-    let below = |fault: FieldError| fault.with_parent_path("context");
+    let under_context = |fault: FieldError| fault.with_parent_path("context");
     let Value::Str(text) = value else {
-        return ObjectFields::from_value(value).and_then(read_identity).map_err(below);
+        return ObjectFields::from_value(value).and_then(read_identity).map_err(under_context);
     };
     if text.trim().is_empty() {
         return Ok(ExecutionContext::default());
@@ -173,7 +173,7 @@ fn read_context(body: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> 
     let wrong = || FieldError::new("context", "must be an object, or a string with the JSON of one");
     let value: Value<'_> = serde_json::from_str(text).map_err(|_| wrong())?;
     let fields = ObjectFields::from_value(&value).map_err(|_| wrong())?;
-    read_identity(fields).map_err(below)
+    read_identity(fields).map_err(under_context)
 }
 
 fn read_identity(context: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> {

@@ -179,7 +179,7 @@ fn envelope(sources: &FieldSources<'_>) -> Result<Envelope, FieldError> {
     if is_of_ai_sdk(sources)? || sources.query_word("trigger").is_some() {
         let trigger = match word(sources, "trigger")?.as_deref() {
             Some("regenerate-message") => UiTrigger::Regenerate,
-            // Other words are those of other applications.
+            // Other values belong to other applications.
             _ => UiTrigger::Submit,
         };
         return Ok(Envelope::UiMessages { trigger, message_id: word(sources, "messageId")? });

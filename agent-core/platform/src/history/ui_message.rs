@@ -1,5 +1,5 @@
-//! Parsing of the AI SDK's UI messages (v5 and v6, and the tool invocations of v4): one message with `parts` becomes
-//! an assistant message, its tool calls, their results, and further assistant messages after them.
+//! Parsing of the AI SDK's UI messages (v5 and v6, and the tool invocations of v4). One message with `parts` becomes an
+//! assistant message, its tool calls, their results, and further assistant messages.
 
 use super::FieldError;
 use super::json::{ObjectFields, Value, empty_arguments, to_json};

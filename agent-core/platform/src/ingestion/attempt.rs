@@ -27,19 +27,21 @@ impl IngestionState {
 
     /// Works on a claimed task to the end of the attempt.
     pub(super) async fn work(&self, mut claim: Claim) {
-        let ended = match self.extract(&mut claim).await {
+        let result = match self.extract(&mut claim).await {
             Ok(text) => self.store_text(&claim, text).await,
             Err(AttemptError::Lost) => return,
             Err(AttemptError::Extract(error)) => self.end_attempt(&claim, error).await,
             Err(AttemptError::Store(error)) => {
-                tracing::warn!(%error, document = claim.document_id, "an original or its text is not stored");
+                tracing::warn!(%error, document = claim.document_id, "failed to read an upload or to store its text");
                 self.end_attempt(&claim, ExtractError::Unavailable("the store failed".to_owned())).await
             }
         };
-        match ended {
+        match result {
             // On a conflict, the task was taken over, or its document was deleted or replaced.
             Ok(()) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => tracing::warn!(%error, document = claim.document_id, "an extraction is repeated"),
+            Err(error) => {
+                tracing::warn!(%error, document = claim.document_id, "failed to store the end of an extraction; it will be repeated")
+            }
         }
     }
 

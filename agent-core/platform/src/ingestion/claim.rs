@@ -95,7 +95,9 @@ impl IngestionState {
                     Ok(Some(claim)) => return Ok(Some((claim, permit))),
                     Ok(None) | Err(StoreError::Conflict { .. }) => {}
                     Err(error @ StoreError::Unavailable(_)) => return Err(error),
-                    Err(error) => tracing::warn!(%error, document = id, "a task of the ingestion is skipped"),
+                    Err(error) => {
+                        tracing::warn!(%error, document = id, "failed to claim an extraction task; it is skipped")
+                    }
                 }
             }
             list.cursor = page.next_cursor;

@@ -87,7 +87,7 @@ impl IngestionState {
         if !is_transient || claim.task.attempts >= self.limits.attempts {
             return self.fail(claim, &error.to_string()).await;
         }
-        tracing::warn!(%error, document = claim.document_id, "an extraction is repeated later");
+        tracing::warn!(%error, document = claim.document_id, "an extraction failed; it will be repeated");
         let exponent = claim.task.attempts.saturating_sub(1).min(6);
         let pause = Duration::from_secs(1 << exponent).min(MAX_BACKOFF);
         let mut task = claim.task.clone();
@@ -204,7 +204,7 @@ impl ExtractedText {
     }
 }
 
-/// Returns the reason for which a document without text cannot be found; `None` if it has text, or pages that are known
+/// Returns the reason why a document without text cannot be found; `None` if it has text, or pages that are known
 /// to be pictures.
 fn without_text(text: &str, needs_ocr: &[u32]) -> Option<String> {
     (text.trim().is_empty() && needs_ocr.is_empty()).then(|| "no text was found in the document".to_owned())

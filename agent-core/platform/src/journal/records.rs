@@ -56,7 +56,7 @@ impl Records for JournaledRecords {
                 Ok(versions)
             }
             Err(error @ StoreError::Conflict { .. }) => {
-                // A tool repeats its commit after a conflict, which is in vain if the conflict is that of the claim.
+                // A tool repeats its commit after a conflict. That is useless if the claim has the conflict.
                 Err(if self.call.journal.is_lost().await? { claim_lost() } else { error })
             }
             Err(error) => Err(error),

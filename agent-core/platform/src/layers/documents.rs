@@ -172,12 +172,12 @@ impl DocumentsLayer {
         };
         let company_id = &turn.role.company_id;
         let role = match turn.request.role {
-            // It comes with the request, and may not be stored.
+            // The role of a preview comes with the request and may not be stored.
             Some(_) => Some(turn.role.clone()),
             None => settings.roles.role(company_id, &turn.role.id).await?,
         };
-        let standing = gathered.plan.standing().map(|record| (record.id.as_str(), Some(record.version)));
-        let read: Vec<_> = standing.chain(result.found_documents()).collect();
+        let included = gathered.plan.included().map(|record| (record.id.as_str(), Some(record.version)));
+        let read: Vec<_> = included.chain(result.found_documents()).collect();
         let named = NamedByRole::new(role.as_deref());
         Ok(find_outdated(&*self.records, company_id, &read, &named).await?)
     }
@@ -298,7 +298,7 @@ impl DocumentsLayer {
             messages.map(|message| message.content.to_text()).filter(|text| !text.trim().is_empty());
         let Some(text) = texts.next() else { return Ok(None) };
         let previous = texts.next();
-        let query = Query { text: shorten(&text), previous: previous.as_deref().map(shorten) };
+        let query = Query { text: truncate_query(&text), previous: previous.as_deref().map(truncate_query) };
         let options =
             SearchOptions { limit, min_relevance: settings.min_relevance, ..SearchOptions::default() };
         let search = DocumentSearch { company_id: &turn.role.company_id, documents: scope, query, options };
@@ -317,15 +317,15 @@ impl DocumentsLayer {
             id: record.id.clone(),
             reason: SkipReason::InPrompt,
         };
-        result.skipped.extend(plan.standing().map(in_prompt));
+        result.skipped.extend(plan.included().map(in_prompt));
         let max_tokens = settings.max_tokens.min(turn.max_prompt_tokens / FRAGMENT_SHARE_DIVISOR);
         let packed = result.pack(max_tokens, &EstimateCounter);
         Some(RetrievalReport { result, packed, shows_sources: turn.role.content.show_sources })
     }
 
     /// Creates the fragment that names documents that are searched because they do not fit.
-    fn searched(&self, plan: &DocumentPlan) -> Option<Fragment> {
-        let sizes: Vec<usize> = plan.too_long().map(|record| record.value.text_bytes()).collect();
+    fn search_notice(&self, plan: &DocumentPlan) -> Option<Fragment> {
+        let sizes: Vec<usize> = plan.not_included().map(|record| record.value.text_bytes()).collect();
         let text = match sizes.len() {
             0 => return None,
             1 => "## More documents\n\nOne document is too long to stand here. It is searched for each message.".to_owned(),
@@ -345,20 +345,21 @@ impl DocumentsLayer {
 }
 
 impl DocumentPlan {
-    fn standing(&self) -> impl Iterator<Item = &Record<Document>> {
+    fn included(&self) -> impl Iterator<Item = &Record<Document>> {
         self.documents.iter().zip(&self.fits).filter(|(_, fits)| **fits).map(|(document, _)| document)
     }
 
     fn remove(&mut self, ids: &HashSet<&str>) {
-        let kept: Vec<bool> = self.documents.iter().map(|record| !ids.contains(record.id.as_str())).collect();
-        retain(&mut self.documents, &kept);
-        retain(&mut self.whole, &kept);
-        retain(&mut self.sizes, &kept);
-        retain(&mut self.fits, &kept);
+        let keep_flags: Vec<bool> =
+            self.documents.iter().map(|record| !ids.contains(record.id.as_str())).collect();
+        retain(&mut self.documents, &keep_flags);
+        retain(&mut self.whole, &keep_flags);
+        retain(&mut self.sizes, &keep_flags);
+        retain(&mut self.fits, &keep_flags);
         self.long.retain(|record| !ids.contains(record.id.as_str()));
     }
 
-    fn too_long(&self) -> impl Iterator<Item = &Record<Document>> {
+    fn not_included(&self) -> impl Iterator<Item = &Record<Document>> {
         let short = self.documents.iter().zip(&self.fits).filter(|(_, fits)| !**fits);
         short.map(|(document, _)| document).chain(&self.long)
     }
@@ -371,15 +372,15 @@ impl DocumentPlan {
             [] => &content.document_ids[..],
             named => named,
         };
-        let standing: HashSet<&String> = self.standing().map(|record| &record.id).collect();
-        let named = named.iter().filter(|id| is_enabled && !standing.contains(id));
-        let too_long = self.too_long().map(|record| &record.id);
+        let included: HashSet<&String> = self.included().map(|record| &record.id).collect();
+        let named = named.iter().filter(|id| is_enabled && !included.contains(id));
+        let not_included = self.not_included().map(|record| &record.id);
         let mut seen = HashSet::new();
-        named.chain(too_long).filter(|id| seen.insert(*id)).cloned().collect()
+        named.chain(not_included).filter(|id| seen.insert(*id)).cloned().collect()
     }
 
     /// Returns the fragments of the documents that stand in the prompt.
-    fn into_standing(self) -> impl Iterator<Item = Fragment> {
+    fn into_included(self) -> impl Iterator<Item = Fragment> {
         self.whole.into_iter().zip(self.fits).filter(|(_, fits)| *fits).map(|(fragment, _)| fragment)
     }
 }
@@ -394,10 +395,10 @@ impl GatheredDocuments {
     /// Removes documents that changed again while they were searched once more. One that stands in the prompt stays as it
     /// was read, unless it was deleted or is named no longer.
     fn leave_out(&mut self, mut outdated: Vec<SkippedDocument>) {
-        let standing: HashSet<String> = self.plan.standing().map(|record| record.id.clone()).collect();
-        outdated.retain(|found| found.reason != SkipReason::Changed || !standing.contains(&found.id));
-        let gone = outdated.iter().filter(|found| found.reason != SkipReason::Changed);
-        self.plan.remove(&gone.map(|found| &*found.id).collect());
+        let included: HashSet<String> = self.plan.included().map(|record| record.id.clone()).collect();
+        outdated.retain(|found| found.reason != SkipReason::Changed || !included.contains(&found.id));
+        let removed = outdated.iter().filter(|found| found.reason != SkipReason::Changed);
+        self.plan.remove(&removed.map(|found| &*found.id).collect());
         if let Some(result) = &mut self.result {
             result.leave_out(outdated);
         }
@@ -411,7 +412,7 @@ fn quote(turn: &TurnInput, settings: &RetrievalSettings, report: RetrievalReport
     let boundary = settings.boundary_key.suffix(turn.role.company_id.as_str(), texts);
     let block = prompt_block(fragments, &boundary);
     let origin = StoredOrigin { kind: "document", ..StoredOrigin::default() };
-    let introduction = retrieved("retrieval".to_owned(), block.introduction, origin);
+    let introduction = turn_fragment("retrieval".to_owned(), block.introduction, origin);
     let quotations: Vec<Fragment> = (1..)
         .zip(fragments.iter().zip(block.quotations))
         .map(|(number, (fragment, quotation))| {
@@ -422,19 +423,19 @@ fn quote(turn: &TurnInput, settings: &RetrievalSettings, report: RetrievalReport
                 text: quotation.content,
                 ..StoredOrigin::default()
             };
-            retrieved(format!("retrieval:{number}"), quotation.text, origin)
+            turn_fragment(format!("retrieval:{number}"), quotation.text, origin)
         })
         .collect();
     [introduction.with_report(Arc::new(report))].into_iter().chain(quotations).collect()
 }
 
 /// Creates a fragment of the turn, whose text is not worth caching.
-fn retrieved(id: String, text: String, origin: StoredOrigin) -> Fragment {
+fn turn_fragment(id: String, text: String, origin: StoredOrigin) -> Fragment {
     Fragment::new(id, RETRIEVAL_SOURCE, Stability::Turn, Part::new(text)).with_origin(origin)
 }
 
 /// Returns the beginning of a text that is searched for.
-fn shorten(text: &str) -> &str {
+fn truncate_query(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_QUERY_BYTES)]
 }
 
@@ -448,14 +449,14 @@ impl ContextLayer for DocumentsLayer {
         let GatheredDocuments { plan, result } = self.gather(turn, MAX_HITS, false).await?;
         let report = self.report(turn, &plan, result);
         let Some((settings, report)) = self.retrieval.as_ref().zip(report) else {
-            if plan.too_long().next().is_none() {
+            if plan.not_included().next().is_none() {
                 return Ok(plan.whole);
             }
             return Ok(self.cut(plan, turn.max_prompt_tokens / PROMPT_SHARE_DIVISOR));
         };
-        let searched = self.searched(&plan);
+        let searched = self.search_notice(&plan);
         let retrieved = quote(turn, settings, report);
-        Ok(plan.into_standing().chain(searched).chain(retrieved).collect())
+        Ok(plan.into_included().chain(searched).chain(retrieved).collect())
     }
 }
 

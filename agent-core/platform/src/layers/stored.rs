@@ -51,10 +51,10 @@ fn quote(value: &str) -> String {
 /// Shares `total` tokens among texts of these sizes: a text that needs less than an equal share gets what it needs, and
 /// what it leaves is for the others. Texts beyond those for which [`MIN_SHARE_TOKENS`] remain get nothing.
 pub(super) fn share_tokens(sizes: &[usize], total: usize) -> Vec<usize> {
-    let mut least = 0;
+    let mut min_tokens = 0;
     let has_room = |size: &&usize| {
-        least += MIN_SHARE_TOKENS.min(**size);
-        least <= total
+        min_tokens += MIN_SHARE_TOKENS.min(**size);
+        min_tokens <= total
     };
     let shown = sizes.iter().take_while(has_room).count().max(1).min(sizes.len());
     let mut by_size: Vec<usize> = (0..shown).collect();

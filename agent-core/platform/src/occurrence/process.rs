@@ -98,9 +98,9 @@ pub async fn delete_expired_leases(records: &dyn Records, now: Timestamp) -> Res
     let leases = Collection::of_platform(PROCESS_COLLECTION)?;
     let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let page = records.list_as::<StoredLease>(&leases, &list).await?;
-    let ended = page.records.into_iter();
-    let ended = ended.filter(|lease| after(lease.value.until, EXPIRED_LEASE_RETENTION) < now);
-    let deletes = ended
+    let expired = page.records.into_iter();
+    let expired = expired.filter(|lease| after(lease.value.until, EXPIRED_LEASE_RETENTION) < now);
+    let deletes = expired
         .map(|lease| Ok(Write::Delete { key: leases.key(lease.id)?, precondition: Precondition::Any }))
         .collect::<Result<Vec<_>, StoreError>>()?;
     if !deletes.is_empty() {

@@ -39,9 +39,9 @@ pub(super) fn output(
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
-    let whole = text.len();
+    let full_bytes = text.len();
     let text = cut(text, settings.max_bytes());
-    let structured = Some(picked).filter(|value| value.is_object() && whole <= settings.max_bytes());
+    let structured = Some(picked).filter(|value| value.is_object() && full_bytes <= settings.max_bytes());
     ToolOutput { text, structured, ..ToolOutput::default() }
 }
 
@@ -84,10 +84,10 @@ fn error_output(settings: &ResultSettings, status: u16, body: &[u8], redactor: &
 
 /// Truncates a text that exceeds the limit, with a notice.
 pub(super) fn cut(mut text: String, max_bytes: usize) -> String {
-    let whole = text.len();
-    if whole > max_bytes {
+    let full_bytes = text.len();
+    if full_bytes > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
-        text.push_str(&format!("\n[truncated: {whole} bytes in total]"));
+        text.push_str(&format!("\n[truncated: {full_bytes} bytes in total]"));
     }
     text
 }

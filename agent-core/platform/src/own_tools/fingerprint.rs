@@ -64,7 +64,7 @@ fn write_double(double: f64, out: &mut String) {
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
-    // The decimal point is after so many digits.
+    // Number of digits before the decimal point.
     let point = exponent.parse::<i32>().unwrap_or_default() + 1;
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
     if double < 0.0 {

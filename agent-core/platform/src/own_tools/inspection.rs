@@ -57,7 +57,7 @@ pub struct Discovery {
     pub server_id: String,
     /// `ok`, or `unreachable` if the server has not answered.
     pub status: ToolStatus,
-    /// Reason for which there is no list.
+    /// Reason why there is no list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The tools that the server has, those that the role names and those that are pinned, by their names.
@@ -85,7 +85,7 @@ pub struct DiscoveredTool {
     /// The pinned definition, if the server's is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<ToolDefinition>,
-    /// Reason for which the definition cannot be pinned.
+    /// Reason why the definition cannot be pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -106,7 +106,7 @@ pub enum InspectionError {
         message: String,
     },
     /// The server's definition is not the one that was accepted.
-    #[error("the definition of {0} is another one now")]
+    #[error("the definition of {0} has changed: read the list again")]
     Changed(String),
     /// The server did not answer.
     #[error("{0}")]
@@ -168,7 +168,7 @@ impl OwnToolRegistry {
                 }
             }));
         }
-        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(all)
     }
 

@@ -162,7 +162,7 @@ impl OwnToolRegistry {
                 }
             }));
         }
-        all.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
+        all.sort_by(|left, right| left.spec().name.cmp(&right.spec().name));
         all.dedup_by(|later, earlier| later.spec().name == earlier.spec().name);
         let mut bytes = 0;
         all.retain(|tool| {
@@ -259,14 +259,14 @@ impl ToolRegistry for OwnToolRegistry {
         if own.is_empty() {
             return Ok(specs);
         }
-        let others: Vec<_> = own
+        let added: Vec<_> = own
             .iter()
             .map(OwnToolKind::spec)
             .filter(|own| specs.iter().all(|spec| spec.name != own.name))
             .cloned()
             .collect();
-        specs.extend(others);
-        specs.sort_by(|one, other| one.name.cmp(&other.name));
+        specs.extend(added);
+        specs.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(specs)
     }
 

@@ -366,7 +366,7 @@ fn is_unsafe_segment(text: &str) -> bool {
         }
         bytes = decoded;
     }
-    // So many layers of encoding have no honest use.
+    // No legitimate value has so many layers of encoding.
     true
 }
 

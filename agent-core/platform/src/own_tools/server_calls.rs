@@ -326,8 +326,8 @@ impl RunConnection {
     fn result(&self, output: ToolOutput) -> ToolOutput {
         let ToolOutput { text, structured, is_error, follow_up: _, suspension: _ } = output;
         let redactor = self.credential.redactor();
-        let whole = structured.as_ref().map(Value::to_string);
-        let is_structured_alone = whole.is_some_and(|whole| whole == text);
+        let structured_text = structured.as_ref().map(Value::to_string);
+        let is_structured_alone = structured_text.is_some_and(|structured_text| structured_text == text);
         let structured = structured.map(|value| redactor.value(value));
         let text = match &structured {
             Some(value) if is_structured_alone => value.to_string(),

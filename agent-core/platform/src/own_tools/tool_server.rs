@@ -99,8 +99,8 @@ impl ToolServer {
         }
         let max_result_bytes = settings.max_result_bytes.unwrap_or(DEFAULT_RESULT_BYTES);
         if !RESULT_BYTES_RANGE.contains(&max_result_bytes) {
-            let (least, most) = (RESULT_BYTES_RANGE.start(), RESULT_BYTES_RANGE.end());
-            return Err(out_of_range("maxResultBytes", least, most));
+            let (min, max) = (RESULT_BYTES_RANGE.start(), RESULT_BYTES_RANGE.end());
+            return Err(out_of_range("maxResultBytes", min, max));
         }
         let is_signed = settings.identity == IdentitySetting::Signed;
         if is_signed && server.auth.is_none() {
@@ -135,7 +135,7 @@ impl ToolDefinition {
         self.name.len() + description + self.input_schema.to_string().len()
     }
 
-    /// Describes the reason for which the definition cannot be pinned, if there is one.
+    /// Describes the reason why the definition cannot be pinned, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
         let bytes = self.bytes();
         if bytes > MAX_DEFINITION_BYTES {

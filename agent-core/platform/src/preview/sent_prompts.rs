@@ -96,14 +96,14 @@ fn reuse(
     };
     let total = prompt.tokens().total();
     let tool_count = now.parts.len() - prompt.system_fragments().len();
-    let same = part_tokens(same_parts, tool_count, prompt, sections)
+    let same_tokens = part_tokens(same_parts, tool_count, prompt, sections)
         + prompt
             .messages()
             .iter()
             .take(same_messages)
             .map(|message| message.tokens(prompt.counter()))
             .sum::<usize>();
-    let share = if total == 0 { 0.0 } else { (same as f64 / total as f64).min(1.0) };
+    let share = if total == 0 { 0.0 } else { (same_tokens as f64 / total as f64).min(1.0) };
     let reusable_share = (share * SHARE_SCALE).floor() / SHARE_SCALE;
     let previous_run_id = earlier.run_id.clone();
     PrefixReuse { reusable_share, first_changed_part: changed, previous_run_id }

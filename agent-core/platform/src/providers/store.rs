@@ -202,9 +202,9 @@ impl Providers {
         let version = stored_provider.as_ref().map(|stored_provider| stored_provider.version);
         precondition.check(version)?;
         let provider = input.provider.clone();
-        let sealed_api_key = match input.api_key.as_ref().filter(|given| !given.is_mask()) {
-            Some(given) if given.expose().is_empty() => None,
-            Some(given) => Some(self.seal(&key, given)?),
+        let sealed_api_key = match input.api_key.as_ref().filter(|api_key| !api_key.is_mask()) {
+            Some(api_key) if api_key.expose().is_empty() => None,
+            Some(api_key) => Some(self.seal(&key, api_key)?),
             None => stored_provider
                 .filter(|stored_provider| {
                     stored_provider.value.provider.destination() == provider.destination()

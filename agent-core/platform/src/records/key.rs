@@ -118,7 +118,7 @@ impl Key {
     }
 }
 
-fn check_key_part(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
+fn check_key_part(part_name: &str, text: &str, limit: usize) -> Result<(), StoreError> {
     let fault = if text.is_empty() {
         "is empty".to_owned()
     } else if text.len() > limit {
@@ -128,7 +128,7 @@ fn check_key_part(what: &str, text: &str, limit: usize) -> Result<(), StoreError
     } else {
         return Ok(());
     };
-    Err(StoreError::Invalid(format!("{what} {fault}")))
+    Err(StoreError::Invalid(format!("{part_name} {fault}")))
 }
 
 /// Returns true if the text is printable ASCII, as most are. Written without early exit so that it is vectorized.

@@ -66,9 +66,9 @@ impl Page {
     /// Builds a page for `list` from records in its order. A store reads one more record than [`ListQuery::page_size`]
     /// to detect whether another page follows.
     pub fn from_overfetch(mut records: Vec<Record>, list: &ListQuery) -> Self {
-        let more = records.len() > list.page_size();
+        let has_more = records.len() > list.page_size();
         records.truncate(list.page_size());
-        let next_cursor = records.last().filter(|_| more).map(|last| encode_cursor(&last.id));
+        let next_cursor = records.last().filter(|_| has_more).map(|last| encode_cursor(&last.id));
         Self { records, next_cursor }
     }
 }

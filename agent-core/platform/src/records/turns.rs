@@ -1,9 +1,9 @@
 //! Turns of the writers that repeat a change after a conflict.
 //!
-//! The first attempt of a writer does not wait. Of `n` writers that read the same version of a record one succeeds; if
-//! the others all began again at once, they would need `n²/2` attempts together, and the more of them the slower each
-//! is. Those of a process therefore repeat their attempts one after the other, in the order in which they met their
-//! conflicts. Writers of other processes still cause conflicts.
+//! The first attempt of a writer does not wait. Of `n` writers that read the same version of a record, one succeeds. If
+//! all others began again at once, they would need `n²/2` attempts in total, and each attempt would be slower. The
+//! writers of a process therefore repeat their attempts one after the other, in the order in which they met their conflicts.
+//! Writers of other processes still cause conflicts.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -26,7 +26,7 @@ pub struct ReplayReport {
     pub selection: Finding,
     /// The tool calls with their arguments.
     pub tools: Finding,
-    /// The events, byte by byte. Identifiers of messages are random, and stand for those of the record at the same place.
+    /// The events, byte by byte. Message ids are random; each stands for the record's id at the same position.
     pub events: Finding,
 }
 
@@ -118,7 +118,7 @@ fn with_refusal(events: &[Event], recorded: &[Event], refusal: Option<&str>) -> 
         return events;
     };
     match (refusal, last.clone()) {
-        // The turn's error has no code before it is an answer; its message tells it apart.
+        // The error of a turn has no code before it becomes a response, so the messages are compared.
         (Some(refusal), Event::RunError { code, usage, .. }) => {
             events.push(Event::RunError { message: refusal.to_owned(), code, usage });
         }
@@ -165,23 +165,23 @@ fn prompt_differences(recorded: &RunPrompt, bundle: &RunBundle, replayed: &Repla
     differences
 }
 
-/// Name of an entry, and its place among those of the same name.
+/// Name of an entry, and its number among the entries of the same name.
 type EntryKey<'e> = (&'e str, usize);
 
-/// Returns entries by name. Entries of the same name have their places.
-fn keyed(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
+/// Returns entries by name. Entries of the same name are numbered.
+fn numbered_by_name(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut place = |name| {
+    let mut next_number = |name| {
         let count = counts.entry(name).or_default();
         *count += 1;
         *count
     };
-    entries.iter().map(|(name, value)| ((name.as_str(), place(name)), value.as_str())).collect()
+    entries.iter().map(|(name, value)| ((name.as_str(), next_number(name)), value.as_str())).collect()
 }
 
 /// Returns the differences of entries by name.
 fn named_differences(recorded: &[(String, String)], replayed: &[(String, String)]) -> Vec<Difference> {
-    let (recorded, replayed) = (keyed(recorded), keyed(replayed));
+    let (recorded, replayed) = (numbered_by_name(recorded), numbered_by_name(replayed));
     let keys: BTreeSet<&EntryKey<'_>> = recorded.keys().chain(replayed.keys()).collect();
     let value =
         |entries: &BTreeMap<EntryKey<'_>, &str>, key| entries.get(key).map(|value| (*value).to_owned());
@@ -241,8 +241,8 @@ fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> 
             return Difference::of(name, Some(shortened(ours)), theirs).into_iter().collect();
         }
     }
-    let more = again.next().map(|event| shortened(json(event)));
-    Difference::of("further event", None, more).into_iter().collect()
+    let further_event = again.next().map(|event| shortened(json(event)));
+    Difference::of("further event", None, further_event).into_iter().collect()
 }
 
 /// Gives an event the record's identifiers of messages, each of which stands for one of the replay.

@@ -1,4 +1,4 @@
-//! Models of a replayed run that are called anew, beside the record.
+//! Models of a replayed run that are called live, beside the record.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::Replay;
 /// Maximum size of a model's answer, in bytes; the rest of a longer one is not read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// A model call of a replay, with the recorded answer and that of the model called anew.
+/// A model call of a replay, with the recorded answer and that of the model called live.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LiveCall {
@@ -44,7 +44,7 @@ pub struct ModelAnswer {
     /// Its tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<AnsweredCall>,
-    /// Reason for which the model has stopped; absent for an answer that is not complete.
+    /// Reason why the model has stopped; absent for an answer that is not complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
     /// Tokens of the call, as the provider counts them.

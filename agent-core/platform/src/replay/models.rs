@@ -24,7 +24,7 @@ pub struct ReplayModels<S, C> {
 /// Returns the settings of a container's fallbacks.
 type FallbackSettings<C> = Box<dyn Fn(&C) -> Vec<C> + Send + Sync>;
 
-/// Returns the model of a container that can be called anew; `None` if it cannot be.
+/// Returns the model of a container that can be called live; `None` if it cannot be.
 type LiveModels<C> = Box<dyn Fn(&C) -> Option<Arc<dyn Model>> + Send + Sync>;
 
 impl<S, C> ReplayModels<S, C> {
@@ -63,7 +63,7 @@ struct ReplayModel {
     model: Arc<dyn Model>,
     /// The fallbacks; `None` for one that cannot be created.
     fallbacks: Vec<Option<Arc<dyn Model>>>,
-    /// The models that can be called anew: the first one and the fallbacks.
+    /// The models that can be called live: the first one and the fallbacks.
     live: Option<Vec<Option<Arc<dyn Model>>>>,
     replay: Arc<Replay>,
 }

@@ -10,7 +10,7 @@ use agent_core::payload::Payload;
 pub(super) struct ReplayProgress {
     /// Hashes of the requests of the model calls so far.
     pub(super) requests: Vec<String>,
-    /// The model calls so far, if models can be called anew.
+    /// The model calls so far, if models can be called live.
     pub(super) calls: Vec<ReplayedCall>,
 }
 

@@ -98,7 +98,8 @@ impl Script {
         }
         let is_cancelled =
             matches!(&script.end, Some(RunEnd::Finished { outcome: Some(RunOutcome::Cancelled), .. }));
-        script.cut = script.end.as_ref().filter(|_| is_cancelled).and_then(|end| cut_place(events, end));
+        script.cut =
+            script.end.as_ref().filter(|_| is_cancelled).and_then(|end| cancelled_after(events, end));
         let is_of_source = |event: &&Event| match event {
             Event::Custom { name, .. } => name == "agent.debug",
             event => !matches!(event, Event::RunStarted { .. }) && !event.is_terminal(),
@@ -115,12 +116,12 @@ impl Script {
             _ => None,
         };
         let last = self.rounds.len().saturating_sub(1);
-        for (place, (round, record)) in self.rounds.iter_mut().zip(&inputs.rounds).enumerate() {
+        for (index, (round, record)) in self.rounds.iter_mut().zip(&inputs.rounds).enumerate() {
             for result in &inputs.results {
-                let place = round.calls.iter().position(|call| call.id == result.call_id);
+                let call = round.calls.iter().position(|call| call.id == result.call_id);
                 let (content, is_error) = (result.content.clone(), result.is_error);
                 let kind = StepKind::Result { content, is_error };
-                round.steps.extend(place.map(|call| ReplayStep { call, kind }));
+                round.steps.extend(call.map(|call| ReplayStep { call, kind }));
             }
             let opening = round.opening.take();
             round.answer.extend(opening);
@@ -133,7 +134,7 @@ impl Script {
             let items = record.provider_items.iter().cloned();
             round.answer.extend(items.map(|item| ModelEvent::ProviderItem(item.into())));
             round.answer.extend(record.usage.clone().map(ModelEvent::Usage));
-            round.answer.extend(object.clone().filter(|_| place == last).map(ModelEvent::Object));
+            round.answer.extend(object.clone().filter(|_| index == last).map(ModelEvent::Object));
             round.answer.push(end);
         }
     }
@@ -176,13 +177,13 @@ impl ScriptRound {
                 self.calls.push(ScriptCall { id, name, arguments: String::new() });
             }
             Event::ToolCallArgs { tool_call_id, delta } => {
-                if let Some(index) = self.place(tool_call_id) {
+                if let Some(index) = self.call_index(tool_call_id) {
                     self.calls[index].arguments.push_str(delta);
                     self.answer.push(ModelEvent::ToolCallArgs { index, delta: delta.clone() });
                 }
             }
             Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
-                if let Some(call) = self.place(tool_call_id) {
+                if let Some(call) = self.call_index(tool_call_id) {
                     let is_error = metadata.is_some_and(|metadata| metadata.is_error);
                     let kind = StepKind::Result { content: content.clone(), is_error };
                     self.steps.push(ReplayStep { call, kind });
@@ -190,7 +191,7 @@ impl ScriptRound {
             }
             Event::Custom { name, value } if name == "agent.debug" => {
                 if let Ok(progress) = ToolProgress::deserialize(value) {
-                    let call = self.place(&progress.tool_call_id);
+                    let call = self.call_index(&progress.tool_call_id);
                     let kind = StepKind::Progress(progress);
                     self.steps.extend(call.map(|call| ReplayStep { call, kind }));
                 } else if let Value::Object(notice) = value
@@ -203,7 +204,7 @@ impl ScriptRound {
         }
     }
 
-    fn place(&self, id: &str) -> Option<usize> {
+    fn call_index(&self, id: &str) -> Option<usize> {
         self.calls.iter().position(|call| call.id == id)
     }
 }
@@ -214,13 +215,13 @@ pub(super) fn of_run(recorded: &[Event]) -> impl Iterator<Item = &Event> {
     let first =
         recorded.iter().position(|event| matches!(event, Event::StepStarted { .. })).unwrap_or_default();
     let is_earlier =
-        move |place: usize, event: &Event| place < first && matches!(event, Event::ToolCallResult { .. });
-    let events = recorded.iter().enumerate().filter(move |(place, event)| !is_earlier(*place, event));
+        move |index: usize, event: &Event| index < first && matches!(event, Event::ToolCallResult { .. });
+    let events = recorded.iter().enumerate().filter(move |(index, event)| !is_earlier(*index, event));
     events.map(|(_, event)| event).filter(is_of_turn)
 }
 
 /// Returns the number of the turn's events after which a run was cancelled: those that follow close what was open.
-fn cut_place(events: &[Event], end: &RunEnd) -> Option<usize> {
+fn cancelled_after(events: &[Event], end: &RunEnd) -> Option<usize> {
     let turn: Vec<&Event> = of_run(events).collect();
     let (last, before) = turn.split_last()?;
     let is_closing = |event: &&Event| {
@@ -233,15 +234,15 @@ fn cut_place(events: &[Event], end: &RunEnd) -> Option<usize> {
                 | Event::StepFinished { .. }
         )
     };
-    let first = before.iter().rposition(|event| !is_closing(event)).map_or(0, |place| place + 1);
+    let first = before.iter().rposition(|event| !is_closing(event)).map_or(0, |index| index + 1);
     let Event::RunFinished { thread_id, run_id, .. } = *last else { return None };
     let run = RunIds { thread_id: thread_id.clone(), run_id: run_id.clone() };
-    (first..turn.len()).find(|place| {
+    (first..turn.len()).find(|index| {
         let live: Vec<_> =
-            turn[..*place].iter().map(|event| Ok(SourceEvent::Event((*event).clone()))).collect();
+            turn[..*index].iter().map(|event| Ok(SourceEvent::Event((*event).clone()))).collect();
         let events = EventStream::new(run.clone(), stream::iter(live).chain(stream::pending()));
         let (closed, _) = read_to_end(events, Some(end.clone()), None);
-        closed.len() == turn.len() && closed[*place..].iter().eq(turn[*place..].iter().copied())
+        closed.len() == turn.len() && closed[*index..].iter().eq(turn[*index..].iter().copied())
     })
 }
 

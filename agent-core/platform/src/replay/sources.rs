@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use crate::conversation::PromptCacheLine;
 use crate::run_observer::RecordedFragment;
 
-/// Source of the role's own fragments, which are made anew from the recorded role.
+/// Source of the role's own fragments, which are made again from the recorded role.
 const ROLE_SOURCE: &str = "role";
 /// Maximum number and length of names of layers and kinds of texts from bundles, which stay in memory.
 const MAX_NAMES: usize = 256;
@@ -31,8 +31,8 @@ pub(super) struct ReplayLayer(Vec<Fragment>);
 
 impl ReplayLayer {
     pub(super) fn new(recorded: &[RecordedFragment]) -> Self {
-        let others = recorded.iter().filter(|fragment| fragment.source != ROLE_SOURCE);
-        Self(others.map(fragment).collect())
+        let recorded_fragments = recorded.iter().filter(|fragment| fragment.source != ROLE_SOURCE);
+        Self(recorded_fragments.map(fragment).collect())
     }
 }
 
@@ -50,10 +50,10 @@ impl ContextLayer for ReplayLayer {
 /// Returns a recorded fragment as a layer makes it.
 fn fragment(recorded: &RecordedFragment) -> Fragment {
     let RecordedFragment { id, source, stability, text, origin } = recorded;
-    let made = Fragment::new(id.as_str(), static_name(source), *stability, Part::new(text.as_str()));
+    let fragment = Fragment::new(id.as_str(), static_name(source), *stability, Part::new(text.as_str()));
     match origin {
-        None => made,
-        Some(origin) => made.with_origin(StoredOrigin {
+        None => fragment,
+        Some(origin) => fragment.with_origin(StoredOrigin {
             kind: static_name(&origin.kind),
             id: origin.id.clone(),
             title: origin.title.clone(),

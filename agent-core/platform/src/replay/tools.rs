@@ -17,12 +17,12 @@ use crate::run_observer::RunInputs;
 /// A [`ToolRegistry`] of recorded tools.
 pub(super) struct ReplayTools {
     specs: Vec<Arc<ToolSpec>>,
-    rounds: Vec<RoundCalls>,
+    rounds: Vec<RecordedRound>,
     interrupts: Vec<Interrupt>,
 }
 
 /// Calls of a round.
-struct RoundCalls {
+struct RecordedRound {
     calls: Vec<ScriptCall>,
     /// True for each call that reaches the registry, and is not answered by the tool loop itself.
     reaches_registry: Vec<bool>,
@@ -45,7 +45,7 @@ impl ReplayTools {
         let choice: ToolChoice = inputs.request.tool_choice.clone().map(Into::into).unwrap_or_default();
         let rounds = script.rounds.iter().enumerate();
         let rounds =
-            rounds.map(|(index, round)| RoundCalls::new(round, offered(&choice, index, &specs))).collect();
+            rounds.map(|(index, round)| RecordedRound::new(round, offered(&choice, index, &specs))).collect();
         Self { specs, rounds, interrupts: script.interrupts.clone() }
     }
 }
@@ -59,7 +59,7 @@ fn offered<'a>(choice: &ToolChoice, round: usize, specs: &'a [Arc<ToolSpec>]) ->
     }
 }
 
-impl RoundCalls {
+impl RecordedRound {
     fn new(round: &ScriptRound, offered: &[Arc<ToolSpec>]) -> Self {
         let reaches = |call: &ScriptCall| {
             let is_object = call.arguments.trim().is_empty()

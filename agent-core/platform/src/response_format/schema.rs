@@ -41,7 +41,7 @@ const ONE_SCHEMA: [&str; 12] = [
 const SCHEMA_LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SCHEMA_MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
-/// Keywords by which schemas refer to one another otherwise than by a path.
+/// Keywords by which schemas refer to each other by something else than a path.
 const REFUSED_KEYWORDS: [&str; 8] = [
     "$anchor",
     "$dynamicAnchor",
@@ -178,12 +178,12 @@ impl AnswerValidator {
 /// Returns the text within a code fence that begins and ends the answer; the answer itself if there is none.
 fn without_fence(answer: &str) -> &str {
     let answer = answer.trim();
-    let within = || {
+    let fenced_text = || {
         let (language, rest) = answer.strip_prefix("```")?.split_once('\n')?;
         let is_word = language.trim().bytes().all(|byte| byte.is_ascii_alphanumeric());
         rest.trim_end().strip_suffix("```").filter(|_| is_word)
     };
-    within().unwrap_or(answer)
+    fenced_text().unwrap_or(answer)
 }
 
 fn cut(mut text: String) -> String {

@@ -123,7 +123,7 @@ fn a_valid_answer_is_the_run_s_object_and_its_text() {
     }
 }
 
-/// Answers that are not an order, and the reason for which each ends.
+/// Answers that are not an order, and the reason why each ends.
 fn invalid_answers() -> Vec<(String, FinishReason)> {
     let valid = r#"{"item": "pear", "count": 3}"#;
     let mut answers = Vec::new();

@@ -56,7 +56,7 @@ impl CitationObserver {
     fn cite(&mut self, marks: Vec<Mark>) {
         for mark in marks {
             match mark.number {
-                // An index that names no fragment is no citation that went wrong.
+                // A number after a word, such as the index of an array, is not counted as an unknown citation.
                 number if !(1..=self.fragments).contains(&number) => {
                     self.unknown += usize::from(!mark.follows_word);
                 }

@@ -1,16 +1,15 @@
 //! Indexing and embedding of documents in the background, ahead of the searches.
 //!
-//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, by round-robin over the
-//! companies. Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the
-//! work is recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at
-//! most, and documents that were left without vectors are announced by the next search of them. That holds for vectors that
-//! an admin drops to have them made anew, and for an index that could not be stored, too. A lease for each company keeps
-//! several processes from embedding the same chunks.
+//! A written document is indexed at once. Its chunks are embedded in slices, by round-robin over the companies. Vectors are
+//! stored in the document's index; a search finds chunks without vectors by their words.
 //!
-//! Chunks that fail do not stop those behind them: an attempt goes through the whole document, over several slices if it is long.
-//! One that failed is repeated after a pause: see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The last
-//! failure stands in the account of the document's index, for its readers. It decides nothing: a process that begins tries
-//! every document.
+//! The index is the only record of the work. A process that is killed loses at most one slice. A search announces the
+//! documents that lack vectors, also if an admin has dropped the vectors or if an index could not be stored. A lease for
+//! each company prevents several processes from embedding the same chunks.
+//!
+//! A failed chunk does not stop the chunks behind it: an attempt goes through the whole document, over several slices if it
+//! is long. A failed attempt is repeated after a pause; see [`EmbeddingQueue`](super::embedding_queue::EmbeddingQueue). The
+//! status of the index reports the last failure, which has no other effect: a new process tries every document.
 
 mod slice;
 
@@ -120,7 +119,7 @@ impl DocumentRetriever {
             let (company_id, id) = self.written.next().await;
             if let Err(error) = self.index(&company_id, &id).await {
                 // A search indexes the document.
-                tracing::warn!(%error, document = id, "a document was not indexed ahead");
+                tracing::warn!(%error, document = id, "failed to index a document; the next search indexes it");
             }
         }
     }
@@ -163,9 +162,11 @@ impl DocumentRetriever {
         let attempt = self.unembedded.record_failure(company_id, (id, version), error.cause(), now);
         match attempt.pause {
             Some(pause) => {
-                tracing::warn!(%error, document = id, ?pause, "the embedding of a document is repeated");
+                tracing::warn!(%error, document = id, ?pause, "failed to embed a document; trying again later");
             }
-            None => tracing::warn!(%error, document = id, "a document stays without vectors"),
+            None => {
+                tracing::warn!(%error, document = id, "failed to embed a document; it stays without vectors")
+            }
         }
         let Some(reason) = error.reason().filter(|_| record_version > 0) else { return };
         let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
@@ -274,11 +275,13 @@ impl DocumentRetriever {
         (id, version): (&str, u64),
         embedder: &EmbedderId,
     ) -> Result<Option<IndexedText>, StoreError> {
-        if let Some(kept) = self.kept_indexes.take(company_id, id) {
+        if let Some(kept_index) = self.kept_indexes.take(company_id, id) {
             let key = workspace::index_key(company_id, id)?;
             let record_version = self.config.records.versions(&[key]).await?.pop().flatten();
-            if (kept.stored.version, Some(kept.stored.record_version)) == (version, record_version) {
-                return Ok(Some(kept));
+            if (kept_index.stored.version, Some(kept_index.stored.record_version))
+                == (version, record_version)
+            {
+                return Ok(Some(kept_index));
             }
         }
         let Some(stored) = self.stored_index(company_id, id, version).await? else { return Ok(None) };
@@ -364,10 +367,10 @@ impl DocumentRetriever {
             let encoded = if is_slice { slice } else { index.encode() };
             Ok((index, text, encoded, is_slice.then_some(slices)))
         };
-        let done = run_blocking(&self.config.pool, work).await;
-        let done = done.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
+        let built = run_blocking(&self.config.pool, work).await;
+        let built = built.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
         let (index, text, encoded, slices) =
-            done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
+            built.map_err(|error: agent_retrieval::doc_index::VectorsError| {
                 EmbedError::InvalidAnswer(error.to_string())
             })?;
         let status = IndexStatus::of(&index);

@@ -1,8 +1,8 @@
 //! Queue of the documents that lack vectors, in two lanes.
 //!
-//! In the main lane, companies take turns. Documents that have failed before, and all documents of a company of which several
-//! have failed in a row, are tried in the lane of retries, at the same time: an embedder that hangs with some documents of a
-//! company stops others for two attempts at most.
+//! In the main lane, companies take turns. The retry lane runs at the same time. It has the documents that failed before, and
+//! all documents of a company after several failures in a row. An embedder that hangs with a company's documents therefore
+//! delays other companies for two attempts at most.
 
 mod failures;
 

@@ -116,7 +116,7 @@ impl Retriever for IndexRetriever {
         let skip = |reason| move |id: &DocumentId| SkippedDocument { id: id.to_string(), reason };
         let mut skipped: Vec<_> = absent.iter().map(skip(SkipReason::NotFound)).collect();
         let mut answer = self.ask(&search, &present).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a search finds nothing: its index failed");
+            tracing::warn!(%error, "the index failed; the search has no results");
             skipped.extend(present.iter().map(|(id, _)| id).map(skip(SkipReason::Unavailable)));
             IndexAnswer::default()
         });
@@ -152,7 +152,7 @@ impl Retriever for IndexRetriever {
                     tracing::warn!(%error, document = id, "a document is not found: its index rejected it");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, document = id, "a document is put into its index again");
+                    tracing::warn!(%error, document = id, "failed to put a document into its index; trying again");
                     self.written.push(&company_id, &id);
                     self.texts.clock.sleep(RETRY_PAUSE).await;
                 }

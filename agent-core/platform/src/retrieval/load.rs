@@ -22,7 +22,7 @@ use crate::workspace::{
 
 /// Size of the texts that are analyzed in one piece of work, in bytes.
 const BATCH_BYTES: usize = 2 << 20;
-/// Size from which on a text is analyzed alone, after all others, in bytes.
+/// Size from which a text is analyzed alone, after all others, in bytes.
 const LONG_TEXT_BYTES: usize = 512 << 10;
 /// Size up to which stored indexes are decoded at once instead of in the pool, in bytes.
 const MAX_INLINE_BYTES: usize = 64 << 10;
@@ -86,7 +86,7 @@ fn earlier_vectors(decoded: DecodedDocIndex) -> Option<Arc<Vectors>> {
 }
 
 /// A document that is put into the index.
-struct Loaded {
+struct LoadedDocument {
     id: DocumentId,
     version: u64,
     source: IndexSource,
@@ -101,7 +101,7 @@ pub(super) struct LoadedBatch {
 }
 
 /// The index of a document that was analyzed.
-struct Analyzed {
+struct AnalyzedDocument {
     document: IndexedDocument,
     status: IndexStatus,
     encoded: Vec<u8>,
@@ -109,7 +109,7 @@ struct Analyzed {
     replaced: Option<u64>,
 }
 
-impl Analyzed {
+impl AnalyzedDocument {
     /// Returns true if the index has taken over vectors of the one that it replaces.
     fn has_earlier_vectors(&self) -> bool {
         self.status.embedder.is_some()
@@ -164,7 +164,7 @@ impl DocumentRetriever {
             let earlier = match stored {
                 Some(DecodedDocIndex::Current(stored)) if stored.version == *version => {
                     let (id, version) = (id.clone(), *version);
-                    loaded.push(Loaded { id, version, source: IndexSource::Stored(stored) });
+                    loaded.push(LoadedDocument { id, version, source: IndexSource::Stored(stored) });
                     continue;
                 }
                 stored => stored.and_then(earlier_vectors),
@@ -178,7 +178,7 @@ impl DocumentRetriever {
             let Some(document) = self.texts.read_extracted(company_id, found.value).await? else { continue };
             bytes += document.text.len();
             let source = IndexSource::Text { document: Box::new(document), earlier, replaced };
-            loaded.push(Loaded { id: id.clone(), version, source });
+            loaded.push(LoadedDocument { id: id.clone(), version, source });
             if bytes >= BATCH_BYTES {
                 let put = self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
                 store_error = store_error.or(put.err());
@@ -238,18 +238,18 @@ impl DocumentRetriever {
         wanted: &WantedDocuments,
     ) {
         let guard = entry.loading.clone().lock_owned().await;
-        let (gone, may_retry) = entry.read(|state| {
-            let gone = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
-            (gone.cloned().collect::<Vec<_>>(), state.may_retry(scope))
+        let (deleted, may_retry) = entry.read(|state| {
+            let deleted = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
+            (deleted.cloned().collect::<Vec<_>>(), state.may_retry(scope))
         });
-        if gone.is_empty() && !may_retry {
+        if deleted.is_empty() && !may_retry {
             return;
         }
         let (entry, scope) = (entry.clone(), scope.clone());
         let work = move || {
             let _guard = guard;
             let mut state = entry.write();
-            state.apply(gone.into_iter().map(|id| (Change::Remove(id), 0)).collect());
+            state.apply(deleted.into_iter().map(|id| (Change::Remove(id), 0)).collect());
             if may_retry {
                 state.prepare_retry(&scope);
             }
@@ -264,7 +264,7 @@ impl DocumentRetriever {
         company_id: &CompanyId,
         entry: &Arc<CompanyEntry>,
         scope: &Arc<HashSet<DocumentId>>,
-        loaded: Vec<Loaded>,
+        loaded: Vec<LoadedDocument>,
     ) -> Result<(), StoreError> {
         if loaded.is_empty() {
             return Ok(());
@@ -309,7 +309,7 @@ impl DocumentRetriever {
     }
 
     /// Lets the next search compare the vectors that an index has taken over with the stored ones, which may have been dropped.
-    async fn mark_unverified(&self, entry: &CompanyEntry, analyzed: &Analyzed) {
+    async fn mark_unverified(&self, entry: &CompanyEntry, analyzed: &AnalyzedDocument) {
         if analyzed.has_earlier_vectors() && self.embedder().is_some() {
             let _guard = entry.loading.lock().await;
             entry.write().mark_unverified(&DocumentId::from(analyzed.document.id.as_str()));
@@ -321,10 +321,10 @@ impl DocumentRetriever {
     async fn store_analyzed(
         &self,
         company_id: &CompanyId,
-        analyzed: &Analyzed,
+        analyzed: &AnalyzedDocument,
     ) -> Result<IndexReplacement, StoreError> {
         let records = &*self.config.records;
-        let Analyzed { document, status, encoded, replaced } = analyzed;
+        let AnalyzedDocument { document, status, encoded, replaced } = analyzed;
         let index = (status, &encoded[..]);
         let stored =
             workspace::replace_document_index(records, company_id, document, index, *replaced).await?;
@@ -386,12 +386,12 @@ fn put_into_index(
     entry: &CompanyEntry,
     scope: &HashSet<DocumentId>,
     (share, embedder): (usize, Option<&EmbedderId>),
-    loaded: Vec<Loaded>,
-) -> Vec<Analyzed> {
+    loaded: Vec<LoadedDocument>,
+) -> Vec<AnalyzedDocument> {
     let chunker = StructuralChunker::default();
     let (mut changes, mut added, mut analyzed, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut vectors = Vec::new();
-    for Loaded { id, version, source } in loaded {
+    for LoadedDocument { id, version, source } in loaded {
         let (index, record_version) = match source {
             IndexSource::Stored(stored) => (stored.index, stored.record_version),
             IndexSource::Text { document, earlier, replaced } => match DocIndex::build(&document, &chunker) {
@@ -402,7 +402,7 @@ fn put_into_index(
                     };
                     let document = IndexedDocument { id: id.to_string(), version };
                     let (status, encoded) = (IndexStatus::of(&index), index.encode());
-                    analyzed.push(Analyzed { document, status, encoded, replaced });
+                    analyzed.push(AnalyzedDocument { document, status, encoded, replaced });
                     (index, 0)
                 }
                 Err(error) => {

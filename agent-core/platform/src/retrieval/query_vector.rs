@@ -38,11 +38,11 @@ pub struct RetrievalEmbedder {
 pub struct EmbedderUse {
     /// The model.
     pub embedder: EmbedderId,
-    /// The reason for which the search went without it.
+    /// The reason why the search went without it.
     pub skipped: Option<EmbedderSkip>,
 }
 
-/// Reason for which a search went without vectors.
+/// Reason why a search went without vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -93,7 +93,7 @@ impl QueryPauses {
             return;
         };
         self.by_company.retain(|_, until| now < *until);
-        // A rejection and an invalid answer are the embedder's answers to one question.
+        // A rejection or an invalid answer concerns this question only.
         let is_unavailable = matches!(skip, EmbedderSkip::Timeout | EmbedderSkip::Unavailable);
         let until = now + FAILURE_PAUSE;
         if is_unavailable && self.by_company.keys().any(|other| other != company_id) {
@@ -123,18 +123,18 @@ impl QueryEmbedder {
         if self.pauses().is_paused(company_id, self.clock.monotonic()) {
             return Err(EmbedderSkip::Paused);
         }
-        // The company's own calls take its share, so that this is no failure to pause for.
+        // The company's other calls use up its share, so this is not a failure of the embedder.
         let Some(_permit) = self.permits.try_acquire(company_id) else {
             return Err(EmbedderSkip::Unavailable);
         };
         let embedding = pin!(self.embed_texts(query));
         let answered = match select(embedding, self.clock.sleep(QUERY_TIMEOUT)).await {
             Either::Left((answered, _)) => answered.map_err(|error| {
-                tracing::warn!(%error, "a search goes without vectors");
+                tracing::warn!(%error, "the embedding model failed; searching without vectors");
                 skip_of(&error)
             }),
             Either::Right(_) => {
-                tracing::warn!("a search goes without vectors: the embedder took more than 800 ms");
+                tracing::warn!("the embedding model did not answer within 800 ms; searching without vectors");
                 Err(EmbedderSkip::Timeout)
             }
         };

@@ -41,7 +41,7 @@ struct CompanyQueue {
 
 impl Default for WakeSignal {
     fn default() -> Self {
-        // One waiting wake-up is as good as many.
+        // One pending wake-up is enough.
         let (wake, woken) = mpsc::channel(0);
         Self { wake: Mutex::new(wake), woken: AsyncMutex::new(woken) }
     }
@@ -50,7 +50,7 @@ impl Default for WakeSignal {
 impl WakeSignal {
     /// Wakes the waiting task.
     pub(super) fn notify(&self) {
-        // A full channel has a wake-up that is still to be seen.
+        // A full channel already has a pending wake-up.
         let _ = self.wake.lock().unwrap_or_else(PoisonError::into_inner).try_send(());
     }
 

@@ -30,8 +30,8 @@ pub struct RetrievalReport {
 }
 
 impl RetrievalReport {
-    /// Returns the report for previews: the documents that were searched and those that were not, the terms of the
-    /// query, and each hit with its scores and with the reason for which it was kept or dropped.
+    /// Returns the report for previews: the searched and the skipped documents, the terms of the query, and each hit
+    /// with its scores and the reason why it was kept or dropped.
     pub fn to_json(&self) -> Value {
         let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(1..);
         let fragments: Vec<Value> =
@@ -48,7 +48,7 @@ impl RetrievalReport {
         value
     }
 
-    /// Returns the embedding model, and the reason for which the search went without it.
+    /// Returns the embedding model, and the reason why the search went without it.
     fn embedder(&self) -> [(&'static str, Option<Value>); 2] {
         let embedder = self.result.embedder.as_ref();
         [

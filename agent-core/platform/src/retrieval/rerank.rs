@@ -63,7 +63,7 @@ impl Retriever for RerankedRetriever {
                 best.sort_by(|(_, left), (_, right)| right.total_cmp(left));
                 result.ranking.hits.splice(0..0, best.into_iter().map(|(hit, _)| hit));
             }
-            Err(error) => tracing::warn!(%error, "the hits of a search keep their order"),
+            Err(error) => tracing::warn!(%error, "the reranker failed; the hits keep their order"),
         }
         Ok(result)
     }

@@ -40,7 +40,7 @@ pub trait Retriever: Send + Sync + 'static {
         self.announce(company_id, id);
     }
 
-    /// Drops the stored vectors of a document, so that [`embed_again`](Self::embed_again) lets all of them be made anew. Every
+    /// Drops the stored vectors of a document, so that [`embed_again`](Self::embed_again) lets all of them be made again. Every
     /// process sees it with its next search. Returns false if the document has none.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub struct SkippedDocument {
     pub reason: SkipReason,
 }
 
-/// Reason for which a document was not searched.
+/// Reason why a document was not searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

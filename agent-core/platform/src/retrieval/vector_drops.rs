@@ -1,4 +1,4 @@
-//! Removal of the stored vectors of a document, so that all of them are made anew.
+//! Removal of the stored vectors of a document, so that all of them are made again.
 
 use agent_core::ids::CompanyId;
 

@@ -1,4 +1,4 @@
-//! Rule for the identifiers of companies' providers, which containers name in the place of a built-in provider.
+//! Rule for the identifiers of companies' providers, which containers name in place of a built-in provider.
 
 use crate::catalog::LOCAL_PROVIDER;
 
@@ -7,7 +7,7 @@ const MAX_BYTES: usize = 64;
 /// Providers that containers may name without a company's own.
 pub(super) const EMBEDDED_PROVIDERS: [&str; 6] =
     ["anthropic", "auto", LOCAL_PROVIDER, "ollama", "openai", "openai-responses"];
-/// Further names that the ledger has in the place of a provider.
+/// Further names that the ledger has in place of a provider.
 const LEDGER_NAMES: [&str; 5] = ["embedded", "other", "runtime", "subscription", "workflow"];
 
 /// Violation of the rule; worded to follow the name of the field.

@@ -335,8 +335,8 @@ impl RoleStore for RecordRoleStore {
 /// Returns the writes that delete all existing records of a role.
 fn deletion_writes(keys: [Key; 2], stored: &StoredRole) -> Vec<Write> {
     let versions = [stored.version(), version_of(&stored.secrets)];
-    let there = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
-    there
+    let existing = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
+    existing
         .map(|(key, version)| Write::Delete { key, precondition: Precondition::unchanged_since(version) })
         .collect()
 }

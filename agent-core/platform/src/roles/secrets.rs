@@ -167,8 +167,8 @@ fn normalize_url(url: &Option<String>) -> String {
 /// Completes a role that is to be saved with the secrets of the stored role that it replaces.
 ///
 /// A secret that is absent or [masked](Secret::mask) keeps its stored value, an empty one is cleared, and any other
-/// replaces the stored value. A stored secret is kept only for its previous destination: if an address that receives it
-/// has changed, or the provider whose name stands for the address, the secret is cleared and never sent to the new
+/// replaces the stored value. A stored secret is kept only for its previous destination. If the address that receives
+/// it has changed, or the provider that determines the address, the secret is cleared and never sent to the new
 /// destination. Containers are matched by name and by their index among those of that name. Addresses are compared as
 /// the URL standard normalizes them, without a trailing slash and without a fragment.
 ///

@@ -238,7 +238,7 @@ pub struct RoundRecord {
     /// Usage by the provider's report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Reason for which the model stopped; absent if the answer was cut.
+    /// Reason why the model stopped; absent if the answer was cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
     /// Text of the answer that the run's events lack, if the run's inputs are recorded.
@@ -322,7 +322,7 @@ impl CapturedInputs {
                 agent_id: request.agent_id.clone(),
                 thread_id: request.thread_id.clone(),
                 run_id: request.run_id.clone(),
-                // After compaction, which a replay does not repeat.
+                // Recorded after compaction, which a replay does not repeat.
                 messages: self.history.iter().map(|message| message.original().clone()).collect(),
                 todo_list_id: request.todo_list_id.clone(),
                 timezone: context.timezone.clone(),

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 /// Truncates a time to the stored precision, so that a returned value equals the one read later.
 pub(super) fn to_millis(time: SystemTime) -> SystemTime {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns true if the time can be represented in RFC 3339.

@@ -150,16 +150,20 @@ struct Documents {
     next_cursor: Option<String>,
 }
 
-async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> Result<Documents, ToolError> {
+async fn list_docs(
+    stores: &Stores,
+    context: &ExecutionContext,
+    arguments: List,
+) -> Result<Documents, ToolError> {
     let (records, company) = (&*stores.records, &context.company_id);
     let (docs, next_cursor) = match DocumentAccess::of(stores, context).await? {
         DocumentAccess::Company => {
-            let list = page::parse_page(asked.limit, asked.cursor)?;
+            let list = page::parse_page(arguments.limit, arguments.cursor)?;
             let listed = workspace::list_document_summaries(records, company, &list).await?;
             (listed.items, listed.next_cursor)
         }
         DocumentAccess::Named(ids) => {
-            let (ids, next_cursor) = page::slice_page(ids, asked.limit, asked.cursor.as_deref())?;
+            let (ids, next_cursor) = page::slice_page(ids, arguments.limit, arguments.cursor.as_deref())?;
             (workspace::get_document_summaries(records, company, &ids).await?, next_cursor)
         }
     };
@@ -199,7 +203,7 @@ struct Text {
     /// State of the extraction of an upload's text, which is empty until it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<ContentStatus>,
-    /// Reason for which an upload has no text.
+    /// Reason why an upload has no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -370,9 +374,9 @@ async fn create_doc(
     if !DocumentEditor::load(records, company, user).await?.may_create() {
         return Err(ToolError::Unavailable("viewers of the company cannot create documents".to_owned()));
     }
-    let (made, version) = workspace::create_document(records, company, user, (&title, &text)).await?;
-    stores.retriever.announce(company, &made.id);
-    Ok(ChangedDoc { doc: DocumentSummary::new(made, version) })
+    let (document, version) = workspace::create_document(records, company, user, (&title, &text)).await?;
+    stores.retriever.announce(company, &document.id);
+    Ok(ChangedDoc { doc: DocumentSummary::new(document, version) })
 }
 
 #[derive(Deserialize, JsonSchema)]

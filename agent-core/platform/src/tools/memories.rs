@@ -80,10 +80,14 @@ struct Recalled {
     memories: Vec<Entry>,
 }
 
-async fn recall(stores: &Stores, context: &ExecutionContext, asked: Recall) -> Result<Recalled, ToolError> {
+async fn recall(
+    stores: &Stores,
+    context: &ExecutionContext,
+    arguments: Recall,
+) -> Result<Recalled, ToolError> {
     let folder = folder(stores, context).await?;
-    let limit = page::parse_page(asked.limit, None)?.page_size();
-    let query = asked.query.as_deref().unwrap_or_default();
+    let limit = page::parse_page(arguments.limit, None)?.page_size();
+    let query = arguments.query.as_deref().unwrap_or_default();
     let memory_records = workspace::search_memories(&*stores.records, &folder, query, limit).await?;
     let memories = memory_records.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
     Ok(Recalled { memories })
@@ -101,8 +105,12 @@ struct Forgotten {
     forgotten: String,
 }
 
-async fn forget(stores: &Stores, context: &ExecutionContext, given: Forget) -> Result<Forgotten, ToolError> {
+async fn forget(
+    stores: &Stores,
+    context: &ExecutionContext,
+    arguments: Forget,
+) -> Result<Forgotten, ToolError> {
     let folder = folder(stores, context).await?;
-    workspace::delete_memory(&*stores.records, &folder, &given.id).await?;
-    Ok(Forgotten { forgotten: given.id })
+    workspace::delete_memory(&*stores.records, &folder, &arguments.id).await?;
+    Ok(Forgotten { forgotten: arguments.id })
 }

@@ -1,16 +1,18 @@
 //! Budgets: limits on what a company, an agent, a user, a widget or API token or a run uses.
 //!
-//! A budget is a record of the company. Each of its limits has a meter, a record of the platform with the amounts that are
-//! used and reserved in the current window. A call of a model reserves the most that it can use before it begins, in the
-//! same commit as all other requests of the company that wait ([`Budgets`]), and the reservation is settled with what the
-//! call has used once the ledger has its entry. So the used and the reserved amounts together never exceed a limit, however
-//! many processes share it. A reservation has a lease; that of a process that was killed is booked and settled when the
-//! lease is over ([`ExpiredReservations`](super::ExpiredReservations)).
+//! A budget is a record of the company. Each limit has a meter: a record of the platform with the used and reserved amounts
+//! of the current window.
 //!
-//! [`DefaultLimits`] hold for a company's runs and a run's tool calls where no budget limits them.
+//! Before a model call begins, it reserves the maximum that it can use. One commit reserves for all waiting requests of the
+//! company ([`Budgets`]). When the ledger has the entry of the call, the reservation is settled with the used amount. The sum
+//! of used and reserved amounts therefore never exceeds a limit, for any number of processes. A reservation has a lease. The
+//! reservation of a killed process is booked and settled when the lease has expired
+//! ([`ExpiredReservations`](super::ExpiredReservations)).
 //!
-//! Days and months are those of the company's time zone, which its own budget has ([`BudgetTimeZone`]). A meter begins with what
-//! the ledger has of the days of UTC that its window has touched.
+//! [`DefaultLimits`] apply to a company's runs and a run's tool calls if no budget limits them.
+//!
+//! Days and months are those of the company's time zone, which is set in the company's own budget ([`BudgetTimeZone`]). A new
+//! meter starts with the ledger's sums of the UTC days that overlap its window.
 
 mod batch;
 mod deadline;

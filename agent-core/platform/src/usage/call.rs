@@ -32,9 +32,9 @@ pub(super) fn finished_outcome(outcome: Option<&RunOutcome>) -> &'static str {
 /// Returns the ids of the entries of a call for which something is reserved, as many as it can have: that of the reservation,
 /// and others that begin with it.
 pub(super) fn entry_ids(reservation: &str) -> impl Iterator<Item = String> {
-    (0..MAX_MODELS).map(move |place| match place {
+    (0..MAX_MODELS).map(move |index| match index {
         0 => reservation.to_owned(),
-        place => format!("{reservation}.{place}"),
+        index => format!("{reservation}.{index}"),
     })
 }
 

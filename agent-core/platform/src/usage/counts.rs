@@ -8,23 +8,23 @@ use super::TokenCounts;
 const MAX_CALL_TOKENS: u64 = 100_000_000;
 
 /// Returns the tokens of a call, and true if any of them is an estimate. Counts that the provider has not reported, or that
-/// no call can have, are replaced by `expected`; parts are cut to their whole.
+/// no call can have, are replaced by `expected`. A part is at most its total.
 pub(super) fn token_counts(reported: Option<&Usage>, expected: TokenCounts) -> (TokenCounts, bool) {
     let Some(usage) = reported else { return (expected, true) };
     let mut is_estimated = false;
-    let mut whole = |reported: Option<u64>, expected: u64| match reported {
+    let mut checked_count = |reported: Option<u64>, expected: u64| match reported {
         Some(count) if count <= MAX_CALL_TOKENS => count,
         _ => {
             is_estimated = true;
             expected
         }
     };
-    let input = whole(usage.input_tokens, expected.input_tokens);
-    let output = whole(usage.output_tokens, expected.output_tokens);
-    let mut part = |reported: Option<u64>, whole: u64| {
+    let input = checked_count(usage.input_tokens, expected.input_tokens);
+    let output = checked_count(usage.output_tokens, expected.output_tokens);
+    let mut part = |reported: Option<u64>, total: u64| {
         let count = reported.unwrap_or_default();
-        is_estimated |= count > whole;
-        count.min(whole)
+        is_estimated |= count > total;
+        count.min(total)
     };
     let cached = part(usage.cached_input_tokens, input);
     let counts = TokenCounts {

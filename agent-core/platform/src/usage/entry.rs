@@ -88,7 +88,7 @@ pub struct RunScope {
     /// Id of the API token with which the run was requested. The ledger's tables do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
-    /// Hash of the visitor's key, by which visitors of a token are told apart.
+    /// Hash of the visitor's key, which distinguishes the visitors of a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visitor: Option<String>,
 }

@@ -84,7 +84,7 @@ impl UsageRecorder {
         for entry in &mut entries {
             entry.ended_at = now;
             match billing {
-                // Names of a company's choice have no price in the catalogue, and that of a role replaces it.
+                // Names that a company has chosen have no catalogue price, and a price in the role replaces the catalogue's.
                 Some(billing) => set_price(entry, billing.price.as_ref()),
                 None => self.set_price(entry),
             }
@@ -128,13 +128,13 @@ impl UsageRecorder {
 
     fn push(&self, mut queue: MutexGuard<'_, QueueState>, entry: QueuedEntry) {
         let is_settled = entry.settlement.is_some();
-        let lost = queue.entries.push_back(entry);
+        let dropped = queue.entries.push_back(entry);
         if is_settled || queue.entries.ready_len() >= MAX_BATCH_ENTRIES {
             queue.gathering = None;
         }
         self.shared.ensure_writers(queue);
-        if let Some(lost) = lost {
-            let entry = serde_json::to_string(&lost.entry).unwrap_or_default();
+        if let Some(dropped) = dropped {
+            let entry = serde_json::to_string(&dropped.entry).unwrap_or_default();
             tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
         }
     }
@@ -228,7 +228,7 @@ fn set_price(entry: &mut UsageEntry, price: Option<&ModelPrice>) {
         entry.cost = Some(price.prices.cost(&entry.tokens));
         entry.price_as_of = Some(price.as_of.clone());
     } else if entry.tokens == TokenCounts::default() {
-        // No tokens cost nothing, whatever their price.
+        // Zero tokens cost nothing at any price.
         entry.cost = Some(NanoUsd::ZERO);
     }
 }

@@ -340,7 +340,7 @@ async fn tool_calls_of_a_run_are_one_entry() {
     );
 }
 
-/// A store that fails as often as it is told.
+/// A store that fails a given number of times.
 struct FailingStore {
     store: MemoryUsage,
     failures: AtomicUsize,

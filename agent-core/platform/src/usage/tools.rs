@@ -48,7 +48,7 @@ impl ToolRegistry for MeteredTools {
             Ok(_) => count.outcome = "error",
             Err(error) => {
                 count.outcome = "error";
-                // Names of tools that do not exist are not bounded.
+                // The number of unknown names is not bounded, so they are not counted by name.
                 count.tool = Some(name).filter(|_| !matches!(error, ToolError::Unknown(_)));
             }
         }

@@ -37,14 +37,14 @@ impl FlushTask {
     pub(super) async fn run(mut self) {
         loop {
             self.metering.pause(&self.company_id).await;
-            let Some(mut taken) = self.metering.take_unsettled(&self.company_id) else { break };
-            while !taken.is_empty() {
-                let later = taken.split_off(taken.len().min(MAX_METERS_PER_COMMIT));
-                let requests = std::mem::replace(&mut taken, later);
+            let Some(mut unsettled) = self.metering.take_unsettled(&self.company_id) else { break };
+            while !unsettled.is_empty() {
+                let later = unsettled.split_off(unsettled.len().min(MAX_METERS_PER_COMMIT));
+                let requests = std::mem::replace(&mut unsettled, later);
                 match self.metering.settle(&requests).await {
                     Ok(settled) => self.metering.publish(&self.company_id, requests, settled),
                     Err(error) => {
-                        let all = requests.into_iter().chain(taken).collect();
+                        let all = requests.into_iter().chain(unsettled).collect();
                         self.metering.give_back(&self.company_id, all, &error);
                         break;
                     }
@@ -149,21 +149,21 @@ impl Metering {
         if is_due {
             flusher.due = now + FLUSH_INTERVAL;
         }
-        let (mut taken, mut is_pending) = (Vec::new(), false);
+        let (mut unsettled, mut is_pending) = (Vec::new(), false);
         for (id, meter) in table.meters.company_mut(company_id) {
             meter.waiting.retain(|request| !request.is_canceled());
             let is_uncounted = !meter.uncounted.is_empty() || meter.is_outdated;
             if !meter.waiting.is_empty() || (is_due && is_uncounted) {
-                taken.extend(UnsettledRequests::take(id, meter));
+                unsettled.extend(UnsettledRequests::take(id, meter));
             }
             is_pending |= is_uncounted;
         }
-        if taken.is_empty() && !is_pending {
+        if unsettled.is_empty() && !is_pending {
             table.flushers.remove(company_id);
             return None;
         }
-        taken.sort_by_key(|requests| requests.waiting.is_empty());
-        Some(taken)
+        unsettled.sort_by_key(|requests| requests.waiting.is_empty());
+        Some(unsettled)
     }
 
     /// Counts requests by one commit, unless none of them changes a record.
@@ -236,7 +236,7 @@ impl Metering {
         table.release_waiting(company_id);
         let Some(flusher) = table.flushers.get_mut(company_id) else { return };
         if flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
-            tracing::warn!(%error, company_id = %company_id, "requests of users are counted by this process alone");
+            tracing::warn!(%error, company_id = %company_id, "failed to count requests in the store; this process counts alone");
         }
     }
 }

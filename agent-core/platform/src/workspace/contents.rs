@@ -2,9 +2,9 @@
 //! too long for a record.
 //!
 //! Originals and long texts are stored in pieces, records of a collection per document ([`pieces`]). An upload writes
-//! its pieces in several commits under a generation of its own; one last commit lets the document name the generation
-//! and deletes the pieces of the previous one, so that a part of an upload is never visible. Until then the pieces are
-//! listed in a record of pending pieces, by which those of an interrupted upload are deleted ([`sweep`]).
+//! its pieces in several commits under a new generation. One last commit sets the generation in the document and
+//! deletes the pieces of the previous generation. A partial upload is therefore never visible. Until then the pieces
+//! are listed in a record of pending pieces, by which those of an interrupted upload are deleted ([`sweep`]).
 
 mod page_starts;
 mod pieces;

@@ -50,9 +50,9 @@ pub(super) fn archive_write(found: &Record<Document>) -> Result<Option<Write>, S
         return Ok(None);
     }
     let Document { id, company_id, title, text, revision, updated_by, .. } = found.value.clone();
-    let kept = DocumentVersion { revision, updated_at: time_text(found.updated), updated_by, title, text };
+    let version = DocumentVersion { revision, updated_at: time_text(found.updated), updated_by, title, text };
     let key = slot_key(&company_id, &id, revision)?;
-    Ok(Some(Write::Put { key, value: to_json(&kept)?, precondition: Precondition::Any }))
+    Ok(Some(Write::Put { key, value: to_json(&version)?, precondition: Precondition::Any }))
 }
 
 fn time_text(time: SystemTime) -> String {

@@ -1,7 +1,7 @@
 //! Stored indexes of documents: values that are derived from a document's text at one version.
 //!
-//! An index is a record beside the document, in base64; a longer one is in further records. Vectors that a long one gets
-//! slice by slice follow it in records of their own until all are there. It is stored
+//! An index is a record beside the document, in base64, and longer ones are continued in further records. Vectors that a long
+//! one gets slice by slice follow it in separate records until all are there. It is stored
 //! only while the document is at the version that it was made from, so that it is gone with the document and never
 //! newer. One that is older than its document is left out, and replaced when the document is searched.
 //!

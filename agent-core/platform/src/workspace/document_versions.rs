@@ -1,8 +1,8 @@
 //! Replaced versions of documents: the last [`MAX_DOCUMENT_VERSIONS`] of each, with who made them and when.
 //!
-//! The versions of a document are records in a collection of their own, one per slot. A document's revision, modulo the
-//! number of slots, is the slot that the version takes when it is replaced, so that a new version overwrites the oldest
-//! one, in the commit that replaces the document. Texts of uploads that are too long for a record are not kept.
+//! The versions of a document are records in a separate collection, one per slot. The slot of a replaced version is
+//! the document's revision modulo the number of slots. The commit that replaces the document overwrites the oldest
+//! version. Texts of uploads that are too long for a record are not kept.
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -132,7 +132,7 @@ impl MemoryFolder {
     }
 }
 
-/// Returns the collection in which an agent's folders are nested. It has no records of its own.
+/// Returns the collection in which an agent's folders are nested. It contains no records itself.
 fn agent_collection(company_id: &CompanyId, agent_id: &AgentId) -> Result<Collection, StoreError> {
     Collection::new(company_id, collection::MEMORIES)?.within(agent_id)
 }

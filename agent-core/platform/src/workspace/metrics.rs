@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::moment::{timestamp, utc_time};
 use super::tally::create_counted;
 use super::text::{self, checked_line};
+use super::time::{timestamp, utc_time};
 use super::view::{ListPage, list_projected};
 use super::{FreeFormItem, WorkspaceError, collection};
 use crate::records::{Collection, ListQuery, Record, Records, StoreError, to_json};
@@ -85,9 +85,9 @@ pub async fn list_metrics(
     list: &ListQuery,
 ) -> Result<ListPage<Metric>, StoreError> {
     let metrics = Collection::new(company_id, collection::METRICS)?;
-    let wanted =
+    let matching_metric =
         |record: Record<FreeFormItem>| Some(Metric::from(record)).filter(|metric| filter.matches(metric));
-    list_projected(records, &metrics, list, wanted).await
+    list_projected(records, &metrics, list, matching_metric).await
 }
 
 /// Metric value to record.

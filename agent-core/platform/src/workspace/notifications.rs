@@ -119,8 +119,8 @@ pub async fn list_notifications(
     list: ListQuery,
 ) -> Result<ListPage<Record<Notification>>, StoreError> {
     let list = ListQuery { order: Order::Descending, ..list };
-    let wanted = |record: Record<Notification>| (!unread_only || !record.value.read).then_some(record);
-    list_projected(records, &collection_of_user(context)?, &list, wanted).await
+    let if_unread = |record: Record<Notification>| (!unread_only || !record.value.read).then_some(record);
+    list_projected(records, &collection_of_user(context)?, &list, if_unread).await
 }
 
 /// Marks the unread ones of the listed notifications as read, all or none.

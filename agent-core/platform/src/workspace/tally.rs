@@ -13,10 +13,10 @@ pub(super) async fn create_counted(
     (what, limit): (&'static str, usize),
 ) -> Result<u64, WorkspaceError> {
     let tally = Key::new(key.company(), collection::TALLIES, tally)?;
-    let most = u64::try_from(limit).unwrap_or(u64::MAX);
+    let max_count = u64::try_from(limit).unwrap_or(u64::MAX);
     let writes = vec![
         Write::Put { key: key.clone(), value, precondition: Precondition::Absent },
-        Write::Increment { key: tally.clone(), limit: most },
+        Write::Increment { key: tally.clone(), limit: max_count },
     ];
     match records.commit(writes).await {
         Ok(versions) => {
@@ -26,7 +26,7 @@ pub(super) async fn create_counted(
         Err(error @ StoreError::Conflict { .. }) => {
             let found = records.get_as::<RecordCounter>(&tally).await?;
             match found {
-                Some(found) if found.value.count >= most => Err(WorkspaceError::Full { what, limit }),
+                Some(found) if found.value.count >= max_count => Err(WorkspaceError::Full { what, limit }),
                 _ => Err(error.into()),
             }
         }

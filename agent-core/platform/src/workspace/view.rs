@@ -28,15 +28,15 @@ pub(crate) async fn list_projected<T: DeserializeOwned + Send, V: Send>(
 ) -> Result<ListPage<V>, StoreError> {
     let nothing = to_json(&())?;
     // One item more than the page size shows whether there is a next page.
-    let wanted = list.page_size() + 1;
-    let (mut items, mut places) = (Vec::new(), Vec::new());
-    let mut part = ListQuery { limit: Some(READ_BATCH_SIZE), ..list.clone() };
-    let mut looked_at = 0;
+    let read_count = list.page_size() + 1;
+    let (mut items, mut list_entries) = (Vec::new(), Vec::new());
+    let mut batch = ListQuery { limit: Some(READ_BATCH_SIZE), ..list.clone() };
+    let mut scanned = 0;
     loop {
-        let Page { records: found, next_cursor } = records.list_as::<T>(collection, &part).await?;
-        looked_at += found.len();
+        let Page { records: found, next_cursor } = records.list_as::<T>(collection, &batch).await?;
+        scanned += found.len();
         for record in found {
-            let place = Record {
+            let list_entry = Record {
                 id: record.id.clone(),
                 version: record.version,
                 updated: record.updated,
@@ -44,18 +44,18 @@ pub(crate) async fn list_projected<T: DeserializeOwned + Send, V: Send>(
             };
             if let Some(item) = view(record) {
                 items.push(item);
-                places.push(place);
+                list_entries.push(list_entry);
             }
         }
-        if items.len() >= wanted {
-            let cut = Page::from_overfetch(places, list);
+        if items.len() >= read_count {
+            let cut = Page::from_overfetch(list_entries, list);
             items.truncate(cut.records.len());
             return Ok(ListPage { items, next_cursor: cut.next_cursor });
         }
-        if next_cursor.is_none() || looked_at >= MAX_RECORDS_SCANNED {
+        if next_cursor.is_none() || scanned >= MAX_RECORDS_SCANNED {
             return Ok(ListPage { items, next_cursor });
         }
-        part.cursor = next_cursor;
+        batch.cursor = next_cursor;
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> Merger<'a> {
     }
 
     fn enter_section(&mut self, heading: Heading<'a>) {
-        self.headings.retain(|above| above.level < heading.level);
+        self.headings.retain(|open_heading| open_heading.level < heading.level);
         self.headings.push(heading);
         let names: Vec<&str> = self.headings.iter().map(|heading| heading.text).collect();
         self.path = Some(names.join(HEADING_SEPARATOR).into());

@@ -210,9 +210,9 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Invalid("too short"))?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Invalid("too short"))?;
         self.rest = rest;
-        Ok(taken)
+        Ok(bytes)
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {

@@ -1,10 +1,10 @@
-//! Vectors that are encoded apart from the index that they belong to, so that a store need not write a large index again for
-//! each slice of them.
+//! Slices of vectors, encoded apart from the index that they belong to, so that a store need not write a large index again
+//! for each slice.
 //!
-//! Slices follow one another. Each has, little endian, the number of the bytes behind the head (u32) and their checksum (u64),
-//! which are the head; then the checksum of the encoded index (u64), and as in the index the embedder, the dimensions, the
-//! number of the first chunk, the number of chunks, and for each 0, or 1 with its vector. A later vector of a chunk replaces
-//! an earlier one, and vectors of another embedder or with other dimensions replace all.
+//! Slices follow one another. All numbers are little endian. The head of a slice is the number of bytes behind it (u32) and
+//! their checksum (u64). The rest is the checksum of the encoded index (u64), and, encoded as in the index, the embedder, the
+//! dimensions, the number of the first chunk, the number of chunks, and for each chunk 0, or 1 and its vector. A later vector
+//! of a chunk replaces an earlier one. Vectors of another embedder or with other dimensions replace all.
 
 use super::codec::{DecodeError, Reader, StoredRow, checksum, put_number, put_row, put_string};
 use super::vectors::MAX_EMBEDDER_BYTES;

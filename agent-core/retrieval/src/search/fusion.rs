@@ -34,13 +34,13 @@ pub struct Dense<'a> {
 
 /// A chunk with its scores. `chunk.score` is the lexical one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fused {
+pub(super) struct FusedHit {
     pub(super) chunk: Candidate,
     pub(super) dense: Option<f32>,
     pub(super) score: f32,
 }
 
-impl Fused {
+impl FusedHit {
     pub(super) fn lexical(chunk: Candidate) -> Self {
         Self { chunk, dense: None, score: chunk.score }
     }
@@ -48,28 +48,33 @@ impl Fused {
 
 /// Ranks the union of both lists by the weighted sum of their scores, each scaled to 0..1 over its list. A chunk that is
 /// not in a list has 0 of it.
-pub(super) fn fuse(corpus: &Corpus<'_>, lexical: Vec<Fused>, dense: &Dense<'_>, limit: usize) -> Vec<Fused> {
-    let mut union: BTreeMap<(usize, u32), Fused> =
+pub(super) fn fuse(
+    corpus: &Corpus<'_>,
+    lexical: Vec<FusedHit>,
+    dense: &Dense<'_>,
+    limit: usize,
+) -> Vec<FusedHit> {
+    let mut union: BTreeMap<(usize, u32), FusedHit> =
         lexical.into_iter().map(|fused| ((fused.chunk.part, fused.chunk.chunk), fused)).collect();
     for (part, chunk, similarity) in locate(corpus, dense.hits) {
         let fused = union
             .entry((part, chunk))
-            .or_insert_with(|| Fused::lexical(Candidate { score: 0.0, part, chunk }));
+            .or_insert_with(|| FusedHit::lexical(Candidate { score: 0.0, part, chunk }));
         fused.dense = Some(fused.dense.map_or(similarity, |greatest| greatest.max(similarity)));
     }
     let lexical_scale = Scale::of(union.values().map(|fused| fused.chunk.score).filter(|&score| score > 0.0));
     let dense_scale = Scale::of(union.values().filter_map(|fused| fused.dense));
     let weight = dense.weight.clamp(0.0, 1.0);
-    let mut fused: Vec<Fused> = union
+    let mut fused: Vec<FusedHit> = union
         .into_values()
         .map(|fused| {
             let lexical = if fused.chunk.score > 0.0 { lexical_scale.apply(fused.chunk.score) } else { 0.0 };
             let similarity = fused.dense.map_or(0.0, |similarity| dense_scale.apply(similarity));
-            Fused { score: (1.0 - weight) * lexical + weight * similarity, ..fused }
+            FusedHit { score: (1.0 - weight) * lexical + weight * similarity, ..fused }
         })
         .collect();
     fused.sort_by(|left, right| {
-        let by_score = |fused: &Fused| Candidate { score: fused.score, ..fused.chunk };
+        let by_score = |fused: &FusedHit| Candidate { score: fused.score, ..fused.chunk };
         by_score(left).compare(&by_score(right), corpus)
     });
     fused.truncate(limit);

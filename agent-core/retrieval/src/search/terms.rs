@@ -188,7 +188,7 @@ fn best_of_word(word: &Word, sums: &BTreeMap<&str, TermSum>, total: u64) -> f64 
 }
 
 /// The words of a text, analyzed in one language.
-struct Analyzed {
+struct AnalyzedText {
     /// Each word with its terms, and true for a function word.
     words: Vec<(String, Vec<String>, bool)>,
     function_words: usize,
@@ -206,7 +206,8 @@ fn collect_words(
 ) {
     let text = ends(text);
     let text = visible_text(&text);
-    let analyzed: Vec<Analyzed> = corpus.languages.iter().map(|&language| analyze(&text, language)).collect();
+    let analyzed: Vec<AnalyzedText> =
+        corpus.languages.iter().map(|&language| analyze(&text, language)).collect();
     let max_function_words = analyzed.iter().map(|analyzed| analyzed.function_words).max().unwrap_or(0);
     // Documents in languages that are not analyzed are searched by the most frequent language.
     let analyzed_bits: u32 = corpus.languages.iter().map(|language| language.bit()).sum();
@@ -228,13 +229,13 @@ fn collect_words(
     }
 }
 
-fn analyze(text: &str, language: Language) -> Analyzed {
+fn analyze(text: &str, language: Language) -> AnalyzedText {
     // A capitalized word among others is a name: WHO, IT.
     let is_mixed = text.chars().any(char::is_lowercase);
     let mut analyzer = Analyzer::new(language);
     let mut word_terms: Vec<(String, Vec<u32>)> = Vec::new();
     analyzer.for_each_word(text, |word, terms| word_terms.push((word.to_owned(), terms.to_vec())));
-    let mut analyzed = Analyzed { words: Vec::with_capacity(word_terms.len()), function_words: 0 };
+    let mut analyzed = AnalyzedText { words: Vec::with_capacity(word_terms.len()), function_words: 0 };
     for (word, terms) in word_terms {
         let is_name = is_mixed && word.len() > 1 && word.chars().all(char::is_uppercase);
         let is_stop_word =

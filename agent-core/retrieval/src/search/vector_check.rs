@@ -16,9 +16,9 @@ use crate::doc_index::cosines;
 use crate::embed::EmbedderId;
 use crate::part::Corpus;
 
-/// Number of pairs from which on vectors are judged.
+/// Number of pairs from which vectors are judged.
 const MIN_PAIRS: usize = 32;
-/// Greatest number of pairs.
+/// Maximum number of pairs.
 const MAX_PAIRS: usize = 64;
 /// Standard score that vectors with a meaning reach. Those without reach it in one of about 700 collections.
 const MIN_STANDARD_SCORE: f64 = 3.0;

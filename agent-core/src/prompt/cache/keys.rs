@@ -62,7 +62,7 @@ impl Hash for MessageLookup<'_> {
         (message.role, &message.id, &message.tool_call_id).hash(state);
         match &message.content {
             Content::Text(text) => text.hash(state),
-            // Parts that differ elsewhere only are told apart by the comparison.
+            // The comparison distinguishes parts that differ elsewhere only.
             Content::Parts(parts) => parts.iter().for_each(|part| part_data(part).hash(state)),
         }
         for call in &message.tool_calls {

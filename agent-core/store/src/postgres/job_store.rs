@@ -24,7 +24,7 @@ use super::session::{Session, SessionPool};
 use super::{PostgresOpenError, PostgresOptions};
 use crate::job_row::UnreadableJobs;
 
-/// [`JobStore`] in a schema of its own of a PostgreSQL database. See the [module documentation](super) for its
+/// [`JobStore`] in a separate schema of a PostgreSQL database. See the [module documentation](super) for its
 /// guarantees.
 pub struct PostgresJobs {
     sessions: SessionPool,

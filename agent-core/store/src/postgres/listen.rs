@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use agent_jobs::job::WakeSignal;
+use agent_platform::backoff::Backoff;
 use futures_util::future::{Either, select};
 use futures_util::stream::{BoxStream, StreamExt, poll_fn};
 use tokio::task::JoinHandle;
@@ -14,9 +15,8 @@ use super::address::Address;
 use super::fault::{PostgresError, PostgresErrorKind};
 use super::jobs::Sender;
 
-/// First and longest delay between attempts to reconnect; the delay doubles with each attempt.
-const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
-const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(30);
+/// Pauses before attempts to reconnect.
+const RECONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// Background task with its own connection. Dropping the value aborts the task.
 pub(super) struct Listener(JoinHandle<()>);
@@ -85,9 +85,9 @@ impl ListenConnection {
     }
 
     async fn reconnect(address: &Address, limit: Duration, channel: &str) -> Self {
-        let mut pause = MIN_RECONNECT_DELAY;
+        let mut backoff = RECONNECT_BACKOFF;
         loop {
-            sleep(pause).await;
+            sleep(backoff.next_pause()).await;
             match Self::open(address, limit, channel).await {
                 Ok(connection) => return connection,
                 Err(error) => {
@@ -97,7 +97,6 @@ impl ListenConnection {
                     )
                 }
             }
-            pause = (pause * 2).min(MAX_RECONNECT_DELAY);
         }
     }
 

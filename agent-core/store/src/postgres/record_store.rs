@@ -66,9 +66,10 @@ impl PostgresRecords {
         let cache = (options.cache_bytes > 0).then(|| ReadCache::new(options.cache_bytes, &tracker));
         let poller = match &cache {
             Some(_) => {
-                let one = PostgresOptions { connections: 1, ..options.clone() };
+                let poller_options = PostgresOptions { connections: 1, ..options.clone() };
                 // A process without requests notices by its polls that the server is away.
-                let polls = SessionPool::connect(schema::APP.name, url, &one)?.count_failures_with(&sessions);
+                let polls = SessionPool::connect(schema::APP.name, url, &poller_options)?
+                    .count_failures_with(&sessions);
                 Some(tokio::spawn(Poller::new(tracker, polls, origin).run()).abort_handle())
             }
             None => None,
@@ -133,8 +134,8 @@ impl PostgresRecords {
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
         self.read(company.unwrap_or_default(), |session| async move {
-            let done = rows::get_many(&session, keys).await;
-            session.release(done).await
+            let result = rows::get_many(&session, keys).await;
+            session.release(result).await
         })
         .await
     }
@@ -172,8 +173,8 @@ impl Records for PostgresRecords {
         }
         let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
         self.read(company.unwrap_or_default(), |session| async move {
-            let done = rows::versions(&session, keys).await;
-            session.release(done).await
+            let result = rows::versions(&session, keys).await;
+            session.release(result).await
         })
         .await
     }
@@ -186,8 +187,8 @@ impl Records for PostgresRecords {
         let after = list.after()?;
         let read = self.read(collection.company(), |session| async {
             let session = session;
-            let done = rows::list(&session, collection, list, after.as_deref()).await;
-            session.release(done).await
+            let result = rows::list(&session, collection, list, after.as_deref()).await;
+            session.release(result).await
         });
         match &self.cache {
             Some(cache) => cache.list(PageKey::new(collection, list), read).await,
@@ -197,8 +198,8 @@ impl Records for PostgresRecords {
 
     async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
         self.read(collection.company(), |session| async move {
-            let done = rows::count(&session, collection).await;
-            session.release(done).await
+            let result = rows::count(&session, collection).await;
+            session.release(result).await
         })
         .await
     }
@@ -220,8 +221,8 @@ impl Records for PostgresRecords {
 impl Inventory for PostgresRecords {
     async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
         self.read("", |session| async move {
-            let done = rows::companies(&session, after.unwrap_or_default()).await;
-            session.release(done).await
+            let result = rows::companies(&session, after.unwrap_or_default()).await;
+            session.release(result).await
         })
         .await
     }
@@ -229,8 +230,8 @@ impl Inventory for PostgresRecords {
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
         let after = after.unwrap_or_default();
         self.read(company, |session| async move {
-            let done = rows::collections(&session, company, after).await;
-            session.release(done).await
+            let result = rows::collections(&session, company, after).await;
+            session.release(result).await
         })
         .await
     }

@@ -1,6 +1,6 @@
 //! Database schemas and migrations.
 //!
-//! Each kind of store has a schema of its own with a table `schema_version` of one row: the version, and the oldest
+//! Each kind of store has a separate schema with a table `schema_version` of one row: the version, and the oldest
 //! version of a program that works with it. A release adds to the tables what it needs (expand), and the release after
 //! it removes what is no longer used (contract), so that the processes of two successive releases can share a database
 //! during an upgrade.
@@ -88,7 +88,7 @@ pub(super) static APP: Schema = Schema {
 };
 
 /// Reads the schema version and the oldest compatible version. Tables of the first releases have no column for the
-/// latter: only programs of their own version work with them.
+/// latter: only programs of exactly this version work with them.
 pub(super) const SELECT_VERSIONS: &str = select_versions!("");
 
 /// Reads the same, and sets the timeout `$1` of each lock of the transaction, without a statement of its own.
@@ -226,8 +226,9 @@ impl Schema {
         }
     }
 
-    /// Runs the missing migration steps. A transaction of another session, such as a backup, may have locked a table for
-    /// long: instead of waiting for it, and making all others wait behind, the migration begins again until it gets the lock.
+    /// Runs the missing migration steps. A transaction of another session, such as a backup, may lock a table for a
+    /// long time. The migration does not wait for it, since all later statements would wait behind the migration; it
+    /// begins again until it gets the lock.
     async fn migrate(&self, session: &mut Session) -> Result<(), PostgresOpenError> {
         session.set_response_timeout(MIGRATION_TIMEOUT);
         let deadline = Instant::now() + MIGRATION_TIMEOUT;

@@ -196,8 +196,8 @@ impl UsageBatch {
         let users: Vec<&str> = self.entries.iter().map(|entry| entry.scope.user_id.as_str()).collect();
         let visitors = self.entries.iter().map(|entry| entry.scope.visitor.as_deref().unwrap_or_default());
         let visitors: Vec<&str> = visitors.collect();
-        let wanted: [&(dyn Param + Sync); 4] = [&companies, &runs, &users, &visitors];
-        let found = session.begin(&[(LOCK_COMPANIES, &lock), (SELECT_RUNS, &wanted)]).await?.pop();
+        let run_parameters: [&(dyn Param + Sync); 4] = [&companies, &runs, &users, &visitors];
+        let found = session.begin(&[(LOCK_COMPANIES, &lock), (SELECT_RUNS, &run_parameters)]).await?.pop();
         let mut runs: HashSet<[String; 4]> = found
             .unwrap_or_default()
             .iter()

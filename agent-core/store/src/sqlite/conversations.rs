@@ -83,13 +83,13 @@ impl SqliteStore {
         filter: &DeleteFilter,
     ) -> Result<DeletedThreads, ConversationError> {
         let mut deleted = DeletedThreads::default();
-        let mut done = 0;
-        while done < ids.len() {
-            let (owner, rest, filter) = (owner.clone(), ids[done..].to_vec(), filter.clone());
+        let mut processed = 0;
+        while processed < ids.len() {
+            let (owner, rest, filter) = (owner.clone(), ids[processed..].to_vec(), filter.clone());
             let write =
                 self.write_conversations(0, move |tables| runs::delete_batch(tables, &owner, &rest, &filter));
             let batch = write.await?;
-            done += batch.0;
+            processed += batch.0;
             deleted.add_batch(batch.1);
         }
         Ok(deleted)
@@ -342,14 +342,14 @@ impl Conversations for SqliteStore {
     }
 
     async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
-        let lost =
+        let lost_runs =
             self.read_conversations(move |tables| tables.lost_runs(clock.now, MAX_REAPED_RUNS)).await?;
-        let (mut done, mut reaped, mut error) = (0, 0, None);
-        while done < lost.len() {
-            let runs: Vec<RunKey> = lost[done..].iter().take(REAP_BATCH_RUNS).cloned().collect();
+        let (mut processed, mut reaped, mut error) = (0, 0, None);
+        while processed < lost_runs.len() {
+            let runs: Vec<RunKey> = lost_runs[processed..].iter().take(REAP_BATCH_RUNS).cloned().collect();
             let write = self.write_conversations(0, move |tables| runs::reap_batch(tables, &runs, clock));
             let batch = write.await?;
-            done += batch.done;
+            processed += batch.done;
             reaped += batch.reaped;
             error = error.or(batch.error);
         }
@@ -434,13 +434,14 @@ impl Conversations for SqliteStore {
     }
 
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
-        let over = self.read_conversations(move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
-        let (mut done, mut trimmed) = (0, 0);
-        while done < over.len() {
-            let runs = over[done..].to_vec();
+        let oversized_logs =
+            self.read_conversations(move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
+        let (mut processed, mut trimmed) = (0, 0);
+        while processed < oversized_logs.len() {
+            let runs = oversized_logs[processed..].to_vec();
             let write = self.write_conversations(0, move |tables| runs::trim_batch(tables, &runs, now));
             let batch = write.await?;
-            done += batch.0;
+            processed += batch.0;
             trimmed += batch.1;
         }
         Ok(trimmed)

@@ -60,8 +60,8 @@ impl ChangeTracker {
         self.clock.monotonic()
     }
 
-    /// Processes the counter value found by a check that started at `begun`.
-    pub(super) fn record_counter(&self, version: u64, begun: Instant) {
+    /// Processes the counter value found by a check that started at `check_started`.
+    pub(super) fn record_counter(&self, version: u64, check_started: Instant) {
         let mut state = self.state();
         let is_own = state.pending.as_ref().is_some_and(|pending| pending.version == version);
         // A smaller value comes from a snapshot before this process's last commit.
@@ -69,7 +69,7 @@ impl ChangeTracker {
             state.last_accounted = version;
             state.slots.invalidate_all();
         }
-        state.last_check = state.last_check.max(begun);
+        state.last_check = state.last_check.max(check_started);
     }
 
     /// Marks a commit as in progress, after which the counter will be `version`. `slots` are those of all

@@ -113,8 +113,8 @@ fn read_snapshot<T>(
         freshness.record_counter(version, check_started);
         query(&RecordTable(connection), version)
     });
-    let ended = connection.prepare_cached("COMMIT").and_then(|mut end| end.execute(()));
+    let commit_result = connection.prepare_cached("COMMIT").and_then(|mut end| end.execute(()));
     let found = outcome?;
-    ended?;
+    commit_result?;
     Ok(found)
 }

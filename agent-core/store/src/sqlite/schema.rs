@@ -357,8 +357,8 @@ fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<(
     // Another process may open the file at the same time. The second one finds the steps done.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (_, version) = read_marks(&transaction)?;
-    let done = usize::try_from(version).unwrap_or_default();
-    for step in steps.iter().skip(done) {
+    let applied_steps = usize::try_from(version).unwrap_or_default();
+    for step in steps.iter().skip(applied_steps) {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;

@@ -84,10 +84,10 @@ impl<T> SpinReceiver<T> {
             self.last_wait = Duration::ZERO;
             return Some(item);
         }
-        let since = Instant::now();
+        let wait_started = Instant::now();
         let found = if self.polls && self.last_wait <= READER_SPIN_TIME { self.spin() } else { None };
         let found = found.or_else(|| self.queue.recv_blocking().ok());
-        self.last_wait = since.elapsed();
+        self.last_wait = wait_started.elapsed();
         found
     }
 

@@ -23,10 +23,10 @@ use crate::activity::ActivityCounters;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;
-/// Size of a transaction in bytes from which on no further commit is added.
+/// Size of a transaction in bytes at which no further commit is added.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// Least size of a group after which the writer polls for more commits.
+/// Minimum size of a group after which the writer polls for more commits.
 const MIN_POLLED_GROUP: usize = 4;
 
 /// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and
@@ -78,9 +78,9 @@ impl Drop for WriterHandle {
     }
 }
 
-/// Collects the queued commits, within the limits of one transaction. Callers that were answered together
-/// commit again nearly together, so a group that is smaller than the previous one polls briefly for more, unless that one
-/// was small itself: then it delays a commit more than it saves.
+/// Collects the queued commits, within the limits of one transaction. Callers that were answered together commit again
+/// at nearly the same time. A group that is smaller than the previous one therefore polls briefly for more commits,
+/// unless the previous one was small: then polling would cost more than it saves.
 fn collect_group(
     first: Box<dyn QueuedWrite>,
     commits: &Receiver<Box<dyn QueuedWrite>>,

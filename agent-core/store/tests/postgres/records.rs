@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use super::template::DatabaseTemplate;
 use super::{Cluster, impatient};
 
-/// Factory of empty stores, each in a database of its own.
+/// Factory of empty stores, each in a separate database.
 struct StoreFactory {
     template: DatabaseTemplate,
     options: PostgresOptions,

@@ -20,8 +20,9 @@ use agent_platform::usage::{MeteredModels, MeteredServers, OperatorAddresses, Us
 
 use crate::config::AppConfig;
 
-/// Models of containers: cached by their settings, called with what their company's provider has, with the company's share of
-/// the calls of the model in the process, with a limit on the silence of answers that are delivered whole, and with notices of the parameters that they are not sent.
+/// Models of containers, from the innermost wrapper: cached by their settings; called with the key and the address of the
+/// company's provider; limited to the company's share of the in-process model; limited in the silence of answers that are
+/// delivered whole; and with notices of the parameters that are not sent.
 type ProvidedModels = ParameterNotices<SilenceLimitedModels<SharedLocalModels<ProviderModels<CachedModels>>>>;
 
 /// Models of containers, cached by their settings.

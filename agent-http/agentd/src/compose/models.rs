@@ -12,12 +12,12 @@ use agent_platform::company_permits::CompanyPermits;
 use crate::StartError;
 use crate::config::{AppConfig, HostedConfig, OllamaConfig, ServerConfig};
 
-/// Maximum number of calls of the model in the process, the running one included, and of those of a company. The model's own
+/// Maximum number of calls of the in-process model, the running one included, and of those of a company. The model's own
 /// queue has room for all.
 const MAX_LOCAL_CALLS: usize = 9;
 const MAX_COMPANY_LOCAL_CALLS: usize = 5;
 
-/// The model in the process, if there is one, and the permits of its calls.
+/// The in-process model, if there is one, and the permits of its calls.
 pub(super) struct LocalModel {
     pub(super) model: Option<Arc<dyn Model>>,
     pub(super) permits: Arc<CompanyPermits>,
@@ -29,7 +29,7 @@ impl LocalModel {
     }
 }
 
-/// Creates the source of the application's models without the model in the process.
+/// Creates the source of the application's models without the in-process model.
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
@@ -46,8 +46,8 @@ pub(super) fn embedded_models(
     limits: &ModelLimits,
 ) -> EmbeddedModels {
     EmbeddedModels {
-        hosted: hosted(&config.server.hosted, outbound, limits),
-        anthropic: hosted(&config.anthropic, outbound, limits),
+        hosted: hosted_vendor(&config.server.hosted, outbound, limits),
+        anthropic: hosted_vendor(&config.anthropic, outbound, limits),
         ollama: ollama(&config.server.ollama, outbound, limits),
         prefer_ollama: config.server.ollama.preferred,
         local,
@@ -66,7 +66,11 @@ pub(super) fn model_limits(server: &ServerConfig) -> ModelLimits {
 }
 
 /// Creates a hosted vendor.
-pub(super) fn hosted(config: &HostedConfig, outbound: &OutboundClient, limits: &ModelLimits) -> HostedVendor {
+pub(super) fn hosted_vendor(
+    config: &HostedConfig,
+    outbound: &OutboundClient,
+    limits: &ModelLimits,
+) -> HostedVendor {
     HostedVendor {
         outbound: outbound.clone(),
         base_url: config.base_url.clone(),

@@ -20,7 +20,7 @@ use crate::StartError;
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
-/// Builds the platform of a replay. With `is_live`, the models of embedded agents can be called anew, with the keys of the
+/// Builds the platform of a replay. With `is_live`, the models of embedded agents can be called live, with the keys of the
 /// role or, where the role has none, with this installation's.
 ///
 /// # Errors
@@ -44,7 +44,7 @@ pub fn replay(
     let mut models = ReplayModels::new(models, replay.clone())
         .with_fallbacks(move |settings| fallback_settings(settings, &fallbacks).collect());
     if is_live {
-        // The recorded provider is called, and not with the key that stands in for one.
+        // Live calls need this installation's key in place of the placeholder.
         let own_key = config.server.hosted.api_key.clone();
         as_recorded.server.hosted.api_key = as_recorded.server.hosted.api_key.and(own_key);
         as_recorded.anthropic.api_key = as_recorded.anthropic.api_key.and(config.anthropic.api_key.clone());
@@ -82,7 +82,7 @@ pub fn replay(
 /// Has the default provider be that of the record, whatever this installation has.
 fn select_provider(config: &mut AppConfig, recorded: Option<&str>) {
     let (server, anthropic) = (&mut config.server, &mut config.anthropic);
-    // Requests are built where the key is not at hand, too.
+    // Requests are also built without a key.
     let (hosted_key, anthropic_key) = match recorded {
         Some("local") => (None, None),
         Some("ollama") => {

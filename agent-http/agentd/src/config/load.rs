@@ -71,7 +71,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             cron_secret: values.secret("CRON_SECRET"),
             deadline: required(values.millis("PROACTIVE_TIMEOUT_MS")),
         },
-        anthropic: hosted(resolved, &values, ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_MODEL"]),
+        anthropic: vendor(resolved, &values, ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_MODEL"]),
         coding_unattended: values.text("CODING_UNATTENDED").is_some_and(|word| word == "on"),
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
@@ -231,14 +231,14 @@ fn server(resolved: &ResolvedSettings, values: &SettingValues, catalog: Arc<Cata
             header_timeout: required(values.millis("RESPONSE_HEADER_TIMEOUT_MS")),
             ..OutboundConfig::default()
         },
-        hosted: hosted(resolved, values, ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"]),
+        hosted: vendor(resolved, values, ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"]),
         ollama: ollama(values),
         log: log(values),
     }
 }
 
 /// Returns the vendor that is configured by these settings: base URL, key, model.
-fn hosted(resolved: &ResolvedSettings, values: &SettingValues, names: [&'static str; 3]) -> HostedConfig {
+fn vendor(resolved: &ResolvedSettings, values: &SettingValues, names: [&'static str; 3]) -> HostedConfig {
     let [base_url, api_key, model] = names;
     HostedConfig {
         base_url: required(values.url(base_url)),

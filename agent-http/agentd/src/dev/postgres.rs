@@ -141,7 +141,7 @@ impl DevCluster {
         }
     }
 
-    /// Creates the cluster with its database, in a folder of its own that gets its final name when it is complete.
+    /// Creates the cluster with its database, in a separate folder that gets its final name when it is complete.
     fn create(&self) -> Result<(), StartError> {
         let staging = self.data.join("postgres.new");
         match fs::remove_dir_all(&staging) {

@@ -97,7 +97,7 @@ impl Extractor for ProcessExtractor {
         let _permit = self.permits.acquire().await.map_err(closed)?;
         let mut child = self.start(media_type)?;
         let result = timeout(self.config.timeout, exchange(&mut child, &bytes)).await;
-        // The process is ended before its place is given to another.
+        // The process ends before its permit is released.
         let _ = child.kill().await;
         result.unwrap_or_else(|_| Err(time_exceeded(self.config.timeout)))
     }

@@ -1,7 +1,8 @@
 //! HTTP transport of the weights' download.
 //!
-//! Unlike the services' outbound client it follows redirects and uses the proxies of the environment: an operator starts
-//! the download by hand, from addresses that are compiled in, and its result is checked against a compiled-in checksum.
+//! Unlike the services' outbound client, it follows redirects and uses the proxies of the environment. This is safe
+//! because an operator starts the download, the addresses are compiled in, and the result is checked against a
+//! compiled-in checksum.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the response head, and for each read of the body.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// HTTP/1.1 client for one file at a time. Each request has a connection of its own.
+/// HTTP/1.1 client for one file at a time. Each request has a separate connection.
 pub(super) struct HttpSource {
     tls: Arc<rustls::ClientConfig>,
     connector: HttpsConnector<HttpConnector>,

@@ -10,7 +10,7 @@ const CHECK: [&str; 2] = ["migrate", "--check"];
 /// Offset of `user_version` in a SQLite file, which has the version of the schema.
 const USER_VERSION_OFFSET: u64 = 60;
 
-/// Sets the schema version of a SQLite file that nobody has open.
+/// Sets the schema version of a SQLite file that no process has open.
 fn set_user_version(path: &Path, version: u32) {
     let mut file = OpenOptions::new().write(true).open(path).expect("opened");
     file.seek(SeekFrom::Start(USER_VERSION_OFFSET)).expect("found");

@@ -1,9 +1,9 @@
 //! Models of users' own subscriptions. The application calls them through the proxy route of the operator's agent
 //! runtime, and runs the tool loop itself.
 //!
-//! A request of the Responses API is wrapped as `{"accessToken","accountId","body"}`. The tokens are those of the user
-//! on whose behalf the run is: they are looked up when the request is sent, so that preparing it stays pure, and a
-//! preview shows the request without them.
+//! A request of the Responses API is wrapped as `{"accessToken","accountId","body"}`. The tokens belong to the user of
+//! the run. They are looked up when the request is sent, so that `prepare` stays pure and a preview shows the request
+//! without them.
 
 use std::sync::Arc;
 
@@ -153,8 +153,11 @@ impl Model for SubscriptionModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let call =
-            Call { model: self.clone(), context: AnswerContext::of(&payload), body: payload.into_bytes() };
+        let call = SubscriptionCall {
+            model: self.clone(),
+            context: AnswerContext::of(&payload),
+            body: payload.into_bytes(),
+        };
         let ExecutionContext { company_id, user_id, .. } = &self.context;
         let token = self.access.tokens.access(company_id, user_id).await?;
         let generation = token.generation;
@@ -167,14 +170,14 @@ impl Model for SubscriptionModel {
 }
 
 /// A call of the model, which is repeated once with a new token if the vendor rejects the first.
-struct Call {
+struct SubscriptionCall {
     model: SubscriptionModel,
     context: AnswerContext,
     /// The request with empty tokens.
     body: Bytes,
 }
 
-impl Call {
+impl SubscriptionCall {
     async fn send(&self, token: &AccessToken) -> Result<ModelStream, AgentError> {
         let SubscriptionModel { endpoint, access, protocol, context } = &self.model;
         let account = token.account_id.as_ref().map_or("", |account| account.expose());

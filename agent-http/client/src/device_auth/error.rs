@@ -1,7 +1,7 @@
 //! Errors of a sign-in, and the reading of an issuer's refusals.
 //!
-//! A refusal is read in a fixed order: first the error code in the body, if it is in the closed list; then the content
-//! type, so that the page of a proxy in front of the issuer is not taken for its answer; then the status.
+//! A refusal is classified in this order: by the error code in the body, if it is in the closed list; by the content type,
+//! so that the page of a proxy is not taken for the issuer's answer; by the status.
 
 use std::borrow::Cow;
 

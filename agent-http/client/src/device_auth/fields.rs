@@ -94,8 +94,8 @@ impl AnswerFields {
     pub(super) fn code_lifetime(&self, now: SystemTime) -> Duration {
         let until = || {
             let end: Timestamp = self.0.get("expires_at")?.as_str()?.parse().ok()?;
-            let left = SystemTime::from(end).duration_since(now).ok()?;
-            (left >= Duration::from_secs(1)).then(|| Duration::from_secs(left.as_secs()))
+            let remaining = SystemTime::from(end).duration_since(now).ok()?;
+            (remaining >= Duration::from_secs(1)).then(|| Duration::from_secs(remaining.as_secs()))
         };
         let lifetime = self.lifetime("expires_in", MAX_CODE_LIFETIME).or_else(until);
         lifetime.unwrap_or(DEFAULT_CODE_LIFETIME).min(MAX_CODE_LIFETIME)

@@ -32,8 +32,8 @@ impl TokenClaims {
     pub(super) fn lifetime(&self, now: SystemTime) -> Option<Duration> {
         let end = self.0.get("exp")?.as_f64().filter(|seconds| *seconds >= 0.0)?;
         let end = UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(end).ok()?)?;
-        let left = end.duration_since(now).ok()?;
-        (left >= Duration::from_secs(1)).then(|| Duration::from_secs(left.as_secs()))
+        let remaining = end.duration_since(now).ok()?;
+        (remaining >= Duration::from_secs(1)).then(|| Duration::from_secs(remaining.as_secs()))
     }
 
     /// Returns the person's account.

@@ -30,7 +30,7 @@ impl Dimensions {
 
     /// Returns the number, if it is known.
     pub(super) fn known(&self) -> Option<usize> {
-        self.requested.or_else(|| self.learned().dimensions)
+        self.requested.or_else(|| self.lock().dimensions)
     }
 
     /// Checks the number of components of an answer.
@@ -42,7 +42,7 @@ impl Dimensions {
             return embeddings.check_dimensions(requested);
         }
         let found = embeddings.dimensions();
-        let mut learned = self.learned();
+        let mut learned = self.lock();
         let known = *learned.dimensions.get_or_insert(found);
         if found == known {
             learned.other = None;
@@ -60,11 +60,11 @@ impl Dimensions {
 
     /// Lets the next answer tell the number, after one that was too long for the known number.
     pub(super) fn forget(&self) {
-        *self.learned() = LearnedDimensions::default();
+        *self.lock() = LearnedDimensions::default();
     }
 
     /// Locks the number. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn learned(&self) -> MutexGuard<'_, LearnedDimensions> {
+    fn lock(&self) -> MutexGuard<'_, LearnedDimensions> {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

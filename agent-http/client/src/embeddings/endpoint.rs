@@ -14,7 +14,7 @@ use super::dimensions::Dimensions;
 use crate::models::vendor_error::{VendorError, read_body};
 use crate::outbound::{LazyTarget, OutboundResponse, UrlTrust, join_path, status_failure};
 
-/// Most bytes of texts in one request. Servers limit the tokens of a request, OpenAI's to 300,000.
+/// Maximum number of bytes of texts in one request. Servers limit the tokens of a request, OpenAI's to 300,000.
 const MAX_REQUEST_TEXT_BYTES: usize = 256 << 10;
 /// Bytes of an answer beside its vectors, and for each component of a vector as an indented JSON number.
 const ANSWER_OVERHEAD_BYTES: usize = 64 << 10;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Protocol, parse_json};
 
-/// Most texts of a call. The server embeds them one after the other.
+/// Maximum number of texts of a call. The server embeds them one after the other.
 pub(super) const MAX_BATCH: usize = 32;
 
 /// Ollama's embedding API. Texts that are too long are rejected, not cut.

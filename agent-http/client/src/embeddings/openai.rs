@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Protocol, parse_json};
 
-/// Most texts of a call. The vendor allows 2,048; answers to as many would be too long to be held in memory as JSON.
+/// Maximum number of texts of a call. The vendor allows 2,048; answers to as many would be too long to be held in memory as JSON.
 pub(super) const MAX_BATCH: usize = 128;
 
 /// OpenAI's Embeddings API.

@@ -1,8 +1,8 @@
 //! Adapter for servers that speak Anthropic's Messages API, streaming.
 //!
-//! A request marks four places up to which the server may cache the prompt: the end of the system prompt's stable part,
-//! the end of the system prompt, the last message in front of the latest turn, and the end of the request. The first
-//! holds over users, the others over the turns of a conversation and the rounds of a run.
+//! A request has four cache breakpoints: the end of the system prompt's stable part, the end of the system prompt, the
+//! last message before the latest turn, and the end of the request. The first holds over users, the others over the
+//! turns of a conversation and the rounds of a run.
 //!
 //! The model's thinking is signed, and a later request of the run must repeat it unchanged. So it is kept as
 //! [`ProviderItem`](agent_core::message::ProviderItem)s, each at its place in the answer. Another model, which answers a later

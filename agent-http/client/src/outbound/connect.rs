@@ -61,7 +61,7 @@ impl Connector {
         while let Some(mut connection) = self.pool.take(&origin) {
             check_deadline(deadline)?;
             match connection.send(request).await {
-                Ok(response) => return Ok((self.pooled(connection, origin), response)),
+                Ok(response) => return Ok((self.with_pool(connection, origin), response)),
                 Err(mut unsent) => match unsent.take_message() {
                     Some(again) => request = again,
                     None => return Err(failure::from_send_error(unsent.into_error())),
@@ -72,12 +72,12 @@ impl Connector {
         let mut connection = Connection::open(io, self.relay).await.map_err(failure::from_send_error)?;
         check_deadline(deadline)?;
         match connection.send(request).await {
-            Ok(response) => Ok((self.pooled(connection, origin), response)),
+            Ok(response) => Ok((self.with_pool(connection, origin), response)),
             Err(unsent) => Err(failure::from_send_error(unsent.into_error())),
         }
     }
 
-    fn pooled(&self, connection: Connection, origin: PoolKey) -> PooledConnection {
+    fn with_pool(&self, connection: Connection, origin: PoolKey) -> PooledConnection {
         PooledConnection { connection, origin, pool: Arc::downgrade(&self.pool) }
     }
 

@@ -20,7 +20,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 ///
 /// Meant for statuses other than success; the message names the status and contains nothing of the body.
 pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
-    let (kind, what) = match status {
+    let (kind, failure_text) = match status {
         StatusCode::TOO_MANY_REQUESTS => (AgentErrorKind::RateLimited, "is rate limiting requests"),
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
             (AgentErrorKind::Timeout, "reported a timeout")
@@ -36,7 +36,8 @@ pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
         _ => (AgentErrorKind::Failed, "returned an unexpected status"),
     };
     let cause = UpstreamError::new(Some(status.as_u16()), [], format!("HTTP {}", status.as_u16()));
-    let failure = AgentError::new(kind, format!("the upstream service {what} (HTTP {})", status.as_u16()));
+    let failure =
+        AgentError::new(kind, format!("the upstream service {failure_text} (HTTP {})", status.as_u16()));
     let failure = failure.with_source(cause);
     match retry_after(headers, SystemTime::now()) {
         Some(after) => failure.with_retry_after(after.min(MAX_RETRY_AFTER)),

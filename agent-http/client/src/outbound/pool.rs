@@ -76,43 +76,42 @@ impl Pool {
         }
     }
 
-    /// Keeps a reusable connection if its origin has room, for less than the keep-alive time that the server announced: a
-    /// request that races with the server's close may or may not have been processed, so it could not be
-    /// retried.
+    /// Keeps a reusable connection if its origin has room, for less than the keep-alive time that the server announced.
+    /// A request that races with the server's close could not be retried, since the server may have processed it.
     pub(super) fn put(self: &Arc<Self>, origin: PoolKey, connection: Connection) {
         // Without a runtime no sweep task can run.
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut kept = self.lock();
-        let here = kept.idle.get(&origin).map_or(0, VecDeque::len);
-        if here >= self.max_per_origin {
+        let mut state = self.lock();
+        let idle_of_origin = state.idle.get(&origin).map_or(0, VecDeque::len);
+        if idle_of_origin >= self.max_per_origin {
             return;
         }
-        if kept.count >= MAX_IDLE_CONNECTIONS {
-            kept.close_oldest();
+        if state.count >= MAX_IDLE_CONNECTIONS {
+            state.close_oldest();
         }
-        kept.count += 1;
+        state.count += 1;
         let announced = connection.keep_alive_timeout();
-        let theirs = announced.map_or(Duration::MAX, |time| time.saturating_sub(KEEP_ALIVE_MARGIN));
-        let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(theirs) };
-        kept.idle.entry(origin).or_default().push_back(idle);
-        if !kept.sweeping {
-            kept.sweeping = true;
+        let server_limit = announced.map_or(Duration::MAX, |time| time.saturating_sub(KEEP_ALIVE_MARGIN));
+        let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(server_limit) };
+        state.idle.entry(origin).or_default().push_back(idle);
+        if !state.sweeping {
+            state.sweeping = true;
             runtime.spawn(sweep(Arc::downgrade(self), self.max_age));
         }
     }
 
     /// Closes connections that have been idle for too long; returns `false` if none are left.
     fn close_expired(&self) -> bool {
-        let mut kept = self.lock();
+        let mut state = self.lock();
         let mut count = 0;
-        kept.idle.retain(|_, idle| {
+        state.idle.retain(|_, idle| {
             idle.retain(Idle::is_fresh);
             count += idle.len();
             !idle.is_empty()
         });
-        kept.count = count;
-        kept.sweeping = count > 0;
-        kept.sweeping
+        state.count = count;
+        state.sweeping = count > 0;
+        state.sweeping
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
@@ -141,12 +140,12 @@ impl PoolState {
         take: impl FnOnce(&mut VecDeque<Idle>) -> Option<Idle>,
     ) -> Option<Idle> {
         let idle = self.idle.get_mut(origin)?;
-        let taken = take(idle);
+        let removed = take(idle);
         if idle.is_empty() {
             self.idle.remove(origin);
         }
-        self.count -= usize::from(taken.is_some());
-        taken
+        self.count -= usize::from(removed.is_some());
+        removed
     }
 }
 

@@ -126,18 +126,18 @@ impl BodyStream {
     }
 
     async fn collect_limited(mut self, max_bytes: usize) -> Result<Bytes, AgentError> {
-        let least = self.open.as_ref().map_or(0, |open| open.body.size_hint().lower());
-        if least > max_bytes as u64 {
+        let min_bytes = self.open.as_ref().map_or(0, |open| open.body.size_hint().lower());
+        if min_bytes > max_bytes as u64 {
             return Err(too_large(max_bytes));
         }
-        let mut whole = BytesMut::new();
+        let mut collected = BytesMut::new();
         while let Some(chunk) = self.next().await.transpose()? {
-            if chunk.len() > max_bytes - whole.len() {
+            if chunk.len() > max_bytes - collected.len() {
                 return Err(too_large(max_bytes));
             }
-            whole.extend_from_slice(&chunk);
+            collected.extend_from_slice(&chunk);
         }
-        Ok(whole.freeze())
+        Ok(collected.freeze())
     }
 }
 

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 /// Awaits `future` for `limit` at most; `None` after that time.
 ///
 /// When a process continues after it was stopped (`SIGSTOP`), the runtime's wait for sockets is interrupted, and timers end
-/// before any socket is read. So the future is polled once more after the runtime has looked at its sockets: an answer
+/// before any socket is read. So the future is polled once more after the runtime has examined its sockets: an answer
 /// that has arrived meanwhile counts.
 pub(super) async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);

@@ -4,9 +4,10 @@
 ///
 /// A chunk with the same prefix and suffix contains another text in the same place. The result equals that of the
 /// parser, since text without quotes, escapes and control characters is unchanged in JSON and ends only at its quote.
-/// In the suffix, digits match any digits, such as those of a timestamp, except for the first digit of a number: so a
-/// number of one digit, such as an index, is unchanged, and no number gets a leading zero, which is not JSON. The caller
-/// must learn only chunks of which it reads no longer number. Other chunks do not match, and the caller parses them.
+/// In the suffix, digits match any digits, such as those of a timestamp, except for the first digit of a number. A
+/// number of one digit, such as an index, must be equal, and no number gets a leading zero, which is not valid JSON.
+/// The caller must learn only chunks of which it reads no longer number. Other chunks do not match, and the caller
+/// parses them.
 #[derive(Debug)]
 pub(crate) struct DeltaTemplate {
     /// False for the plain implementation: nothing is learnt, so that the caller parses each chunk.
@@ -64,11 +65,11 @@ fn equals_except_digits(bytes: &[u8], known: &[u8]) -> bool {
     if first != known_first || bytes.len() != known_rest.len() || known.contains(&b'\\') {
         return false;
     }
-    let same = |((byte, known), before): ((&u8, &u8), &u8)| {
+    let is_same_or_digit = |((byte, known), before): ((&u8, &u8), &u8)| {
         (byte == known) | (byte.is_ascii_digit() & known.is_ascii_digit() & before.is_ascii_digit())
     };
     // No early exit, so that the loop is vectorized.
-    bytes.iter().zip(known_rest).zip(known).map(same).fold(true, |all, same| all & same)
+    bytes.iter().zip(known_rest).zip(known).map(is_same_or_digit).fold(true, |all, is_equal| all & is_equal)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ function OpenItem({ approval, isOver, onDone }) {
       onDone(await decide(id, decision));
     } catch (error) {
       setError(error);
-      // Another person or page may have decided, or nobody in time.
+      // Another person or page may have decided, or the time is over.
       if ([409, 410].includes(error.status)) await call('GET /api/approvals/{id}', { params: { id } }).then(({ data }) => data.state !== 'open' && onDone(data), () => {});
     }
     setBusy(false);

@@ -52,7 +52,7 @@ pub(super) struct EventReader {
 
 impl EventReader {
     pub(super) fn new(body: ResponseStream, deadline: Instant) -> Self {
-        Self { events: SseStream::new(StreamBody::new(limited(body))).boxed(), deadline }
+        Self { events: SseStream::new(StreamBody::new(limit_stream(body))).boxed(), deadline }
     }
 
     /// Returns the next event with data.
@@ -72,7 +72,7 @@ impl EventReader {
 }
 
 /// Limits an event stream in total and per line.
-fn limited(body: ResponseStream) -> impl Stream<Item = Result<Frame<Bytes>, AgentError>> {
+fn limit_stream(body: ResponseStream) -> impl Stream<Item = Result<Frame<Bytes>, AgentError>> {
     let (mut received, mut line_bytes) = (0_usize, 0_usize);
     body.map(move |chunk| {
         let chunk = chunk?;

@@ -180,9 +180,9 @@ impl StatelessClient {
         Self { exchange, calls, next_id: AtomicI64::new(1) }
     }
 
-    /// Sends `server/discover`. Returns `None` if the server does not support the revision: any rejection except that of
-    /// the credentials means that, since servers of older revisions reject the unknown request in various ways, or not
-    /// at all.
+    /// Sends `server/discover`. Returns `None` if the server does not support the revision. Every rejection except one
+    /// of the credentials has this meaning, since servers of older revisions reject the unknown request in various
+    /// ways, or not at all.
     pub(super) async fn discover(&self) -> Result<Option<DiscoverResult>, ExchangeError> {
         let (id, params) = (self.new_id(), DiscoverParams { meta: &CLIENT_META });
         let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "server/discover", params };

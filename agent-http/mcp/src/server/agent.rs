@@ -1,6 +1,6 @@
 //! An agent's MCP features: its tools, its documents as resources, and its prompt blocks as prompts.
 //!
-//! The role is loaded anew for each request, so that a permission that its owner withdraws is gone at once. Permissions
+//! The role is loaded again for each request, so that a permission that its owner withdraws is gone at once. Permissions
 //! are decided by the core's rule alone; resources are read by calling the document tools, so that they never show more
 //! than those tools would.
 

@@ -1,8 +1,8 @@
 //! Content negotiation and framing of responses: NDJSON lines, one JSON object, or an event stream.
 //!
-//! `rmcp` responds with JSON or server-sent events. Here its responses are converted to the framing that the client
-//! accepts: clients without an `Accept` header get lines, and clients that accept both JSON and events get an event
-//! stream only if there are messages besides the answer.
+//! `rmcp` responds with JSON or server-sent events. This module converts its responses to the framing that the client
+//! accepts. Clients without an `Accept` header get lines. Clients that accept both JSON and events get an event stream
+//! only if there are messages besides the answer.
 
 use std::convert::Infallible;
 

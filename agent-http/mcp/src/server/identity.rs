@@ -136,7 +136,7 @@ impl RevocableToken {
     }
 
     /// Completes when the token is no longer valid; checks at the interval `often`.
-    pub(super) async fn revoked(&self, check_interval: Duration) {
+    pub(super) async fn wait_until_revoked(&self, check_interval: Duration) {
         loop {
             time::sleep(check_interval).await;
             // A store error says nothing about the token, so it does not end the stream.

@@ -307,10 +307,9 @@ impl AuthorizedRequest<'_> {
         match revocable_token {
             Some(revocable_token) if ends_with_token => {
                 let check_interval = server.token_recheck_interval;
-                framing::end_stream_when(
-                    response,
-                    async move { revocable_token.revoked(check_interval).await },
-                )
+                framing::end_stream_when(response, async move {
+                    revocable_token.wait_until_revoked(check_interval).await
+                })
             }
             _ => response,
         }

@@ -119,7 +119,7 @@ impl Sessions {
     pub(super) fn close_owner(self: &Arc<Self>, owner: &str) {
         let Some((ids, runtime)) = self.lock().remove_owner(owner) else { return };
         let sessions = self.clone();
-        // A task of its own, because the caller may be a destructor, or the watch that ended with the last session.
+        // A separate task, because the caller may be a destructor, or the watch that ended with the last session.
         runtime.spawn(async move { sessions.close_removed(ids).await });
     }
 
@@ -146,7 +146,7 @@ impl Sessions {
             (Arc::downgrade(self), token.clone(), self.token_recheck_interval);
         let id = owner.id.clone();
         let watch = async move {
-            token.revoked(check_interval).await;
+            token.wait_until_revoked(check_interval).await;
             if let Some(sessions) = sessions.upgrade() {
                 sessions.close_owner(&id);
             }

@@ -87,14 +87,15 @@ impl ContinuedTurn {
         if approval.state != ApprovalState::Approved {
             return error_result(approval.refusal());
         }
-        // A begun call is not made again, so the agent is read before.
+        // A begun call is not made again, so the agent is read first.
         let Some(role) = self.role(approval).await else {
             return error_result("the call was not made: the agent cannot be read".to_owned());
         };
-        // The call is made at most once: that it begins is stored before.
+        // The begin is stored before the call, so that the call is made at most once.
         let clock = &*self.app.approved_calls.clock;
-        let begun = begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
-        if let Err(error) = begun {
+        let begin_result =
+            begin_call(|| self.store_begin(approval), || self.has_begun(approval), clock).await;
+        if let Err(error) = begin_result {
             tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
             return error_result("the call was not made: its begin could not be stored".to_owned());
         }

@@ -20,7 +20,7 @@ type Started = Result<(RunSource, Box<dyn RunRecorder>), HttpError>;
 
 impl KeptTurn {
     /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has disconnected: the start
-    /// continues in a task of its own, and the run as one whose client disconnects later.
+    /// continues in a separate task, and the run as one whose client disconnects later.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -32,10 +32,10 @@ impl KeptTurn {
         is_new_id: bool,
     ) -> Started {
         let (presence, client) = watch::channel(());
-        let kept = Self { client: StartingClient::new(client), ..self };
+        let kept_turn = Self { client: StartingClient::new(client), ..self };
         let start = {
             let (app, principal) = (app.clone(), principal.clone());
-            async move { kept.start(&app, &principal, turn, is_new_id).await }
+            async move { kept_turn.start(&app, &principal, turn, is_new_id).await }
         };
         StartingRun { start: Some(start.boxed()), presence: Some(presence), app: app.clone() }.await
     }

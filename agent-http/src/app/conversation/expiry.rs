@@ -28,14 +28,14 @@ pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {
 
 /// Ends the runs whose approvals have expired, and returns their number.
 async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, ConversationError> {
-    let (mut ended, mut cursor) = (0, None);
+    let (mut expired_count, mut cursor) = (0, None);
     let now = app.conversations.now();
     loop {
         let page = store.due_runs(now, cursor.as_deref()).await?;
         for (owner, run) in page.runs {
-            // One that cannot be ended does not hinder the others.
+            // An error with one run does not stop the others.
             match expire(app, store, &owner, &run, now).await {
-                Ok(is_ended) => ended += usize::from(is_ended),
+                Ok(is_ended) => expired_count += usize::from(is_ended),
                 Err(error) => {
                     tracing::warn!(run_id = %run.id, %error, "failed to end an expired run; trying again later");
                 }
@@ -43,7 +43,7 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
         }
         cursor = page.next_cursor;
         if cursor.is_none() {
-            return Ok(ended);
+            return Ok(expired_count);
         }
     }
 }

@@ -31,9 +31,10 @@ pub(in super::super) struct StartedTurn {
 /// the run before the run begins: the first attempt has that of `turn`, and each later one its own.
 ///
 /// # Errors
-/// 429 with `Retry-After` while too many runs wait for the thread, 409 with it while the thread waits for decisions, and as
-/// the end of a run that has waited for too long; 400 for a thread that cannot take the turn,
-/// 410 if the agent was deleted; errors of the turn and of the store.
+/// - 429 with `Retry-After` while too many runs wait for the thread.
+/// - 409 with `Retry-After` while the thread waits for decisions, and for a run that has waited for too long.
+/// - 400 for a thread that cannot take the turn, 410 if the agent was deleted.
+/// - Errors of the turn and of the store.
 pub(in super::super) async fn start_job_turn(
     app: &Arc<App>,
     principal: &Principal,
@@ -42,7 +43,7 @@ pub(in super::super) async fn start_job_turn(
     begin: impl FnOnce(&RunId),
 ) -> Result<Option<StartedTurn>, HttpError> {
     let request = ThreadRequest::for_new_root();
-    let Some(kept) = KeptTurn::open(app, principal, turn, request).await? else { return Ok(None) };
+    let Some(kept_turn) = KeptTurn::open(app, principal, turn, request).await? else { return Ok(None) };
     let trigger = RunTrigger {
         kind: RunTriggerKind::Job,
         job_id: Some(delivery.job_id.clone()),
@@ -51,13 +52,13 @@ pub(in super::super) async fn start_job_turn(
     };
     // Half of the time is left for the turn.
     let max_wait = Some(app.pulse.deadline / 2);
-    let kept = KeptTurn { trigger: Some(trigger), max_wait, ..kept };
-    let run_id = unused_run_id(&kept, principal, &turn.run_id).await?;
+    let kept_turn = KeptTurn { trigger: Some(trigger), max_wait, ..kept_turn };
+    let run_id = unused_run_id(&kept_turn, principal, &turn.run_id).await?;
     begin(&run_id);
     let (thread, overflow) = threads(delivery);
     let begin = async |thread_id: ThreadId| {
         let turn = TurnRequest { thread_id, run_id: run_id.clone(), ..turn.clone() };
-        begin_turn(app, &kept, principal, turn).await
+        begin_turn(app, &kept_turn, principal, turn).await
     };
     let started = match (begin(thread).await, overflow) {
         (Err(BeginError::Store(ConversationError::ThreadFull(_))), Some(overflow)) => begin(overflow).await,
@@ -111,8 +112,12 @@ fn threads(delivery: &Delivery) -> (ThreadId, Option<ThreadId>) {
 }
 
 /// Returns the id for the run of an attempt, since an earlier attempt's run may be stored.
-async fn unused_run_id(kept: &KeptTurn, principal: &Principal, first: &RunId) -> Result<RunId, HttpError> {
-    Ok(match kept.store.run(&owner(principal), first).await? {
+async fn unused_run_id(
+    kept_turn: &KeptTurn,
+    principal: &Principal,
+    first: &RunId,
+) -> Result<RunId, HttpError> {
+    Ok(match kept_turn.store.run(&owner(principal), first).await? {
         None => first.clone(),
         Some(_) => format!("{first}.{}", agent_core::new_id()).into(),
     })

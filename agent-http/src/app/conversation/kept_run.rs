@@ -1,7 +1,7 @@
 //! A run that is kept: its beginning is committed beside the start of the backend, its end before the client receives
 //! it.
 //!
-//! The end is committed by a task of its own, so that no disconnect leaves a run without its end. The beginning is committed by
+//! The end is committed by a separate task, so that no disconnect leaves a run without its end. The beginning is committed by
 //! the task that waits for it, which is woken by the store alone; if nothing waits for it any more, by that of the end. A run
 //! whose client disconnects is stored as cancelled with its answer so far.
 
@@ -81,10 +81,10 @@ impl KeptRun {
         let live = LiveGuard::new(service.clone(), key, &begin.lease);
         let (committing, commit_store) = (service.clone(), store.clone());
         let commit = async move { committing.begin_run(&*commit_store, begin).await.map(Some) };
-        let kept = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
-        // The cell is new.
-        let _ = kept.position.set(position);
-        kept
+        let kept_run = Self::new(store, live, thread_id, disconnect, accepted, commit.boxed());
+        // The cell is empty.
+        let _ = kept_run.position.set(position);
+        kept_run
     }
 
     /// Queues a run; [`wait_until_stored`](Self::wait_until_stored) commits it.
@@ -258,18 +258,18 @@ impl KeptRun {
                 ending_service.gather_ends(&*store).await;
                 // A queued run may be about to begin.
                 let _storing = run.lock_storing().await;
-                // Off the path of the events: they can be large.
+                // Outside of the event path, since inputs can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
-                let ended = store_end(&*store, end).await;
-                if let Ok(ended) = &ended {
+                let end_result = store_end(&*store, end).await;
+                if let Ok(ended) = &end_result {
                     apply_end(&ending_service, &*store, &run, ended).await;
                 }
-                run.tail().close(ended.is_ok());
+                run.tail().close(end_result.is_ok());
                 run.wake_readers();
-                let thread = ended.as_ref().ok().map(|ended| ended.thread.clone());
+                let thread = end_result.as_ref().ok().map(|ended| ended.thread.clone());
                 // The client may have left.
-                let _ = sender.send(ended.map(drop));
+                let _ = sender.send(end_result.map(drop));
                 if let Some(thread) = thread {
                     ending_service.wake_next(&*store, &run.key().owner, &thread).await;
                 }
@@ -303,9 +303,9 @@ impl RunRecorder for KeptRun {
     }
 
     fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event> {
-        let ended = self.spawn_end(&terminal);
+        let stored_end = self.spawn_end(&terminal);
         async move {
-            match tokio::time::timeout(END_TIMEOUT, ended).await {
+            match tokio::time::timeout(END_TIMEOUT, stored_end).await {
                 Ok(Ok(stored)) => terminal_event(terminal, stored),
                 Ok(Err(_)) | Err(_) => unavailable(&terminal),
             }
@@ -418,7 +418,7 @@ async fn apply_end(
         let change = RunChange::CancelWaiting(reason);
         let change = ChangeRun { run: live_run.key().clone(), change, now: service.now() };
         if let Err(error) = store.change_run(change).await {
-            tracing::warn!(run_id = %run.id, %error, "a run that was stopped at its end waits for decisions; it was not cancelled");
+            tracing::warn!(run_id = %run.id, %error, "failed to cancel a run that waits for decisions");
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct DisconnectPolicy {
 
 impl DisconnectPolicy {
     pub(super) fn of(fields: &ThreadFields) -> Self {
-        // A run in the background has no client whose departure could mean anything.
+        // A background run has no client that could disconnect.
         let on_disconnect = match fields.is_background {
             true => OnDisconnect::Continue,
             false => fields.on_disconnect.unwrap_or(OnDisconnect::Cancel),
@@ -93,24 +93,24 @@ impl RunPlan {
     ) -> Result<(EventStream, KeptRun), BeginError> {
         let (slot, store) = (self.sent_context.clone(), kept_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
-        let mut kept = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
-        let observer = kept.observer().clone();
-        let stopped = kept.stopped_at_start(&kept_turn.client);
-        let begun = async { kept.wait_until_stored().await.map(drop) };
+        let mut kept_run = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
+        let observer = kept_run.observer().clone();
+        let stopped = kept_run.stopped_at_start(&kept_turn.client);
+        let begin_stored = async { kept_run.wait_until_stored().await.map(drop) };
         let started = tokio::select! {
             biased;
             () = stopped => None,
-            started = start.start(begun, &observer) => Some(started),
+            started = start.start(begin_stored, &observer) => Some(started),
         };
         match started {
-            Some(Ok(events)) => Ok((events, kept)),
+            Some(Ok(events)) => Ok((events, kept_run)),
             None => {
                 let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-                Ok((EventStream::new(ids, stream::pending()), kept))
+                Ok((EventStream::new(ids, stream::pending()), kept_run))
             }
             Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
-                kept.fail(error.code().as_str(), error.detail());
+                kept_run.fail(error.code().as_str(), error.detail());
                 Err(BeginError::Request(error))
             }
             Some(Err(error)) => Err(error),
@@ -236,7 +236,7 @@ impl RunStart {
             let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             for decision in &decisions {
                 let decided = run.approvals.iter().find(|approval| approval.id == decision.approval);
-                // The route of approvals records what it has decided, also the same a moment before.
+                // The approvals route records its own decisions, also an equal one from just before.
                 if let Some(approval) = decided.filter(|approval| approval.via == Some(DecisionRoute::Chat)) {
                     app.record_decision(&owner, approval, decision);
                 }

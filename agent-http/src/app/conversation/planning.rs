@@ -206,7 +206,7 @@ impl KeptTurn {
         for _ in 0..=MAX_QUEUED_RUNS {
             let loaded = threads.load(&*self.store, key).await?;
             let Some(thread) = loaded.thread() else { return Ok(loaded) };
-            // One that brings decisions goes on before the queue.
+            // A request with decisions continues its run before the queued runs.
             let is_waiting = thread.status == ThreadStatus::Waiting;
             let order = if is_waiting { order.continuing() } else { order };
             let Some(blocking_id) = order.blocking_run(thread, run).cloned() else { return Ok(loaded) };

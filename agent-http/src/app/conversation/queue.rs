@@ -95,8 +95,8 @@ impl KeptTurn {
             lease: app.conversations.begin_lease(),
             now,
         };
-        let mut kept = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);
-        let (Some(run), Some(queued)) = (kept.wait_until_stored().await?, kept.queued_begin()) else {
+        let mut kept_run = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);
+        let (Some(run), Some(queued)) = (kept_run.wait_until_stored().await?, kept_run.queued_begin()) else {
             return Ok(None);
         };
         let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
@@ -109,7 +109,7 @@ impl KeptTurn {
             next,
             since: run.created_at,
         };
-        Ok(Some((RunSource::queued(ids, wait.begin().boxed()), kept)))
+        Ok(Some((RunSource::queued(ids, wait.begin().boxed()), kept_run)))
     }
 
     /// Merges a request that is the next message of its thread now; `None` for one that is another's edit, or that cannot be

@@ -30,7 +30,7 @@ pub(super) struct QueuedBegin {
 }
 
 impl QueuedBegin {
-    /// Commits the beginning in a task of its own, so that no disconnect leaves the run between two states.
+    /// Commits the beginning in a separate task, so that no disconnect leaves the run between two states.
     pub(super) async fn begin(
         &self,
         begin: BeginRun,

@@ -55,7 +55,7 @@ impl ThreadRequest {
         let is_kept = match (&fields, input.turn.thread_id.is_empty()) {
             (Ok(fields), true) => fields.store == Some(true),
             (Ok(fields), false) => fields.store != Some(false),
-            // Without a thread, the fields are another application's.
+            // Without a thread, the fields may belong to another application.
             (Err(_), has_no_thread) => !has_no_thread,
         };
         if !is_kept {
@@ -158,7 +158,7 @@ impl KeptTurn {
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         match self.begin(app, principal, turn).await {
             Ok((events, kept)) => Ok((events, Box::new(kept))),
-            // A run in the background is read by its log, which this one has not.
+            // A background run is read through its log, which this run does not have.
             Err(BeginError::OthersDecide { run, .. }) if !self.fields.is_background => {
                 Ok(ask_again(&run, ids, principal.caller.audience()))
             }

@@ -110,7 +110,7 @@ impl ConversationService {
         let AppendedEvents { lost, locked } = store.append_events(&self.process, chunks).await?;
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
             if lost.contains(run.key()) {
-                // The end of a run may have been stored meanwhile, which nothing stops any more.
+                // A run whose end was stored in the meantime cannot be stopped any more.
                 let stored_run = store.run(&run.key().owner, &run.key().id).await?;
                 let deleted = RunStop::Cancelled(CancelReason::Deleted);
                 run.stop(stored_run.map_or(deleted, |_| RunStop::Lost));
@@ -172,7 +172,7 @@ impl ConversationService {
                     tracing::warn!(%error, "failed to read runs of ended processes; trying again later");
                 }
             }
-            // With the lease itself, a run is over within 14 s after its process by default.
+            // Together with the lease, a run ends within 14 s after its process by default.
             tokio::time::sleep(self.times.lease.mul_f32(0.4)).await;
         }
     }

@@ -90,8 +90,8 @@ impl LocalRun {
                     Err(error) => failure = Some(error),
                 }
             }
-            let Some((job, ended)) = runs.next().await else { break };
-            if let Err(error) = self.end(job, ended).await {
+            let Some((job, result)) = runs.next().await else { break };
+            if let Err(error) = self.end(job, result).await {
                 failure = failure.or(Some(error));
             }
         }
@@ -113,8 +113,8 @@ impl LocalRun {
         Ok(self.result)
     }
 
-    /// Claims jobs beside the `running` ones, only as many as begin at once: while a job waited, its lease could run out or
-    /// this process end, which would use up an attempt without a run.
+    /// Claims only as many jobs as can begin at once beside the `running` ones. While a claimed job waited, its lease
+    /// could expire or this process could end, which would use up an attempt without a run.
     async fn claim(&mut self, running: usize) -> Result<Vec<Job>, StoreError> {
         let limit = (MAX_CONCURRENT_RUNS - running).min(MAX_RUNS_PER_CALL - self.begun);
         let (mut claimed, mut turn) = (Vec::new(), self.turn);
@@ -152,8 +152,8 @@ impl LocalRun {
     }
 
     /// Counts and records the end of a run.
-    async fn end(&mut self, job: Job, ended: Result<Completion, HttpError>) -> Result<(), StoreError> {
-        match &ended {
+    async fn end(&mut self, job: Job, result: Result<Completion, HttpError>) -> Result<(), StoreError> {
+        match &result {
             Ok(Completion::Completed) => self.result.done += 1,
             Ok(Completion::AlreadyCompleted) => self.result.done_before += 1,
             Err(error) if is_busy(error) => self.result.busy += 1,
@@ -162,7 +162,7 @@ impl LocalRun {
                 self.result.failed += 1;
             }
         }
-        let step = end_step(&job, &ended);
+        let step = end_step(&job, &result);
         if let Step::Release { .. } = step {
             self.releases.push((job.id, step));
             return Ok(());

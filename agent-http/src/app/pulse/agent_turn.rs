@@ -71,12 +71,14 @@ pub(super) async fn run_agent_turn(
     let RunIds { thread_id, run_id } = events.run();
     (context.thread_id, context.run_id) = (thread_id.clone(), run_id.clone());
     let events = events.with_whole_delivery(whole_delivery);
-    let ended = stream::collect_run(events, recorder, &app.stream, MAX_RUN_BYTES).await;
-    let ended = ended.map_err(|error| match error.code() {
+    let run_result = stream::collect_run(events, recorder, &app.stream, MAX_RUN_BYTES).await;
+    let run_result = run_result.map_err(|error| match error.code() {
         Code::BudgetExceeded => budget_refusal(app, &context).unwrap_or(error),
         _ => error,
     })?;
-    let Some(text) = notification_text(&ended.output, &ended.interrupts) else { return Ok(Vec::new()) };
+    let Some(text) = notification_text(&run_result.output, &run_result.interrupts) else {
+        return Ok(Vec::new());
+    };
     let name = role.name.lines().next().map(|line| line.replace(char::is_control, " "));
     let title = name.filter(|name| !name.trim().is_empty()).unwrap_or_else(|| "A scheduled job".to_owned());
     let title = truncate_with_ellipsis(&title, MAX_TITLE_BYTES);

@@ -24,8 +24,8 @@ pub(in crate::app) fn lease_until(app: &App, now: Timestamp) -> Timestamp {
 
 /// Runs the occurrence of a claimed job.
 pub(in crate::app) async fn run_claimed_job(app: Arc<App>, job: Job) -> (Job, Result<Completion, HttpError>) {
-    let ended = run_occurrence(&app, Delivery::from(&job), true).await;
-    (job, ended)
+    let result = run_occurrence(&app, Delivery::from(&job), true).await;
+    (job, result)
 }
 
 /// Returns true if a run was refused, since another process runs the occurrence or too many runs are in progress.
@@ -35,8 +35,8 @@ pub(in crate::app) fn is_busy(error: &HttpError) -> bool {
 
 /// Returns the step that ends a run. The outcomes are those that a scheduler derives from the callback's status. An occurrence
 /// that is being run elsewhere is released instead of deferred.
-pub(in crate::app) fn end_step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
-    let (outcome, status) = match ended {
+pub(in crate::app) fn end_step(job: &Job, result: &Result<Completion, HttpError>) -> Step {
+    let (outcome, status) = match result {
         Ok(_) => (AttemptOutcome::Succeeded, 200),
         Err(error) if error.code() == Code::Conflict => return Step::Release { fence: job.fence },
         Err(error) => {
@@ -59,8 +59,8 @@ pub(super) async fn resume_lost_run(app: &Arc<App>, id: JobId) -> Result<(), Sto
     let (guard, app) = (app.pulse.begin_local_run(), app.clone());
     let spawner = app.conversations.spawner.clone();
     let run = async move {
-        let (job, ended) = run_claimed_job(app.clone(), job).await;
-        let step = end_step(&job, &ended);
+        let (job, result) = run_claimed_job(app.clone(), job).await;
+        let step = end_step(&job, &result);
         if let Err(error) = store.apply_steps(vec![(job.id, step)], app.pulse.now()).await {
             tracing::warn!(%error, "the end of a job could not be stored; it is run again once its lease expires");
         }

@@ -99,10 +99,10 @@ pub(in crate::app) async fn withdraw_jobs(
     match timeout(WITHDRAW_TIMEOUT, cancel_withdrawn(pulse, company_id, agent, role)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(%error, %agent, "jobs of tools that the agent has lost could not be cancelled");
+            tracing::warn!(%error, %agent, "failed to cancel the jobs of tools that the agent may not use any more");
         }
         Err(_) => {
-            tracing::warn!(%agent, "jobs of tools that the agent has lost were not cancelled in time");
+            tracing::warn!(%agent, "the jobs of tools that the agent may not use any more were not cancelled in time");
         }
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
-//! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens,
-//! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files that have expired.
-//! Cancels the jobs of deleted users.
+//! Background maintenance.
+//!
+//! - Synchronizes assignments with the scheduler, and cancels the jobs of deleted users.
+//! - Deletes expired records: occurrences, journal entries, leases of ended processes, sign-ins to subscriptions, run ids,
+//!   ended run tokens, users' rates and users' files.
+//! - Deletes pieces of uploads that no document names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -226,7 +226,7 @@ impl ConversationService {
     /// Waits until the ends of all runs are stored.
     pub async fn drain(&self) {
         let mut live = self.live.subscribe();
-        // The sender is this service's own.
+        // This service owns the sender.
         let _ = live.wait_for(|count| *count == 0).await;
     }
 }

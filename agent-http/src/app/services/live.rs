@@ -26,7 +26,7 @@ const MAX_COMPANY_DETACHED_RUNS: usize = 1_024;
 /// Time for which a run counts as watched after the store has reported a reader in another process.
 const WATCH_TIME: Duration = Duration::from_secs(1);
 
-/// Reason for which a run is stopped.
+/// Reason why a run is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::app) enum RunStop {
     /// The run was cancelled.
@@ -252,7 +252,7 @@ impl LiveRun {
         self.stop_waker.wake();
     }
 
-    /// Returns the reason for which the run is stopped.
+    /// Returns the reason why the run is stopped.
     pub(in crate::app) fn stop_reason(&self) -> Option<RunStop> {
         *lock(&self.stop)
     }
@@ -278,7 +278,7 @@ impl LiveRun {
         async move {
             let mut attendance = run.attendance.subscribe();
             loop {
-                // The sender is the run's own.
+                // The run owns the sender.
                 let empty = attendance.wait_for(|attendance| attendance.count == 0).await;
                 let Ok(last_left) = empty.map(|attendance| attendance.last_left) else { return };
                 let mut deadline = last_left + grace;

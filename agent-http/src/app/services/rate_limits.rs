@@ -1,7 +1,8 @@
 //! Rate limits of tokens and of users, as HTTP errors.
 //!
-//! Both are counted in the store, for all processes: the caps of widget and API tokens by a commit for each run, since the
-//! customer who pays for the model relies on them; the limits of sessions in batches ([`user_rates`]).
+//! Both are counted in the store, for all processes. The caps of widget and API tokens need a commit for each run,
+//! since the customer who pays for the model relies on them. The limits of sessions are counted in batches
+//! ([`user_rates`]).
 //!
 //! [`user_rates`]: agent_platform::user_rates
 

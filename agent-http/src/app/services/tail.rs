@@ -10,9 +10,9 @@ use agent_platform::conversation::{ChunkReader, ChunkWriter, LogChunk};
 pub(in crate::app) const MAX_LOG_BYTES: usize = 32 << 20;
 /// Maximum size of the events that wait to be stored; the store is unavailable when there are more.
 const MAX_WAITING_BYTES: usize = 1 << 20;
-/// Size from which on waiting events are stored without delay.
+/// Size from which waiting events are stored without delay.
 const LARGE_TAIL_BYTES: usize = 64 << 10;
-/// Size from which on a run waits until events are stored.
+/// Size from which a run waits until events are stored.
 const LAGGING_TAIL_BYTES: usize = MAX_WAITING_BYTES / 2;
 
 /// Packed events of one run from the first that is not stored.
@@ -221,7 +221,7 @@ impl Tail {
             _ => (first, 0, ChunkReader::default()),
         };
         let mut events = Vec::new();
-        // The tail's own records are whole.
+        // The tail's records are complete.
         let _ = reader.read(&body[offset..], |event| {
             if index >= cursor.next {
                 events.push(event);

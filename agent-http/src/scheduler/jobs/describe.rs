@@ -14,11 +14,11 @@ const TAG: &str = "scheduler";
 
 pub(in crate::scheduler) fn describe_post(schemas: &mut Schemas) -> Operation {
     let spec = schemas.schema_for::<ScheduleSpec>();
-    let same = "The job that an earlier request with the same idempotencyKey created.";
+    let existing_job = "The job that an earlier request with the same idempotencyKey created.";
     Operation::new("createJob", TAG, "Creates a job.")
         .body(json!({"allOf": [schemas.schema_for::<CreateJobRequest>(), spec]}))
         .json_response(201, "The job was created.", schemas.schema_for::<ScheduledJob>())
-        .json_response(200, same, schemas.schema_for::<ScheduledJob>())
+        .json_response(200, existing_job, schemas.schema_for::<ScheduledJob>())
         .problems(&[Code::Conflict])
 }
 

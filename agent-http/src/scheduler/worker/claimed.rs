@@ -245,11 +245,11 @@ impl ClaimedJobs {
     /// Records that a lease was extended.
     pub(super) fn record_extension(&self, key: &ClaimKey, lease: Timestamp) {
         let mut inner = self.lock();
-        if let Some(held) = inner.delivering.get_mut(key) {
-            held.lease = lease;
+        if let Some(delivery) = inner.delivering.get_mut(key) {
+            delivery.lease = lease;
         }
-        let place = inner.due_of.get(&key.id).map(|due| (*due, key.id.clone()));
-        if let Some(job) = place.and_then(|place| inner.waiting.get_mut(&place))
+        let waiting_key = inner.due_of.get(&key.id).map(|due| (*due, key.id.clone()));
+        if let Some(job) = waiting_key.and_then(|waiting_key| inner.waiting.get_mut(&waiting_key))
             && job.fence == key.fence
         {
             job.phase = Phase::Running { lease };
@@ -259,8 +259,8 @@ impl ClaimedJobs {
     /// Drops a claim that is stale or may be held by another worker, and aborts its delivery.
     pub(super) fn expire_lease(&self, key: &ClaimKey) {
         let mut inner = self.lock();
-        if let Some(held) = inner.delivering.get(key) {
-            held.lost.cancel();
+        if let Some(delivery) = inner.delivering.get(key) {
+            delivery.lost.cancel();
         }
         let waits = inner.due_of.get(&key.id).and_then(|due| inner.waiting.get(&(*due, key.id.clone())));
         if waits.is_some_and(|job| job.fence == key.fence) {

@@ -25,9 +25,11 @@ impl Worker {
                 self.metrics.record_lateness(duration_until(now, start.job.due).as_secs_f64());
                 tokio::spawn(self.clone().run_delivery(start, outcomes.clone()));
             }
-            let since =
+            let overdue_since =
                 now.checked_sub(jiff::SignedDuration::from_secs(MAX_SLOT_WAIT.as_secs().cast_signed()));
-            let mut overdue = since.map(|since| self.claimed_jobs.take_overdue(since)).unwrap_or_default();
+            let mut overdue = overdue_since
+                .map(|overdue_since| self.claimed_jobs.take_overdue(overdue_since))
+                .unwrap_or_default();
             if self.clock.monotonic() >= retry_at {
                 overdue.append(&mut locked);
                 retry_at = self.clock.monotonic() + MAX_POLL_INTERVAL;
@@ -68,8 +70,8 @@ impl Worker {
         let duration = self.clock.monotonic().saturating_duration_since(began);
         self.record_delivery(&job, &delivered, duration);
         let DeliveryResult { outcome, status } = delivered;
-        let ended = DeliveryOutcome { key: ClaimKey::of(&job), outcome, duration, status };
-        if outcomes.send(ended).await.is_ok() {
+        let outcome_report = DeliveryOutcome { key: ClaimKey::of(&job), outcome, duration, status };
+        if outcomes.send(outcome_report).await.is_ok() {
             slot.hand_over();
         }
     }

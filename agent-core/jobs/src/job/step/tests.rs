@@ -251,7 +251,7 @@ fn a_busy_receiver_costs_no_attempt_for_an_hour_after_each_postponement() {
     let claimed = take(&job, claim(now), now);
     let discarded = take(&claimed, end(&claimed, deferred(None)), now);
     assert_eq!((discarded.state(), discarded.last_error()), (JobState::Discarded, Some("in progress")));
-    // The month of postponements is counted from the first claim, and a redriven occurrence begins anew.
+    // The month of postponements is counted from the first claim, and a redriven occurrence begins again.
     let late = 10 + 35 * 24 * 3600;
     let claimed = take(&job, claim(late), late);
     assert_eq!(take(&claimed, end(&claimed, postponed(100)), late).state(), JobState::Discarded);

@@ -67,7 +67,7 @@ impl Bench {
         self.process_with(self.records.clone(), Arc::new(self.clock.clone()))
     }
 
-    /// Starts a process with records and a clock of its own.
+    /// Starts a process with records and a separate clock.
     pub(super) fn process_with(&self, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Process {
         let tasks = CrashableTasks { spawner: self.spawner.clone(), running: Arc::default() };
         let services = CodingServices {

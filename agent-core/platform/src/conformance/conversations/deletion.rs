@@ -43,7 +43,7 @@ async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
     assert!(done("thread", store.thread(&key("t")).await).is_none());
     assert_eq!(texts(&path(store, &key("other")).await), ["Hello", "Hi"], "other threads stay");
     assert!(done("run", store.run(&ada(), &run_id("r2")).await).is_some());
-    // The id begins anew.
+    // The id begins again.
     let (begun, ended) = turn(store, &key("t"), "r3", None, 9).await;
     assert_eq!((begun.thread.message_count, ended.thread.message_count), (1, 2));
     assert_eq!(path(store, &key("t")).await.len(), 2, "nothing of the first thread comes back");

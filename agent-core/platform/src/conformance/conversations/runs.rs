@@ -155,7 +155,7 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
         (Some(timing), Some(selection), Some(Box::new(prompt)))
     );
     assert_eq!(run.attempts, attempts);
-    // What is told of a message is erased with it.
+    // The data about a message is erased with it.
     done("erase", store.erase_node(&key("t"), &run.node_ids[0]).await);
     let run = done("run", store.run(&ada(), &run_id("r1")).await).expect("the run");
     assert_eq!((run.prompt, run.timing.is_some()), (None, true));

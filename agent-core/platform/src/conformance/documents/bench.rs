@@ -109,7 +109,7 @@ impl UploadBench {
         counts
     }
 
-    /// Starts a process with an extractor and a clock of its own.
+    /// Starts a process with an extractor and a separate clock.
     pub(super) fn process(&self, extractor: &Arc<ScriptedExtractor>) -> Ingestion {
         self.process_with(extractor, &self.clock)
     }

@@ -14,7 +14,7 @@ pub fn erase_run(mut run: Run) -> Run {
 }
 
 /// Erases a node's content. `others` are the thread's other user messages in the order in which they were stored, from
-/// which a title is made anew. Returns the thread and the node, or `None` if it is erased already.
+/// which a title is made again. Returns the thread and the node, or `None` if it is erased already.
 pub fn erase_node<'m>(
     mut thread: Thread,
     mut node: StoredNode,

@@ -25,6 +25,6 @@ pub enum UiTrigger {
     /// `submit-message`: a new message, or an edited one if `messageId` is given.
     #[default]
     Submit,
-    /// `regenerate-message`: the turn `messageId` is made anew.
+    /// `regenerate-message`: the turn `messageId` is made again.
     Regenerate,
 }

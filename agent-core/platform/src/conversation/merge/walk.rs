@@ -12,7 +12,7 @@ use super::envelope::{Envelope, UiTrigger};
 
 #[cfg(test)]
 thread_local! {
-    /// Number of nodes that walks of this thread have looked at, some of them more than once.
+    /// Number of nodes that walks of this thread have examined, some of them more than once.
     pub(super) static VISITED_NODES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

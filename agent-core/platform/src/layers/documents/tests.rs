@@ -202,7 +202,7 @@ async fn fragments_of_the_named_documents_answer_the_message() {
     for member in ["scope", "skipped", "terms", "fragments", "tokens"] {
         assert_eq!(preview[member], shown[member], "a turn and the report are of one function");
     }
-    // Without a match, the model is told so.
+    // Without a match, the prompt says so.
     let content = json!({"enableAutoRag": true, "documentIds": ["short"], "ragDocumentIds": ["pay"]});
     let none = layer.collect(&asked(content, &["Bicycles?"])).await.expect("collects");
     assert_eq!(none.last().expect("one").part.text(), agent_retrieval::prompt::NOTHING_FOUND);

@@ -17,7 +17,7 @@ const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 /// Returns the settings of the tool `name` at `server`.
 ///
 /// # Errors
-/// Reason for which the operation cannot be represented.
+/// Reason why the operation cannot be represented.
 pub(super) fn compile<'d>(
     document: &'d OpenApiDocument<'d>,
     operation: &OpenApiOperation<'d>,
@@ -204,7 +204,7 @@ impl<'d> RequestBuilder<'d> {
         Ok(())
     }
 
-    /// Returns the reason for which a parameter cannot be sent, if there is one.
+    /// Returns the reason why a parameter cannot be sent, if there is one.
     fn unsupported(
         &self,
         parameter: &'d Map<String, Value>,

@@ -62,7 +62,7 @@ impl<'d> Schemas<'d> {
     /// Converts a schema.
     ///
     /// # Errors
-    /// Reason for which it cannot be represented.
+    /// Reason why it cannot be represented.
     pub(super) fn convert(&mut self, schema: &Value) -> Result<Value, String> {
         self.convert_at(schema, 0)
     }
@@ -70,7 +70,7 @@ impl<'d> Schemas<'d> {
     /// Converts the definitions to which the converted schemas refer; `None` if there are none.
     ///
     /// # Errors
-    /// Reason for which one cannot be represented.
+    /// Reason why one cannot be represented.
     pub(super) fn into_definitions(mut self) -> Result<Option<Value>, String> {
         let mut all = Map::new();
         while let Some(reference) = self.pending.pop() {

@@ -257,7 +257,7 @@ async fn a_run_lists_once_and_nothing_is_sent_before_its_first_call() {
     assert_eq!(fixture.take_log(), ["list", "search"], "a long run compares again");
     fixture.call("other").await;
     assert_eq!(fixture.take_log(), ["list", "search"]);
-    // Another user's run of the same id has a connection of its own.
+    // Another user's run of the same id has a separate connection.
     let other = super::context("r", "u2");
     fixture.registry.call(&other, "crm_search", json!({"q": "x"}), &NoProgress).await.expect("a result");
     assert_eq!(fixture.take_log(), ["list", "search"]);

@@ -215,7 +215,7 @@ fn retriever_with_failures(
     DocumentRetriever::new(config)
 }
 
-/// Returns a retriever with a clock of its own.
+/// Returns a retriever with a separate clock.
 fn retriever_with_clock(
     records: &Arc<MemoryRecords>,
     embedder: &Arc<MeaningEmbedder>,

@@ -81,9 +81,9 @@ fn check_retry(
     }
 }
 
-fn check_number(findings: &mut Vec<RoleFinding>, at: &str, number: usize, what: &str) {
+fn check_number(findings: &mut Vec<RoleFinding>, at: &str, number: usize, counted_items: &str) {
     if number > MAX_FALLBACKS {
-        let message = format!("has more than {MAX_FALLBACKS} {what}");
+        let message = format!("has more than {MAX_FALLBACKS} {counted_items}");
         findings.push(RoleFinding::new(format!("{at}.fallbacks"), message));
     }
 }

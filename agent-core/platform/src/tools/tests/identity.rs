@@ -324,7 +324,7 @@ impl Cell<'_> {
         }
         let after = snapshot(&self.world.records);
         let keys: BTreeSet<&Key> = self.before.keys().chain(after.keys()).collect();
-        // Indexes are derived from the documents, whoever causes it.
+        // Indexes are derived from the documents, for any caller.
         let is_derived = |key: &Key| key.collection().path().starts_with("documentIndexes");
         let is_changed = |key: &&Key| self.before.get(*key) != after.get(*key) && !is_derived(key);
         for key in keys.into_iter().filter(is_changed) {

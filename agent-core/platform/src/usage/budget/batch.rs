@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use super::demand::AppliedLimit;
 use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
-use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement};
+use super::state::{
+    Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement,
+};
 use super::{BudgetExceededError, BudgetLimit, BudgetTimeZone};
 use crate::records::{
     Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, UpdateAttempts, Write, to_json,
@@ -71,7 +73,7 @@ impl BatchTask {
 
     /// Fails the requests and settlements of a commit that has failed, except the settlements that are tried again.
     fn fail(&mut self, settlements: Vec<QueuedSettlement>, admissions: Vec<Admission>, error: &StoreError) {
-        tracing::warn!(%error, company_id = %self.company_id, "budgets cannot be read or written now");
+        tracing::warn!(%error, company_id = %self.company_id, "failed to read or write budgets; waiting requests are refused");
         let unavailable = || StoreError::unavailable(error.to_string());
         for queued in settlements {
             if queued.is_retried {
@@ -166,7 +168,7 @@ impl BudgetState {
             let result = match decision {
                 AdmissionDecision::Admit { output, reservation } => {
                     let hold = reservation.map(|id| Hold::new(self.clone(), company_id.clone(), id));
-                    Ok(Admitted { output, hold })
+                    Ok(AdmittedRequest { output, hold })
                 }
                 AdmissionDecision::Wait(_) if admission.deadline > now => {
                     waiting.push(admission);
@@ -293,21 +295,23 @@ impl Batch {
         let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
             return Ok(());
         };
-        for held in &reservation.held {
-            let Some(meter) = self.meters.get_mut(&held.meter) else { continue };
-            meter.state = meter.state.at(held.window, &self.zone, self.now);
-            let used =
-                settlement.used.amount(held, meter.state.started_ms(held.window, &self.zone, self.now));
-            if used > held.amount {
+        for reserved_amount in &reservation.held {
+            let Some(meter) = self.meters.get_mut(&reserved_amount.meter) else { continue };
+            meter.state = meter.state.at(reserved_amount.window, &self.zone, self.now);
+            let used = settlement.used.amount(
+                reserved_amount,
+                meter.state.started_ms(reserved_amount.window, &self.zone, self.now),
+            );
+            if used > reserved_amount.amount {
                 tracing::warn!(
                     company_id = %self.company_id,
-                    meter = held.meter,
-                    reserved = held.amount,
+                    meter = reserved_amount.meter,
+                    reserved = reserved_amount.amount,
                     used,
                     "a call has used more than was reserved for it"
                 );
             }
-            meter.state.reserved = meter.state.reserved.saturating_sub(held.amount).max(0);
+            meter.state.reserved = meter.state.reserved.saturating_sub(reserved_amount.amount).max(0);
             meter.state.used = meter.state.used.saturating_add(used);
             meter.is_changed = true;
         }
@@ -322,12 +326,12 @@ impl Batch {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
             let remaining = meter.state.remaining(&applied.limit);
-            let least = demand.amount(admission.output.least);
-            if least > remaining {
+            let min_amount = demand.amount(admission.output.least);
+            if min_amount > remaining {
                 let refusal = Box::new(applied.exceeded(&meter.state, self.now));
                 // A limit without an amount left is not waited for.
                 let may_wait =
-                    least <= remaining.saturating_add(meter.state.reserved) && admission.call.is_some();
+                    min_amount <= remaining.saturating_add(meter.state.reserved) && admission.call.is_some();
                 return Ok(if may_wait {
                     AdmissionDecision::Wait(refusal)
                 } else {
@@ -336,7 +340,7 @@ impl Batch {
             }
             output = output.min(demand.max_output(remaining, admission.output));
         }
-        let mut held = Vec::new();
+        let mut held_amounts = Vec::new();
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             let amount = demand.amount(output);
@@ -349,15 +353,16 @@ impl Batch {
                 log_warning(&self.company_id, applied, before.saturating_add(amount));
             }
             if !unit.is_used_at_once() {
-                held.push(HeldAmount { meter: applied.meter.clone(), unit, window, amount });
+                held_amounts.push(HeldAmount { meter: applied.meter.clone(), unit, window, amount });
             }
         }
-        if held.is_empty() {
+        if held_amounts.is_empty() {
             return Ok(AdmissionDecision::Admit { output, reservation: None });
         }
         let id = agent_core::new_id();
         let call = admission.call.as_ref().map(|call| call.reserve(output));
-        let reservation = BudgetReservation { held, expires_ms: expires.as_millisecond(), call };
+        let reservation =
+            BudgetReservation { held: held_amounts, expires_ms: expires.as_millisecond(), call };
         let (key, value) = (self.keys.1.key(id.clone())?, to_json(&reservation)?);
         self.writes.push(Write::Put { key, value, precondition: Precondition::Absent });
         Ok(AdmissionDecision::Admit { output, reservation: Some(id) })
@@ -373,7 +378,7 @@ impl Batch {
     }
 }
 
-/// Logs that a limit has reached the part from which on it warns.
+/// Logs that a limit has reached the part from which it warns.
 fn log_warning(company_id: &CompanyId, applied: &AppliedLimit, used: i64) {
     let BudgetLimit { unit, window, amount, .. } = applied.limit;
     tracing::warn!(

@@ -1,8 +1,8 @@
 //! Default limits of companies and runs, for which nothing is committed before a run or a call begins.
 //!
-//! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the limit
-//! on. Concurrent runs and the tool calls of a run are counted in the process, exactly: a run's tools are called by the
-//! process that the run is in, except by runtimes and workflows, whose calls may reach several.
+//! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
+//! limit on. Concurrent runs and the tool calls of a run are counted in the process. The count is exact if the process
+//! of the run calls the tools; the calls of runtimes and workflows may reach several processes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -36,30 +36,30 @@ pub struct DefaultLimits {
 
 impl DefaultLimits {
     /// Returns the limit on a company's runs per minute, unless one of the given limits replaces it.
-    fn runs_per_minute(&self, given: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
+    fn runs_per_minute(&self, limits: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
         let window = Some(BudgetWindow::Minute);
         self.company_runs_per_minute
-            .filter(|_| !replaces(given, BudgetKind::Company, BudgetUnit::Runs, window))
+            .filter(|_| !replaces(limits, BudgetKind::Company, BudgetUnit::Runs, window))
     }
 
-    fn concurrent_runs(&self, given: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
+    fn concurrent_runs(&self, limits: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
         let unit = BudgetUnit::ConcurrentRuns;
-        self.company_concurrent_runs.filter(|_| !replaces(given, BudgetKind::Company, unit, None))
+        self.company_concurrent_runs.filter(|_| !replaces(limits, BudgetKind::Company, unit, None))
     }
 
-    fn tool_calls(&self, given: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
+    fn tool_calls(&self, limits: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
         let window = Some(BudgetWindow::Run);
-        self.run_tool_calls.filter(|_| !replaces(given, BudgetKind::Run, BudgetUnit::ToolCalls, window))
+        self.run_tool_calls.filter(|_| !replaces(limits, BudgetKind::Run, BudgetUnit::ToolCalls, window))
     }
 }
 
 fn replaces(
-    given: &[(BudgetKind, BudgetLimit)],
+    limits: &[(BudgetKind, BudgetLimit)],
     kind: BudgetKind,
     unit: BudgetUnit,
     window: Option<BudgetWindow>,
 ) -> bool {
-    given.iter().any(|(of, limit)| *of == kind && limit.unit == unit && limit.window == window)
+    limits.iter().any(|(of, limit)| *of == kind && limit.unit == unit && limit.window == window)
 }
 
 /// Returns limits with the kinds of their subjects.
@@ -95,14 +95,14 @@ impl DefaultMeters {
     pub(super) async fn admit_run(
         self: &Arc<Self>,
         company_id: &CompanyId,
-        given: &[(BudgetKind, BudgetLimit)],
+        budget_limits: &[(BudgetKind, BudgetLimit)],
         now: Timestamp,
     ) -> Result<Option<RunSlot>, BudgetExceededError> {
-        let slot = match self.limits.concurrent_runs(given) {
-            Some(most) => Some(self.begin_run(company_id, most, now)?),
+        let slot = match self.limits.concurrent_runs(budget_limits) {
+            Some(max_runs) => Some(self.begin_run(company_id, max_runs, now)?),
             None => None,
         };
-        if let Some(per_minute) = self.limits.runs_per_minute(given) {
+        if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
             let counted = self.rates.count_company_run(company_id, per_minute).await;
             counted.map_err(|error| {
                 let wait = SignedDuration::try_from(error.retry_after).unwrap_or_default();
@@ -139,16 +139,17 @@ impl DefaultMeters {
     pub(super) fn admit_tool_call(
         &self,
         scope: &RunScope,
-        given: &[(BudgetKind, BudgetLimit)],
+        budget_limits: &[(BudgetKind, BudgetLimit)],
         now: Timestamp,
     ) -> Result<(), BudgetExceededError> {
-        let Some(most) = self.limits.tool_calls(given).filter(|_| !scope.run_id.is_empty()) else {
+        let Some(max_calls) = self.limits.tool_calls(budget_limits).filter(|_| !scope.run_id.is_empty())
+        else {
             return Ok(());
         };
         let mut runs = self.tool_calls.lock().unwrap_or_else(PoisonError::into_inner);
         let count = runs.use_or_insert_with(&scope.company_id, scope.run_key(), || 0);
-        if *count >= most.get() {
-            let (kind, limit) = tool_call_limit(most.get().into());
+        if *count >= max_calls.get() {
+            let (kind, limit) = tool_call_limit(max_calls.get().into());
             let used = (*count).into();
             return Err(BudgetExceededError { used, ..BudgetExceededError::new(kind, limit, now) });
         }
@@ -163,25 +164,25 @@ impl DefaultMeters {
     pub(super) async fn status(
         &self,
         company_id: &CompanyId,
-        given: &[(BudgetKind, BudgetLimit)],
+        budget_limits: &[(BudgetKind, BudgetLimit)],
         now: Timestamp,
     ) -> Result<Vec<(BudgetKind, LimitStatus)>, StoreError> {
         let mut found = Vec::new();
         let mut add = |(kind, limit), used, reserved, resets_at| {
             found.push((kind, LimitStatus { limit, used, reserved, resets_at }));
         };
-        if let Some(per_minute) = self.limits.runs_per_minute(given) {
+        if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
             let state = self.rates.company_state(company_id, per_minute).await?;
             let wait = SignedDuration::try_from(state.resets_in).unwrap_or_default();
             let resets_at = now.saturating_add(wait).ok();
             add(company_limit(per_minute.get().into()), state.used.into(), 0, resets_at);
         }
-        if let Some(most) = self.limits.concurrent_runs(given) {
+        if let Some(limit) = self.limits.concurrent_runs(budget_limits) {
             let count = self.lock_runs().get(company_id).copied().unwrap_or(0);
-            add(concurrent_limit(most.get().into()), 0, count.into(), None);
+            add(concurrent_limit(limit.get().into()), 0, count.into(), None);
         }
-        if let Some(most) = self.limits.tool_calls(given) {
-            add(tool_call_limit(most.get().into()), 0, 0, None);
+        if let Some(limit) = self.limits.tool_calls(budget_limits) {
+            add(tool_call_limit(limit.get().into()), 0, 0, None);
         }
         Ok(found)
     }

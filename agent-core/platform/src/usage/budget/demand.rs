@@ -15,7 +15,7 @@ pub(super) struct OutputRange {
     pub(super) least: u64,
 }
 
-/// Least number of output tokens that a call of a model is admitted with, if it wants as many.
+/// Minimum number of output tokens that a call of a model is admitted with, if it wants as many.
 const LEAST_OUTPUT_TOKENS: u64 = 256;
 
 /// Limit that applies to a run, with the id of its meter.

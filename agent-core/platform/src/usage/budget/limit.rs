@@ -113,7 +113,7 @@ pub struct BudgetLimit {
     pub amount: i64,
     /// The period; `None` for concurrent runs.
     pub window: Option<BudgetWindow>,
-    /// Part of the amount, between 0 and 1, from which on a warning is logged.
+    /// Part of the amount, between 0 and 1, from which a warning is logged.
     pub warn_at: Option<f64>,
 }
 
@@ -179,7 +179,7 @@ impl BudgetLimit {
         matches!(self.window, Some(BudgetWindow::Minute)) || self.unit == BudgetUnit::ConcurrentRuns
     }
 
-    /// Returns the amount from which on a warning is logged.
+    /// Returns the amount from which a warning is logged.
     pub(super) fn warning_amount(&self) -> Option<i64> {
         // Amounts are below 2^63, and the warning need not be exact.
         #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
@@ -224,18 +224,18 @@ impl Budget {
         if let Some(name) = body.keys().find(|name| !["limits", "timezone"].contains(&name.as_str())) {
             return Err(InvalidBudgetError::new(name, "is not a member of budgets"));
         }
-        let timezone = body.get("timezone").map(|given| read_timezone(kind, given)).transpose()?;
-        let Some(Value::Array(given)) = body.get("limits") else {
+        let timezone = body.get("timezone").map(|value| read_timezone(kind, value)).transpose()?;
+        let Some(Value::Array(values)) = body.get("limits") else {
             return Err(InvalidBudgetError::new("limits", "must be an array"));
         };
-        // A company may have a time zone for the budgets of others alone.
-        let least = usize::from(timezone.is_none());
-        if !(least..=MAX_LIMITS).contains(&given.len()) {
-            let range = format!("must have {least} to {MAX_LIMITS} limits");
+        // A company's budget may consist of a time zone, which applies to its other budgets.
+        let min_limits = usize::from(timezone.is_none());
+        if !(min_limits..=MAX_LIMITS).contains(&values.len()) {
+            let range = format!("must have {min_limits} to {MAX_LIMITS} limits");
             return Err(InvalidBudgetError::new("limits", range));
         }
-        let mut limits: Vec<BudgetLimit> = Vec::with_capacity(given.len());
-        for (index, limit) in given.iter().enumerate() {
+        let mut limits: Vec<BudgetLimit> = Vec::with_capacity(values.len());
+        for (index, limit) in values.iter().enumerate() {
             let path = || format!("limits[{index}]");
             let limit = BudgetLimit::deserialize(limit)
                 .map_err(|error| InvalidBudgetError::new(path(), format!("is not valid: {error}")))?;
@@ -267,12 +267,12 @@ impl Budget {
 }
 
 /// Reads the zone of the budget of a subject of a kind.
-fn read_timezone(kind: BudgetKind, given: &Value) -> Result<BudgetTimeZone, InvalidBudgetError> {
+fn read_timezone(kind: BudgetKind, value: &Value) -> Result<BudgetTimeZone, InvalidBudgetError> {
     let fault = |message: String| InvalidBudgetError::new("timezone", message);
     if kind != BudgetKind::Company {
         return Err(fault("is for the budget of a company, and holds for all of its budgets".to_owned()));
     }
-    let name = given.as_str().ok_or_else(|| fault("must be a string".to_owned()))?;
+    let name = value.as_str().ok_or_else(|| fault("must be a string".to_owned()))?;
     name.parse::<BudgetTimeZone>().map_err(|error| fault(error.to_string()))
 }
 

@@ -40,7 +40,7 @@ pub(in crate::usage) struct MeterState {
     pub(super) previous: i64,
     /// Amount reserved for what is in progress.
     pub(in crate::usage) reserved: i64,
-    /// Amount from which on the latest warning of the window was logged.
+    /// Amount from which the latest warning of the window was logged.
     #[serde(default)]
     pub(super) warned: i64,
 }
@@ -97,7 +97,7 @@ impl MeterState {
         limit.amount.saturating_sub(self.total_used()).saturating_sub(self.reserved)
     }
 
-    /// Returns true if the part of a limit is reached from which on it warns, once in a window. `before` is the amount that was
+    /// Returns true if the part of a limit is reached from which it warns, once in a window. `before` is the amount that was
     /// used or reserved before: a limit without a window warns whenever the part is reached again.
     pub(super) fn reaches_warning(&mut self, limit: &BudgetLimit, before: i64) -> bool {
         let Some(warning) = limit.warning_amount() else { return false };

@@ -13,7 +13,8 @@ use futures_util::future::{join_all, select};
 use super::Settlement;
 use super::batch::BatchTask;
 use super::state::{
-    Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement, SettlementOutcome,
+    Admission, AdmittedRequest, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement,
+    SettlementOutcome,
 };
 
 /// Maximum number of requests of a company that wait in a process.
@@ -29,8 +30,8 @@ impl BudgetState {
     pub(super) async fn admit(
         self: &Arc<Self>,
         company_id: &CompanyId,
-        request: impl FnOnce(oneshot::Sender<Result<Admitted, BudgetError>>) -> Admission,
-    ) -> Result<Admitted, BudgetError> {
+        request: impl FnOnce(oneshot::Sender<Result<AdmittedRequest, BudgetError>>) -> Admission,
+    ) -> Result<AdmittedRequest, BudgetError> {
         let (answer, decided) = oneshot::channel();
         let is_full = {
             let queues = self.lock();
@@ -105,7 +106,7 @@ impl BudgetState {
             Entry::Occupied(mut queue) => {
                 add(queue.get_mut());
                 if let Some(woken) = queue.get_mut().woken.take() {
-                    // Fails if the task is about to look anyway.
+                    // Fails if the task is running already.
                     let _ = woken.send(());
                 }
             }

@@ -27,7 +27,7 @@ pub(in crate::usage) struct HeldAmount {
 #[serde(rename_all = "camelCase")]
 pub(in crate::usage) struct BudgetReservation {
     pub(super) held: Vec<HeldAmount>,
-    /// Time from which on the process that has made it counts as lost, in milliseconds since 1970-01-01.
+    /// Time from which the process that has made it counts as lost, in milliseconds since 1970-01-01.
     pub(in crate::usage) expires_ms: i64,
     /// The call of a model that it is for; `None` for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

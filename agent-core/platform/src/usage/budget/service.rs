@@ -19,7 +19,7 @@ use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
 use super::reservation::RequestedCall;
 use super::state::{
-    Admission, Admitted, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
+    Admission, AdmittedRequest, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
 };
 use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
@@ -337,7 +337,7 @@ impl Budgets {
         scope: &RunScope,
         demands: Vec<(AppliedLimit, Demand)>,
         (output, call): (OutputRange, Option<RequestedCall>),
-    ) -> Result<Option<Admitted>, AgentError> {
+    ) -> Result<Option<AdmittedRequest>, AgentError> {
         if demands.is_empty() {
             return Ok(None);
         }
@@ -380,7 +380,7 @@ impl Budgets {
         let CallDemand { provider, model, price, .. } = call;
         let requested = RequestedCall { scope: scope.clone(), provider, model, input_tokens: input, price };
         let admitted = self.admit(scope, demands, (range, Some(requested))).await?;
-        Ok(admitted.and_then(|Admitted { output, hold }| Some((hold?, output))))
+        Ok(admitted.and_then(|AdmittedRequest { output, hold }| Some((hold?, output))))
     }
 
     /// Admits a run.
@@ -407,8 +407,8 @@ impl Budgets {
             let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
             let (budgets, scope, limit) = (self.clone(), scope.clone(), limit.clone());
             let expire: ExpireRun = Box::new(move || {
-                let spent = MeterState { used: amount, ..MeterState::default() };
-                budgets.refuse(limit.exceeded(&spent, budgets.state.now()), &scope)
+                let spent_state = MeterState { used: amount, ..MeterState::default() };
+                budgets.refuse(limit.exceeded(&spent_state, budgets.state.now()), &scope)
             });
             (timer, expire)
         });

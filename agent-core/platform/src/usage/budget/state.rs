@@ -62,11 +62,11 @@ pub(super) struct Admission {
     /// The call to reserve for; `None` for a run or a tool call.
     pub(super) call: Option<RequestedCall>,
     pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Result<Admitted, BudgetError>>,
+    pub(super) answer: oneshot::Sender<Result<AdmittedRequest, BudgetError>>,
 }
 
 /// Admitted request.
-pub(super) struct Admitted {
+pub(super) struct AdmittedRequest {
     /// Number of output tokens that are reserved.
     pub(super) output: u64,
     /// The reservation, if something is reserved.
@@ -162,7 +162,7 @@ impl BudgetState {
             let mut queues = self.lock();
             queues.remove(company_id)
         };
-        // Dropped without the lock, since a reservation in it is released through the queue.
+        // Dropped outside of the lock, since dropping a reservation uses the queue.
         drop(abandoned);
     }
 

@@ -112,17 +112,17 @@ impl EntryQueue {
 
     /// Adds an entry. Returns the one that is lost for it if the queue is full: the new one, unless another company has more.
     pub(super) fn push_back(&mut self, entry: QueuedEntry) -> Option<QueuedEntry> {
-        let mut lost = None;
+        let mut dropped = None;
         if self.len() >= MAX_QUEUED_ENTRIES {
             let own_count = self.counts.get(entry.company_id()).copied().unwrap_or_default();
-            lost = self.evict(own_count);
-            if lost.is_none() {
+            dropped = self.evict(own_count);
+            if dropped.is_none() {
                 return Some(entry);
             }
         }
         *self.counts.entry(entry.company_id().clone()).or_default() += 1;
         self.list_of(&entry).entries.push_back(entry);
-        lost
+        dropped
     }
 
     /// Returns the list of an entry's company.
@@ -132,8 +132,8 @@ impl EntryQueue {
 
     /// Removes the latest entry of the company that has the most, if these are more than `own_count` and no writer has taken it.
     fn evict(&mut self, own_count: usize) -> Option<QueuedEntry> {
-        let (largest, most) = self.counts.iter().max_by_key(|(_, count)| **count)?;
-        if *most <= own_count {
+        let (largest, largest_count) = self.counts.iter().max_by_key(|(_, count)| **count)?;
+        if *largest_count <= own_count {
             return None;
         }
         let list = self.locked.get_mut(largest).unwrap_or(&mut self.ready);

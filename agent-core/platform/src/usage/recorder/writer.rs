@@ -76,7 +76,7 @@ impl Writer {
                     self.gather().await;
                 }
                 Err(error @ StoreError::Unavailable(_)) => {
-                    tracing::warn!(%error, "usage cannot be stored now");
+                    tracing::warn!(%error, "failed to store usage; trying again");
                     self.shared.clock.sleep(RETRY_INTERVAL).await;
                 }
                 // One entry must not keep the others from the store.
@@ -160,8 +160,8 @@ impl LockedWriter {
 
     /// Writes the first entries of a company, after which its later ones are written with those of others.
     async fn write_company(&self) {
-        let taken = self.shared.lock().entries.take_locked(MAX_BATCH_ENTRIES);
-        let Some((company_id, batch)) = taken else { return };
+        let locked_batch = self.shared.lock().entries.take_locked(MAX_BATCH_ENTRIES);
+        let Some((company_id, batch)) = locked_batch else { return };
         let count = batch.len();
         let stored = match self.shared.book(batch).await {
             Ok(locked) if locked.is_empty() => count,

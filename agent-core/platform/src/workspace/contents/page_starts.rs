@@ -10,9 +10,9 @@ const MAX_PAGE_STARTS: usize = 50_000;
 
 /// Returns the write that stores positions beside a text, at most [`MAX_PAGE_STARTS`] of them.
 pub(crate) fn page_starts_write(pending: &PendingPieces, page_starts: &[u32]) -> Result<Write, StoreError> {
-    let kept = &page_starts[..page_starts.len().min(MAX_PAGE_STARTS)];
+    let stored_starts = &page_starts[..page_starts.len().min(MAX_PAGE_STARTS)];
     let key = pending.set.collection(&pending.company_id)?.key(page_starts_id(pending.generation()))?;
-    Ok(Write::Put { key, value: to_json(&kept)?, precondition: Precondition::Any })
+    Ok(Write::Put { key, value: to_json(&stored_starts)?, precondition: Precondition::Any })
 }
 
 /// Returns the byte offsets at which the pages of a document's text begin, ascending; none for a document without pages.

@@ -216,7 +216,9 @@ pub(crate) async fn discard_pieces(records: &dyn Records, pending: &PendingPiece
     };
     match discard.await {
         Ok(_) | Err(StoreError::Conflict { .. }) => {}
-        Err(error) => tracing::warn!(%error, "pieces of a document are left to the next sweep"),
+        Err(error) => {
+            tracing::warn!(%error, "failed to delete pieces of a document; the next sweep deletes them")
+        }
     }
 }
 
@@ -283,13 +285,13 @@ pub(crate) async fn read_pieces(
     set: &PieceSet,
     bytes: usize,
 ) -> Result<Bytes, StoreError> {
-    let mut whole = BytesMut::with_capacity(bytes);
+    let mut content = BytesMut::with_capacity(bytes);
     for piece in 0..set.pieces {
         if let Some(bytes) = read_piece(records, company_id, set, piece).await? {
-            whole.extend_from_slice(&bytes);
+            content.extend_from_slice(&bytes);
         }
     }
-    Ok(whole.freeze())
+    Ok(content.freeze())
 }
 
 /// Returns the error of pieces that have been deleted since the document was read.

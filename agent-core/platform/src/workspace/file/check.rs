@@ -268,10 +268,10 @@ fn missing_text(document: &Document) -> Option<String> {
 /// Companies that have an item with a given identifier.
 type Companies<'a> = HashMap<&'a str, HashSet<&'a CompanyId>>;
 
-fn companies<'a>(things: impl Iterator<Item = (&'a str, &'a CompanyId)>) -> Companies<'a> {
-    let mut known = Companies::new();
-    for (id, company) in things {
-        known.entry(id).or_default().insert(company);
+fn companies<'a>(items: impl Iterator<Item = (&'a str, &'a CompanyId)>) -> Companies<'a> {
+    let mut by_id = Companies::new();
+    for (id, company) in items {
+        by_id.entry(id).or_default().insert(company);
     }
-    known
+    by_id
 }

@@ -28,7 +28,7 @@ impl WorkspaceFile {
     ///
     /// # Errors
     /// [`ExportError::TooMuch`] as soon as more has been read than one file can hold; errors of the store. Other
-    /// reasons for which an import would fail are reported by [`to_text`](Self::to_text).
+    /// reasons why an import would fail are reported by [`to_text`](Self::to_text).
     pub async fn export(inventory: &dyn Inventory, company: Option<&CompanyId>) -> Result<Self, ExportError> {
         let mut export = Exporter { inventory, file: Self::default(), bytes: 0 };
         match company {

@@ -37,23 +37,26 @@ pub(super) fn max_writes(file: &WorkspaceFile) -> usize {
 impl WorkspaceFile {
     /// Writes all items of the file to the store behind `roles` in one atomic commit.
     ///
-    /// An existing item with the same id is replaced, with these exceptions: a document keeps its owner unless the file
-    /// names one, and its replaced version is kept; todos that a todo list of the file does not
-    /// contain are kept, and so are secrets of a role that are absent or masked, by the rule of
-    /// [`merge_secrets`](crate::roles::merge_secrets); an empty secret is cleared. Importing a file twice writes nothing
-    /// the second time. If another writer changes the same items concurrently, the import is retried a bounded number
-    /// of times.
+    /// An existing item with the same id is replaced, with these exceptions:
+    ///
+    /// - A document keeps its owner unless the file names one, and its replaced version is kept.
+    /// - Todos that are absent from the file's todo list are kept.
+    /// - Secrets of a role that are absent or masked are kept; an empty secret is cleared
+    ///   ([`merge_secrets`](crate::roles::merge_secrets)).
+    ///
+    /// Importing a file twice writes nothing the second time. If another writer changes the same items concurrently, the
+    /// import is retried a bounded number of times.
     ///
     /// # Errors
     /// [`StoreError::NotConfigured`] for a secret without an encryption key; [`StoreError::Invalid`] if a todo list
     /// would become too long; otherwise the store's own errors. Nothing is written on an error.
     pub async fn apply(&self, roles: &RecordRoleStore) -> Result<ImportSummary, StoreError> {
-        let things = self.things()?;
-        let keys: Vec<Key> = things.iter().flat_map(ImportItem::keys).collect();
+        let items = self.items()?;
+        let keys: Vec<Key> = items.iter().flat_map(ImportItem::keys).collect();
         let mut attempt = 1;
         loop {
             let found = roles.records().get_many(&keys).await?;
-            let (writes, imported) = plan_writes(&things, found, roles)?;
+            let (writes, imported) = plan_writes(&items, found, roles)?;
             if writes.is_empty() {
                 return Ok(imported);
             }
@@ -65,37 +68,36 @@ impl WorkspaceFile {
         }
     }
 
-    fn things(&self) -> Result<Vec<ImportItem<'_>>, StoreError> {
-        let mut things = Vec::new();
+    fn items(&self) -> Result<Vec<ImportItem<'_>>, StoreError> {
+        let mut items = Vec::new();
         for role in &self.agents {
-            things.push(ImportItem::Role(role, RoleKeys::new(&role.company_id, &role.id)?));
+            items.push(ImportItem::Role(role, RoleKeys::new(&role.company_id, &role.id)?));
         }
         for user in &self.users {
             let key = Key::new(&user.company_id, collection::USERS, user.id.as_str())?;
-            things.push(ImportItem::Plain(key, to_json(user)?));
+            items.push(ImportItem::Plain(key, to_json(user)?));
         }
         for document in &self.documents {
             let key = Key::new(&document.company_id, collection::DOCUMENTS, &document.id)?;
-            things.push(ImportItem::Document(document, key));
+            items.push(ImportItem::Document(document, key));
         }
         for list in &self.todo_lists {
-            things
+            items
                 .push(ImportItem::Todos(list, Key::new(&list.company_id, collection::TODO_LISTS, &list.id)?));
         }
         for memory in &self.memories {
-            things.push(ImportItem::Plain(memory.key()?, to_json(memory)?));
+            items.push(ImportItem::Plain(memory.key()?, to_json(memory)?));
         }
         for assignment in &self.assignments {
             let key = assignment_key(&assignment.company_id, &assignment.id)?;
-            things.push(ImportItem::Plain(key, to_json(assignment)?));
+            items.push(ImportItem::Plain(key, to_json(assignment)?));
         }
         for (name, entries) in self.free_form_lists() {
             for entry in entries {
-                things
-                    .push(ImportItem::Plain(Key::new(&entry.company_id, name, &entry.id)?, to_json(entry)?));
+                items.push(ImportItem::Plain(Key::new(&entry.company_id, name, &entry.id)?, to_json(entry)?));
             }
         }
-        Ok(things)
+        Ok(items)
     }
 }
 
@@ -117,17 +119,17 @@ impl ImportItem<'_> {
     }
 }
 
-/// Plans the writes for `things`, given the records found under their keys.
+/// Plans the writes for `items`, given the records found under their keys.
 fn plan_writes(
-    things: &[ImportItem<'_>],
+    items: &[ImportItem<'_>],
     found: Vec<Option<Record>>,
     roles: &RecordRoleStore,
 ) -> Result<(Vec<Write>, ImportSummary), StoreError> {
     let mut found = found.into_iter();
     let (mut writes, mut imported) = (Vec::new(), ImportSummary::default());
-    for thing in things {
+    for item in items {
         let before = writes.len();
-        let is_new = match thing {
+        let is_new = match item {
             ImportItem::Role(role, keys) => {
                 let stored = StoredRole::from_records(keys, &mut found)?;
                 let save = roles.plan_save((*role).clone(), keys, &stored)?;
@@ -167,47 +169,47 @@ fn document_writes(document: &Document, key: &Key, found: &Option<Record>) -> Re
         let new = Document { content: None, ..document.clone() };
         return Ok(put_if_changed(to_json(&new)?, key, found).into_iter().collect());
     };
-    let before = record.clone().parse::<Document>(key.collection())?;
-    let owner_id = document.owner_id.clone().or_else(|| before.value.owner_id.clone());
-    let given = document.with_upload_of(&before.value);
-    let same = Document {
+    let current = record.clone().parse::<Document>(key.collection())?;
+    let owner_id = document.owner_id.clone().or_else(|| current.value.owner_id.clone());
+    let imported = document.with_upload_of(&current.value);
+    let updated = Document {
         owner_id,
-        title: given.title,
-        text: given.text,
-        content: given.content,
-        ..before.value.clone()
+        title: imported.title,
+        text: imported.text,
+        content: imported.content,
+        ..current.value.clone()
     };
-    if same == before.value {
+    if updated == current.value {
         return Ok(Vec::new());
     }
-    let changed = Document { revision: before.value.revision + 1, updated_by: None, ..same };
-    let precondition = Precondition::Version(before.version);
+    let changed = Document { revision: current.value.revision + 1, updated_by: None, ..updated };
+    let precondition = Precondition::Version(current.version);
     let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&changed)?, precondition }];
-    writes.extend(archive_write(&before)?);
+    writes.extend(archive_write(&current)?);
     if changed.content.is_none() {
-        writes.extend(release_writes(&before.value)?);
+        writes.extend(release_writes(&current.value)?);
     }
     Ok(writes)
 }
 
 fn put_if_changed(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {
-    let same = found.as_ref().is_some_and(|record| same_json(record.value.get(), value.get()));
+    let is_unchanged = found.as_ref().is_some_and(|record| same_json(record.value.get(), value.get()));
     let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
-    (!same).then(|| Write::Put { key: key.clone(), value, precondition })
+    (!is_unchanged).then(|| Write::Put { key: key.clone(), value, precondition })
 }
 
 /// Returns true if two JSON texts are equal, regardless of the order of fields.
-fn same_json(one: &str, other: &str) -> bool {
+fn same_json(left: &str, right: &str) -> bool {
     let parse = |text| serde_json::from_str::<Value>(text).ok();
-    one == other || parse(one).is_some_and(|one| Some(one) == parse(other))
+    left == right || parse(left).is_some_and(|left| Some(left) == parse(right))
 }
 
 /// Merges the list of the file with the stored todos that the file does not name, which follow at the end.
 fn merge_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Option<Write>, StoreError> {
     let before = found.clone().map(|record| record.parse::<TodoList>(key.collection())).transpose()?;
     let mut merged = list.clone();
-    let kept = before.into_iter().flat_map(|before| before.value.todos);
-    merged.todos.extend(kept.filter(|todo| list.todos.iter().all(|own| own.id != todo.id)));
+    let stored_todos = before.into_iter().flat_map(|before| before.value.todos);
+    merged.todos.extend(stored_todos.filter(|todo| list.todos.iter().all(|own| own.id != todo.id)));
     if merged.todos.len() > MAX_TODOS {
         return Err(StoreError::Invalid(format!(
             "the todo list {:?} would have {} todos with the existing ones; the limit is {MAX_TODOS}",

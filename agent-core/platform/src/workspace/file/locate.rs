@@ -16,7 +16,7 @@ pub(super) struct JsonPath(Vec<PathSegment>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PathSegment {
     Field(String),
-    Place(usize),
+    Index(usize),
 }
 
 impl JsonPath {
@@ -26,7 +26,7 @@ impl JsonPath {
     }
 
     pub(super) fn index(mut self, index: usize) -> Self {
-        self.0.push(PathSegment::Place(index));
+        self.0.push(PathSegment::Index(index));
         self
     }
 
@@ -59,7 +59,7 @@ impl fmt::Display for JsonPath {
             match step {
                 PathSegment::Field(name) if i > 0 => write!(f, ".{name}")?,
                 PathSegment::Field(name) => f.write_str(name)?,
-                PathSegment::Place(index) => write!(f, "[{index}]")?,
+                PathSegment::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
@@ -68,19 +68,19 @@ impl fmt::Display for JsonPath {
 
 /// Returns the line and column, from 1, where the value at `path` begins; `None` if the text has no such value.
 pub(super) fn locate(text: &str, path: &JsonPath) -> Option<(usize, usize)> {
-    let mut here: &RawValue = serde_json::from_str(text).ok()?;
+    let mut current: &RawValue = serde_json::from_str(text).ok()?;
     for step in &path.0 {
-        here = match step {
+        current = match step {
             PathSegment::Field(name) => {
-                serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.remove(name)?
+                serde_json::from_str::<BTreeMap<String, &RawValue>>(current.get()).ok()?.remove(name)?
             }
-            PathSegment::Place(index) => {
-                serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.into_iter().nth(*index)?
+            PathSegment::Index(index) => {
+                serde_json::from_str::<Vec<&RawValue>>(current.get()).ok()?.into_iter().nth(*index)?
             }
         };
     }
-    // `here` borrows from `text`, so the difference of the pointers is its offset.
-    let before = &text[..here.get().as_ptr() as usize - text.as_ptr() as usize];
+    // `current` borrows from `text`, so the difference of the pointers is its offset.
+    let before = &text[..current.get().as_ptr() as usize - text.as_ptr() as usize];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
 }
@@ -117,6 +117,6 @@ pub(super) fn syntax_fault(error: &serde_json::Error) -> FileFault {
 /// Returns the error message without the position, which the fault holds separately.
 fn message_of(error: &serde_json::Error) -> String {
     let message = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    message.strip_suffix(&place).map(str::to_owned).unwrap_or(message)
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    message.strip_suffix(&position).map(str::to_owned).unwrap_or(message)
 }

@@ -30,13 +30,13 @@ impl WorkspaceFile {
                 ("ragDocumentIds", &role.content.rag_document_ids),
             ];
             let company = &role.company_id;
-            let wanted: BTreeSet<&String> = named
+            let stored_ids: BTreeSet<&String> = named
                 .iter()
                 .flat_map(|(_, ids)| *ids)
                 .filter(|id| !in_file.contains(&(company, id.as_str())))
                 .collect();
-            let wanted: Vec<String> = wanted.into_iter().cloned().collect();
-            let stored = get_document_summaries(records, company, &wanted).await?;
+            let stored_ids: Vec<String> = stored_ids.into_iter().cloned().collect();
+            let stored = get_document_summaries(records, company, &stored_ids).await?;
             let stored: HashSet<&str> = stored.iter().map(|document| document.id.as_str()).collect();
             let is_missing = |id: &str| !in_file.contains(&(company, id)) && !stored.contains(id);
             for (name, ids) in named {

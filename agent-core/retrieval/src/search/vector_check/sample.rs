@@ -11,9 +11,9 @@ use crate::embed::EmbedderId;
 use crate::part::{Corpus, Part};
 use crate::search::score::{BestCandidates, Candidate};
 
-/// Greatest number of chunks.
+/// Maximum number of chunks.
 const MAX_CHUNKS: usize = 512;
-/// Greatest number of terms of a chunk that are compared, those with the smallest hashes.
+/// Maximum number of terms of a chunk that are compared, those with the smallest hashes.
 const MAX_TERMS: usize = 512;
 
 /// A chunk with its terms and its vector.

@@ -13,7 +13,7 @@ use crate::postgres::session::contains_nul;
 use crate::postgres::{PostgresError, PostgresRecords};
 
 /// Locks an owner's conversations until the end of the transaction. The seed keeps the locks apart from those of records. The
-/// first expression sets the timeout of each lock of the transaction, without a statement of its own.
+/// first expression sets the timeout of each lock of the transaction, without a separate statement.
 const LOCK_OWNER: &str = "
     SELECT CASE
         WHEN set_config('lock_timeout', $2, true) IS NULL THEN NULL

@@ -63,8 +63,8 @@ const SELECT_DUE_RUNS: &str = "
     WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1 AND (coalesce(due_ms, 0), n) > ($2, $3)
     ORDER BY coalesce(due_ms, 0), n LIMIT $4";
 
-/// Stores a lease. Inserts nothing if it is stored already: a conflict locks the row until the end of the transaction even if
-/// it stays as it is, and all begins of a process have the same row.
+/// Stores a lease. Inserts nothing if the lease is stored already. A conflict would lock the row until the end of the
+/// transaction, and all runs that the process begins use the same row.
 const PUT_LEASE: &str = "
     INSERT INTO processes AS found (id, lease_ms)
     SELECT $1::text, $2::int8 WHERE $3::bool OR NOT EXISTS (

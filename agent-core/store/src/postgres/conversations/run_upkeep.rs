@@ -1,4 +1,4 @@
-//! Upkeep of the runs of all owners: each run is written by a transaction of its own.
+//! Upkeep of the runs of all owners: each run is written by a separate transaction.
 
 use std::collections::VecDeque;
 

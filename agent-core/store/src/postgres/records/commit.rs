@@ -35,7 +35,7 @@ const KEY_SEPARATOR: &str = "\u{1f}";
 const SET_STATEMENT_TIMEOUT: &str = "SELECT set_config('statement_timeout', $1, true)";
 
 /// Takes advisory locks in the order of their hashes, which prevents deadlocks. The first expression sets the timeout of
-/// each lock of the transaction, without a statement of its own.
+/// each lock of the transaction, without a separate statement.
 const LOCK: &str = "
     SELECT CASE
         WHEN set_config('lock_timeout', $3, true) IS NULL THEN NULL
@@ -283,7 +283,7 @@ impl<'w> LockedKeys<'w> {
     }
 
     /// Returns the locks that other transactions hold: those of [`Self::locks`] that were not taken, and the rows of written
-    /// records that were found and not locked. All are given by their places.
+    /// records that were found and not locked. All arguments are indices.
     fn held(
         &self,
         free_locks: &HashSet<usize>,
@@ -291,21 +291,21 @@ impl<'w> LockedKeys<'w> {
         free_rows: &HashSet<usize>,
     ) -> HeldLocks {
         let companies = self.companies();
-        let mut held = HeldLocks::default();
-        for (place, company) in companies.iter().enumerate() {
-            if !free_locks.contains(&place) {
-                held.companies.insert((*company).to_owned());
+        let mut held_locks = HeldLocks::default();
+        for (position, company) in companies.iter().enumerate() {
+            if !free_locks.contains(&position) {
+                held_locks.companies.insert((*company).to_owned());
             }
         }
         let has_key_locks = self.keys.len() <= MAX_KEY_LOCKS;
-        for (place, key) in self.keys.iter().enumerate() {
-            if has_key_locks && !free_locks.contains(&(companies.len() + place)) {
-                held.keys.insert((*key).clone());
+        for (position, key) in self.keys.iter().enumerate() {
+            if has_key_locks && !free_locks.contains(&(companies.len() + position)) {
+                held_locks.keys.insert((*key).clone());
             }
         }
         let locked_rows = found_rows.iter().filter(|row| self.is_written[**row] && !free_rows.contains(*row));
-        held.keys.extend(locked_rows.map(|row| self.keys[*row].clone()));
-        held
+        held_locks.keys.extend(locked_rows.map(|row| self.keys[*row].clone()));
+        held_locks
     }
 
     async fn lock_and_read(
@@ -343,10 +343,10 @@ impl<'w> LockedKeys<'w> {
         let states = results.pop().unwrap_or_default();
         let held = match policy.skips_held {
             true => {
-                let free_rows = results.pop().unwrap_or_default().iter().map(place).collect();
+                let free_rows = results.pop().unwrap_or_default().iter().map(row_index).collect();
                 let locks = results.pop().unwrap_or_default();
-                let free_locks = locks.iter().filter(|row| row.get(1)).map(place).collect();
-                let found_rows: Vec<_> = states.iter().map(place).collect();
+                let free_locks = locks.iter().filter(|row| row.get(1)).map(row_index).collect();
+                let found_rows: Vec<_> = states.iter().map(row_index).collect();
                 self.held(&free_locks, &found_rows, &free_rows)
             }
             false => HeldLocks::default(),
@@ -362,14 +362,15 @@ impl<'w> LockedKeys<'w> {
             // A damaged value counts as none: an increment fails, and a put replaces it.
             let value = value.ok().flatten().map(Into::into);
             let version = Some(unsigned(row.get(1)));
-            states.insert(self.keys[place(row)].clone(), RecordState { version, value, is_changed: false });
+            states
+                .insert(self.keys[row_index(row)].clone(), RecordState { version, value, is_changed: false });
         }
         Ok(states)
     }
 }
 
-/// Returns the place that a row's first column names by its number, which counts from one.
-fn place(row: &Row) -> usize {
+/// Returns the index of a record from a row's first column, which counts from one.
+fn row_index(row: &Row) -> usize {
     usize::try_from(row.get::<_, i64>(0)).unwrap_or_default().saturating_sub(1)
 }
 

@@ -123,8 +123,9 @@ impl CommitQueue {
             // Its own transaction has timeouts.
             Err(_) => receiver.await,
         };
-        let lost = |_| StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Unreachable));
-        received.map_err(lost)?
+        let unreachable =
+            |_| StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Unreachable));
+        received.map_err(unreachable)?
     }
 }
 
@@ -132,8 +133,9 @@ fn busy() -> StoreError {
     StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::Busy))
 }
 
-/// Returns the maximum number of transactions at a time of one company that has `queued` waiting commits, while `companies`
-/// commit: one beside others, so that a company with many commits takes no more of the server's time than they do.
+/// Returns the maximum number of concurrent transactions of a company with `queued` waiting commits, while `companies`
+/// commit. It is one while other companies commit, so that a company with many commits takes no more of the server's
+/// time than the others.
 const fn max_transactions(companies: usize, queued: usize) -> usize {
     if companies > 1 || queued < MIN_COMMITS_BESIDE_TRANSACTION { 1 } else { MAX_TRANSACTIONS_ALONE }
 }

@@ -124,22 +124,22 @@ impl ChangeTracker {
         self.state().own_uncertain_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Processes the rows of a poll that began at `begun`.
-    fn record_changes(&self, rows: &[Row], begun: Instant) {
+    /// Processes the rows of a poll that started at `started_at`.
+    fn record_changes(&self, rows: &[Row], started_at: Instant) {
         let mut state = self.state();
         if rows.len() > MAX_CHANGES_PER_POLL {
             state.slots.invalidate_all();
         } else {
             rows.iter().for_each(|row| invalidate_row(&mut state.slots, row));
         }
-        state.last_poll = Some(begun);
+        state.last_poll = Some(started_at);
     }
 
-    /// Invalidates all cached reads, and notes that changes after `begun` will be polled.
-    fn restart(&self, begun: Instant) {
+    /// Invalidates all cached reads, and records that changes after `started_at` will be polled.
+    fn restart(&self, started_at: Instant) {
         let mut state = self.state();
         state.slots.invalidate_all();
-        state.last_poll = Some(begun);
+        state.last_poll = Some(started_at);
     }
 
     /// Locks the state. No code panics while it holds the lock.
@@ -164,7 +164,8 @@ impl Freshness for ChangeTracker {
         }
         let now = Instant::now();
         let state = self.state();
-        let is_recent = state.last_poll.is_some_and(|begun| now.duration_since(begun) < MAX_STALENESS);
+        let is_recent =
+            state.last_poll.is_some_and(|started_at| now.duration_since(started_at) < MAX_STALENESS);
         is_recent && stamps.into_iter().all(|stamp| state.slots.is_valid(stamp))
     }
 }
@@ -248,7 +249,7 @@ impl FeedPosition {
     }
 }
 
-/// Polls the table of changes for the tracker, on a connection of its own.
+/// Polls the table of changes for the tracker, on a separate connection.
 pub(in crate::postgres) struct Poller {
     tracker: Arc<ChangeTracker>,
     sessions: SessionPool,
@@ -290,12 +291,12 @@ impl Poller {
     /// Polls on one connection until it fails.
     async fn poll_session(&mut self) -> Result<std::convert::Infallible, OperationError> {
         let session = self.sessions.get().await?;
-        let begun = Instant::now();
+        let poll_started = Instant::now();
         let mut position = FeedPosition::of(&session.query(SELECT_SNAPSHOT, &[]).await?);
         // The connection may be to another server, whose changes since the last poll are not known.
         self.samples.clear();
-        self.tracker.restart(begun);
-        let (mut last_poll, mut last_use) = (begun, begun);
+        self.tracker.restart(poll_started);
+        let (mut last_poll, mut last_use) = (poll_started, poll_started);
         loop {
             sleep(POLL_INTERVAL.saturating_sub(last_poll.elapsed())).await;
             if self.tracker.is_used.swap(false, Ordering::Relaxed) {
@@ -303,20 +304,20 @@ impl Poller {
             } else if last_use.elapsed() > IDLE_TIMEOUT && !self.is_pruning {
                 self.pause().await;
             }
-            let begun = Instant::now();
-            let floor = self.samples.before(MAX_TRANSACTION_TIME, begun).map(|sample| sample.xmax);
+            let poll_started = Instant::now();
+            let floor = self.samples.before(MAX_TRANSACTION_TIME, poll_started).map(|sample| sample.xmax);
             let (rows, latest) = self.select_changes(&session, &position, floor).await?;
             if latest.server != position.server {
                 // Behind a pooler, the connection outlives the server. Transaction ids of one mean nothing to another.
                 self.samples.clear();
-                self.tracker.restart(begun);
-            } else if begun.duration_since(last_poll) > MAX_TRANSACTION_TIME {
-                self.tracker.restart(begun);
+                self.tracker.restart(poll_started);
+            } else if poll_started.duration_since(last_poll) > MAX_TRANSACTION_TIME {
+                self.tracker.restart(poll_started);
             } else {
-                self.tracker.record_changes(&rows, begun);
+                self.tracker.record_changes(&rows, poll_started);
             }
-            (position, last_poll) = (latest, begun);
-            self.samples.record(&position.snapshot, begun);
+            (position, last_poll) = (latest, poll_started);
+            self.samples.record(&position.snapshot, poll_started);
             self.prune(&session).await?;
         }
     }

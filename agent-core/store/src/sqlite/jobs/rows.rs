@@ -65,9 +65,9 @@ impl<'c> LazyStatement<'c> {
         connection: &'c Connection,
         sql: &str,
     ) -> rusqlite::Result<RefMut<'_, CachedStatement<'c>>> {
-        let mut kept = self.0.borrow_mut();
-        let statement = kept.take().map_or_else(|| connection.prepare_cached(sql), Ok)?;
-        Ok(RefMut::map(kept, |kept| kept.insert(statement)))
+        let mut cached = self.0.borrow_mut();
+        let statement = cached.take().map_or_else(|| connection.prepare_cached(sql), Ok)?;
+        Ok(RefMut::map(cached, |cached| cached.insert(statement)))
     }
 }
 
@@ -87,8 +87,8 @@ impl<'c> JobTable<'c> {
     }
 
     /// Creates read and write access.
-    pub(super) fn writable(connection: &'c Connection, held: &'c ClaimedJobs) -> Self {
-        Self { held: Some(held), ..Self::new(connection) }
+    pub(super) fn writable(connection: &'c Connection, claimed: &'c ClaimedJobs) -> Self {
+        Self { held: Some(claimed), ..Self::new(connection) }
     }
 
     /// Returns true if anything was written.
@@ -185,8 +185,8 @@ impl<'c> JobTable<'c> {
         step: Step,
         now: Timestamp,
     ) -> Result<StepOutcome, WriteError> {
-        if let Some(held) = self.take_claimed(scope, id, &step)
-            && let Some(stepped) = self.apply_step_if_unchanged(held, step.clone(), now)?
+        if let Some(claimed_job) = self.take_claimed(scope, id, &step)
+            && let Some(stepped) = self.apply_step_if_unchanged(claimed_job, step.clone(), now)?
         {
             return Ok(StepOutcome::Applied(Box::new(stepped)));
         }

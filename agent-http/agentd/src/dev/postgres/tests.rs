@@ -1,4 +1,4 @@
-//! Servers over clusters of their own. Requires PostgreSQL's server programs, and no privileges; a process of root
+//! Servers over separate clusters. Requires PostgreSQL's server programs, and no privileges; a process of root
 //! starts them as another user.
 
 use std::ffi::OsStr;

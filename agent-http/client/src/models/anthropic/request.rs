@@ -66,7 +66,7 @@ fn prompt_tokens(model: &ModelSpec, request: &ModelRequest) -> usize {
     }
 }
 
-/// Appends the parameters of the call. A model that thinks refuses to be sampled otherwise than by its default.
+/// Appends the parameters of the call. A model that thinks refuses to be sampled other than by its default.
 fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut PayloadBuilder) {
     if !thinks {
         sampling::push(body, "temperature", parameters.temperature.as_ref());

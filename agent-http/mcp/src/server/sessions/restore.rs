@@ -1,9 +1,8 @@
 //! Restoring a session that this process does not have from the state in its id.
 //!
-//! The `initialize` handshake is replayed on a new session of `rmcp`. `rmcp` has a hook for this (`SessionStore`), which
-//! does not fit: it restores once per session only within one service, and here each request has a service of its own,
-//! because the handler depends on the request's identity; and it restores after the request was admitted, which needs
-//! the session.
+//! The `initialize` handshake is replayed on a new session of `rmcp`. The hook of `rmcp` for this (`SessionStore`) is not used
+//! for two reasons. It restores a session once per service, and here each request has a separate service, because the handler
+//! depends on the request's identity. It also restores after the request was admitted, and the admission needs the session.
 
 use std::sync::Arc;
 
@@ -57,7 +56,7 @@ impl Sessions {
         restore: SessionRestore<H>,
     ) -> Result<SessionUse, RestoreError> {
         let sessions = self.clone();
-        // A task of its own, so that a client that disconnects does not leave a session with half a handshake.
+        // A separate task, so that a client that disconnects does not leave a session with half a handshake.
         let restoring = async move { sessions.restore_once(restore).await };
         tokio::spawn(restoring.in_current_span()).await.unwrap_or(Err(RestoreError::Ended))
     }
