@@ -251,6 +251,32 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
 }
 
 #[tokio::test]
+async fn a_page_that_is_loaded_again_shows_decisions_while_others_decide() {
+    for (payload, mut expected) in [
+        (json!(true), json!({"approved": true})),
+        (json!({"approved": false, "reason": "no"}), json!({"approved": false, "reason": "no"})),
+    ] {
+        let test = start_with_two_rules().await;
+        let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "readTodos", "{}")]);
+        test.vendor.on("m", [calls]);
+        let asking = test.chat(json!({"threadId": "t", "message": "Milk", "todoListId": "l1"})).await;
+        let interrupts = asking.last()["outcome"]["interrupts"].as_array().expect("interrupts").clone();
+        let own = interrupts.iter().find(|interrupt| interrupt["toolCallId"] == "c1").expect("an interrupt");
+        let resume = resume_entry(own, payload);
+        test.continue_turn(json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume})).await;
+        let thread = test.get("/api/threads/t?format=ui-message").await;
+        let parts = thread["nodes"][1]["message"]["parts"].as_array().expect("parts").clone();
+        let part = |call: &str| parts.iter().find(|part| part["toolCallId"] == call).expect("a part");
+        expected["id"] = own["id"].clone();
+        assert_eq!(
+            (&part("c1")["state"], &part("c1")["approval"]),
+            (&json!("approval-responded"), &expected)
+        );
+        assert_eq!(part("c2")["state"], "approval-requested");
+    }
+}
+
+#[tokio::test]
 async fn a_thread_waits_for_decisions_whichever_branch_it_shows() {
     let test = start(json!({})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);

@@ -207,9 +207,20 @@ fn tool_part(call: &ToolCall, result: Option<&String>, approval: Option<&Approva
         "state": "input-available",
         "input": input,
     });
-    if let Some(approval) = approval.filter(|approval| approval.state == ApprovalState::Open) {
-        part["state"] = json!("approval-requested");
-        part["approval"] = json!({"id": approval.id});
+    match approval.map(|approval| (approval, approval.state)) {
+        Some((approval, ApprovalState::Open)) => {
+            part["state"] = json!("approval-requested");
+            part["approval"] = json!({"id": approval.id});
+        }
+        // Others still decide about the other calls.
+        Some((approval, state @ (ApprovalState::Approved | ApprovalState::Denied))) => {
+            part["state"] = json!("approval-responded");
+            part["approval"] = json!({"id": approval.id, "approved": state == ApprovalState::Approved});
+            if let Some(reason) = &approval.reason {
+                part["approval"]["reason"] = json!(reason);
+            }
+        }
+        _ => {}
     }
     if let Some(result) = result {
         part["state"] = json!("output-available");
