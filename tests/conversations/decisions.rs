@@ -378,6 +378,52 @@ async fn forged_answers_decide_nothing() {
 }
 
 #[tokio::test]
+async fn an_approver_who_has_moved_to_another_company_decides_nothing() {
+    for (by, approver) in [("user", "u1"), ("owner", "u1"), ("company", "u2")] {
+        let test = start(json!({ "by": by })).await;
+        test.vendor.on_all_with(ask_for_todo);
+        let interrupt = test.ask("t").await;
+        let path = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+        let (before, after) = (session_token(approver, "c1"), session_token(approver, "c2"));
+        assert_eq!(call_as(&test.app, &before, "GET", &path, None).await.0, 200, "{by}");
+        assert_eq!(call_as(&test.app, &after, "GET", &path, None).await.0, 404, "{by}");
+        for decision in ["approve", "deny", "cancel"] {
+            let body = Some(json!({ "decision": decision }));
+            assert_eq!(call_as(&test.app, &after, "POST", &path, body).await.0, 404, "{by} {decision}");
+        }
+        let list = call_as(&test.app, &after, "GET", "/api/approvals", None).await.1;
+        assert_eq!(list["approvals"], json!([]), "{by}");
+        let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
+            "resume": resume_entry(&interrupt, json!(true))});
+        let response = test.app.chat_as(&after, "", &resume).await;
+        assert_eq!(response.status(), 400, "the other company has no such thread");
+        assert_eq!(test.get(&path).await["state"], "open", "{by}");
+        assert_eq!(test.titles().await, ["Water the basil"], "{by}");
+        // The session of the company of the run still decides.
+        let deny = Some(json!({"decision": "deny"}));
+        assert_eq!(call_as(&test.app, &before, "POST", &path, deny).await.0, 200, "{by}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_who_has_given_the_agent_away_decides_nothing() {
+    let test = start(json!({"by": "owner"})).await;
+    test.vendor.on_all_with(ask_for_todo);
+    let interrupt = test.ask("t").await;
+    let mut agent = agent_of(&everyone(&test.vendor.base_url()));
+    agent["ownerId"] = json!("u2");
+    server::store_agent(&test.stores, agent).await;
+    assert_eq!(test.decide("u1", &interrupt, json!({"decision": "approve"})).await.0, 403);
+    let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
+        "resume": resume_entry(&interrupt, json!(true))});
+    expect_problem(test.app.chat(&resume).await, 409, "INTERRUPTS_OPEN").await;
+    assert_eq!(test.titles().await, ["Water the basil"]);
+    assert_eq!(test.decide("u2", &interrupt, json!({"decision": "approve"})).await.0, 200);
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(test.titles().await.len(), 2, "the owner of now decides");
+}
+
+#[tokio::test]
 async fn an_expired_question_is_withdrawn_and_not_approved() {
     let test = start_with(json!({"ttlMs": 1}), &[LONG_LEASE]).await;
     test.vendor.on_all_with(ask_for_todo);
