@@ -25,6 +25,7 @@ use super::conversation::{
 };
 use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
+use super::thread_page::read_page;
 use super::thread_view::{NodeFormat, ThreadView};
 use super::{App, answer};
 use crate::endpoint::RequestContext;
@@ -237,13 +238,15 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     }
     let view = match nodes {
         None => conversations.store.thread(&key).await?.map(ThreadView::without_nodes),
-        Some(nodes) => match conversations.store.nodes(&key, &nodes).await? {
-            Some(page) => {
-                let approvals = conversations.open_approvals(&page.thread, format).await?;
-                Some(ThreadView::new(page, format, &approvals, conversations.audience))
+        Some(nodes) => {
+            match read_page(&*conversations.store, &key, &nodes, format, conversations.audience).await? {
+                Some(page) => {
+                    let approvals = conversations.open_approvals(&page.thread, format).await?;
+                    Some(ThreadView::new(page, format, &approvals))
+                }
+                None => None,
             }
-            None => None,
-        },
+        }
     };
     let mut view = view.ok_or_else(HttpError::not_found)?;
     if conversations.agent_owner.is_some() {
