@@ -424,6 +424,32 @@ async fn an_owner_who_has_given_the_agent_away_decides_nothing() {
 }
 
 #[tokio::test]
+async fn a_call_whose_message_is_erased_is_not_made() {
+    // The user's message, and the one with the call.
+    for place in [0, 1] {
+        let test = start(json!({"by": "company"})).await;
+        test.vendor.on_all_with(ask_for_todo);
+        let interrupt = test.ask("t").await;
+        let thread = test.get("/api/threads/t").await;
+        let node = thread["nodes"][place]["id"].as_str().expect("an id");
+        let path = format!("/api/threads/t/messages/{node}");
+        assert_eq!(test.call("DELETE", &path, None).await.0, 204);
+        assert_eq!(test.decide("u2", &interrupt, json!({"decision": "approve"})).await.0, 409);
+        let resume = resume_entry(&interrupt, json!(true));
+        let body = json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume});
+        assert!(test.app.chat(&body).await.status().is_client_error());
+        let run = test.get(&format!("/api/runs/{}", thread["openRunId"].as_str().expect("an id"))).await;
+        assert_eq!(
+            (&run["state"], &run["approvals"][0]["state"]),
+            (&json!("cancelled"), &json!("cancelled"))
+        );
+        assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+        assert_eq!(test.titles().await, ["Water the basil"]);
+        assert_eq!(test.vendor.received().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn an_expired_question_is_withdrawn_and_not_approved() {
     let test = start_with(json!({"ttlMs": 1}), &[LONG_LEASE]).await;
     test.vendor.on_all_with(ask_for_todo);
