@@ -262,9 +262,17 @@ async fn a_page_that_is_loaded_again_shows_decisions_while_others_decide() {
         let asking = test.chat(json!({"threadId": "t", "message": "Milk", "todoListId": "l1"})).await;
         let interrupts = asking.last()["outcome"]["interrupts"].as_array().expect("interrupts").clone();
         let own = interrupts.iter().find(|interrupt| interrupt["toolCallId"] == "c1").expect("an interrupt");
+        let read = || {
+            let request = test.app.request("GET", "/api/threads/t?format=ui-message");
+            request.bearer_auth(session_token("u1", "c1"))
+        };
+        let tag = read().send().await.expect("an answer").headers()["etag"].clone();
         let resume = resume_entry(own, payload);
         test.continue_turn(json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume})).await;
-        let thread = test.get("/api/threads/t?format=ui-message").await;
+        let response = read().header("if-none-match", tag).send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "it shows more than the version of the thread");
+        let text = response.text().await.expect("a whole body");
+        let thread: Value = serde_json::from_str(&text).expect("an object");
         let parts = thread["nodes"][1]["message"]["parts"].as_array().expect("parts").clone();
         let part = |call: &str| parts.iter().find(|part| part["toolCallId"] == call).expect("a part");
         expected["id"] = own["id"].clone();

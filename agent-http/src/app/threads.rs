@@ -236,12 +236,15 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     if format == NodeFormat::UiMessage && is_tree {
         return Err(HttpError::invalid("format", "must be ag-ui for messages=tree"));
     }
+    // What is shown of approvals changes without the version.
+    let mut has_approvals = false;
     let view = match nodes {
         None => conversations.store.thread(&key).await?.map(ThreadView::without_nodes),
         Some(nodes) => {
             match read_page(&*conversations.store, &key, &nodes, format, conversations.audience).await? {
                 Some(page) => {
                     let approvals = conversations.open_approvals(&page.thread, format).await?;
+                    has_approvals = !approvals.is_empty();
                     Some(ThreadView::new(page, format, &approvals))
                 }
                 None => None,
@@ -252,7 +255,9 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     if conversations.agent_owner.is_some() {
         view = view.with_owner(conversations.owner.owner.clone());
     }
-    private(resource::get_response(&head.headers, &Versioned { version: view.version(), value: view }))
+    let unconditional = HeaderMap::new();
+    let headers = if has_approvals { &unconditional } else { &head.headers };
+    private(resource::get_response(headers, &Versioned { version: view.version(), value: view }))
 }
 
 /// Body of `PATCH /api/threads/{id}`.
