@@ -404,7 +404,7 @@ async fn an_approver_who_has_moved_to_another_company_decides_nothing() {
         let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
             "resume": resume_entry(&interrupt, json!(true))});
         let response = test.app.chat_as(&after, "", &resume).await;
-        assert_eq!(response.status(), 400, "the other company has no such thread");
+        assert!(response.status().is_client_error(), "the other company has no such thread");
         assert_eq!(test.get(&path).await["state"], "open", "{by}");
         assert_eq!(test.titles().await, ["Water the basil"], "{by}");
         // The session of the company of the run still decides.
