@@ -47,6 +47,7 @@ mod state;
 mod thread_docs;
 mod thread_export;
 mod thread_messages;
+mod thread_page;
 mod thread_view;
 mod threads;
 mod tokens;

@@ -1,14 +1,15 @@
 //! CPU time of loading a thread and merging a message into it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::RunId;
 use agent_core::message::Message;
 use agent_platform::conversation::{
     BeginOrder, BeginRun, Conversations, EndRun, Envelope, LogEnd, MergeInput, Merged, NewNode, NewThread,
-    NodeOrigin, OnDisconnect, PathContexts, RunContext, RunEnding, RunLease, RunRecord, RunTrigger,
-    ThreadCache, ThreadKey, merge,
+    NodeOrigin, OnDisconnect, RunContext, RunEnding, RunLease, RunRecord, RunTrigger, ThreadCache, ThreadKey,
+    merge,
 };
 use agent_store::sqlite::SqliteStore;
 use anyhow::{Context, Result, ensure};
@@ -122,13 +123,14 @@ async fn load_and_merge(
     let mut loaded = cache.load(store, key).await?;
     let merged = merge(MergeInput {
         links: loaded.links(),
+        known_path: loaded.path(),
         head: loaded.thread().context("the thread is there")?.head.clone(),
-        messages: vec![Message::user("And on Sunday?")],
+        messages: vec![Arc::new(Message::user("And on Sunday?"))],
         envelope: Envelope::Message,
         ..MergeInput::default()
     })?;
-    loaded.read(store, key, &merged.path).await?;
-    let prompt = merged.prompt(loaded.messages(&merged.path, &PathContexts::default()));
+    loaded.read_path(store, key, &merged.path, true).await?;
+    let prompt = merged.prompt(loaded.path_messages());
     cache.keep(key, loaded);
     Ok((prompt.len(), merged))
 }

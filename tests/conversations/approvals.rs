@@ -483,6 +483,44 @@ async fn calls_of_our_own_runtime_wait_too() {
 }
 
 #[tokio::test]
+async fn an_approved_call_has_the_time_zone_of_its_user() {
+    let vendor = Vendor::start().await;
+    let mut all = everyone(&vendor.base_url());
+    all["agents"][0]["content"]["mcpPreset"] = json!(["recordMetric"]);
+    all["agents"][0]["content"]["approvals"] = json!([{"tools": ["recordMetric"], "by": "company"}]);
+    let stores = server::stores(&all).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let test = ConversationApp { vendor, app, stores };
+    // A time of the user's zone, Europe/Berlin: by a decision in the chat, by another person's, and for a request in a zone
+    // of its own.
+    let arguments = json!({"name": "height", "value": 1, "at": "2026-07-01 08:00"}).to_string();
+    for (thread, zone, by_route, expected) in [
+        ("t1", None, false, "2026-07-01T06:00:00.000Z"),
+        ("t2", None, true, "2026-07-01T06:00:00.000Z"),
+        ("t3", Some("Asia/Tokyo"), false, "2026-06-30T23:00:00.000Z"),
+    ] {
+        test.vendor.on("m", [tool_calls(&[(thread, "recordMetric", &arguments)]), answer(&["Done."])]);
+        let mut body = json!({"threadId": thread, "message": "Record it"});
+        if let Some(zone) = zone {
+            body["timezone"] = json!(zone);
+        }
+        let asked = test.chat(body).await;
+        let interrupt = asked.last()["outcome"]["interrupts"][0].clone();
+        if by_route {
+            assert_eq!(test.decide("u2", &interrupt, json!({"decision": "approve"})).await.0, 200);
+        } else {
+            test.resume(thread, &interrupt, json!(true)).await;
+        }
+        let path = format!("/api/threads/{thread}");
+        let read = poll_until(async || test.get(&path).await, |thread| thread["status"] == "idle").await;
+        let nodes = read["nodes"].as_array().expect("nodes");
+        let result = nodes.iter().find(|node| node["message"]["role"] == "tool").expect("a result");
+        let content = result["message"]["content"].as_str().expect("text");
+        assert!(content.contains(expected), "{thread}: {content}");
+    }
+}
+
+#[tokio::test]
 async fn a_waiting_run_can_be_cancelled_and_deleted() {
     let test = start(json!({})).await;
     test.vendor.on("m", [call("c1", "Milk"), call("c2", "Bread")]);

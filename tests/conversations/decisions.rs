@@ -251,6 +251,40 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
 }
 
 #[tokio::test]
+async fn a_page_that_is_loaded_again_shows_decisions_while_others_decide() {
+    for (payload, mut expected) in [
+        (json!(true), json!({"approved": true})),
+        (json!({"approved": false, "reason": "no"}), json!({"approved": false, "reason": "no"})),
+    ] {
+        let test = start_with_two_rules().await;
+        let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "readTodos", "{}")]);
+        test.vendor.on("m", [calls]);
+        let asking = test.chat(json!({"threadId": "t", "message": "Milk", "todoListId": "l1"})).await;
+        let interrupts = asking.last()["outcome"]["interrupts"].as_array().expect("interrupts").clone();
+        let own = interrupts.iter().find(|interrupt| interrupt["toolCallId"] == "c1").expect("an interrupt");
+        let read = || {
+            let request = test.app.request("GET", "/api/threads/t?format=ui-message");
+            request.bearer_auth(session_token("u1", "c1"))
+        };
+        let tag = read().send().await.expect("an answer").headers()["etag"].clone();
+        let resume = resume_entry(own, payload);
+        test.continue_turn(json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume})).await;
+        let response = read().header("if-none-match", tag).send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "it shows more than the version of the thread");
+        let text = response.text().await.expect("a whole body");
+        let thread: Value = serde_json::from_str(&text).expect("an object");
+        let parts = thread["nodes"][1]["message"]["parts"].as_array().expect("parts").clone();
+        let part = |call: &str| parts.iter().find(|part| part["toolCallId"] == call).expect("a part");
+        expected["id"] = own["id"].clone();
+        assert_eq!(
+            (&part("c1")["state"], &part("c1")["approval"]),
+            (&json!("approval-responded"), &expected)
+        );
+        assert_eq!(part("c2")["state"], "approval-requested");
+    }
+}
+
+#[tokio::test]
 async fn a_thread_waits_for_decisions_whichever_branch_it_shows() {
     let test = start(json!({})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
@@ -349,6 +383,78 @@ async fn forged_answers_decide_nothing() {
         response.text().await.expect("a whole body");
     }
     assert_eq!(test.titles().await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_approver_who_has_moved_to_another_company_decides_nothing() {
+    for (by, approver) in [("user", "u1"), ("owner", "u1"), ("company", "u2")] {
+        let test = start(json!({ "by": by })).await;
+        test.vendor.on_all_with(ask_for_todo);
+        let interrupt = test.ask("t").await;
+        let path = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+        let (before, after) = (session_token(approver, "c1"), session_token(approver, "c2"));
+        assert_eq!(call_as(&test.app, &before, "GET", &path, None).await.0, 200, "{by}");
+        assert_eq!(call_as(&test.app, &after, "GET", &path, None).await.0, 404, "{by}");
+        for decision in ["approve", "deny", "cancel"] {
+            let body = Some(json!({ "decision": decision }));
+            assert_eq!(call_as(&test.app, &after, "POST", &path, body).await.0, 404, "{by} {decision}");
+        }
+        let list = call_as(&test.app, &after, "GET", "/api/approvals", None).await.1;
+        assert_eq!(list["approvals"], json!([]), "{by}");
+        let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
+            "resume": resume_entry(&interrupt, json!(true))});
+        let response = test.app.chat_as(&after, "", &resume).await;
+        assert!(response.status().is_client_error(), "the other company has no such thread");
+        assert_eq!(test.get(&path).await["state"], "open", "{by}");
+        assert_eq!(test.titles().await, ["Water the basil"], "{by}");
+        // The session of the company of the run still decides.
+        let deny = Some(json!({"decision": "deny"}));
+        assert_eq!(call_as(&test.app, &before, "POST", &path, deny).await.0, 200, "{by}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_who_has_given_the_agent_away_decides_nothing() {
+    let test = start(json!({"by": "owner"})).await;
+    test.vendor.on_all_with(ask_for_todo);
+    let interrupt = test.ask("t").await;
+    let mut agent = agent_of(&everyone(&test.vendor.base_url()));
+    agent["ownerId"] = json!("u2");
+    server::store_agent(&test.stores, agent).await;
+    assert_eq!(test.decide("u1", &interrupt, json!({"decision": "approve"})).await.0, 403);
+    let resume = json!({"agentId": "a1", "threadId": "t", "messages": [],
+        "resume": resume_entry(&interrupt, json!(true))});
+    expect_problem(test.app.chat(&resume).await, 409, "INTERRUPTS_OPEN").await;
+    assert_eq!(test.titles().await, ["Water the basil"]);
+    assert_eq!(test.decide("u2", &interrupt, json!({"decision": "approve"})).await.0, 200);
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(test.titles().await.len(), 2, "the owner of now decides");
+}
+
+#[tokio::test]
+async fn a_call_whose_message_is_erased_is_not_made() {
+    // The user's message, and the one with the call.
+    for place in [0, 1] {
+        let test = start(json!({"by": "company"})).await;
+        test.vendor.on_all_with(ask_for_todo);
+        let interrupt = test.ask("t").await;
+        let thread = test.get("/api/threads/t").await;
+        let node = thread["nodes"][place]["id"].as_str().expect("an id");
+        let path = format!("/api/threads/t/messages/{node}");
+        assert_eq!(test.call("DELETE", &path, None).await.0, 204);
+        assert_eq!(test.decide("u2", &interrupt, json!({"decision": "approve"})).await.0, 409);
+        let resume = resume_entry(&interrupt, json!(true));
+        let body = json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume});
+        assert!(test.app.chat(&body).await.status().is_client_error());
+        let run = test.get(&format!("/api/runs/{}", thread["openRunId"].as_str().expect("an id"))).await;
+        assert_eq!(
+            (&run["state"], &run["approvals"][0]["state"]),
+            (&json!("cancelled"), &json!("cancelled"))
+        );
+        assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+        assert_eq!(test.titles().await, ["Water the basil"]);
+        assert_eq!(test.vendor.received().len(), 1);
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{ConversationApp, approvals, dialogue};
 use crate::support::server::session_token;
-use crate::support::vendor::{Step, answer, delta, stream_head};
+use crate::support::vendor::{Step, answer, delta, stream_head, tool_calls};
 
 fn ids(list: &Value, name: &str) -> Vec<String> {
     let items = list[name].as_array().expect("a list");
@@ -79,6 +79,29 @@ async fn the_messages_of_a_thread_are_read_in_pages() {
         ["messages=x", "format=x", "limit=501", "messages=tree&format=ui-message", "messages=tree&at=x"]
     {
         assert_eq!(test.call("GET", &format!("/api/threads/t?{wrong}"), None).await.0, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_ui_messages_end_with_whole_turns() {
+    let test = ConversationApp::start().await;
+    for id in ["c1", "c2"] {
+        test.vendor.on("m", [tool_calls(&[(id, "readTodos", "{}")]), answer(&["Water the basil."])]);
+        test.chat(json!({"threadId": "t", "message": "What is to do?", "todoListId": "l1"})).await;
+    }
+    let all = test.get("/api/threads/t?format=ui-message").await["nodes"].clone();
+    assert_eq!(all.as_array().expect("nodes").len(), 4);
+    assert_eq!(test.path("t").await.len(), 8, "an answer has a call, its result and a text");
+    for limit in 1..=8 {
+        let first = format!("/api/threads/t?format=ui-message&limit={limit}");
+        let (mut path, mut nodes) = (first.clone(), Vec::new());
+        loop {
+            let page = test.get(&path).await;
+            nodes.extend(page["nodes"].as_array().expect("nodes").clone());
+            let Some(cursor) = page["nextCursor"].as_str() else { break };
+            path = format!("{first}&cursor={cursor}");
+        }
+        assert_eq!(json!(nodes), all, "{limit}");
     }
 }
 

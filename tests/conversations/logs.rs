@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use agent_core::event::{AssistantRole, Event};
-use agent_platform::conversation::{ChunkWriter, RunChunk, RunKey, RunLease, ThreadOwner};
+use agent_platform::conversation::{
+    ChunkWriter, EndRun, LogEnd, RunChunk, RunEnding, RunKey, RunLease, RunRecord, ThreadOwner,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -428,6 +430,52 @@ async fn a_log_is_kept_for_its_time() {
     let gone = poll_until(gone, |response| response.status() != 200).await;
     expect_problem(gone, 410, "RUN_LOG_GONE").await;
     assert_eq!(test.path("t").await.len(), 2, "the messages stay");
+}
+
+#[tokio::test]
+async fn a_log_that_is_deleted_while_it_is_read_ends_with_an_error() {
+    for format in ["ndjson", "sse"] {
+        let test = ConversationApp::start().await;
+        let later = Timestamp::now().checked_add(SignedDuration::from_hours(1)).expect("a time");
+        test.begin_in_store("t", "r1", later).await;
+        let mut log = ChunkWriter::default();
+        log.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
+        log.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
+        log.push(&Event::TextMessageContent { message_id: "m1".into(), delta: "Partly".into() });
+        let chunk = log.take().expect("events");
+        let owner = ThreadOwner::new("c1", "u1");
+        let run = RunKey { owner: owner.clone(), id: "r1".into() };
+        let store = &test.stores.conversations;
+        store.append_events("process of r1", vec![RunChunk { run, chunk }]).await.expect("it is stored");
+        let mut reader = open_log(&test.app, &format!("?format={format}")).await;
+        let read = read_until(&mut reader, "Partly").await;
+        // The run ends in its process, and its log is deleted before this reader asks for the rest.
+        log.push(&Event::TextMessageEnd { message_id: "m1".into() });
+        log.push(&Event::RunError { message: "late".into(), code: "LATE".into(), usage: Vec::new() });
+        let now = Timestamp::now();
+        let end = EndRun {
+            owner,
+            run_id: "r1".into(),
+            process: "process of r1".to_owned(),
+            nodes: Vec::new(),
+            ending: RunEnding::default(),
+            log: LogEnd { chunks: log.take().into_iter().collect(), until: Some(later), ..LogEnd::default() },
+            context: None,
+            request_sha256: None,
+            backend: None,
+            record: RunRecord::default(),
+            now,
+        };
+        store.end_run(end).await.expect("it ends");
+        assert_eq!(store.trim_logs(later).await.expect("it works"), 1);
+        let rest = reader.text().await.expect("a whole body");
+        let last = rest.lines().rev().find_map(|line| line.split_once('{')).map(|(_, json)| json);
+        let last: Value = serde_json::from_str(&format!("{{{}", last.expect("an event"))).expect("JSON");
+        assert_eq!(last["type"], "RUN_ERROR", "{format}: {read}{rest}");
+        // Or it had the rest.
+        assert!(matches!(last["code"].as_str(), Some("RUN_LOG_GONE" | "LATE")), "{last}");
+        expect_problem(open_log(&test.app, "?after=2").await, 410, "RUN_LOG_GONE").await;
+    }
 }
 
 #[tokio::test]

@@ -369,6 +369,38 @@ async fn a_visitor_sees_the_conversation_alone() {
 }
 
 #[tokio::test]
+async fn a_visitor_s_pages_have_no_holes() {
+    let test = ConversationApp::start().await;
+    let visitor = test.visitor("a1").await;
+    let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
+    let store = test.stores.conversations.clone();
+    for message in ["One", "Two", "Three"] {
+        test.chat_of(&visitor, json!({"threadId": "t", "message": message})).await;
+        let head = store.thread(&key).await.expect("it reads").expect("a thread").head;
+        let hidden = NewNode { origin: NodeOrigin::Client, ..NewNode::user(head, Message::user("canary")) };
+        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    }
+    for selection in ["path", "tree"] {
+        let first = format!("/api/threads/t?messages={selection}");
+        let (_, all) = test.send_for_json(&visitor, "GET", &first).await;
+        let shown = all["nodes"].as_array().expect("nodes");
+        assert_eq!(shown.len(), 6, "{all}");
+        assert!(shown.windows(2).all(|pair| pair[1]["parentId"] == pair[0]["id"]), "{all}");
+        for limit in 1..=4 {
+            let (mut nodes, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let path = format!("{first}&limit={limit}{cursor}");
+                let (_, page) = test.send_for_json(&visitor, "GET", &path).await;
+                nodes.extend(page["nodes"].as_array().expect("nodes").clone());
+                let Some(next) = page["nextCursor"].as_str() else { break };
+                cursor = format!("&cursor={next}");
+            }
+            assert_eq!(nodes, *shown, "{selection} in pages of {limit}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_visitor_attaches_to_a_run_and_stops_it() {
     let test = ConversationApp::start().await;
     let visitor = test.visitor("a1").await;

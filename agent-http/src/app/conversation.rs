@@ -32,7 +32,7 @@ pub(super) use error::events_path;
 pub(super) use expiry::sweep_approvals;
 pub(super) use job::start_job_turn;
 pub(super) use kept_turn::KeptTurn;
-pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
+pub(super) use log_reader::{LogReader, MAX_RUN_READERS, log_gone};
 pub(super) use notifications::{
     delete_message_notifications, delete_obsolete_notifications, delete_thread_notifications,
     sweep_notifications,

@@ -1,13 +1,14 @@
 //! `GET /api/runs/{id}/events`: the log of a run, from any event on, and what follows live; and
 //! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
 
+use agent_core::event::Event;
 use agent_core::request::Principal;
 use agent_platform::conversation::{Run, RunKey, RunState, Thread};
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, request};
 use jiff::Timestamp;
 
-use super::conversation::{LogReader, MAX_RUN_READERS};
+use super::conversation::{LogReader, MAX_RUN_READERS, log_gone};
 use super::reader_access::ReaderAccess;
 use super::threads::{OwnConversations, private};
 use super::{App, resource};
@@ -121,8 +122,7 @@ fn log_position(run: &Run, from: u64, now: Timestamp) -> Result<LogPosition, Htt
     }
     let count = run.events.count;
     if count == 0 || run.events.until.is_none_or(|until| until <= now) {
-        let detail = "the events of the run are not kept any more; the thread has its messages";
-        return Err(HttpError::new(Code::RunLogGone, detail));
+        return Err(log_gone());
     }
     Ok(match from.cmp(&count) {
         std::cmp::Ordering::Less => LogPosition::From(from),
@@ -149,7 +149,7 @@ async fn attach(
         let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
         HttpError::new(Code::RateLimited, detail)
     })?;
-    let log = stream::unfold(Some((reader, access)), |attached| async move {
+    let log = stream::unfold(Some((reader, access)), move |attached| async move {
         let (mut reader, mut access) = attached?;
         let next = tokio::select! {
             biased;
@@ -158,10 +158,20 @@ async fn attach(
         };
         match next {
             Ok(events) => events.map(|events| (Ok(events), Some((reader, access)))),
-            Err(error) => Some((Err(HttpError::from(error)), None)),
+            // The client has a part of the events, and cannot get the others by attaching again.
+            Err(error) if error.code() == Code::RunLogGone && framing != Framing::Json => {
+                Some((Ok(vec![error_event(&error)]), None))
+            }
+            Err(error) => Some((Err(error), None)),
         }
     });
     private(replay_response(framing, from, run.turn_id, is_queued, log, &conversations.app.stream).await)
+}
+
+/// Returns the event with which a stream ends that has begun.
+fn error_event(error: &HttpError) -> Event {
+    let (message, code) = (error.detail().to_owned(), error.code().as_str().to_owned());
+    Event::RunError { message, code, usage: Vec::new() }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `/api/threads/{id}/messages`: messages that are added without a run, and the erasure of a message's content.
 
 use agent_core::request::Principal;
-use agent_platform::conversation::{NewNode, NodeOrigin, NodeRole, import_nodes};
+use agent_platform::conversation::{
+    CancelReason, NewNode, NodeId, NodeOrigin, NodeRole, Run, RunKey, RunState, ThreadKey, import_nodes,
+};
 use agent_platform::history;
 use http::StatusCode;
 use serde::{Deserialize, Deserializer};
@@ -63,11 +65,28 @@ fn with_author(node: NewNode) -> NewNode {
     NewNode { origin, ..node }
 }
 
+/// Cancels the thread's run that waits for decisions if a message belongs to it: its calls are erased with the message.
+async fn cancel_waiting_run(
+    conversations: &OwnConversations,
+    key: &ThreadKey,
+    node: &NodeId,
+) -> Result<(), HttpError> {
+    let (store, owner) = (&*conversations.store, &conversations.owner);
+    let Some(id) = store.thread(key).await?.and_then(|thread| thread.open_run_id) else { return Ok(()) };
+    let is_waiting = |run: &Run| run.state == RunState::Waiting && run.node_ids.contains(node);
+    if store.run(owner, &id).await?.is_some_and(|run| is_waiting(&run)) {
+        let run = RunKey { owner: owner.clone(), id };
+        conversations.app.conversations.cancel(store, &run, CancelReason::Requested).await?;
+    }
+    Ok(())
+}
+
 /// Handles `DELETE /api/threads/{id}/messages/{node}`.
 pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let conversations = OwnConversations::open(context.state, &principal)?;
     let key = conversations.key(context.params.get("id")?)?;
     let node = node_id(context.params.get("node")?)?;
+    cancel_waiting_run(&conversations, &key, &node).await?;
     conversations.store.erase_node(&key, &node).await?;
     conversations.app.conversations.threads.remove(&key);
     // Prompts without the message need other summaries. After an error, the client repeats the request.

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use agent_core::event::Audience;
 use agent_core::ids::UserId;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use agent_platform::conversation::{
-    Approval, ApprovalState, Node, NodeMessage, NodePage, NodeRole, NodeStatus, Thread, VisitorNodes,
+    Approval, ApprovalState, Node, NodeMessage, NodePage, NodeRole, NodeStatus, Thread,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -60,20 +59,8 @@ impl ThreadView {
     }
 
     /// Creates the view of a page. `approvals` are those that the thread waits with.
-    pub(super) fn new(
-        page: NodePage,
-        format: NodeFormat,
-        approvals: &[Approval],
-        audience: Audience,
-    ) -> Self {
+    pub(super) fn new(page: NodePage, format: NodeFormat, approvals: &[Approval]) -> Self {
         let NodePage { thread, nodes, next_cursor } = page;
-        let nodes = match audience {
-            Audience::Trusted => nodes,
-            Audience::Visitor => {
-                let mut visitor_nodes = VisitorNodes::default();
-                nodes.into_iter().filter_map(|node| visitor_nodes.show(node)).collect()
-            }
-        };
         let nodes = match format {
             NodeFormat::AgUi => NodeViews::AgUi(nodes),
             NodeFormat::UiMessage => NodeViews::UiMessage(ui_message_nodes(&thread, nodes, approvals)),
@@ -207,9 +194,20 @@ fn tool_part(call: &ToolCall, result: Option<&String>, approval: Option<&Approva
         "state": "input-available",
         "input": input,
     });
-    if let Some(approval) = approval.filter(|approval| approval.state == ApprovalState::Open) {
-        part["state"] = json!("approval-requested");
-        part["approval"] = json!({"id": approval.id});
+    match approval.map(|approval| (approval, approval.state)) {
+        Some((approval, ApprovalState::Open)) => {
+            part["state"] = json!("approval-requested");
+            part["approval"] = json!({"id": approval.id});
+        }
+        // Others still decide about the other calls.
+        Some((approval, state @ (ApprovalState::Approved | ApprovalState::Denied))) => {
+            part["state"] = json!("approval-responded");
+            part["approval"] = json!({"id": approval.id, "approved": state == ApprovalState::Approved});
+            if let Some(reason) = &approval.reason {
+                part["approval"]["reason"] = json!(reason);
+            }
+        }
+        _ => {}
     }
     if let Some(result) = result {
         part["state"] = json!("output-available");
@@ -288,7 +286,7 @@ mod tests {
         };
         store.end_run(end).await.expect("it ends");
         let page = store.nodes(&key, &NodeQuery::default()).await.expect("it works").expect("a thread");
-        let view = json!(ThreadView::new(page, NodeFormat::UiMessage, &[], Audience::Trusted));
+        let view = json!(ThreadView::new(page, NodeFormat::UiMessage, &[]));
         let nodes = view["nodes"].as_array().expect("nodes");
         assert_eq!(nodes.len(), 2, "{view}");
         assert_eq!(

@@ -25,6 +25,7 @@ use super::conversation::{
 };
 use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
+use super::thread_page::read_page;
 use super::thread_view::{NodeFormat, ThreadView};
 use super::{App, answer};
 use crate::endpoint::RequestContext;
@@ -235,21 +236,28 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     if format == NodeFormat::UiMessage && is_tree {
         return Err(HttpError::invalid("format", "must be ag-ui for messages=tree"));
     }
+    // What is shown of approvals changes without the version.
+    let mut has_approvals = false;
     let view = match nodes {
         None => conversations.store.thread(&key).await?.map(ThreadView::without_nodes),
-        Some(nodes) => match conversations.store.nodes(&key, &nodes).await? {
-            Some(page) => {
-                let approvals = conversations.open_approvals(&page.thread, format).await?;
-                Some(ThreadView::new(page, format, &approvals, conversations.audience))
+        Some(nodes) => {
+            match read_page(&*conversations.store, &key, &nodes, format, conversations.audience).await? {
+                Some(page) => {
+                    let approvals = conversations.open_approvals(&page.thread, format).await?;
+                    has_approvals = !approvals.is_empty();
+                    Some(ThreadView::new(page, format, &approvals))
+                }
+                None => None,
             }
-            None => None,
-        },
+        }
     };
     let mut view = view.ok_or_else(HttpError::not_found)?;
     if conversations.agent_owner.is_some() {
         view = view.with_owner(conversations.owner.owner.clone());
     }
-    private(resource::get_response(&head.headers, &Versioned { version: view.version(), value: view }))
+    let unconditional = HeaderMap::new();
+    let headers = if has_approvals { &unconditional } else { &head.headers };
+    private(resource::get_response(headers, &Versioned { version: view.version(), value: view }))
 }
 
 /// Body of `PATCH /api/threads/{id}`.

@@ -9,7 +9,7 @@ use agent_core::message::Message;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::conversation::{ConversationError, Conversations, ThreadKey};
+use crate::conversation::{ConversationError, Conversations, NodeLink, NodeStatus, ThreadKey};
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt,
     StoreError,
@@ -166,6 +166,32 @@ impl Summaries {
             Err(ConversationError::Store(error)) => Err(error),
             Err(_) => Ok(true),
         }
+    }
+
+    /// Returns the number of erased messages of the owner's stored thread; 0 without one.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(super) async fn count_erased(&self, owner: &SummaryOwner) -> Result<usize, StoreError> {
+        let (Some(conversations), Some(thread_id)) = (&self.conversations, &owner.thread_id) else {
+            return Ok(0);
+        };
+        let key = ThreadKey::new(owner.company_id.clone(), owner.user_id.clone(), thread_id.clone());
+        let is_erased = |link: &&NodeLink| link.status == NodeStatus::Deleted;
+        match conversations.links(&key).await {
+            Ok(found) => Ok(found.map_or(0, |found| found.links.iter().filter(is_erased).count())),
+            Err(ConversationError::Store(error)) => Err(error),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Deletes the summary with this hash.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(super) async fn delete(&self, owner: &SummaryOwner, sha256: &str) -> Result<(), StoreError> {
+        let key = summary_key(owner, sha256)?;
+        self.records.delete(&key, Precondition::Any).await.map(drop)
     }
 
     async fn delete_oldest(&self, collection: &Collection, kept_id: &str) -> Result<(), StoreError> {

@@ -139,12 +139,13 @@ impl SummaryTasks {
         Some(pending)
     }
 
-    /// Makes and stores a summary; `None` if its thread was deleted meanwhile.
+    /// Makes and stores a summary; `None` if its thread was deleted meanwhile, or a message of it erased.
     async fn make(&self, job: &SummaryJob) -> Result<Option<Arc<str>>, SummaryError> {
         // Another process may have made it.
         if let Some(found) = self.summaries.get(&job.owner, &job.sha256).await? {
             return Ok(Some(found.text.into()));
         }
+        let erased = self.summaries.count_erased(&job.owner).await?;
         let earlier = match &job.earlier {
             Some((sha256, messages)) => {
                 self.summaries.get(&job.owner, sha256).await?.map(|found| (found.text, *messages))
@@ -168,6 +169,11 @@ impl SummaryTasks {
         let summary =
             Summary { text, agent_id: job.context.agent_id.clone(), thread_id: job.owner.thread_id.clone() };
         let stored = self.summaries.add(&job.owner, &job.sha256, summary).await?;
+        // An erasure has deleted the thread's summaries before this one was stored, or will do so after.
+        if self.summaries.count_erased(&job.owner).await? != erased {
+            self.summaries.delete(&job.owner, &job.sha256).await?;
+            return Ok(None);
+        }
         Ok(stored.map(|stored| stored.text.into()))
     }
 

@@ -167,8 +167,13 @@ impl Approval {
         }
     }
 
-    /// Removes what the thread's messages say: arguments and reasons.
+    /// Removes what the thread's messages say: arguments and reasons. A call that has not begun is withdrawn, since it would be
+    /// made without its arguments.
     pub(super) fn erase(&mut self) {
+        let is_due = matches!(self.state, ApprovalState::Open | ApprovalState::Approved);
+        if is_due && self.executed == CallExecution::No {
+            self.state = ApprovalState::Cancelled;
+        }
         (self.arguments, self.edited_arguments) = (Value::Null, None);
         (self.reason, self.message) = (None, None);
     }

@@ -65,12 +65,12 @@ impl ThreadContexts {
         }
     }
 
-    /// Removes a turn of which a commit may have added a context.
-    pub(super) fn remove(&mut self, turn: &RunId) {
-        if let Some(removed) = self.by_turn.remove(turn) {
-            let bytes = TURN_BYTES + turn.len() + removed.iter().map(context_bytes).sum::<usize>();
-            self.bytes = self.bytes.saturating_sub(bytes);
-        }
+    /// Removes a turn of which a commit may have added a context. Returns false if it was not read.
+    pub(super) fn remove(&mut self, turn: &RunId) -> bool {
+        let Some(removed) = self.by_turn.remove(turn) else { return false };
+        let bytes = TURN_BYTES + turn.len() + removed.iter().map(context_bytes).sum::<usize>();
+        self.bytes = self.bytes.saturating_sub(bytes);
+        true
     }
 
     /// Returns the approximate size in bytes.
@@ -271,7 +271,8 @@ mod tests {
         contexts.add(missing, vec![stored("n2", "r3", "second")]);
         assert!(contexts.missing(&path).is_empty(), "also those without a context");
         let all = contexts.bytes();
-        contexts.remove(&"r3".into());
+        assert!(contexts.remove(&"r3".into()));
+        assert!(!contexts.remove(&"r3".into()), "it is not there any more");
         assert_eq!(contexts.missing(&path), [RunId::from("r3")]);
         contexts.add(vec!["r3".into()], vec![stored("n2", "r3", "second")]);
         assert_eq!(contexts.bytes(), all);

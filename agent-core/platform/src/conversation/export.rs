@@ -37,6 +37,11 @@ pub struct VisitorNodes {
 }
 
 impl VisitorNodes {
+    /// Adds a node that is not among those that are selected, with the closest node from it to the root that is shown.
+    pub fn add_hidden(&mut self, node: NodeId, ancestor: Option<NodeId>) {
+        self.hidden.insert(node, ancestor);
+    }
+
     /// Returns the node, below the closest ancestor that is shown; `None` if the node is hidden.
     pub fn show(&mut self, mut node: Node) -> Option<Node> {
         if let Some(ancestor) = node.parent_id.as_ref().and_then(|parent| self.hidden.get(parent)) {

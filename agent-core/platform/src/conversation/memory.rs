@@ -361,7 +361,8 @@ impl Conversations for MemoryConversations {
         owner: &ThreadOwner,
         id: &RunId,
     ) -> Result<Option<Vec<u8>>, ConversationError> {
-        Ok(self.lock().find_run(owner, id).and_then(|found| found.inputs.clone()))
+        let inputs = self.lock().find_run(owner, id).and_then(|found| found.inputs.clone());
+        Ok(inputs.filter(|inputs| !inputs.is_empty()))
     }
 
     async fn signal(

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use agent_core::message::{Message, Role};
 
-use super::tree::{self, Tree};
+use super::tree;
 use super::{ConversationError, NewNode, NodeId, NodeLink, NodeOrigin, NodeRole, RunTriggerKind};
 
 mod choice;
@@ -46,10 +46,13 @@ pub enum ParentChoice {
 pub struct MergeInput<'l> {
     /// The thread's nodes, in the order in which they were stored; empty for a new thread.
     pub links: &'l [NodeLink],
+    /// Positions of the nodes of any path of the thread, root first. The path of the prompt is found with less work if it has
+    /// the same beginning.
+    pub known_path: &'l [u32],
     /// The thread's head.
     pub head: Option<NodeId>,
-    /// The request's messages.
-    pub messages: Vec<Message>,
+    /// The request's messages. Those that become nodes are copied.
+    pub messages: Vec<Arc<Message>>,
     /// Format of the request.
     pub envelope: Envelope,
     /// Field `parentId`.
@@ -64,7 +67,7 @@ pub struct MergeInput<'l> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Merged {
     /// Messages with the role `system` or `developer`, which precede the path in this run's prompt and are not stored.
-    pub instructions: Vec<Message>,
+    pub instructions: Vec<Arc<Message>>,
     /// Positions of the stored nodes of the prompt, root first.
     pub path: Vec<u32>,
     /// Nodes to add, each below the one before; the first below the end of `path`.
@@ -80,7 +83,7 @@ impl Merged {
     pub fn prompt(&self, stored: impl IntoIterator<Item = Arc<Message>>) -> Vec<Arc<Message>> {
         let count = self.instructions.len() + self.path.len() + self.nodes.len();
         let mut messages = Vec::with_capacity(count);
-        messages.extend(self.instructions.iter().cloned().map(Arc::new));
+        messages.extend(self.instructions.iter().cloned());
         messages.extend(stored);
         let new = self.nodes.iter().filter_map(|node| node.message.as_message());
         messages.extend(new.cloned().map(Arc::new));
@@ -94,8 +97,8 @@ impl Merged {
 /// [`ConversationError::NodeNotFound`] if `parent` names a node that does not exist, [`ConversationError::Invalid`] for
 /// a new root without a message.
 pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
-    let MergeInput { links, head, messages, envelope, parent, pending_calls, is_visitor } = input;
-    let is_instruction = |message: &Message| matches!(message.role, Role::System | Role::Developer);
+    let MergeInput { links, known_path, head, messages, envelope, parent, pending_calls, is_visitor } = input;
+    let is_instruction = |message: &Arc<Message>| matches!(message.role, Role::System | Role::Developer);
     let (instructions, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_instruction);
     let choice = if is_next_alone(&messages, &envelope, &parent) {
         let head = head.and_then(|head| tree::find(links, &head));
@@ -114,42 +117,45 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     };
     let Choice { below, messages, origins, trigger } = choice;
     let end = below.map(|at| links[at].id.clone());
-    let nodes = chain(end.clone(), messages.into_iter().zip(origins));
+    let nodes = chain(end.clone(), messages.into_iter().map(Arc::unwrap_or_clone).zip(origins));
     let parent_id = nodes.last().map(|node| node.id.clone()).or(end);
-    Ok(Merged { instructions, path: tree::path_positions(links, below), nodes, parent_id, trigger })
+    let path = tree::path_positions(links, below, known_path);
+    Ok(Merged { instructions, path, nodes, parent_id, trigger })
 }
 
 /// Returns true for the next message alone, which cannot be a known one: it goes below the head, and the walk that finds this
 /// out needs tables of all nodes.
-fn is_next_alone(messages: &[Message], envelope: &Envelope, parent: &ParentChoice) -> bool {
-    let is_next = |message: &Message| message.role == Role::User && message.id.is_none();
+fn is_next_alone(messages: &[Arc<Message>], envelope: &Envelope, parent: &ParentChoice) -> bool {
+    let is_next = |message: &Arc<Message>| message.role == Role::User && message.id.is_none();
     matches!(messages, [message] if is_next(message))
         && matches!(envelope, Envelope::Message | Envelope::Messages)
         && *parent == ParentChoice::Unspecified
 }
 
 /// Continues the path to a node with new messages of the owner, for a run whose tool calls have waited for decisions.
+/// `known_path` is that of [`MergeInput`].
 ///
 /// # Errors
 /// [`ConversationError::NodeNotFound`] if there is no such node.
 pub fn continue_head(
     links: &[NodeLink],
+    known_path: &[u32],
     head: &NodeId,
-    messages: Vec<Message>,
+    messages: Vec<Arc<Message>>,
 ) -> Result<Merged, ConversationError> {
     let at = tree::find(links, head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
-    let is_known = |message: &Message| {
+    let is_known = |message: &Arc<Message>| {
         message.id.as_deref().is_some_and(|id| {
             links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
         })
     };
-    let new: Vec<Message> = messages.into_iter().filter(|message| !is_known(message)).collect();
+    let new: Vec<Arc<Message>> = messages.into_iter().filter(|message| !is_known(message)).collect();
     let Choice { messages, origins, .. } = Choice::new(Some(at), new, RunTriggerKind::Resume);
-    let nodes = chain(Some(head.clone()), messages.into_iter().zip(origins));
+    let nodes = chain(Some(head.clone()), messages.into_iter().map(Arc::unwrap_or_clone).zip(origins));
     let parent_id = nodes.last().map_or_else(|| head.clone(), |node| node.id.clone());
     Ok(Merged {
         instructions: Vec::new(),
-        path: tree::path_positions(links, Some(at)),
+        path: tree::path_positions(links, Some(at), known_path),
         nodes,
         parent_id: Some(parent_id),
         trigger: RunTriggerKind::Resume,
@@ -158,19 +164,25 @@ pub fn continue_head(
 
 /// Appends the new messages of a request that was queued to the head. `queued` is the merge of the request when it was queued,
 /// whose messages were new below the head of then. Messages that were stored meanwhile by the runs before are left out, except
-/// for the last one. `None` if the head of then is not on the path to the head any more: another branch is shown.
-pub fn append_queued(links: &[NodeLink], head: Option<&NodeId>, queued: &Merged) -> Option<Merged> {
-    let tree = Tree::new(links);
+/// for the last one. `None` if the head of then is not on the path to the head any more: another branch is shown. `known_path`
+/// is that of [`MergeInput`].
+pub fn append_queued(
+    links: &[NodeLink],
+    known_path: &[u32],
+    head: Option<&NodeId>,
+    queued: &Merged,
+) -> Option<Merged> {
     let at = match head {
-        Some(head) => Some(tree.find(head)?),
+        Some(head) => Some(tree::find(links, head)?),
         None => None,
     };
-    let path = tree.path(at);
+    let path = tree::path_positions(links, at, known_path);
     let before = match queued.path.last() {
-        Some(last) => path.iter().position(|at| links[*at].seq == *last)? + 1,
+        Some(last) => path.binary_search(last).ok()? + 1,
         None => 0,
     };
-    let said = path[before..].iter().map(|at| &links[*at]).filter(|link| link.role == NodeRole::User);
+    let said = path[before..].iter().filter_map(|seq| NodeLink::find(links, *seq));
+    let said = said.filter(|link| link.role == NodeRole::User);
     let is_stored = |node: &NewNode, link: &NodeLink| {
         link.id == node.id
             || (link.client_id.is_some() && link.client_id == node.client_id)
@@ -187,7 +199,7 @@ pub fn append_queued(links: &[NodeLink], head: Option<&NodeId>, queued: &Merged)
     }
     let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| head.cloned());
     let (instructions, trigger) = (queued.instructions.clone(), queued.trigger);
-    Some(Merged { instructions, path: tree::path_positions(links, at), nodes, parent_id, trigger })
+    Some(Merged { instructions, path, nodes, parent_id, trigger })
 }
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.

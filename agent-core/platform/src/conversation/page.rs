@@ -60,7 +60,7 @@ pub fn path_to_fork(
         Some(id) => Some(find(id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?),
         None => source.head.as_ref().and_then(find),
     };
-    Ok(tree::path_positions(links, at))
+    Ok(tree::path_positions(links, at, &[]))
 }
 
 impl SelectedNodes {

@@ -1,5 +1,6 @@
 //! Cache of threads as turns read them: the identity of all nodes, the messages on the path to the head, and the contexts of
-//! its turns. Prompts share the messages of a cached thread.
+//! its turns. Prompts share the messages of a cached thread, and a turn whose path continues that of the previous turn reads
+//! the new nodes only.
 //!
 //! Each turn reads the thread's row, and uses the cached thread only if the row is unchanged. A commit that adds, changes or
 //! deletes nodes or contexts, or moves the head, changes the version in the row, in all stores and processes. A turn
@@ -17,6 +18,10 @@ use super::{
     PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
+
+mod prompt_path;
+
+use prompt_path::{PATH_NODE_BYTES, PromptPath};
 
 /// Capacity in bytes. A thread of 10,000 short messages has about 7 MB.
 const CACHE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 64 << 20, per_company: 16 << 20 };
@@ -46,6 +51,7 @@ pub struct LoadedThread {
     /// Messages in the order of their positions.
     messages: Vec<CachedMessage>,
     contexts: ThreadContexts,
+    path: PromptPath,
     /// Approximate size in bytes, without the contexts.
     bytes: usize,
     /// Number of removals from the cache when the thread was loaded.
@@ -161,7 +167,7 @@ impl LoadedThread {
             contents.into_iter().map(|content| CachedMessage::new(content, &links)).collect();
         let nodes = links.iter().map(link_bytes).chain(messages.iter().map(CachedMessage::bytes));
         let bytes = ENTRY_BYTES + thread.title.len() + metadata + nodes.sum::<usize>();
-        Self { thread: Some(thread), links, messages, contexts: ThreadContexts::default(), bytes, removals }
+        Self { thread: Some(thread), links, messages, bytes, removals, ..Self::default() }
     }
 
     /// Returns the thread; `None` if it does not exist.
@@ -174,17 +180,50 @@ impl LoadedThread {
         &self.links
     }
 
-    /// Reads the messages of the nodes at these positions, which ascend, except for those that were read before.
+    /// Returns the positions of the nodes on the latest path that was [read](Self::read_path), root first.
+    pub fn path(&self) -> &[u32] {
+        self.path.seqs()
+    }
+
+    /// Reads the messages and the contexts of a path, root first, except for those that were read before. `is_continued` is
+    /// false if the last message's answer is made anew.
     ///
     /// # Errors
     /// [`ConversationError::VersionConflict`] if the thread was deleted meanwhile, and errors of the store.
-    pub async fn read(
+    pub async fn read_path(
+        &mut self,
+        store: &dyn Conversations,
+        key: &ThreadKey,
+        path: &[u32],
+        is_continued: bool,
+    ) -> Result<(), ConversationError> {
+        let new = &path[self.path.keep_common(path, &self.links)..];
+        self.read_messages(store, key, new).await?;
+        let contexts = self.read_contexts(store, key, new, is_continued).await?;
+        let mut sent_context = contexts.texts();
+        for seq in new {
+            let message = self.message(*seq, sent_context(*seq));
+            self.path.push(*seq, message);
+        }
+        Ok(())
+    }
+
+    /// Returns the messages of the path that was [read](Self::read_path), as they were first sent to the backend: with their
+    /// contexts, and one of the client's with its id at the client, if any. A message is the same in every prompt, and all
+    /// prompts share it.
+    pub fn path_messages(&self) -> impl Iterator<Item = Arc<Message>> {
+        self.path.messages()
+    }
+
+    /// Reads the messages of the nodes at these positions, which ascend, except for those that were read before.
+    async fn read_messages(
         &mut self,
         store: &dyn Conversations,
         key: &ThreadKey,
         seqs: &[u32],
     ) -> Result<(), ConversationError> {
-        let missing = self.missing(seqs);
+        let is_missing = |seq: &u32| self.message_index(*seq).is_none();
+        let missing: Vec<u32> = seqs.iter().copied().filter(is_missing).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -204,8 +243,8 @@ impl LoadedThread {
         Ok(())
     }
 
-    /// Returns the contexts of the user messages at these positions, which ascend. Those of turns that were not read before are
-    /// read. `is_continued` is false if the last message's answer is made again.
+    /// Returns the contexts of the user messages at these positions, which are the end of a path. Those of turns that were not
+    /// read before are read. `is_continued` is false if the last message's answer is made again.
     ///
     /// # Errors
     /// Errors of the store.
@@ -228,39 +267,22 @@ impl LoadedThread {
         Ok(path.with_texts(&self.contexts))
     }
 
-    /// Returns the messages of the nodes at these positions, which ascend and were [read](Self::read), as they were first sent to
-    /// the backend: with their contexts, and one of the client's with its id at the client, if any. A message is the same in
-    /// every prompt, and all prompts share it.
-    pub fn messages(&mut self, seqs: &[u32], contexts: &PathContexts) -> Vec<Arc<Message>> {
-        let mut sent_context = contexts.texts();
-        let mut wanted = seqs.iter().copied().peekable();
-        let mut found = Vec::with_capacity(seqs.len());
-        for cached in &mut self.messages {
-            while wanted.next_if(|seq| *seq < cached.seq).is_some() {}
-            if wanted.next_if_eq(&cached.seq).is_none() {
-                continue;
-            }
-            let Some(message) = &mut cached.message else { continue };
-            let context = sent_context(cached.seq);
-            // Another answer to the message may have been made with another context.
-            if message.sent_context != context {
-                let size = |context: &Option<Arc<str>>| context.as_deref().map_or(0, str::len);
-                self.bytes = self.bytes.saturating_sub(size(&message.sent_context)) + size(&context);
-                Arc::make_mut(message).sent_context = context;
-            }
-            found.push(Arc::clone(message));
+    /// Returns the message of the node at a position as a prompt has it with this context; `None` if no prompt has the node.
+    fn message(&mut self, seq: u32, context: Option<Arc<str>>) -> Option<Arc<Message>> {
+        let at = self.message_index(seq)?;
+        let message = self.messages[at].message.as_mut()?;
+        // Another answer to the message may have been made with another context.
+        if message.sent_context != context {
+            let size = |context: &Option<Arc<str>>| context.as_deref().map_or(0, str::len);
+            self.bytes = self.bytes.saturating_sub(size(&message.sent_context)) + size(&context);
+            Arc::make_mut(message).sent_context = context;
         }
-        found
+        Some(Arc::clone(message))
     }
 
-    /// Returns those of the positions, which ascend, whose messages were not read.
-    fn missing(&self, seqs: &[u32]) -> Vec<u32> {
-        let mut present = self.messages.iter().map(|cached| cached.seq).peekable();
-        let is_missing = |seq: &u32| {
-            while present.next_if(|position| position < seq).is_some() {}
-            present.next_if_eq(seq).is_none()
-        };
-        seqs.iter().copied().filter(is_missing).collect()
+    /// Returns the index of the message of the node at a position; `None` if it was not read.
+    fn message_index(&self, seq: u32) -> Option<usize> {
+        self.messages.binary_search_by_key(&seq, |cached| cached.seq).ok()
     }
 
     /// Applies a commit. Returns false if others have changed the thread since it was loaded.
@@ -275,7 +297,9 @@ impl LoadedThread {
         self.links.extend_from_slice(added);
         for (link, node) in added.iter().zip(nodes) {
             // The end of the turn's run adds its context.
-            self.contexts.remove(&link.turn_id);
+            if self.contexts.remove(&link.turn_id) {
+                self.path.remove_turn(&link.turn_id, &self.links);
+            }
             if let Some(message) = as_stored(&node.message) {
                 let content =
                     NodeContent { seq: link.seq, status: link.status, origin: node.origin, message };
@@ -286,7 +310,7 @@ impl LoadedThread {
         }
         if added.is_empty() {
             // The turn is not known.
-            self.contexts = ThreadContexts::default();
+            (self.contexts, self.path) = (ThreadContexts::default(), PromptPath::default());
         }
         self.has_all_nodes()
     }
@@ -305,7 +329,12 @@ fn as_stored(message: &NodeMessage) -> Option<NodeMessage> {
 
 fn link_bytes(link: &NodeLink) -> usize {
     let client_id = link.client_id.as_ref().map_or(0, String::len);
-    size_of::<NodeLink>() + 2 * OVERHEAD_BYTES + link.id.as_str().len() + client_id + link.turn_id.len()
+    size_of::<NodeLink>()
+        + PATH_NODE_BYTES
+        + 2 * OVERHEAD_BYTES
+        + link.id.as_str().len()
+        + client_id
+        + link.turn_id.len()
 }
 
 impl CachedMessage {

@@ -5,6 +5,12 @@ use std::collections::HashMap;
 
 use super::{NodeId, NodeLink, Siblings};
 
+#[cfg(test)]
+thread_local! {
+    /// Number of nodes of which this thread has looked up the parent.
+    pub(super) static FOLLOWED_PARENTS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Returns the index of the node with this id. Ids that are looked up are mostly those of the newest nodes.
 pub(super) fn find(links: &[NodeLink], id: &NodeId) -> Option<usize> {
     links.iter().rposition(|link| link.id == *id)
@@ -12,15 +18,31 @@ pub(super) fn find(links: &[NodeLink], id: &NodeId) -> Option<usize> {
 
 /// Returns the index of the parent of the node at an index.
 fn parent(links: &[NodeLink], at: usize) -> Option<usize> {
+    #[cfg(test)]
+    FOLLOWED_PARENTS.set(FOLLOWED_PARENTS.get() + 1);
     NodeLink::index(&links[..at], links[at].parent?)
 }
 
-/// Returns the positions in the thread of the nodes from the root to the one at an index. Builds no [`Tree`].
-pub(super) fn path_positions(links: &[NodeLink], at: Option<usize>) -> Vec<u32> {
-    let path = std::iter::successors(at, |at| parent(links, *at));
-    let mut positions: Vec<u32> = path.map(|at| links[at].seq).collect();
-    positions.reverse();
-    positions
+/// Returns the positions in the thread of the nodes from the root to the one at an index. `known` has those of another path of
+/// the thread; what both have in common is copied instead of followed. Builds no [`Tree`].
+pub(super) fn path_positions(links: &[NodeLink], at: Option<usize>, known: &[u32]) -> Vec<u32> {
+    let (mut next, mut known, mut own) = (at, known, Vec::new());
+    while let Some(at) = next {
+        let seq = links[at].seq;
+        // The positions of a path ascend.
+        while known.last().is_some_and(|last| *last > seq) {
+            known = &known[..known.len() - 1];
+        }
+        if known.last() == Some(&seq) {
+            break;
+        }
+        own.push(seq);
+        next = parent(links, at);
+    }
+    if next.is_none() {
+        known = &[];
+    }
+    known.iter().copied().chain(own.into_iter().rev()).collect()
 }
 
 /// Returns the newest leaf of the branch of a node, or the node itself; `None` if the node does not exist.
@@ -140,7 +162,10 @@ pub(super) mod tests {
         assert_eq!(tree.path(None), [0; 0]);
         for at in (0..links.len()).map(Some).chain([None]) {
             let path: Vec<u32> = tree.path(at).into_iter().map(|at| links[at].seq).collect();
-            assert_eq!(path_positions(&links, at), path, "without the index");
+            for known in (0..links.len()).map(Some).chain([None]) {
+                let known: Vec<u32> = tree.path(known).into_iter().map(|at| links[at].seq).collect();
+                assert_eq!(path_positions(&links, at, &known), path, "{known:?} without the index");
+            }
         }
         assert_eq!(tree.newest_leaf(0), 6, "the leaf that was stored last");
         assert_eq!(tree.newest_leaf(3), 5);
@@ -171,6 +196,10 @@ pub(super) mod tests {
         let tree = Tree::new(&links);
         assert_eq!(tree.newest_leaf(0), 9_999);
         assert_eq!(tree.path(Some(9_999)).len(), 10_000);
+        let known = path_positions(&links[..9_998], Some(9_997), &[]);
+        FOLLOWED_PARENTS.set(0);
+        assert_eq!(path_positions(&links, Some(9_999), &known).len(), 10_000);
+        assert_eq!(FOLLOWED_PARENTS.get(), 2, "the nodes that the known path lacks");
         assert_eq!(tree.siblings().len(), 10_000);
     }
 }

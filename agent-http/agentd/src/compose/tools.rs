@@ -18,6 +18,7 @@ use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::usage::{MeteredTools, UsageRecorder};
+use agent_platform::users::RecordUsers;
 
 use crate::config::AppConfig;
 use crate::stores::Stores;
@@ -69,6 +70,7 @@ pub(super) fn agent_tools(
         guarded: with_checks(stores, conversations, observed.clone()),
         approved: ApprovedCalls {
             tools: observed,
+            users: Arc::new(RecordUsers::new(stores.records.clone())),
             clock: Arc::new(TokioClock),
             limits: config.server.tool_loop,
         },

@@ -12,9 +12,10 @@ use agent_core::ids::{AgentId, CompanyId};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{RoleBlock, RoleSource};
-use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput};
+use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput};
 use agent_core::tool_loop::call_tool;
 use agent_core::turn::TurnError;
+use agent_core::users::UserProfile;
 use agent_platform::backoff::Backoff;
 use agent_platform::conversation::{
     Approval, ApprovalState, CallExecution, ChangeRun, ConversationError, Conversations, Run, RunChange,
@@ -87,9 +88,12 @@ impl ContinuedTurn {
         if approval.state != ApprovalState::Approved {
             return error_result(approval.refusal());
         }
-        // A begun call is not made again, so the agent is read first.
+        // A begun call is not made again, so the agent and the user are read first.
         let Some(role) = self.role(approval).await else {
             return error_result("the call was not made: the agent cannot be read".to_owned());
+        };
+        let Some(profile) = self.profile().await else {
+            return error_result("the call was not made: the user's settings cannot be read".to_owned());
         };
         // The begin is stored before the call, so that the call is made at most once.
         let clock = &*self.app.approved_calls.clock;
@@ -99,7 +103,7 @@ impl ContinuedTurn {
             tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: its begin is not stored");
             return error_result("the call was not made: its begin could not be stored".to_owned());
         }
-        let output = self.call(approval, &role).await;
+        let output = self.call(approval, &role, profile).await;
         DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }
     }
 
@@ -135,7 +139,21 @@ impl ContinuedTurn {
         })
     }
 
-    async fn call(&self, approval: &Approval, role: &RoleBlock) -> ToolOutput {
+    /// Returns the settings of the run's user, the default ones for an unknown user; `None` if they cannot be read.
+    async fn profile(&self) -> Option<UserProfile> {
+        let calls = &self.app.approved_calls;
+        let Principal { company_id, user_id, .. } = &self.principal;
+        let read = || calls.users.profile(company_id, user_id);
+        match retry_while_unavailable(&*calls.clock, read).await {
+            Ok(profile) => Some(profile.unwrap_or_default()),
+            Err(error) => {
+                tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not made: the user cannot be read");
+                None
+            }
+        }
+    }
+
+    async fn call(&self, approval: &Approval, role: &RoleBlock, profile: UserProfile) -> ToolOutput {
         let (company, agent) = (&self.principal.company_id, &approval.agent_id);
         let calls = &self.app.approved_calls;
         let tools = AllowedTools::new(calls.tools.clone(), allowed_tools_in_run(role, self.principal.caller));
@@ -144,8 +162,9 @@ impl ContinuedTurn {
             company_id: company.clone(),
             agent_id: agent.clone(),
             agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
-            todo_list_id: self.turn.todo_list_id.clone(),
-            timezone: self.turn.timezone.clone(),
+            // As in the run that asked: a visitor has no task list.
+            todo_list_id: self.turn.todo_list_id.clone().filter(|_| self.principal.caller != Caller::Widget),
+            timezone: self.turn.timezone.clone().or(profile.timezone),
             thread_id: self.turn.thread_id.clone(),
             run_id: self.turn.run_id.clone(),
             caller: self.principal.caller,
@@ -219,21 +238,29 @@ where
     }
 }
 
-/// Reads a role. While the store is unavailable, reads it again until the run ends, which drops the future.
-///
-/// # Errors
-/// Those of the store other than [`StoreError::Unavailable`].
+/// Reads a role, by [`retry_while_unavailable`].
 async fn read_role(
     roles: &dyn RoleSource,
     clock: &dyn Clock,
     company: &CompanyId,
     agent: &AgentId,
 ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+    retry_while_unavailable(clock, || roles.role(company, agent)).await
+}
+
+/// Reads from the store. While it is unavailable, reads again until the run ends, which drops the future.
+///
+/// # Errors
+/// Those of the store other than [`StoreError::Unavailable`].
+async fn retry_while_unavailable<T, F>(clock: &dyn Clock, read: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
     let mut backoff = APPROVED_CALL_BACKOFF;
     loop {
-        match roles.role(company, agent).await {
+        match read().await {
             Err(StoreError::Unavailable(_)) => backoff.sleep(clock).await,
-            read => return read,
+            result => return result,
         }
     }
 }

@@ -508,6 +508,7 @@ mod tests {
     use super::*;
     use crate::app::conversation::LogReader;
     use crate::app::services::LeasedTools;
+    use crate::error::Code;
     use crate::shutdown::Shutdown;
 
     const GRACE_MS: u32 = 600;
@@ -632,6 +633,27 @@ mod tests {
         kept.record(&terminal);
         kept.finish(terminal).await;
         reader.next().await.expect("it reads").and_then(|mut events| events.pop())
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_deleted_while_it_is_read_does_not_end_silently() {
+        let (service, store) = service(&Shutdown::default());
+        let other = service_over(&store, Arc::new(ManualClock::new()), &Shutdown::default());
+        let mut kept = begin(&service, &store, "r");
+        kept.wait_until_stored().await.expect("it begins");
+        let started = kept.run_started();
+        kept.record(&started);
+        let [mut whole, mut cut] = [attach(&other, &store), attach(&other, &store)];
+        kept.record(&finished());
+        kept.finish(finished()).await;
+        drop(kept);
+        drained(&service).await;
+        let events = whole.next().await.expect("it reads").expect("events");
+        assert_eq!(events.last(), Some(&finished()));
+        assert_eq!(store.trim_logs(service.clock().log_until).await.expect("it works"), 1);
+        assert_eq!(whole.next().await.expect("it reads"), None, "it has the terminal event");
+        let error = cut.next().await.expect_err("the reader has no terminal event");
+        assert_eq!(error.code(), Code::RunLogGone);
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::app::services::ConversationService;
 use crate::app::services::live::{AttachedReader, ReaderPermit};
 use crate::app::services::tail::{LogCursor, TailRead};
+use crate::error::{Code, HttpError};
 use crate::shutdown::ShutdownStage;
 
 /// Maximum number of readers of a run in a process.
@@ -37,6 +38,8 @@ pub(crate) struct LogReader {
     /// Time of the last signal to the run's process.
     last_signal: Option<Instant>,
     gap_reads: u32,
+    /// True once the terminal event was read.
+    has_ended: bool,
     _permit: ReaderPermit,
 }
 
@@ -60,25 +63,31 @@ impl LogReader {
             live,
             last_signal: None,
             gap_reads: 0,
+            has_ended: false,
             _permit: permit,
         })
     }
 
-    /// Returns the next events, at least one; `None` at the end of the log, when the run was deleted, and at the end of
+    /// Returns the next events, at least one; `None` after the terminal event, when the run was deleted, and at the end of
     /// the service's shutdown.
     ///
     /// # Errors
-    /// Those of the store, and a log with a gap.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Event>>, ConversationError> {
-        let ending = self.service.shutdown.wait_for(ShutdownStage::Ending);
-        tokio::select! {
-            biased;
-            events = self.next_events() => events,
-            () = ending => Ok(None),
+    /// 410 if the log was deleted meanwhile; those of the store, and a log with a gap.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Event>>, HttpError> {
+        if self.has_ended {
+            return Ok(None);
         }
+        let ending = self.service.shutdown.wait_for(ShutdownStage::Ending);
+        let next = tokio::select! {
+            biased;
+            events = self.next_events() => events?,
+            () = ending => None,
+        };
+        self.has_ended = next.iter().flatten().any(Event::is_terminal);
+        Ok(next)
     }
 
-    async fn next_events(&mut self) -> Result<Option<Vec<Event>>, ConversationError> {
+    async fn next_events(&mut self) -> Result<Option<Vec<Event>>, HttpError> {
         loop {
             if let Some(live) = &self.live {
                 let run = live.run();
@@ -105,6 +114,10 @@ impl LogReader {
             let events = self.unpack(&page)?;
             if !events.is_empty() {
                 return Ok(Some(events));
+            }
+            // Every run has a terminal event, so that a log without events is one that was deleted.
+            if is_over && page.run.events.count == 0 {
+                return Err(log_gone());
             }
             // What is missing may be there at the next read.
             let has_gap = page.chunks.iter().any(|chunk| chunk.first > self.cursor.next);
@@ -145,6 +158,12 @@ impl LogReader {
         tokio::time::sleep(POLL_INTERVAL).await;
         Ok(())
     }
+}
+
+/// Returns the error of a reader whose log is not kept any more.
+pub(crate) fn log_gone() -> HttpError {
+    let detail = "the events of the run are not kept any more; the thread has its messages";
+    HttpError::new(Code::RunLogGone, detail)
 }
 
 fn damaged(run: &Run) -> ConversationError {

@@ -36,7 +36,7 @@ impl KeptTurn {
     ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
         let mut loaded = self.load(app, &key, order, &turn.run_id).await?;
-        let (thread, links) = (loaded.thread(), loaded.links());
+        let (thread, links, known_path) = (loaded.thread(), loaded.links(), loaded.path());
         if let Some(thread) = thread.filter(|thread| thread.agent_id != turn.agent_id) {
             return Err(ConversationError::AgentMismatch { agent: thread.agent_id.clone() }.into());
         }
@@ -47,9 +47,12 @@ impl KeptTurn {
             None => Vec::new(),
         };
         let is_waiting = waiting.is_some();
-        let merged = match queued.filter(|_| !is_waiting).and_then(|next| append(links, thread, next)) {
+        let head = thread.and_then(|thread| thread.head.as_ref());
+        let appended =
+            queued.filter(|_| !is_waiting).and_then(|next| append_queued(links, known_path, head, next));
+        let merged = match appended {
             Some(merged) => merged,
-            None => self.place(turn, links, thread, open_run.as_ref(), &key)?,
+            None => self.place(turn, links, known_path, thread, open_run.as_ref(), &key)?,
         };
         check_capacity(links, &merged)?;
         let version = thread.map_or(0, |thread| thread.version);
@@ -86,12 +89,13 @@ impl KeptTurn {
         })
     }
 
-    /// Places the request's messages in the tree. `open_run` is the run whose calls wait. Decisions continue the branch of
-    /// their run, whichever is shown.
+    /// Places the request's messages in the tree, of which a path is known. `open_run` is the run whose calls wait. Decisions
+    /// continue the branch of their run, whichever is shown.
     pub(super) fn place(
         &self,
         turn: &TurnRequest,
         links: &[NodeLink],
+        known_path: &[u32],
         thread: Option<&Thread>,
         open_run: Option<&Run>,
         key: &ThreadKey,
@@ -101,9 +105,10 @@ impl KeptTurn {
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
         let merged = match waiting.and_then(|run| Some((run, run.node_ids.last()?))) {
-            Some((run, last)) => continue_head(links, last, new_messages(run, &messages))?,
+            Some((run, last)) => continue_head(links, known_path, last, new_messages(run, &messages))?,
             None => merge(MergeInput {
                 links,
+                known_path,
                 head,
                 messages,
                 envelope: self.fields.envelope.clone(),
@@ -125,14 +130,14 @@ impl KeptTurn {
         loaded: &mut LoadedThread,
     ) -> Result<Vec<Arc<Message>>, BeginError> {
         let is_continued = !merged.nodes.is_empty();
-        let contexts = loaded.read_contexts(&*self.store, key, &merged.path, is_continued).await?;
         if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
+            let contexts = loaded.read_contexts(&*self.store, key, &merged.path, is_continued).await?;
             let mut messages = turn.messages.clone();
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
             return Ok(messages);
         }
-        loaded.read(&*self.store, key, &merged.path).await?;
-        Ok(merged.prompt(loaded.messages(&merged.path, &contexts)))
+        loaded.read_path(&*self.store, key, &merged.path, is_continued).await?;
+        Ok(merged.prompt(loaded.path_messages()))
     }
 
     /// Returns the cause of the run. `merged` is the kind by its messages.
@@ -166,14 +171,13 @@ impl KeptTurn {
     }
 
     /// Returns the request's messages with those results of pending calls that it has sent alone.
-    fn messages_to_merge(&self, turn: &TurnRequest, pending: &[Id]) -> Vec<Message> {
+    fn messages_to_merge(&self, turn: &TurnRequest, pending: &[Id]) -> Vec<Arc<Message>> {
         let is_pending = |message: &&Message| {
             message.tool_call_id.as_deref().is_some_and(|call| pending.iter().any(|id| **id == *call))
         };
-        let results = self.fields.results.iter().filter(is_pending);
-        let sent =
-            turn.messages.iter().map(|message| &**message).filter(|message| !is_missing_result(message));
-        results.chain(sent).cloned().collect()
+        let results = self.fields.results.iter().filter(is_pending).cloned().map(Arc::new);
+        let sent = turn.messages.iter().filter(|message| !is_missing_result(message));
+        results.chain(sent.cloned()).collect()
     }
 
     /// Returns the run whose calls wait for decisions, or for the client's results at the thread's head.
@@ -237,9 +241,4 @@ fn check_capacity(links: &[NodeLink], merged: &Merged) -> Result<(), Conversatio
         },
     };
     check_child_count(later.iter().filter(|link| link.parent == parent).count())
-}
-
-/// Appends the messages of a queued request to its thread, if the branch is shown of which they were the next ones.
-pub(super) fn append(links: &[NodeLink], thread: Option<&Thread>, next: &Merged) -> Option<Merged> {
-    append_queued(links, thread.and_then(|thread| thread.head.as_ref()), next)
 }

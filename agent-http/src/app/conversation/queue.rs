@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, MAX_QUEUED_RUNS, Merged, NodeLink, ParentChoice, QueueRun,
-    RunKey, RunTriggerKind, ThreadKey, ThreadLinks,
+    BeginOrder, CancelReason, ConversationError, LoadedThread, MAX_QUEUED_RUNS, Merged, NodeLink,
+    ParentChoice, QueueRun, RunKey, RunTriggerKind, ThreadKey,
 };
 use futures_util::FutureExt;
 use jiff::Timestamp;
@@ -81,7 +81,7 @@ impl KeptTurn {
         accepted: Instant,
     ) -> Result<Option<(RunSource, KeptRun)>, BeginError> {
         let key = thread_key(principal, turn);
-        let next = self.next_message(turn, &key).await?;
+        let next = self.next_message(app, turn, &key).await?;
         let kind = next.as_ref().map_or(RunTriggerKind::Chat, |merged| merged.trigger);
         let DisconnectPolicy { on_disconnect, grace_ms } = DisconnectPolicy::of(&self.fields);
         let now = app.conversations.now();
@@ -114,16 +114,29 @@ impl KeptTurn {
 
     /// Merges a request that is the next message of its thread now; `None` for one that is another's edit, or that cannot be
     /// placed before the thread's run has ended.
-    async fn next_message(&self, turn: &TurnRequest, key: &ThreadKey) -> Result<Option<Merged>, BeginError> {
+    async fn next_message(
+        &self,
+        app: &App,
+        turn: &TurnRequest,
+        key: &ThreadKey,
+    ) -> Result<Option<Merged>, BeginError> {
         if self.fields.parent != ParentChoice::Unspecified {
             return Ok(None);
         }
-        let Some(ThreadLinks { thread, links }) = self.store.links(key).await? else { return Ok(None) };
-        let Ok(merged) = self.place(turn, &links, Some(&thread), None, key) else { return Ok(None) };
-        let end = merged.path.last().and_then(|seq| NodeLink::find(&links, *seq));
-        let is_next = end.map(|link| &link.id) == thread.head.as_ref() && !merged.nodes.is_empty();
-        Ok(is_next.then_some(merged))
+        let threads = &app.conversations.threads;
+        let loaded = threads.load(&*self.store, key).await?;
+        let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), None, key);
+        let next = placed.ok().filter(|merged| is_next_message(&loaded, merged));
+        threads.keep(key, loaded);
+        Ok(next)
     }
+}
+
+/// Returns true if a request has new messages and was placed below the head of its thread.
+fn is_next_message(loaded: &LoadedThread, merged: &Merged) -> bool {
+    let Some(thread) = loaded.thread() else { return false };
+    let end = merged.path.last().and_then(|seq| NodeLink::find(loaded.links(), *seq));
+    end.map(|link| &link.id) == thread.head.as_ref() && !merged.nodes.is_empty()
 }
 
 /// A turn whose run is queued.

@@ -1,6 +1,8 @@
 //! Decisions of a chat request about the tool calls that its thread waits with, and the run that continues after the
 //! last decision.
 
+use std::sync::Arc;
+
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
@@ -61,7 +63,7 @@ impl KeptTurn {
                 app.may_decide(principal, &owner, approval).await.map_err(BeginError::Request)?;
         }
         // Messages are stored with the run that follows the last decision.
-        let placed = self.place(turn, loaded.links(), loaded.thread(), Some(&run), &key)?;
+        let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), Some(&run), &key)?;
         match is_incomplete || !placed.nodes.is_empty() {
             true => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
             false => Err(BeginError::OthersDecide { run: Box::new(run), decisions }),
@@ -71,16 +73,16 @@ impl KeptTurn {
 
 /// Returns the messages of a request that are new after the calls of `run`: results of the client's calls, and what the
 /// owner says besides.
-pub(super) fn new_messages(run: &Run, messages: &[Message]) -> Vec<Message> {
+pub(super) fn new_messages(run: &Run, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let pending = run.pending_calls();
-    let is_result = |message: &&Message| {
+    let is_result = |message: &&Arc<Message>| {
         let call = message.tool_call_id.as_deref().filter(|_| message.role == Role::Tool);
         call.is_some_and(|call| pending.iter().any(|id| **id == *call))
     };
-    let mut results: Vec<Message> = Vec::new();
+    let mut results: Vec<Arc<Message>> = Vec::new();
     for result in messages.iter().filter(is_result) {
         if results.iter().all(|known| known.tool_call_id != result.tool_call_id) {
-            results.push(result.clone());
+            results.push(Arc::clone(result));
         }
     }
     let user_count = messages.iter().rev().take_while(|message| message.role == Role::User).count();

@@ -6,7 +6,7 @@ use agent_core::turn::TurnError;
 use jiff::Timestamp;
 
 use super::*;
-use crate::conversation::{CreateThread, MemoryConversations, NewThread, ThreadKey};
+use crate::conversation::{CreateThread, MemoryConversations, NewThread, ThreadKey, import_nodes};
 use crate::workspace::collection::SUMMARIES;
 
 async fn stored(records: &MemoryRecords) -> u64 {
@@ -82,17 +82,20 @@ async fn two_processes_that_make_a_summary_at_once_have_the_same() {
     assert_eq!(one.sent(), other.sent());
 }
 
-#[tokio::test]
-async fn a_thread_that_is_deleted_meanwhile_has_no_summary() {
-    let records = Arc::new(MemoryRecords::default());
-    let conversations = Arc::new(MemoryConversations::default());
-    let key = ThreadKey::new("c", "ada", "t");
+fn key() -> ThreadKey {
+    ThreadKey::new("c", "ada", "t")
+}
+
+/// Stores a thread of one message, and says something in it until it is being summarized, which ends once the gate is open.
+async fn begin_summary() -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Process, Arc<Semaphore>) {
+    let (records, conversations) =
+        (Arc::new(MemoryRecords::default()), Arc::new(MemoryConversations::default()));
     let create = CreateThread {
-        key: key.clone(),
+        key: key(),
         agent_id: "a".into(),
         new: NewThread::default(),
         retention: None,
-        nodes: Vec::new(),
+        nodes: import_nodes(None, vec![Message::user("Question 0")]),
         now: Timestamp::UNIX_EPOCH,
     };
     conversations.create(create).await.expect("a thread");
@@ -109,12 +112,34 @@ async fn a_thread_that_is_deleted_meanwhile_has_no_summary() {
             break;
         }
     }
-    conversations.delete(&key).await.expect("deleted");
+    (records, conversations, process, gate)
+}
+
+#[tokio::test]
+async fn a_thread_that_is_deleted_meanwhile_has_no_summary() {
+    let (records, conversations, process, gate) = begin_summary().await;
+    conversations.delete(&key()).await.expect("deleted");
     let summaries = process.compaction.summaries();
     assert_eq!(summaries.delete_obsolete(&"c".into(), &"ada".into()).await.expect("none"), 0);
     gate.add_permits(1_000);
     process.compaction.drain().await;
     assert_eq!(stored(&records).await, 0);
+}
+
+#[tokio::test]
+async fn a_thread_with_a_message_that_is_erased_meanwhile_has_no_summary() {
+    for is_erased in [true, false] {
+        let (records, conversations, process, gate) = begin_summary().await;
+        if is_erased {
+            let found = conversations.links(&key()).await.expect("it reads").expect("a thread");
+            conversations.erase_node(&key(), &found.links[0].id).await.expect("erased");
+            let summaries = process.compaction.summaries();
+            assert_eq!(summaries.delete_of_thread(&key()).await.expect("none"), 0);
+        }
+        gate.add_permits(1_000);
+        process.compaction.drain().await;
+        assert_eq!(stored(&records).await == 0, is_erased, "it would have the message");
+    }
 }
 
 #[tokio::test]

@@ -261,3 +261,19 @@ pub(super) async fn erased_messages_leave_no_arguments(store: &dyn Conversations
     let run = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
     assert!(!serde_json::to_string(&run).expect("JSON").contains("bob"), "{run:?}");
 }
+
+pub(super) async fn erased_calls_are_not_made(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    let approved = RunChange::Decide(decision("r1", CALLS[0], approve()));
+    done("a decision", store.change_run(change("r1", approved, 10)).await);
+    let answer = run.node_ids.last().expect("an answer");
+    done("an erasure", store.erase_node(&key("t"), answer).await);
+    let run = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+    assert!(run.approvals.iter().all(|approval| approval.state == ApprovalState::Cancelled), "{run:?}");
+    let late = RunChange::Decide(decision("r1", CALLS[1], approve()));
+    let late = store.change_run(change("r1", late, 20)).await;
+    assert!(matches!(late, Err(ConversationError::ApprovalDecided { .. })), "{late:?}");
+    done("a beginning", store.begin_run(continuing("r2", &run, Vec::new(), 20)).await);
+    let begun = store.change_run(begin_call("r1", CALLS[0], "r2", "p1")).await;
+    assert!(matches!(begun, Err(ConversationError::CallRefused)), "{begun:?}");
+}

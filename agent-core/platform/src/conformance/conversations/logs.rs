@@ -152,6 +152,25 @@ pub(super) async fn the_log_of_a_live_run_outlives_an_erased_message(store: &dyn
     done("erase", store.erase_node(&key("r1"), &begun.nodes[0].id).await);
     assert_eq!(done("append", append(store, "p1", "r1", chunk(1, &[text_start("m")])).await), []);
     assert_eq!(events(&log(store, "r1", 0).await).len(), 2, "no event is missing");
+    a_live_run_stores_no_inputs_with_an_erased_message(store).await;
+}
+
+async fn a_live_run_stores_no_inputs_with_an_erased_message(store: &dyn Conversations) {
+    for run in ["erased", "whole"] {
+        let begun = done("begin", store.begin_run(begin(key(run), run, None, "Hello", 0)).await);
+        if run == "erased" {
+            done("erase", store.erase_node(&key(run), &begun.nodes[0].id).await);
+        }
+        let live = done("a read", store.run(&ada(), &run_id(run)).await).expect("the run");
+        assert_eq!(live.events.count, 0, "{run} has no event yet");
+        let last = chunk(0, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
+        let inputs = Some(b"{}".to_vec());
+        let log_end = LogEnd { chunks: vec![last], until: Some(at(9_000)), inputs, ..LogEnd::default() };
+        done("end", store.end_run(EndRun { log: log_end, ..end(ada(), run, Vec::new(), 9) }).await);
+        assert_eq!(events(&log(store, run, 0).await).len(), 1);
+        let stored = done("inputs", store.run_inputs(&ada(), &run_id(run)).await);
+        assert_eq!(stored.is_some(), run == "whole", "{run}: those of the first have the erased message");
+    }
 }
 
 /// Reads a log of 2.5 MB.

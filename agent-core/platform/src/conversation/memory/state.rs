@@ -297,12 +297,13 @@ impl ConversationState {
         self.log_bytes -= bytes;
     }
 
-    /// Deletes the inputs of a thread's runs.
+    /// Deletes the inputs of a thread's runs. The one in progress stores none at its end.
     pub(super) fn remove_inputs(&mut self, key: &ThreadKey) {
         let Some(owner) = self.owners.get_mut(&key.thread_owner()) else { return };
-        let runs = owner.runs.values_mut().filter(|run| run.stored.run.thread_id == key.id);
-        let removed: usize = runs.filter_map(|run| run.inputs.take()).map(|inputs| inputs.len()).sum();
-        self.log_bytes -= removed;
+        for run in owner.runs.values_mut().filter(|run| run.stored.run.thread_id == key.id) {
+            self.log_bytes -= run.inputs.take().map_or(0, |inputs| inputs.len());
+            run.inputs = (run.stored.run.state == RunState::Running).then(Vec::new);
+        }
     }
 
     /// Deletes the log of a run that has ended, and what the run has kept of its messages.
@@ -362,6 +363,7 @@ impl ConversationState {
         }
         if let Some(inputs) = end.log.inputs
             && let Some(found) = self.find_run_mut(&end.owner, &end.run_id)
+            && found.inputs.is_none()
         {
             let bytes = inputs.len();
             found.inputs = Some(inputs);

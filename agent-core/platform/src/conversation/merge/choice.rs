@@ -1,5 +1,7 @@
 //! Outcome of a walk: the position of a run, and the messages that become nodes.
 
+use std::sync::Arc;
+
 use agent_core::message::{Message, Role};
 
 use super::super::{NodeOrigin, RunTriggerKind};
@@ -10,7 +12,7 @@ pub(super) struct Choice {
     /// Index of the node below which the first new message goes, or the answer if there is none.
     pub(super) below: Option<usize>,
     /// New messages, each the child of the previous one.
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Arc<Message>>,
     /// Author of each new message.
     pub(super) origins: Vec<NodeOrigin>,
     pub(super) trigger: RunTriggerKind,
@@ -18,8 +20,8 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Adds messages of the owner; results of client-side calls are the client's.
-    pub(super) fn new(below: Option<usize>, messages: Vec<Message>, trigger: RunTriggerKind) -> Self {
-        let origin = |message: &Message| match message.role {
+    pub(super) fn new(below: Option<usize>, messages: Vec<Arc<Message>>, trigger: RunTriggerKind) -> Self {
+        let origin = |message: &Arc<Message>| match message.role {
             Role::User => NodeOrigin::User,
             _ => NodeOrigin::Client,
         };
@@ -33,7 +35,7 @@ impl Choice {
     }
 
     /// Adds a conversation of the client as a new root. Its last message is what the owner says now.
-    pub(super) fn new_root(mut messages: Vec<Message>, is_visitor: bool) -> Self {
+    pub(super) fn new_root(mut messages: Vec<Arc<Message>>, is_visitor: bool) -> Self {
         if is_visitor {
             messages.retain(|message| message.role == Role::User);
         }

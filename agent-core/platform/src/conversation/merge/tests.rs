@@ -74,7 +74,10 @@ impl StoredTree {
         let Self { links, .. } = self;
         let MergeInput { messages, envelope, parent, pending_calls, is_visitor, .. } = input;
         let head = self.head_id();
-        merge(MergeInput { links, head, messages, envelope, parent, pending_calls, is_visitor })
+        // That of any node: of the same branch or of another one.
+        let any = links.len().checked_sub(1).map(|last| last / 2);
+        let known_path = &tree::path_positions(links, any, &[]);
+        merge(MergeInput { links, known_path, head, messages, envelope, parent, pending_calls, is_visitor })
     }
 
     /// Returns role and text of the prompt's messages.
@@ -97,6 +100,10 @@ impl StoredTree {
 
 fn role_and_text(message: &Message) -> (NodeRole, String) {
     (message.role.into(), message.content.to_text().into_owned())
+}
+
+fn shared(messages: impl IntoIterator<Item = Message>) -> Vec<Arc<Message>> {
+    messages.into_iter().map(Arc::new).collect()
 }
 
 fn with_id(id: impl Into<String>, message: Message) -> Message {

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use agent_core::message::{Message, Role};
 
@@ -85,7 +86,7 @@ struct Cursor {
     node: Option<usize>,
     is_known: bool,
     /// New messages after the last known element, and the node below which they go.
-    new: Vec<Message>,
+    new: Vec<Arc<Message>>,
     below: Option<usize>,
     trigger: RunTriggerKind,
 }
@@ -97,7 +98,7 @@ impl Cursor {
     }
 
     /// Adds a new message below `below`, or below the new message before it.
-    fn add(&mut self, message: Message, below: Option<usize>, trigger: RunTriggerKind) {
+    fn add(&mut self, message: Arc<Message>, below: Option<usize>, trigger: RunTriggerKind) {
         if self.new.is_empty() {
             (self.below, self.trigger) = (below, trigger);
         }
@@ -161,7 +162,7 @@ impl<'l> Walk<'l> {
     }
 
     /// Places a list of messages without a field `parentId`.
-    pub(super) fn place(&self, messages: Vec<Message>, envelope: &Envelope, is_visitor: bool) -> Choice {
+    pub(super) fn place(&self, messages: Vec<Arc<Message>>, envelope: &Envelope, is_visitor: bool) -> Choice {
         let mut is_regeneration = false;
         if let Envelope::UiMessages { trigger, message_id } = envelope {
             is_regeneration = *trigger == UiTrigger::Regenerate;
@@ -218,7 +219,7 @@ impl<'l> Walk<'l> {
     }
 
     /// Places a request of the AI SDK by its `messageId`; `None` if the tree does not have it.
-    fn place_by_trigger(&self, trigger: UiTrigger, id: &str, messages: &[Message]) -> Option<Choice> {
+    fn place_by_trigger(&self, trigger: UiTrigger, id: &str, messages: &[Arc<Message>]) -> Option<Choice> {
         let user = self.index().by_id.get(id).copied().filter(|at| self.is_user(*at));
         match trigger {
             UiTrigger::Regenerate => {
@@ -239,18 +240,18 @@ impl<'l> Walk<'l> {
     }
 
     /// Walks over a user message with a known id: the version with this content, or an edit.
-    fn walk_version(&self, id: &str, newest: usize, message: &Message, cursor: &mut Cursor) {
+    fn walk_version(&self, id: &str, newest: usize, message: &Arc<Message>, cursor: &mut Cursor) {
         let (hash, parent) = (ContentHash::of(message), self.tree.parent(newest));
         let same =
             self.index().versions.get(&(id, hash)).or_else(|| self.index().by_content.get(&(parent, hash)));
         cursor.move_to(same.copied().unwrap_or(newest));
         // A client may still show what was deleted.
         if same.is_none() && self.link(newest).status != NodeStatus::Deleted {
-            cursor.add(message.clone(), parent, RunTriggerKind::Edit);
+            cursor.add(Arc::clone(message), parent, RunTriggerKind::Edit);
         }
     }
 
-    fn walk_user(&self, message: &Message, by_content: bool, is_last: bool, cursor: &mut Cursor) {
+    fn walk_user(&self, message: &Arc<Message>, by_content: bool, is_last: bool, cursor: &mut Cursor) {
         if let Some(id) = &message.id
             && let Some(newest) = self.index().by_id.get(id.as_str()).copied().filter(|at| self.is_user(*at))
         {
@@ -270,10 +271,10 @@ impl<'l> Walk<'l> {
                 return;
             }
         }
-        cursor.add(message.clone(), below, RunTriggerKind::Chat);
+        cursor.add(Arc::clone(message), below, RunTriggerKind::Chat);
     }
 
-    fn walk_answer(&self, message: &Message, pending: &mut HashSet<String>, cursor: &mut Cursor) {
+    fn walk_answer(&self, message: &Arc<Message>, pending: &mut HashSet<String>, cursor: &mut Cursor) {
         let next = self.next(cursor.node).filter(|at| !self.is_user(*at));
         if let Some(id) = message.id.as_deref() {
             let is_same = |at: &usize| {
@@ -291,7 +292,7 @@ impl<'l> Walk<'l> {
             && pending.remove(call)
         {
             cursor.is_known = true;
-            return cursor.add(message.clone(), self.answer_end(self.head), RunTriggerKind::Tools);
+            return cursor.add(Arc::clone(message), self.answer_end(self.head), RunTriggerKind::Tools);
         }
         if !cursor.new.is_empty() {
             return;
@@ -309,7 +310,7 @@ impl<'l> Walk<'l> {
     pub(super) fn below(
         &self,
         below: Option<usize>,
-        messages: Vec<Message>,
+        messages: Vec<Arc<Message>>,
     ) -> Result<Choice, ConversationError> {
         let start = messages.iter().rposition(|message| message.role != Role::User).map_or(0, |at| at + 1);
         let mut known = below;

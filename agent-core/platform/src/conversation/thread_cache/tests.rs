@@ -58,15 +58,15 @@ impl<'s> Process<'s> {
         let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
             links: loaded.links(),
+            known_path: loaded.path(),
             head: loaded.thread().and_then(|thread| thread.head.clone()),
-            messages: vec![Message::user(NEXT)],
+            messages: vec![Arc::new(Message::user(NEXT))],
             envelope: Envelope::Message,
             ..MergeInput::default()
         };
         let merged = merge(input).expect("it merges");
-        loaded.read(self.store, key, &merged.path).await.expect("contents");
-        let contexts = loaded.read_contexts(self.store, key, &merged.path, true).await.expect("contexts");
-        let messages = merged.prompt(loaded.messages(&merged.path, &contexts));
+        loaded.read_path(self.store, key, &merged.path, true).await.expect("a path");
+        let messages = merged.prompt(loaded.path_messages());
         self.cache.keep(key, loaded);
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
@@ -81,10 +81,11 @@ impl<'s> Process<'s> {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
         let head = loaded.thread().and_then(|thread| thread.head.as_ref());
         let head = head.and_then(|head| tree::find(loaded.links(), head));
-        let path = tree::path_positions(loaded.links(), head);
-        let contexts = loaded.read_contexts(self.store, key, &path, true).await.expect("contexts");
+        let path = tree::path_positions(loaded.links(), head, loaded.path());
+        loaded.read_path(self.store, key, &path, true).await.expect("a path");
+        let contexts = loaded.path_messages().map(|message| message.sent_context.clone()).collect();
         self.cache.keep(key, loaded);
-        path.into_iter().map(contexts.texts()).collect()
+        contexts
     }
 
     /// Runs a turn: its begin and its end are commits of this process.
@@ -148,11 +149,10 @@ async fn the_second_turn_and_those_after_it_read_the_row_and_the_new_contents_al
     let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
     assert_eq!(loaded.links(), nodes(&store, &key()).await, "as the store has them");
     let seqs: Vec<u32> = (0..6).collect();
-    loaded.read(&store, &key(), &seqs).await.expect("contents");
-    let messages = loaded.messages(&seqs, &PathContexts::default());
+    loaded.read_path(&store, &key(), &seqs, true).await.expect("a path");
     let mut anew = ThreadCache::default().load(&store, &key()).await.expect("it loads");
-    anew.read(&store, &key(), &seqs).await.expect("contents");
-    assert_eq!(messages, anew.messages(&seqs, &PathContexts::default()), "as the store has them");
+    anew.read_path(&store, &key(), &seqs, true).await.expect("a path");
+    assert!(loaded.path_messages().eq(anew.path_messages()), "as the store has them");
 }
 
 #[tokio::test]
@@ -163,10 +163,9 @@ async fn the_prompts_of_later_turns_share_the_messages_of_the_first() {
     let messages = async || {
         let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
         let seqs: Vec<u32> = loaded.links().iter().map(|link| link.seq).collect();
-        loaded.read(&store, &key(), &seqs).await.expect("contents");
-        let contexts = loaded.read_contexts(&store, &key(), &seqs, true).await.expect("contexts");
         let bytes = loaded.bytes;
-        let messages = loaded.messages(&seqs, &contexts);
+        loaded.read_path(&store, &key(), &seqs, true).await.expect("a path");
+        let messages: Vec<_> = loaded.path_messages().collect();
         let context_bytes = loaded.bytes - bytes;
         process.cache.keep(&key(), loaded);
         (messages, context_bytes)
@@ -188,13 +187,67 @@ async fn a_prompt_with_another_context_leaves_those_before_it_as_they_are() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a"]).await;
     let mut loaded = ThreadCache::default().load(&store, &key()).await.expect("it loads");
-    loaded.read(&store, &key(), &[0]).await.expect("contents");
-    let without = loaded.messages(&[0], &PathContexts::default()).remove(0);
-    let contexts = loaded.read_contexts(&store, &key(), &[0], true).await.expect("contexts");
-    let with_empty_one = loaded.messages(&[0], &contexts).remove(0);
+    let mut with = async |is_continued| {
+        loaded.read_path(&store, &key(), &[0], is_continued).await.expect("a path");
+        loaded.path_messages().next().expect("a message")
+    };
+    let (without, with_empty_one) = (with(false).await, with(true).await);
     assert_eq!(without.sent_context, None);
     assert_eq!(with_empty_one.sent_context.as_deref(), Some(""));
     assert_eq!(without.content, with_empty_one.content);
+}
+
+#[tokio::test]
+async fn a_later_turn_of_a_long_thread_looks_at_the_new_nodes_alone() {
+    let store = MemoryConversations::default();
+    let texts: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    create(&store, &key(), &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let process = Process::new(&store);
+    process.turn(&key(), "r1").await;
+    tree::FOLLOWED_PARENTS.set(0);
+    assert_eq!(process.prompt(&key()).await.texts.len(), 1_003);
+    assert_eq!(tree::FOLLOWED_PARENTS.get(), 2, "the message and the answer of the turn before");
+    let mut loaded = process.cache.load(&store, &key()).await.expect("it loads");
+    let path: Vec<u32> = (0..1_002).collect();
+    assert_eq!(loaded.path(), path);
+    assert_eq!(loaded.path.keep_common(&path, &loaded.links), 1_002, "nothing is left to be read");
+}
+
+#[tokio::test]
+async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
+    let store = MemoryConversations::default();
+    let process = Process::new(&store);
+    let (_, merged) = process.plan(&key()).await;
+    let asked = merged.parent_id.clone().expect("a message");
+    store.begin_run(begin(&key(), "r1", merged)).await.expect("it begins");
+    let end = async |run: &str, below: &NodeId, context| {
+        let said = Message::assistant(format!("answer of {run}"));
+        let said = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), said) };
+        let end = EndRun { context, ..support::end(key().thread_owner(), run, vec![said], 0) };
+        let ended = store.end_run(end).await.expect("it ends");
+        process.cache.apply(&key(), &ended.thread, &ended.links, &ended.nodes);
+        ended.nodes[0].id.clone()
+    };
+    let answer = end("r1", &asked, None).await;
+    process.prompt(&key()).await;
+    let contexts = |texts: &[Option<&str>]| -> Vec<Option<Arc<str>>> {
+        texts.iter().map(|text| text.map(Arc::from)).collect()
+    };
+    assert_eq!(process.contexts(&key()).await, contexts(&[Some(""), None]));
+    // The turn goes on with a result, as after a decision.
+    let result = NewNode::user(Some(answer), Message::tool_result("call", "done"));
+    let go_on = BeginRun {
+        parent_id: Some(result.id.clone()),
+        nodes: vec![result],
+        continues: Some("r1".into()),
+        ..support::begin(key(), "r2", None, NEXT, 0)
+    };
+    let begun = store.begin_run(go_on).await.expect("it begins");
+    process.cache.apply(&key(), &begun.thread, &begun.links, &begun.nodes);
+    let context = SentContext { node: asked, text: "late".into() };
+    end("r2", &begun.nodes[0].id, Some(context)).await;
+    assert!(process.prompt(&key()).await.is_cached);
+    assert_eq!(process.contexts(&key()).await, contexts(&[Some("late"), None, None, None]));
 }
 
 #[tokio::test]

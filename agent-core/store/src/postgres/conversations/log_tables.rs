@@ -165,7 +165,8 @@ impl ConversationTables {
         let Some((run, ..)) = self.run(owner, id).await? else { return Ok(None) };
         let sql = "SELECT body FROM run_events WHERE run = $1 AND first = $2";
         let rows = self.select(sql, &[&run, &INPUTS_NUMBER]).await?;
-        Ok(rows.first().map(|row| row.get(0)))
+        let inputs: Option<Vec<u8>> = rows.first().map(|row| row.get(0));
+        Ok(inputs.filter(|inputs| !inputs.is_empty()))
     }
 
     /// Appends chunks to the logs of a process's live runs that no other transaction has locked. Returns the live runs, with

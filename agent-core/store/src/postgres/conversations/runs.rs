@@ -7,8 +7,8 @@ use agent_platform::conversation::commit::{
 };
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ChangedRun, ConversationError, DeleteFilter, DeletedThreads, EndRun,
-    EndedRun, NodeId, QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
-    interrupt_run,
+    EndedRun, LogEnd, NodeId, QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey,
+    ThreadOwner, interrupt_run,
 };
 use futures_util::future::{try_join, try_join3, try_join4, try_join5};
 use jiff::Timestamp;
@@ -253,6 +253,13 @@ pub(super) async fn erase_node(
             tables.update_node(n, &node).await?;
             // Later runs have sent the message, too.
             tables.delete_thread_inputs(n).await?;
+            // So has the one in progress, whose end then stores no inputs.
+            if let Some(active_run) = &thread.active_run_id
+                && let Some((number, ..)) = tables.run(&key.thread_owner(), active_run).await?
+            {
+                let without_inputs = LogEnd { inputs: Some(Vec::new()), ..LogEnd::default() };
+                tables.insert_log_end(number, &without_inputs).await?;
+            }
             if let Some(run) = run
                 && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
                 // The log of a live run has nothing of its user's messages, and goes on.

@@ -50,7 +50,7 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Adds the inputs of a run to its log.
+    /// Adds the inputs of a run to its log, unless it has a row for them.
     pub(super) fn insert_inputs(&self, run: i64, inputs: &[u8]) -> Result<(), TableError> {
         let mut insert = self.0.prepare_cached(
             "INSERT INTO run_events (run, first, last, body) VALUES (?1, ?2, ?2, ?3) ON CONFLICT DO NOTHING",
@@ -63,7 +63,9 @@ impl ConversationTables<'_> {
     pub(super) fn inputs(&self, run: i64) -> Result<Option<Vec<u8>>, TableError> {
         let mut statement =
             self.0.prepare_cached("SELECT body FROM run_events WHERE run = ?1 AND first = ?2")?;
-        Ok(statement.query_row(params![run, INPUTS_NUMBER], |row| row.get(0)).optional()?)
+        let inputs: Option<Vec<u8>> =
+            statement.query_row(params![run, INPUTS_NUMBER], |row| row.get(0)).optional()?;
+        Ok(inputs.filter(|inputs| !inputs.is_empty()))
     }
 
     /// Returns the number of a live run of a process.

@@ -273,6 +273,12 @@ pub(super) fn erase_node(
             tables.update_node(n, &node)?;
             // Later runs have sent the message, too.
             tables.delete_thread_inputs(n)?;
+            // So has the one in progress, whose end then stores no inputs.
+            if let Some(active_run) = &thread.active_run_id
+                && let Some((number, ..)) = tables.run(&key.thread_owner(), active_run)?
+            {
+                tables.insert_inputs(number, &[])?;
+            }
             let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
             // The log of a live run has nothing of its user's messages, and goes on.
             if let Some((number, _, stored)) = run.filter(|(.., stored)| !stored.run.state.is_live()) {

@@ -191,7 +191,11 @@ impl Dialogue {
     /// Returns the request that the client sends.
     fn input(&mut self, act: Act, before: &[Shown]) -> MergeInput<'static> {
         let all: Vec<Message> = self.shown.iter().flat_map(|shown| shown.messages.clone()).collect();
-        let input = |messages, envelope| MergeInput { messages, envelope, ..MergeInput::default() };
+        let input = |messages: Vec<Message>, envelope| MergeInput {
+            messages: shared(messages),
+            envelope,
+            ..MergeInput::default()
+        };
         match self.client {
             Client::AllWithIds | Client::EditsKeepIds => input(all, Envelope::AgUi),
             Client::FreshIds => {
@@ -230,7 +234,7 @@ impl Dialogue {
         let message = self.shown.last().filter(|_| is_new).map(|shown| shown.messages.clone());
         let messages = message.unwrap_or_default().into_iter().map(|message| Message { id: None, ..message });
         MergeInput {
-            messages: messages.collect(),
+            messages: shared(messages),
             envelope: Envelope::Message,
             parent,
             ..MergeInput::default()

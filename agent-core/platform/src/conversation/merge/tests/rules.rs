@@ -15,11 +15,11 @@ fn list(words: &[&str]) -> Vec<Message> {
 }
 
 fn ag_ui(words: &[&str]) -> MergeInput<'static> {
-    MergeInput { messages: list(words), envelope: Envelope::AgUi, ..MergeInput::default() }
+    MergeInput { messages: shared(list(words)), envelope: Envelope::AgUi, ..MergeInput::default() }
 }
 
 fn single(word: &str) -> MergeInput<'static> {
-    MergeInput { messages: list(&[word]), envelope: Envelope::Message, ..MergeInput::default() }
+    MergeInput { messages: shared(list(&[word])), envelope: Envelope::Message, ..MergeInput::default() }
 }
 
 /// Returns a tree of two turns: u1 a1 u2 a2.
@@ -42,7 +42,7 @@ fn a_message_alone_goes_below_the_head() {
 fn instructions_are_set_aside() {
     let tree = two_turns();
     let merged = tree.merge(ag_ui(&["sys", "u1", "a1", "u2", "a2", "sys2", "u3"]));
-    assert_eq!(merged.instructions, list(&["sys", "sys2"]));
+    assert_eq!(merged.instructions, shared(list(&["sys", "sys2"])));
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]));
     assert_eq!(merged.prompt(Vec::new()).len(), 3, "two instructions and the new message");
 }
@@ -86,7 +86,11 @@ fn a_list_that_ends_with_a_known_user_message_makes_its_answer_anew() {
 #[test]
 fn a_known_id_with_other_content_is_an_edit_and_the_newest_counts() {
     let mut tree = StoredTree::default();
-    let input = |messages| MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() };
+    let input = |messages: Vec<Message>| MergeInput {
+        messages: shared(messages),
+        envelope: Envelope::AgUi,
+        ..MergeInput::default()
+    };
     let user = |id: &str, text: &str| with_id(id, Message::user(text));
     tree.chat(input(vec![user("1", "u1")]), "a1");
     let second = |text: &str| vec![user("1", "u1"), Message::assistant("a1"), user("2", text)];
@@ -117,6 +121,7 @@ fn what_a_client_has_cut_off_is_taken_from_the_store() {
         Message::assistant("a3"),
         Message::user("u4"),
     ];
+    let messages = shared(messages);
     let merged = tree.merge(MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() });
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3", "a3", "u4"]));
     assert_eq!(merged.nodes.len(), 1);
@@ -133,7 +138,10 @@ fn an_unknown_conversation_becomes_a_root_of_its_own() {
         let messages = input.messages.clone();
         let merged = tree.merge(input);
         assert!(merged.path.is_empty());
-        assert_eq!(tree.prompt(&merged), messages.iter().map(role_and_text).collect::<Vec<_>>());
+        assert_eq!(
+            tree.prompt(&merged),
+            messages.iter().map(|message| role_and_text(message)).collect::<Vec<_>>()
+        );
         let (last, before) = merged.nodes.split_last().expect("nodes");
         assert_eq!(last.origin, NodeOrigin::User);
         assert!(before.iter().all(|node| node.origin == NodeOrigin::Client));
@@ -182,7 +190,7 @@ fn a_deleted_message_is_not_said_again_by_a_client_that_still_shows_it() {
     tree.links[0].hash = ContentHash::default();
     let mut with_ids = ag_ui(&["u1", "a1", "u2", "a2", "u3"]);
     for (message, link) in with_ids.messages.iter_mut().zip(&tree.links) {
-        message.id = Some(link.id.to_string());
+        Arc::make_mut(message).id = Some(link.id.to_string());
     }
     for input in [with_ids, ag_ui(&["u1", "a1", "u2", "a2", "u3"])] {
         let merged = tree.merge(input);
@@ -202,6 +210,7 @@ fn ids_that_a_vendor_repeats_do_not_lead_astray() {
     }
     let messages =
         vec![Message::user("u1"), with_id("msg", Message::assistant("a1")), Message::user("u2 edited")];
+    let messages = shared(messages);
     let merged = tree.merge(MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() });
     assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2 edited"]));
 }
@@ -224,7 +233,7 @@ fn merge_unknown(count: usize) -> usize {
     let nodes = import_nodes(None, (0..count).map(|n| Message::user(format!("u{n}"))).collect());
     nodes.into_iter().for_each(|node| _ = tree.add(node, "t"));
     let unknown = (0..count).map(|n| with_id(format!("x{n}"), Message::user(format!("other {n}"))));
-    let input = MergeInput { messages: unknown.collect(), envelope: Envelope::AgUi, ..MergeInput::default() };
+    let input = MergeInput { messages: shared(unknown), envelope: Envelope::AgUi, ..MergeInput::default() };
     VISITED_NODES.set(0);
     let merged = tree.merge(input);
     assert_eq!((merged.path.len(), merged.nodes.len()), (0, count));
@@ -242,7 +251,7 @@ fn merge_alternating(count: usize) -> usize {
         0 => with_id(first.clone(), Message::assistant("a")),
         _ => Message::user("u"),
     });
-    let input = MergeInput { messages: messages.collect(), ..MergeInput::default() };
+    let input = MergeInput { messages: shared(messages), ..MergeInput::default() };
     VISITED_NODES.set(0);
     let merged = tree.merge(input);
     assert_eq!((merged.path.len(), merged.nodes.len()), (count, 1));
@@ -260,7 +269,7 @@ fn the_cost_of_ten_thousand_unknown_messages_on_ten_thousand_nodes_is_linear() {
 
 /// Returns the prompt of a request that was queued in `tree` and begins now that it is `later`.
 fn queued_prompt(tree: &StoredTree, queued: &Merged) -> Option<Vec<(NodeRole, String)>> {
-    let merged = append_queued(&tree.links, tree.head_id().as_ref(), queued)?;
+    let merged = append_queued(&tree.links, &[], tree.head_id().as_ref(), queued)?;
     assert_eq!(merged.nodes.first().map(|node| node.parent_id.clone()), Some(tree.head_id()));
     Some(tree.prompt(&merged))
 }
@@ -275,7 +284,8 @@ fn queued_messages_go_below_what_was_said_meanwhile() {
     let before = ["u1", "a1", "u2", "a2"];
     let with = |more: &[&'static str]| Some(texts(&[&before[..], more].concat()));
     assert_eq!(queued_prompt(&tree, &third), with(&["u3"]));
-    let begun = append_queued(&tree.links, tree.head_id().as_ref(), &third).expect("the branch is shown");
+    let begun =
+        append_queued(&tree.links, &[], tree.head_id().as_ref(), &third).expect("the branch is shown");
     tree.run(begun, vec![Message::assistant("a3").into()]);
     assert_eq!(queued_prompt(&tree, &fourth), with(&["u3", "a3", "u4"]));
     assert_eq!(queued_prompt(&tree, &same), with(&["u3", "a3", "u3"]), "the same text is said again");
