@@ -108,8 +108,11 @@ impl ResponseParser {
                 }
                 self.lines.extend_from_slice(&inbox[..consumed]);
                 inbox.advance(consumed);
-                self.place =
-                    if consumed == size { ParserState::ChunkEnd } else { ParserState::Chunk(size - consumed) };
+                self.place = if consumed == size {
+                    ParserState::ChunkEnd
+                } else {
+                    ParserState::Chunk(size - consumed)
+                };
                 self.read_lines()?;
             }
             ParserState::ChunkEnd | ParserState::LastChunkEnd => {
