@@ -205,6 +205,9 @@ impl<'de> Visitor<'de> for Key {
 /// Message of `serde_json` for a value of the wrong type in place of the name of an enum's variant.
 const NOT_A_VARIANT: &str = "expected value";
 
+/// Maximum length of the description of an invalid schema, in bytes: its names are chosen by the client.
+const MAX_SCHEMA_MESSAGE_BYTES: usize = 500;
+
 /// Returns true if `json`, whose deserialization ended with `error`, is not well-formed. `serde_json` counts some values of
 /// the wrong type as errors of syntax, too, such as a number in place of the name of an enum's variant.
 #[must_use]
@@ -242,6 +245,16 @@ pub fn redact_serde_message(message: &str) -> String {
         }
         _ => "is not a valid value".to_owned(),
     }
+}
+
+/// Describes why a value is not a JSON Schema, and where in it, worded to follow the path of the schema. Its values are not
+/// repeated.
+pub(crate) fn invalid_schema_message(error: &jsonschema::ValidationError<'_>) -> String {
+    let pointer = error.instance_path().as_str();
+    let place = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
+    let mut message = format!("is not a valid JSON Schema{place}: {}", error.masked());
+    message.truncate(message.floor_char_boundary(MAX_SCHEMA_MESSAGE_BYTES));
+    message
 }
 
 /// Returns the name of a type as JSON has it, from that in a message of serde.
