@@ -79,6 +79,11 @@ impl RpcErrorResponse {
         if status == StatusCode::NOT_FOUND {
             return Self::no_session(id);
         }
+        // Every body is passed on as JSON, so it is the message that `rmcp` cannot read, and not its media type.
+        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            let message = "the body is not a message of the protocol: params and _meta must be objects";
+            return Self::bad_request(id, ErrorData::invalid_request(message, None));
+        }
         let error = if status.is_server_error() {
             ErrorData::internal_error("the server failed", None)
         } else {
