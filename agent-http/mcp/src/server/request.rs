@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderValue, Method, Request, Response, request};
 use http_body_util::Full;
-use rmcp::model::{ErrorData, InitializeRequestParams, RequestId};
+use rmcp::model::{InitializeRequestParams, RequestId};
 use rmcp::transport::streamable_http_server::StreamableHttpService;
 
 use super::admission::AdmissionError;
@@ -111,7 +111,7 @@ impl AuthorizedRequest<'_> {
         // `rmcp` would take it for a request of another method, which needs a session.
         if opens_session && !has_initialize_params(&body) {
             let message = "initialize needs the parameters protocolVersion, capabilities and clientInfo";
-            return Err(RpcErrorResponse::bad_request(id, ErrorData::invalid_params(message, None)));
+            return Err(RpcErrorResponse::invalid_params(id, message));
         }
         let permits = self.admit(&message_kind, id.as_ref(), opens_session).await?;
         if let (None, Some(id)) = (&self.session, &id)

@@ -40,6 +40,11 @@ impl RpcErrorResponse {
         Self::new(StatusCode::BAD_REQUEST, id, error)
     }
 
+    /// Creates the answer to a request with invalid parameters, which is no error of HTTP.
+    pub(super) fn invalid_params(id: Option<RequestId>, message: &'static str) -> Self {
+        Self::new(StatusCode::OK, id, ErrorData::invalid_params(message, None))
+    }
+
     /// Creates a 404 for a session that does not exist or belongs to another credential. The specification requires
     /// clients to initialize a new session then.
     pub(super) fn no_session(id: Option<RequestId>) -> Self {
