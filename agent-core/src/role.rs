@@ -315,7 +315,7 @@ impl Container {
 impl<'de> Deserialize<'de> for Container {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct ContainerName {
+        struct Named {
             name: String,
         }
         #[derive(Deserialize)]
@@ -329,7 +329,7 @@ impl<'de> Deserialize<'de> for Container {
             Ok(parsed.map_err(E::custom)?.content.unwrap_or_default())
         }
         let container = Value::deserialize(deserializer)?;
-        let ContainerName { name } = ContainerName::deserialize(&container).map_err(D::Error::custom)?;
+        let Named { name } = serde_path_to_error::deserialize(&container).map_err(D::Error::custom)?;
         Ok(match name.as_str() {
             "AgentServer" => Self::AgentServer(content(container)?),
             "WorkflowConnector" => Self::WorkflowConnector(content(container)?),

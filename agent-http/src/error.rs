@@ -21,6 +21,7 @@ use std::time::Duration;
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::AgentError;
 use agent_platform::history::FieldError;
+use agent_platform::job_request::JobRequestError;
 use agent_platform::records::StoreError;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -426,6 +427,15 @@ impl From<StoreError> for HttpError {
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
             StoreError::Unavailable(_) => Self::store_unavailable(error),
             error => Self::internal(error),
+        }
+    }
+}
+
+impl From<JobRequestError> for HttpError {
+    fn from(error: JobRequestError) -> Self {
+        match error {
+            JobRequestError::Member { member, fault } => Self::invalid(member, fault),
+            error => Self::new(Code::InvalidRequest, error.to_string()),
         }
     }
 }

@@ -11,6 +11,5 @@ pub use body::BodyLimits;
 
 pub(crate) use body::{content_type, read_body, read_json_bytes};
 pub use json::MAX_JSON_DEPTH;
-pub(crate) use json::parse_json;
-pub(crate) use json::{redact_serde_message, truncate_chars};
+pub(crate) use json::{parse_json, truncate_chars};
 pub use query::Query;

@@ -115,6 +115,9 @@ async fn an_agent_is_shown_to_its_company_alone() {
     ] {
         assert_eq!(expect_problem(ask(own_token.clone(), query).await, status, code).await["detail"], detail);
     }
+    // The chat's parameter of the same name is no longer than an identifier.
+    let reason = format!("agentId=a1&trigger={}", "x".repeat(256));
+    assert_eq!(ask(own_token, &reason).await.status(), 200);
 }
 
 #[tokio::test]

@@ -224,6 +224,21 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     ] {
         expect_problem(post(OWNER, &job).await, status, code).await;
     }
+    for (job, member) in [
+        (json!({"payload": create_todo("x"), "delayMs": 1, "maxAttempts": 0}), "maxAttempts "),
+        (json!({"payload": create_todo("x"), "delayMs": 1, "misfire": 7}), "misfire "),
+        (with(json!({"todoListId": "a\u{202e}b"})), "payload.todoListId "),
+        (with(json!({"kind": 7})), "payload.kind "),
+    ] {
+        let problem = expect_problem(post(OWNER, &job).await, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(member)), "{problem}");
+    }
+    for parameter in ["agentId", "toolId", "assignmentId", "cursor"] {
+        let path = format!("/api/pulse/jobs?{parameter}={}", "x".repeat(257));
+        let response = ask(&bench.app, OWNER, "GET", &path, None).await;
+        let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with(parameter)), "{problem}");
+    }
 }
 
 /// Finished jobs do not count, however many there are, and the open ones all do.

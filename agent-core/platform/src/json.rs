@@ -1,10 +1,11 @@
-//! Checks of JSON text before it is parsed.
+//! Checks of JSON text before it is parsed, and the errors of its deserialization.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 
 /// Returns true if `json` nests deeper than `max_depth`, by counting brackets outside of strings. The result for
 /// invalid JSON is meaningless; the parser rejects it.
@@ -198,6 +199,82 @@ impl<'de> Visitor<'de> for ObjectKey {
 
     fn visit_str<E>(self, key: &str) -> Result<Cow<'de, str>, E> {
         Ok(Cow::Owned(key.to_owned()))
+    }
+}
+
+/// Message of `serde_json` for a value of the wrong type in place of the name of an enum's variant.
+const NOT_A_VARIANT: &str = "expected value";
+
+/// Maximum length of the description of an invalid schema, in bytes: its names are chosen by the client.
+const MAX_SCHEMA_MESSAGE_BYTES: usize = 500;
+
+/// Returns true if `json`, whose deserialization ended with `error`, is not well-formed. `serde_json` counts some values of
+/// the wrong type as errors of syntax, too, such as a number in place of the name of an enum's variant.
+#[must_use]
+pub fn is_syntax_error(json: &[u8], error: &serde_json::Error) -> bool {
+    let is_well_formed =
+        || str::from_utf8(json).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    error.classify() != Category::Data && !is_well_formed()
+}
+
+/// Returns the message of an error of well-formed JSON, with `expected value` of `serde_json` in the form of serde's other
+/// messages.
+#[must_use]
+pub fn normalize_serde_message(message: String) -> String {
+    if message == NOT_A_VARIANT { "invalid type, expected a string".to_owned() } else { message }
+}
+
+/// Rewrites a serde error message without quoted input, worded to follow the path of the value. The input that serde
+/// quotes precedes the last `, expected `, and what follows it comes from our own types. Of other messages only those
+/// that name our fields are kept.
+#[must_use]
+pub fn redact_serde_message(message: &str) -> String {
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
+    let message = normalize_serde_message(message.to_owned());
+    if let Some((given, expected)) = message.rsplit_once(", expected ") {
+        if given.starts_with("unknown field ") {
+            return format!("is not a known field; expected {expected}");
+        }
+        return format!("must be {}", json_type_name(expected));
+    }
+    match message.split_once(" field `") {
+        Some(("missing", field)) => format!("is missing the field `{field}"),
+        Some(("duplicate", field)) => format!("has the field `{field} twice"),
+        _ if message.starts_with("data did not match any variant") => {
+            "matches none of the accepted formats".to_owned()
+        }
+        _ => "is not a valid value".to_owned(),
+    }
+}
+
+/// Describes why a value is not a JSON Schema, and where in it, worded to follow the path of the schema. Its values are not
+/// repeated.
+pub(crate) fn invalid_schema_message(error: &jsonschema::ValidationError<'_>) -> String {
+    let pointer = error.instance_path().as_str();
+    let place = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
+    let mut message = format!("is not a valid JSON Schema{place}: {}", error.masked());
+    message.truncate(message.floor_char_boundary(MAX_SCHEMA_MESSAGE_BYTES));
+    message
+}
+
+/// Returns the name of a type as JSON has it, from that in a message of serde.
+fn json_type_name(expected: &str) -> &str {
+    match expected {
+        "a boolean" | "a string" => expected,
+        "string or map" | "variant identifier" => "a string",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a non-negative integer",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "a nonzero u32" | "a nonzero u64" => "a positive integer",
+        "f32" | "f64" => "a number",
+        "unit" => "null",
+        _ if expected.contains("tuple ") => "an array of the right length",
+        _ if expected.starts_with("struct ") || expected.starts_with("internally tagged enum ") => {
+            "an object"
+        }
+        _ if expected.starts_with("one of ") || expected.contains('`') => expected,
+        _ => "of another type",
     }
 }
 

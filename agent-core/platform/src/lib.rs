@@ -25,6 +25,7 @@ pub mod conversation;
 pub mod fallback;
 mod forward_model;
 pub mod history;
+mod http_url;
 pub mod ids;
 pub mod ingestion;
 pub mod job_request;

@@ -174,6 +174,7 @@ fn a_fault_names_its_field_and_shows_no_secret() {
             "children[1]: content.agentServerModel: invalid type: integer `1`",
         ),
         (json!({}), json!([{"content": {}}]), "children[0]: missing field `name`"),
+        (json!({}), json!([{"name": 7}]), "children[0]: name: invalid type: integer `7`, expected a string"),
         (json!({}), json!(["AgentServer"]), r#"children[0]: invalid type: string "AgentServer""#),
     ] {
         let role = json!({"id": "a", "companyId": "c", "content": content, "children": children});

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
 
 use crate::cli::{
     Cli, Command, ConfigCommand, ConsoleCommand, ModelCommand, SecretsCommand, ThreadsCommand, TokenCommand,
@@ -85,10 +86,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
                 .map_err(std::io::Error::from)?;
             Ok(writeln!(out)?)
         }
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut &mut *out);
-            Ok(())
-        }
+        Command::Completions { shell } => print_completions(shell, out),
         // Handled first, since its errors have another format.
         Command::Extract(_) => Ok(()),
         Command::Healthcheck(args) => block_on(healthcheck::run(&args, env)),
@@ -100,6 +98,14 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             block_on(model::pull(name.as_deref(), &settings.load(env)?, out))
         }
     }
+}
+
+/// Prints a shell's completion script.
+fn print_completions(shell: Shell, out: &mut dyn Write) -> Result<(), CommandError> {
+    // The generator panics if it cannot write, as to a pipe whose reader has ended.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut script);
+    Ok(out.write_all(&script)?)
 }
 
 /// Runs a service until a stop signal.
@@ -122,5 +128,19 @@ fn run_service(command: Command, env: &dyn Env) -> Result<(), CommandError> {
             block_on(async { Ok(run::scheduler(config).await?) })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_are_printed_or_fail_with_an_error() {
+        let mut script = Vec::new();
+        print_completions(Shell::Bash, &mut script).expect("a script");
+        assert!(String::from_utf8(script).expect("text").contains("_agentd()"));
+        let mut no_room: &mut [u8] = &mut [0; 16];
+        print_completions(Shell::Bash, &mut no_room).expect_err("no room");
     }
 }

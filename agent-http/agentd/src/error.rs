@@ -84,10 +84,47 @@ impl StartError {
     }
 }
 
-/// Formats an error with all its sources, because only the source says what to do.
+/// Formats an error with all its sources, because only the source says what to do. A source that begins with the text of
+/// its error continues it.
 pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_source(source)),
-        None => error.to_string(),
+    let text = error.to_string();
+    let Some(source) = error.source() else { return text };
+    let source = with_source(source);
+    match source.strip_prefix(&text) {
+        Some(rest) if rest.is_empty() || rest.starts_with(": ") => source,
+        _ => format!("{text}: {source}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Layer(&'static str, Option<Box<Layer>>);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|source| source as &(dyn Error + 'static))
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_source_is_not_repeated() {
+        let of_two = |text, source| Layer(text, Some(Box::new(source)));
+        assert_eq!(with_source(&Layer("a", None)), "a");
+        assert_eq!(with_source(&of_two("a", Layer("b", None))), "a: b");
+        assert_eq!(with_source(&of_two("a", Layer("a", None))), "a");
+        assert_eq!(with_source(&of_two("a", of_two("a", Layer("b", None)))), "a: b");
+        assert_eq!(with_source(&of_two("a", Layer("ab", None))), "a: ab");
     }
 }

@@ -58,6 +58,10 @@ async fn show_in(
     let group_by = UsageQuery::parse_dimensions(&group_by)
         .map_err(|error| CommandError::Argument { argument: "--group-by", problem: error.to_string() })?;
     let filter = UsageFilter { from: from.unwrap_or(Date::ZERO), to: to.unwrap_or(Date::MAX), agent, user };
+    if filter.from > filter.to {
+        let problem = "must not be after --to".to_owned();
+        return Err(CommandError::Argument { argument: "--from", problem });
+    }
     let names = group_by.iter().copied().map(UsageDimension::name);
     writeln!(out, "{}", names.chain([SUM_HEADER]).collect::<Vec<_>>().join("\t"))?;
     let mut query = UsageQuery { filter, group_by, after: None, limit: MAX_PAGE_ROWS };
@@ -162,5 +166,10 @@ mod tests {
             wrong.to_string(),
             "--group-by must list some of day, agent, user, provider, model and caller, each once"
         );
+        let days = |from, to| UsageSelection { from: Some(from), to: Some(to), ..selection("", None) };
+        let (day, next) = (jiff::civil::date(1970, 1, 1), jiff::civil::date(1970, 1, 2));
+        assert_eq!(show(days(day, day)).await.expect("shown"), total);
+        let wrong = show(days(next, day)).await.expect_err("no days");
+        assert_eq!(wrong.to_string(), "--from must not be after --to");
     }
 }

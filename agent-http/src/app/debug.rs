@@ -33,7 +33,7 @@ const ATTEMPTS: &str = "attempts";
 /// Previews a turn with all parameters in the query.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
-    let input = history::read_preview(&history::JsonBody::empty(), query.pairs())?;
+    let input = history::read_preview(&history::JsonBody::empty(), chat_parameters(&query))?;
     let thread = ThreadRequest::read(&context.state.conversations, &input)?;
     let authorized = chat::authorize_turn(Credential::Session(principal), input)?;
     preview_response(&context.state, authorized, thread, &query).await
@@ -43,11 +43,17 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
 pub(super) async fn post(context: RequestContext<App>, presented: HeadCredential) -> HandlerResult {
     let RequestContext { state: app, head, body, .. } = context;
     let query = Query::from_uri(&head.uri);
-    let read = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read_preview(body, query.pairs());
+    let read =
+        |body: &history::JsonBody<'_>, query: &Query<'_>| history::read_preview(body, chat_parameters(query));
     let (credential, input) = chat::read(&app, &head, &query, presented, body, read).await?;
     let Credential::Session(_) = credential else { return Err(session_needed()) };
     let thread = ThreadRequest::read(&app.conversations, &input)?;
     preview_response(&app, chat::authorize_turn(credential, input)?, thread, &query).await
+}
+
+/// Returns the parameters that a preview shares with the chat route, which has another `trigger`.
+fn chat_parameters<'q>(query: &'q Query<'_>) -> impl Iterator<Item = (&'q str, &'q str)> {
+    query.pairs().filter(|(name, _)| *name != TRIGGER)
 }
 
 async fn preview_response(

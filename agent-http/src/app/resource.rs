@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use agent_core::request::Principal;
+use agent_platform::json::redact_serde_message;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError};
 use agent_platform::workspace::{WorkspaceFile, WorkspaceFileError};
 use async_trait::async_trait;
@@ -17,7 +18,7 @@ use super::{App, answer};
 use crate::body::{ResponseBody, empty};
 use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError};
-use crate::request::{Query, redact_serde_message};
+use crate::request::Query;
 use crate::service::HandlerResult;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
@@ -398,6 +399,18 @@ mod tests {
             (
                 json!({"id": "a", "companyId": "c", "content": {"mcpPreset": "sk-1"}}),
                 "content.mcpPreset is not a valid value",
+            ),
+            (
+                json!({"id": "a", "companyId": "c", "content": {"ragPlacement": 5}}),
+                "content.ragPlacement must be a string",
+            ),
+            (
+                json!({"id": "a", "companyId": "c", "content": {"approvals": [{"by": [1]}]}}),
+                "content.approvals[0].by must be a string",
+            ),
+            (
+                json!({"id": "a", "companyId": "c", "children": [{"name": 5}]}),
+                "children[0].name must be a string",
             ),
         ] {
             let Value::Object(members) = body else { panic!("an object") };

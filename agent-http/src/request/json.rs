@@ -1,6 +1,6 @@
 //! JSON parsing with bounded depth and errors that name the field but never repeat submitted values.
 
-use agent_platform::json::{find_duplicate_key, is_deeper_than};
+use agent_platform::json::{find_duplicate_key, is_deeper_than, is_syntax_error, redact_serde_message};
 use serde::Deserialize;
 use serde_json::error::Category;
 
@@ -30,13 +30,14 @@ pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
         return Err(HttpError::invalid(&path, "is given twice"));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(&error))?;
+    let value =
+        serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(json, &error))?;
     deserializer.end().map_err(|error| syntax_error(&error))?;
     Ok(value)
 }
 
-fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
-    if error.inner().classify() != Category::Data {
+fn field_error(json: &[u8], error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
+    if is_syntax_error(json, error.inner()) {
         return syntax_error(error.inner());
     }
     let path = error.path().to_string();
@@ -58,45 +59,6 @@ fn syntax_error(error: &serde_json::Error) -> HttpError {
         _ => format!("is not valid JSON at line {} column {}", error.line(), error.column()),
     };
     HttpError::invalid("the body", problem)
-}
-
-/// Rewrites a serde error message without quoted input. The input that serde quotes precedes the last `, expected `,
-/// and what follows it comes from our own types. Of other messages only those that name our fields are kept.
-pub(crate) fn redact_serde_message(message: &str) -> String {
-    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
-    if let Some((given, expected)) = message.rsplit_once(", expected ") {
-        if given.starts_with("unknown field ") {
-            return format!("is not a known field; expected {expected}");
-        }
-        return format!("must be {}", json_type_name(expected));
-    }
-    match message.split_once(" field `") {
-        Some(("missing", field)) => format!("is missing the field `{field}"),
-        Some(("duplicate", field)) => format!("has the field `{field} twice"),
-        _ if message.starts_with("data did not match any variant") => {
-            "matches none of the accepted formats".to_owned()
-        }
-        _ => "is not a valid value".to_owned(),
-    }
-}
-
-fn json_type_name(expected: &str) -> &str {
-    match expected {
-        "a boolean" | "a string" => expected,
-        "a sequence" => "an array",
-        "a map" => "an object",
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a non-negative integer",
-        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
-        "a nonzero u32" | "a nonzero u64" => "a positive integer",
-        "f32" | "f64" => "a number",
-        "unit" => "null",
-        _ if expected.contains("tuple ") => "an array of the right length",
-        _ if expected.starts_with("struct ") || expected.starts_with("internally tagged enum ") => {
-            "an object"
-        }
-        _ if expected.starts_with("one of ") || expected.contains('`') => expected,
-        _ => "of another type",
-    }
 }
 
 #[cfg(test)]
@@ -182,6 +144,11 @@ mod tests {
         check(r#"{"either":"sk-1"}"#, expect!["either matches none of the accepted formats"]);
         check(r#"{"pair":[1]}"#, expect!["pair must be an array of the right length"]);
         check(r#"{"own":"sk-1"}"#, expect!["own is not a valid value"]);
+        for role in ["5", "null", "[1]", "{}", "-1e3"] {
+            let json = format!(r#"{{"messages":[{{"role":{role},"content":"x"}}]}}"#);
+            check(&json, expect!["messages[0].role must be a string"]);
+        }
+        check(r#"{"messages":[{"role":5,"#, expect!["the body is not valid JSON at line 1 column 22"]);
         check("{\"messages\":\"\u{0}\"}", expect!["the body is not valid JSON at line 1 column 14"]);
     }
 

@@ -2,7 +2,6 @@
 
 use agent_jobs::job::{DeadLetter, Job, JobPayload, JobState, JobView, NextPosition, StepResult};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
-use agent_platform::job_request::JobRequestError;
 use agent_platform::pulse::JobRequest;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -44,10 +43,7 @@ impl CreateJobRequest {
             max_open_jobs: self.max_open_jobs,
             ..JobRequest::new(self.payload, spec.clone())
         };
-        request.job(now, fingerprint).map_err(|error| match error {
-            JobRequestError::Member { member, fault } => HttpError::invalid(member, fault),
-            error => HttpError::new(Code::InvalidRequest, error.to_string()),
-        })
+        Ok(request.job(now, fingerprint)?)
     }
 }
 

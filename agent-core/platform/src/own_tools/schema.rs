@@ -3,6 +3,8 @@
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use crate::json::invalid_schema_message;
+
 /// Maximum number of bytes of a reported fault: it may quote the arguments.
 const MAX_FAULT_BYTES: usize = 500;
 
@@ -15,7 +17,7 @@ pub(super) fn compile(schema: &Value) -> Result<Validator, String> {
         return Err("must be a schema of an object: its type is not \"object\"".to_owned());
     }
     let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-    options.build(schema).map_err(|error| format!("is not a valid JSON Schema: {}", cut(error.to_string())))
+    options.build(schema).map_err(|error| invalid_schema_message(&error))
 }
 
 /// Returns the first fault of arguments with its path.

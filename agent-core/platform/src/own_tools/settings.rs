@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::json::redact_serde_message;
+
 /// Error of a setting of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSettingsError {
@@ -17,13 +19,13 @@ impl ToolSettingsError {
     }
 }
 
-/// Deserializes settings; the error has the path of the field.
+/// Deserializes settings; the error has the path of the field, and not its value.
 pub(super) fn read<T: serde::de::DeserializeOwned>(
     settings: &Map<String, Value>,
 ) -> Result<T, ToolSettingsError> {
     serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { String::new() } else { path };
-        ToolSettingsError::new(path, format!("is invalid: {}", error.inner()))
+        ToolSettingsError::new(path, redact_serde_message(&error.inner().to_string()))
     })
 }

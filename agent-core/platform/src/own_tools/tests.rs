@@ -514,6 +514,28 @@ fn faults_of_definitions_have_their_path() {
     assert_eq!(with("auth", json!({"type": "header", "name": "Host"})), ["httpTools[0].auth.name"]);
     assert_eq!(with("auth", json!({"type": "basic", "user": "a:b"})), ["httpTools[0].auth.user"]);
     assert_eq!(with("auth", json!({"type": "oauth"})).len(), 1);
+    for (field, value, expected) in [
+        ("timeoutMs", json!("sk-1"), "httpTools[0].timeoutMs must be a non-negative integer"),
+        ("identity", json!("sk-1"), "httpTools[0].identity must be `none` or `signed`"),
+        ("identity", json!(7), "httpTools[0].identity must be a string"),
+        ("request", json!("sk-1"), "httpTools[0].request must be an object"),
+        (
+            "inputSchema",
+            json!({"type": "object", "properties": {"a": {"type": "object", "required": "sk-1"}}}),
+            "httpTools[0].inputSchema is not a valid JSON Schema at /properties/a/required: value is not of type \"array\"",
+        ),
+        (
+            "auth",
+            json!({"type": "sk-1"}),
+            "httpTools[0].auth.type must be one of `none`, `bearer`, `basic`, `header`",
+        ),
+    ] {
+        let mut tool = get_order();
+        tool[field] = value;
+        let found = faults(&content(&[tool]).own_tools, |_| false);
+        let texts: Vec<_> = found.iter().map(|fault| format!("{} {}", fault.path, fault.message)).collect();
+        assert_eq!(texts, [expected], "no value is repeated");
+    }
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::fmt;
 use agent_core::secret::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use url::Url;
 
 use crate::catalog::{CatalogEntryError, CatalogModel};
+use crate::http_url::parse_http_url;
 use crate::roles::resolve_destination;
 
 /// Maximum number of models that a provider describes.
@@ -191,20 +191,7 @@ fn check_url(text: &str) -> Result<(), String> {
     if text.len() > MAX_URL_BYTES {
         return Err(format!("has {} bytes; the limit is {MAX_URL_BYTES}", text.len()));
     }
-    // A parser would leave out some of these characters.
-    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("has a control character or a space".to_owned());
-    }
-    let Ok(url) = Url::parse(text) else { return Err("is not a URL".to_owned()) };
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err("must begin with http:// or https://".to_owned());
-    }
-    if url.host().is_none() || url.port() == Some(0) {
-        return Err("must have a host, and a port other than 0".to_owned());
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not have a user name or a password".to_owned());
-    }
+    let url = parse_http_url(text)?;
     if url.query().is_some() || url.fragment().is_some() {
         return Err("must not have a query or a fragment".to_owned());
     }

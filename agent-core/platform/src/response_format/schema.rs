@@ -4,6 +4,8 @@ use agent_core::role::{ResponseFormat, ResponseKind};
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use crate::json::invalid_schema_message;
+
 /// Limit on a schema, in bytes of JSON.
 pub const MAX_RESPONSE_SCHEMA_BYTES: usize = 32 << 10;
 /// Limit on the repairs of an answer.
@@ -136,7 +138,7 @@ impl AnswerValidator {
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
         let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
         let invalid = |error: jsonschema::ValidationError<'_>| {
-            FormatError::new("schema", format!("is not a valid JSON Schema: {}", cut(error.to_string())))
+            FormatError::new("schema", invalid_schema_message(&error))
         };
         Ok(Self { validator: Some(validator.map_err(invalid)?) })
     }

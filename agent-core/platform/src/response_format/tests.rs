@@ -334,6 +334,10 @@ fn hostile_schemas_are_refused_with_their_place() {
         let fault = check_response_format(&json_format(Some(schema.clone()))).expect_err(path);
         assert_eq!(fault.path, path, "{}", fault.message);
     }
+    let wrong = json!({"properties": {"a": {"required": "sk-1"}}});
+    let fault = check_response_format(&json_format(Some(wrong))).expect_err("no list of names");
+    assert!(fault.message.contains(" at /properties/a/required: "), "{fault:?}");
+    assert!(!fault.message.contains("sk-1"), "{fault:?}");
     let fault = check_response_format(&json_format(Some(deep))).expect_err("deep");
     assert!(fault.message.contains("deep"), "{fault:?}");
     // 64^6 schemas: a walk of all would take hours.

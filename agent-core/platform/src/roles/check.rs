@@ -1,6 +1,7 @@
 //! Checks of a role before it is saved: unknown names, which are refused, and settings without effect, which are
 //! reported as warnings. Pure. Roles that were stored before a check existed are read without it.
 
+mod addresses;
 mod fallbacks;
 mod finding;
 mod prices;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value};
 pub use finding::RoleFinding;
 pub(crate) use provider::company_provider_faults;
 
+use addresses::check_addresses;
 use fallbacks::{check_model_fallbacks, check_server_fallbacks};
 use prices::{check_model_prices, check_server_prices};
 use provider::{SERVER_PROVIDERS, check_model_provider, check_provider, check_summary_provider, is_blank};
@@ -142,7 +144,8 @@ impl SchemaWalk<'_> {
     }
 }
 
-/// Returns the names in a role that nothing has: tools, among them the embedder's `own_tools`, and providers.
+/// Returns the names in a role that nothing has: tools, among them the embedder's `own_tools`, and providers; and settings
+/// out of their bounds, such as addresses that are none.
 pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleFinding> {
     let mut findings = Vec::new();
     let defined: Vec<String> = role.content.own_tools.names().collect();
@@ -190,6 +193,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             _ => {}
         }
     }
+    check_addresses(&mut findings, role);
     findings.extend(role.content.compaction.iter().flat_map(compaction_faults));
     let is_taken = |name: &str| TOOL_NAMES.contains(&name) || own_tools.iter().any(|own| own == name);
     findings.extend(
@@ -468,6 +472,38 @@ mod tests {
             ),
         ] {
             assert_eq!(paths(&unknown_fields(&role)), [expected], "{role}");
+        }
+    }
+
+    #[test]
+    fn addresses_to_which_nothing_is_sent_are_named_by_their_path() {
+        let children = |address: &str| {
+            json!([{"name": "WorkflowConnector", "content": {"webhookUrl": address}},
+                {"name": "AgentServer", "content": {"agentServerLocalUrl": address,
+                    "fallbacks": [{"agentServerUrl": address}]}},
+                {"name": "EmbeddedAI", "content": {"baseUrl": address,
+                    "fallbacks": [{"provider": "openai", "model": "m", "baseUrl": address}]}}])
+        };
+        let found = |address: &str| {
+            let role = role(json!({"agentServerUrl": address}), children(address));
+            unknown_names(&serde_json::from_value(role).expect("a role"), &[])
+        };
+        for address in ["https://a.example", " HTTP://127.0.0.1:9/v1/?key=x#y ", "http://[::1]:9"] {
+            assert_eq!(found(address), [], "{address}");
+        }
+        for address in ["sk-canary", "ftp://a.example", "https://u:canary@a.example", "https://a.example/\tx"]
+        {
+            let found = found(address);
+            let expected = [
+                "content.agentServerUrl",
+                "children[0].content.webhookUrl",
+                "children[1].content.agentServerLocalUrl",
+                "children[1].content.fallbacks[0].agentServerUrl",
+                "children[2].content.baseUrl",
+                "children[2].content.fallbacks[0].baseUrl",
+            ];
+            assert_eq!(paths(&found), expected, "{address}");
+            assert!(found.iter().all(|finding| !finding.message.contains("canary")), "{found:?}");
         }
     }
 

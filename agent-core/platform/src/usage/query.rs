@@ -66,14 +66,14 @@ impl UsageDimension {
     }
 }
 
-/// Error of a query.
+/// Error of a query, worded to follow the name of the parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageQueryError {
     /// The name is that of no dimension, or occurs twice.
     #[error("must list some of day, agent, user, provider, model and caller, each once")]
     Dimension,
     /// No page has given the cursor.
-    #[error("the cursor is invalid")]
+    #[error("is invalid")]
     Cursor,
 }
 

@@ -71,8 +71,7 @@ impl SqliteCopySource {
     pub(crate) fn open(path: &Path) -> Result<Self, CopyError> {
         let path = file::absolute(path).map_err(CopyError::open)?;
         if !path.exists() {
-            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(CopyError::open(SqliteOpenError::failed(&path, missing)));
+            return Err(CopyError::open(SqliteOpenError::NotAFile(path)));
         }
         let (connection, _) = file::open(&path, &SqliteOptions::default()).map_err(CopyError::open)?;
         connection.execute_batch("BEGIN").map_err(CopyError::failed)?;

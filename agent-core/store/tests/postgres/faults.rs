@@ -322,7 +322,7 @@ async fn writes_that_wait_for_locks_leave_connections_to_others(cluster: &Cluste
     let companies = ["c1", "c2", "c3", "c4", "c5", "c6"];
     let locked = companies.map(|company| job(company, 5));
     let small = job("small", 5);
-    store.insert([locked.as_slice(), &[small.clone()]].concat()).await.expect("insert");
+    store.insert([locked.as_slice(), std::slice::from_ref(&small)].concat()).await.expect("insert");
     let holder = other(cluster, "shared").await;
     holder
         .batch_execute("BEGIN; SELECT FROM scheduler.jobs WHERE company <> 'small' FOR UPDATE")

@@ -180,6 +180,9 @@ async fn a_killed_copy_into_a_file_leaves_none() {
     assert_eq!(copy(&sqlite_url(&path), &source.0.url("back")).await, "", "the file is whole");
     let expected = contents(&connect(&source.0, "source").await).await;
     assert_eq!(contents(&connect(&source.0, "back").await).await, expected);
+    let missing = sqlite_url(&folder.path().join("missing.db"));
+    let refused = copy(&missing, &sqlite_url(&folder.path().join("other.db"))).await;
+    assert!(refused.contains("missing.db is not a file"), "{refused}");
 }
 
 /// Returns the names of the entries of a folder.

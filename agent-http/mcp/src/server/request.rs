@@ -20,7 +20,7 @@ use super::message::MessageKind;
 use super::permits::RequestPermits;
 use super::query::QueryParams;
 use super::rpc_error::RpcErrorResponse;
-use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse};
+use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse, has_initialize_params};
 use crate::body::ResponseBody;
 use crate::headers::SESSION_ID;
 
@@ -108,6 +108,11 @@ impl AuthorizedRequest<'_> {
             MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
             MessageKind::Notification | MessageKind::Response => (None, false),
         };
+        // `rmcp` would take it for a request of another method, which needs a session.
+        if opens_session && !has_initialize_params(&body) {
+            let message = "initialize needs the parameters protocolVersion, capabilities and clientInfo";
+            return Err(RpcErrorResponse::invalid_params(id, message));
+        }
         let permits = self.admit(&message_kind, id.as_ref(), opens_session).await?;
         if let (None, Some(id)) = (&self.session, &id)
             && let Some(call) = DirectCall::parse(&head.headers, &body, &*self.server.shared.features)

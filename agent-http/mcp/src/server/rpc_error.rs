@@ -40,6 +40,11 @@ impl RpcErrorResponse {
         Self::new(StatusCode::BAD_REQUEST, id, error)
     }
 
+    /// Creates the answer to a request with invalid parameters, which is no error of HTTP.
+    pub(super) fn invalid_params(id: Option<RequestId>, message: &'static str) -> Self {
+        Self::new(StatusCode::OK, id, ErrorData::invalid_params(message, None))
+    }
+
     /// Creates a 404 for a session that does not exist or belongs to another credential. The specification requires
     /// clients to initialize a new session then.
     pub(super) fn no_session(id: Option<RequestId>) -> Self {
@@ -78,6 +83,11 @@ impl RpcErrorResponse {
         let status = response.status();
         if status == StatusCode::NOT_FOUND {
             return Self::no_session(id);
+        }
+        // Every body is passed on as JSON, so it is the message that `rmcp` cannot read, and not its media type.
+        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            let message = "the body is not a message of the protocol: params and _meta must be objects";
+            return Self::bad_request(id, ErrorData::invalid_request(message, None));
         }
         let error = if status.is_server_error() {
             ErrorData::internal_error("the server failed", None)

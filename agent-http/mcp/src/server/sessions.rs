@@ -31,7 +31,7 @@ use registry::{NewSession, Registry, SessionLimits, SessionOwner};
 pub(super) use registry::{SessionLimitError, SessionUse};
 pub(super) use restore::{RestoreError, SessionRestore};
 use restore_locks::RestoreLocks;
-pub(super) use sealed_id::SessionSealer;
+pub(super) use sealed_id::{SessionSealer, has_initialize_params};
 
 use super::identity::{Identity, RevocableToken};
 

@@ -25,6 +25,8 @@ use crate::service::HandlerResult;
 
 /// Maximum length of a caller's idempotency key, in bytes. The scheduler's key also has the user's id.
 const MAX_IDEMPOTENCY_KEY_BYTES: usize = 100;
+/// Maximum length of a query parameter, in bytes; it is the scheduler's.
+const MAX_PARAMETER_BYTES: usize = 256;
 
 /// A request to schedule a job for the caller, without its schedule.
 #[derive(Deserialize, JsonSchema)]
@@ -57,9 +59,6 @@ pub(in crate::app) async fn post(context: RequestContext<App>, principal: Princi
     // Parsed twice, so that an error in either half is reported with its position.
     let request: OwnJobRequest = parse_json(&bytes, app.base.json_depth)?;
     let schedule: ScheduleSpec = parse_json(&bytes, app.base.json_depth)?;
-    schedule
-        .resolve(app.pulse.now())
-        .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
     let payload = own_payload(&app, &principal, request.payload).await?;
     let idempotency_key = request.idempotency_key.map(|key| own_key(&principal.user_id, &key)).transpose()?;
     let job = JobRequest {
@@ -69,6 +68,8 @@ pub(in crate::app) async fn post(context: RequestContext<App>, principal: Princi
         overlap: request.overlap,
         ..JobRequest::new(payload, schedule).within_open_jobs_limit()
     };
+    // The scheduler checks the same; its answers are not repeated, so a refusal by it would not name the member.
+    job.job(app.pulse.now(), |_| String::new())?;
     answer::json(StatusCode::CREATED, &pulse.schedule_job(&job).await?)
 }
 
@@ -116,6 +117,9 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
     let query = &Query::from_uri(&context.head.uri);
     let (filter, order) = (filter(query, &principal)?, order(query)?);
     let params = resource::page_params(query)?;
+    if params.cursor.as_deref().is_some_and(|cursor| !(1..=MAX_PARAMETER_BYTES).contains(&cursor.len())) {
+        return Err(HttpError::invalid("cursor", format!("must have 1 to {MAX_PARAMETER_BYTES} bytes")));
+    }
     let mut page = pulse.list_jobs(&filter, order, params.cursor.as_deref(), params.page_size()).await?;
     page.jobs.retain(|job| is_own(job, &principal));
     for job in &mut page.jobs {
@@ -141,20 +145,29 @@ fn is_own(job: &JobView, principal: &Principal) -> bool {
 }
 
 fn filter(query: &Query<'_>, principal: &Principal) -> Result<JobFilter, HttpError> {
-    let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
-    let state = text("state")?;
+    let state = parameter(query, "state")?;
     let open = state.as_deref() == Some(JobFilter::OPEN_STATES);
     let state = state.filter(|_| !open).map(|name| {
         JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is not a job state"))
     });
     Ok(JobFilter {
         scope: scope(principal),
-        agent: text("agentId")?.map(AgentId::from),
-        tool: text("toolId")?,
-        assignment: text("assignmentId")?,
+        agent: parameter(query, "agentId")?.map(AgentId::from),
+        tool: parameter(query, "toolId")?,
+        assignment: parameter(query, "assignmentId")?,
         state: state.transpose()?,
         open,
     })
+}
+
+/// Returns a query parameter. An empty one counts as absent.
+fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError> {
+    match query.get(name)? {
+        Some(value) if value.len() > MAX_PARAMETER_BYTES => {
+            Err(HttpError::invalid(name, format!("must have at most {MAX_PARAMETER_BYTES} bytes")))
+        }
+        value => Ok(value.filter(|value| !value.is_empty()).map(str::to_owned)),
+    }
 }
 
 fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::NanoUsd;
 use super::{BudgetTimeZone, BudgetWindow};
+use crate::json::redact_serde_message;
 
 /// Maximum number of limits in a budget.
 pub const MAX_LIMITS: usize = 16;
@@ -215,6 +216,17 @@ impl InvalidBudgetError {
     }
 }
 
+/// Reads one limit, whose path is `at`. The error does not repeat given values.
+fn read_limit(limit: &Value, at: &str) -> Result<BudgetLimit, InvalidBudgetError> {
+    let limit: LimitJson = serde_path_to_error::deserialize(limit).map_err(|error| {
+        let member = error.path().to_string();
+        let path = if member == "." { at.to_owned() } else { format!("{at}.{member}") };
+        InvalidBudgetError::new(path, redact_serde_message(&error.inner().to_string()))
+    })?;
+    BudgetLimit::try_from(limit)
+        .map_err(|error| InvalidBudgetError::new(at, format!("is not valid: {error}")))
+}
+
 impl Budget {
     /// Reads the budget of a subject of a kind from the members of a body.
     ///
@@ -237,8 +249,7 @@ impl Budget {
         let mut limits: Vec<BudgetLimit> = Vec::with_capacity(values.len());
         for (index, limit) in values.iter().enumerate() {
             let path = || format!("limits[{index}]");
-            let limit = BudgetLimit::deserialize(limit)
-                .map_err(|error| InvalidBudgetError::new(path(), format!("is not valid: {error}")))?;
+            let limit = read_limit(limit, &path())?;
             let is_of_run = limit.window == Some(BudgetWindow::Run);
             if is_of_run != (kind == BudgetKind::Run) {
                 let fault = match is_of_run {
@@ -338,7 +349,19 @@ mod tests {
             (BudgetKind::Company, json!({"unit": "cost", "amount": "1e400", "window": "month"}), "limits[1]"),
             (BudgetKind::Company, json!({"unit": "tokens", "amount": -1, "window": "month"}), "limits[1]"),
             (BudgetKind::Company, json!({"unit": "tokens", "amount": 1.5, "window": "month"}), "limits[1]"),
-            (BudgetKind::Company, json!({"unit": "tokens", "amount": 5, "window": "year"}), "limits[1]"),
+            (
+                BudgetKind::Company,
+                json!({"unit": "tokens", "amount": 5, "window": "year"}),
+                "limits[1].window",
+            ),
+            (BudgetKind::Company, json!({"unit": "tokens", "amount": 5, "window": 7}), "limits[1].window"),
+            (
+                BudgetKind::Company,
+                json!({"unit": "tokens", "amount": 5, "window": "day", "warnAt": "x"}),
+                "limits[1].warnAt",
+            ),
+            (BudgetKind::Company, json!({"unit": "tokens", "window": "day"}), "limits[1]"),
+            (BudgetKind::Company, json!("sk-1"), "limits[1]"),
             (BudgetKind::Company, json!({"unit": "tokens", "amount": 5}), "limits[1]"),
             (BudgetKind::Company, json!({"unit": "tokens", "amount": 5, "window": "run"}), "limits[1]"),
             (BudgetKind::Company, json!({"unit": "tokens", "amount": 5, "window": "day"}), "limits[1]"),
@@ -347,8 +370,12 @@ mod tests {
                 json!({"unit": "concurrentRuns", "amount": 5, "window": "day"}),
                 "limits[1]",
             ),
-            (BudgetKind::Company, json!({"unit": "gold", "amount": 5, "window": "day"}), "limits[1]"),
-            (BudgetKind::Company, json!({"unit": "runs", "amount": 5, "window": "day", "x": 1}), "limits[1]"),
+            (BudgetKind::Company, json!({"unit": "gold", "amount": 5, "window": "day"}), "limits[1].unit"),
+            (
+                BudgetKind::Company,
+                json!({"unit": "runs", "amount": 5, "window": "day", "x": 1}),
+                "limits[1].x",
+            ),
             (
                 BudgetKind::User,
                 json!({"unit": "runs", "amount": 5, "window": "day", "warnAt": 1}),
@@ -359,6 +386,16 @@ mod tests {
         ] {
             let error = read(kind, &json!([fits, limit])).expect_err("a fault");
             assert_eq!(error.path, path, "{limit}");
+        }
+        for (limit, message) in [
+            (
+                json!({"unit": "sk-1", "amount": 5}),
+                "must be one of `cost`, `tokens`, `runs`, `concurrentRuns`, `toolCalls`, `wallMs`",
+            ),
+            (json!({"unit": 7, "amount": 5}), "must be a string"),
+            (json!("sk-1"), "must be an object"),
+        ] {
+            assert_eq!(read(BudgetKind::User, &json!([limit])).expect_err("a fault").message, message);
         }
         for (limits, path) in [(json!([]), "limits"), (json!({}), "limits")] {
             assert_eq!(read(BudgetKind::User, &limits).expect_err("a fault").path, path);

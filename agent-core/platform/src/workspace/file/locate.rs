@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 
 use super::fault::FileFault;
+use crate::json::{is_syntax_error, normalize_serde_message};
 
 /// Path from the root of the file to a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub(super) fn locate(text: &str, path: &JsonPath) -> Option<(usize, usize)> {
 
 /// Converts a deserialization error into a fault with its position.
 pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> FileFault {
-    if error.inner().classify() != Category::Data {
+    if is_syntax_error(text.as_bytes(), error.inner()) {
         return syntax_fault(error.inner());
     }
     let (mut path, mut message) = (JsonPath::of(error.path()), message_of(error.inner()));
@@ -101,7 +101,7 @@ pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json
         (path, message) = (longer, rest.to_owned());
     }
     let (line, column) = locate(text, &path).unwrap_or((error.inner().line(), error.inner().column()));
-    FileFault { line, column, path: path.to_string(), message }
+    FileFault { line, column, path: path.to_string(), message: normalize_serde_message(message) }
 }
 
 /// Converts a syntax error into a fault, with the position at which the text stops being JSON.

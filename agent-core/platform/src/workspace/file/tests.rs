@@ -402,6 +402,10 @@ fn a_fault_is_told_with_its_place() {
             "{\"users\": [\n  {\"id\": \"ä\", \"companyId\": 7}]}",
             "line 2, column 28: users[0].companyId: invalid type: integer `7`, expected a string",
         ),
+        (
+            "{\"users\": [\n  {\"id\": \"a\", \"companyId\": \"c\", \"role\": 5}]}",
+            "line 2, column 41: users[0].role: invalid type, expected a string",
+        ),
         ("{\"documents\": [{\"id\": \"d\"}]}", "line 1, column 16: documents[0]: missing field `companyId`"),
         (
             "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\",\n\"content\": {\"rules\": [\"r\", {}]}}]}",

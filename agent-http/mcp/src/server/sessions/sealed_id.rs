@@ -39,6 +39,11 @@ struct InitializeMessage {
     params: InitializeRequestParams,
 }
 
+/// Returns true if `body` has the parameters of an `initialize` request.
+pub(in crate::server) fn has_initialize_params(body: &[u8]) -> bool {
+    serde_json::from_slice::<InitializeMessage>(body).is_ok()
+}
+
 /// Seals the state of sessions into their ids, and opens them.
 pub(in crate::server) struct SessionSealer {
     sealer: Arc<Sealer>,
