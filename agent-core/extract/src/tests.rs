@@ -164,6 +164,15 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
         (next_line, "A line below."),
         // On a page that shows nothing.
         (line(3, 600, hidden), ""),
+        // Text that is seen in what is painted in its shape, and text that is not.
+        (
+            format!(
+                "q BT /F1 12 Tf 7 Tr 72 690 Td (The first rule.) Tj ET 0 600 612 120 re f Q {}q {} Q 0 0 9 9 re f",
+                line(0, 400, "The last rule."),
+                line(7, 500, hidden),
+            ),
+            "The first rule. The last rule.",
+        ),
         // The mode is that of the graphics state.
         (format!("q 3 Tr Q {}", shown.replace("0 Tr", "")), "The first rule. The last rule."),
         // The text of a scan, which may have a stamp.

@@ -1,6 +1,7 @@
-//! Text of PDF pages without what is drawn invisibly: in the rendering modes 3 and 7 (ISO 32000-1, section 9.3.6).
+//! Text of PDF pages without what is drawn invisibly: in the rendering mode 3, or in 7 without anything that is painted in the
+//! shape of the text (ISO 32000-1, section 9.3.6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use unpdf::parser::backend::{
     BackendFontInfo, ContentOp, DecodedRun, DecodedText, GlyphAdvance, PageBox, PageContent, PageId,
@@ -9,8 +10,10 @@ use unpdf::parser::backend::{
 };
 use unpdf::parser::{BlockType, LayoutAnalyzer, LinkAnnotations, TextBlock};
 
-/// Rendering modes that paint nothing.
-const INVISIBLE_MODES: [i64; 2] = [3, 7];
+/// Rendering mode in which text is not painted.
+const INVISIBLE: i64 = 3;
+/// Rendering mode in which text is not painted and clips what is painted behind its text object, such as a gradient.
+const CLIPPING: i64 = 7;
 
 /// A document whose pages have no invisible text.
 pub(super) struct ShownText {
@@ -48,31 +51,93 @@ fn markdown(block: &TextBlock) -> String {
     }
 }
 
-/// Removes the operations that draw text while the rendering mode is one that paints nothing, and the forms that are drawn then,
-/// whose text inherits the mode.
+/// Removes the operations that draw text invisibly, and the forms that are drawn meanwhile, whose text inherits the mode.
 fn without_invisible_text(operations: Vec<ContentOp>) -> Vec<ContentOp> {
-    let mut shown = Vec::with_capacity(operations.len());
-    let (mut mode, mut saved_modes) = (0, Vec::new());
+    let mut filter = TextFilter::default();
     for operation in operations {
-        let is_invisible = INVISIBLE_MODES.contains(&mode);
+        filter.push(operation);
+    }
+    filter.finish()
+}
+
+/// Filter of the operations of a content stream.
+#[derive(Default)]
+struct TextFilter {
+    shown: Vec<ContentOp>,
+    /// The rendering mode.
+    mode: i64,
+    /// Positions of clipping texts of which nothing has been seen.
+    unseen: BTreeSet<usize>,
+    /// Those of the open text object, whose clip begins at its end.
+    pending: Vec<usize>,
+    /// Those whose clip is in force.
+    clips: Vec<usize>,
+    /// Saved rendering modes with the numbers of clips.
+    saved: Vec<(i64, usize)>,
+}
+
+impl TextFilter {
+    fn push(&mut self, operation: ContentOp) {
         match operation.operator.as_str() {
-            "q" => saved_modes.push(mode),
-            "Q" => mode = saved_modes.pop().unwrap_or(mode),
+            "q" => self.saved.push((self.mode, self.clips.len())),
+            "Q" => {
+                if let Some((mode, clips)) = self.saved.pop() {
+                    self.mode = mode;
+                    self.clips.truncate(clips);
+                }
+            }
             "Tr" => {
                 let operand = operation.operands.first().and_then(get_number_from_value);
-                mode = operand.map_or(mode, |operand| operand as i64);
+                self.mode = operand.map_or(self.mode, |operand| operand as i64);
             }
-            "Tj" | "TJ" | "Do" if is_invisible => continue,
-            // They move to the next line before they draw.
-            "'" | "\"" if is_invisible => {
-                shown.push(ContentOp::new("T*", Vec::new()));
-                continue;
+            "ET" => self.clips.append(&mut self.pending),
+            "Tj" | "TJ" | "'" | "\"" => match self.mode {
+                INVISIBLE => {
+                    self.shown.extend(line_move(&operation));
+                    return;
+                }
+                CLIPPING => {
+                    self.pending.push(self.shown.len());
+                    self.unseen.insert(self.shown.len());
+                }
+                _ => self.paint(),
+            },
+            "f" | "F" | "f*" | "B" | "B*" | "b" | "b*" | "S" | "s" | "sh" | "BI" => self.paint(),
+            "Do" => {
+                self.paint();
+                if matches!(self.mode, INVISIBLE | CLIPPING) {
+                    return;
+                }
             }
             _ => {}
         }
-        shown.push(operation);
+        self.shown.push(operation);
     }
-    shown
+
+    /// Marks the texts whose clip is in force as seen: something is painted in their shape.
+    fn paint(&mut self) {
+        if self.clips.is_empty() {
+            return;
+        }
+        for text in self.clips.drain(..) {
+            self.unseen.remove(&text);
+        }
+        self.saved.iter_mut().for_each(|(_, clips)| *clips = 0);
+    }
+
+    fn finish(self) -> Vec<ContentOp> {
+        let Self { shown, unseen, .. } = self;
+        let keep = |(position, operation): (usize, ContentOp)| match unseen.contains(&position) {
+            true => line_move(&operation),
+            false => Some(operation),
+        };
+        shown.into_iter().enumerate().filter_map(keep).collect()
+    }
+}
+
+/// Returns the move to the next line that an operation makes before it draws its text; `None` if it makes none.
+fn line_move(operation: &ContentOp) -> Option<ContentOp> {
+    matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
 }
 
 /// The document as it is read, but for the operations on its pages.

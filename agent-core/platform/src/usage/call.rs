@@ -198,7 +198,8 @@ impl MeteredCall {
         let provider = usage.provider.as_deref().unwrap_or(&self.provider);
         let model = usage.model.as_deref().unwrap_or(&self.model);
         let has_price = |model: &str| self.recorder.prices().price(provider, model).is_some();
-        let is_asked_for = without_date(model).unwrap_or(model).eq_ignore_ascii_case(&self.model);
+        let is_name = |name: &str| name.eq_ignore_ascii_case(&self.model);
+        let is_asked_for = is_name(model) || without_date(model).is_some_and(is_name);
         match is_asked_for || (!has_price(model) && has_price(&self.model)) {
             true => (provider, &self.model),
             false => (provider, model),

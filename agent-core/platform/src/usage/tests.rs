@@ -173,6 +173,18 @@ async fn a_call_has_the_name_of_the_model_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_dated_name_that_was_asked_for_is_kept_in_its_case() {
+    let usage = recorder(Arc::new(MemoryUsage::default()));
+    let scope = RunScope::from(&context());
+    let mut call = MeteredCall::new(usage.clone(), scope, ("scripted", "Script-1-2026-01-31"), 10);
+    call.set_usage(vec![reported("scripted", "script-1-2026-01-31", 7)]);
+    drop(call);
+    let found: Vec<_> =
+        entries(&usage).await.into_iter().map(|entry| (entry.model, entry.cost.is_some())).collect();
+    assert_eq!(found, [("Script-1-2026-01-31".to_owned(), true)]);
+}
+
+#[tokio::test]
 async fn usage_without_a_name_is_that_of_the_model_that_was_asked_for() {
     let report = Usage { input_tokens: Some(7), output_tokens: Some(3), ..Usage::default() };
     let answer = ScriptedAnswer::new().event(ModelEvent::Usage(report)).finish(FinishReason::Stop);

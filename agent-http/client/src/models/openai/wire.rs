@@ -123,12 +123,23 @@ impl WireUsage {
             return (self.completion_tokens, reasoning);
         };
         let excess = total.saturating_sub(prompt.saturating_add(completion));
-        let is_reasoning =
-            excess > 0 && total <= MAX_TOTAL_TOKENS && reasoning.is_none_or(|reasoning| reasoning == excess);
-        match is_reasoning {
+        let is_reasoning = match reasoning {
+            Some(reasoning) => reasoning == excess,
+            None => !self.is_of_cache(excess),
+        };
+        match excess > 0 && total <= MAX_TOTAL_TOKENS && is_reasoning {
             true => (Some(completion + excess), Some(excess)),
             false => (Some(completion), reasoning),
         }
+    }
+
+    /// Returns true for the number of tokens that a cache has read or written, which some gateways have in the total beside those
+    /// of the prompt.
+    fn is_of_cache(&self, tokens: u64) -> bool {
+        let details = self.prompt_tokens_details.as_ref();
+        let read = details.and_then(|details| details.cached_tokens).unwrap_or_default();
+        let written = details.and_then(|details| details.cache_write_tokens).unwrap_or_default();
+        [read, written, read.saturating_add(written)].contains(&tokens)
     }
 
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
@@ -198,6 +209,14 @@ mod tests {
             (9, u64::MAX, None, (Some(9), None)),
         ] {
             assert_eq!(read(completion, total, reasoning), expected, "{completion} {total} {reasoning:?}");
+        }
+        // Tokens of a cache beside those of the prompt.
+        for total in [101, 81, 141] {
+            let usage = serde_json::json!({"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": total,
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 40}});
+            let usage: WireUsage = serde_json::from_value(usage).expect("usage");
+            let usage = usage.into_usage(None);
+            assert_eq!((usage.output_tokens, usage.reasoning_tokens), (Some(9), None), "{total}");
         }
     }
 

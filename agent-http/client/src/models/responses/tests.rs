@@ -396,8 +396,7 @@ async fn interleaved_calls_are_told_apart_up_to_the_limit() {
     }
 }
 
-/// Returns the events of a stream, as they are.
-/// Returns the events of a stream, and the model that made it.
+/// Returns the events of a stream, as they are, and the model that made them.
 async fn events_of(data: &[Value]) -> (Vec<Result<ModelEvent, AgentError>>, Responses) {
     let answer = chunked_response("200 OK", SSE, sse(data).as_bytes(), 1000, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
