@@ -368,6 +368,18 @@ inPage('a job shows what it does, its error and what can be done', async (page) 
   await page.getByText('You have no such job').waitFor();
 });
 
+inPage('the job of an assignment can be paused, and neither cancelled nor rescheduled', async (page) => {
+  const path = `api/agents/text/assignments/kept-${Date.now()}`;
+  const { status, body } = await send(page, 'PUT', path, { toolId: 'createTodo', todoListId: 'l1', ...titled('Water the basil'), schedule: { enabled: true, cron: '0 9 * * *' } });
+  assert.equal(status, 201, JSON.stringify(body));
+  await visit(page, `jobs/${body.sync.jobId}`);
+  await page.locator('.facts', { hasText: 'every day at 09:00' }).waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 1);
+  assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0);
+  assert.equal(await page.getByText('Reschedule').count(), 0);
+  assert.equal((await send(page, 'DELETE', path)).status, 204);
+});
+
 inOwnPage('a job is rescheduled', async (page) => {
   const [id] = await schedule(page, { payload: titled(`moved ${Date.now()}`), cron: '0 9 * * *', timezone: 'Europe/Berlin' });
   await visit(page, `jobs/${id}`);

@@ -21,7 +21,7 @@ use crate::stores::{self, Stores};
 use crate::{StartError, compose};
 
 /// Time after the second signal in which the process may end by itself. It is longer than the server's own
-/// [`FINAL_EVENT_TIMEOUT`](agent_http::serve::FINAL_EVENT_TIMEOUT).
+/// [`FINAL_EVENT_TIMEOUT`].
 const FORCED_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time in which the ends of the last run tokens are stored.

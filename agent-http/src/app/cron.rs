@@ -27,7 +27,7 @@ use serde_json::json;
 use self::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use self::local::run_local;
 use super::due::DueOccurrences;
-use super::pulse::{Completion, run_occurrence};
+use super::pulse::{Completion, is_busy, run_occurrence};
 use super::{App, answer};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -83,7 +83,7 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
         match outcome {
             Ok(Completion::Completed) => result.done += 1,
             Ok(Completion::AlreadyCompleted) => result.done_before += 1,
-            Err(error) if matches!(error.code(), Code::Conflict | Code::RateLimited) => result.busy += 1,
+            Err(error) if is_busy(&error) => result.busy += 1,
             Err(error) => {
                 tracing::warn!(%error, "a due job failed");
                 result.failed += 1;

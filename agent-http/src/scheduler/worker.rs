@@ -387,10 +387,8 @@ impl Worker {
         let was_running = released.into_iter().filter(|_| open.state == Some(JobState::Running));
         let steps = listed.chain(was_running).map(|job| (job.id, Step::Cancel)).collect();
         let outcomes = self.jobs.apply_steps_unlocked(steps, self.now()).await?;
-        let has_changed = |outcome: &&StepOutcome| match outcome {
-            StepOutcome::Applied(result) => result.changed,
-            StepOutcome::NotFound | StepOutcome::Rejected(_) | StepOutcome::Unreadable => false,
-        };
+        let has_changed =
+            |outcome: &&StepOutcome| matches!(outcome, StepOutcome::Applied(result) if result.changed);
         Ok(CancelledBatch {
             cancelled: outcomes.iter().flatten().filter(has_changed).count() as u64,
             has_locked: !locked_ids.is_empty() || outcomes.iter().any(Option::is_none),

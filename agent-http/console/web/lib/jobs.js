@@ -3,7 +3,10 @@
 import { call } from './store.js';
 
 export const STATES = ['', 'open', 'scheduled', 'running', 'retryable', 'paused', 'completed', 'discarded', 'cancelled'];
-const FINAL = new Set(['completed', 'discarded', 'cancelled']);
+export const FINAL = new Set(['completed', 'discarded', 'cancelled']);
+
+/** Returns true if a job can be cancelled and rescheduled. The periodic job of an assignment changes with its assignment only. */
+export const isChangeable = ({ state, payload = {}, schedule = {} }) => !FINAL.has(state) && !(payload.assignmentId && !schedule.executeAt);
 
 /** Actions, and the jobs for which each is. A periodic job that goes on is among the discarded ones for its dead letters. */
 export const ACTIONS = [
@@ -16,7 +19,7 @@ export const ACTIONS = [
   { id: 'redrive', name: 'Run again', route: 'POST /api/pulse/jobs/{id}/redrive', fits: ({ state }, filter) => state === 'discarded' || filter === 'discarded',
     ask: (jobs) => `Run ${jobs} again?`,
     text: 'The run that was discarded last is made again, now.' },
-  { id: 'cancel', name: 'Cancel', route: 'DELETE /api/pulse/jobs/{id}', fits: ({ state }) => !FINAL.has(state), isFinal: true,
+  { id: 'cancel', name: 'Cancel', route: 'DELETE /api/pulse/jobs/{id}', fits: isChangeable, isFinal: true,
     ask: (jobs) => `Cancel ${jobs}?`, text: 'No further run begins. A run in progress goes on.' },
 ];
 

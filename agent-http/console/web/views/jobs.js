@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from '../vendor/ui.js';
 import { duration, moment, number } from '../lib/format.js';
-import { ACTIONS, STATES, actOn, jobHint, jobName } from '../lib/jobs.js';
+import { ACTIONS, FINAL, STATES, actOn, isChangeable, jobHint, jobName } from '../lib/jobs.js';
 import { withRepeats } from '../lib/next.js';
 import { calendarDays, scheduleWords } from '../lib/schedule.js';
 import { agents, call, go, href, listAll } from '../lib/store.js';
@@ -131,8 +131,6 @@ function JobDetail({ id }) {
   <//>`;
 }
 
-const ENDED = new Set(['completed', 'discarded', 'cancelled']);
-
 function Details({ job, onChange }) {
   const { jobId, state, payload = {}, schedule = {}, executeAt, occurrence, attempt, lastError, createdAt } = job;
   const agent = agents.value.find(({ id }) => id === payload.agentId);
@@ -141,7 +139,7 @@ function Details({ job, onChange }) {
     ['Does', payload.kind === 'tool' ? html`calls the tool <code>${payload.toolId}</code>` : payload.message ? `runs a turn with “${payload.message}”` : payload.kind],
     ['Agent', agent ? html`<a href=${href('agents', agent.id)}>${agent.name || agent.id}</a>` : payload.agentId],
     ['Schedule', html`${scheduleWords(schedule)}${schedule.cron && html` <code class="meta">${schedule.cron}</code>`}`],
-    [ENDED.has(state) ? 'Last due' : state === 'retryable' ? 'Next attempt' : 'Next run', html`<${Time} at=${executeAt} />`],
+    [FINAL.has(state) ? 'Last due' : state === 'retryable' ? 'Next attempt' : 'Next run', html`<${Time} at=${executeAt} />`],
     ['Occurrence', html`${number(occurrence)}${attempt > 0 && html`<span class="muted">, attempt ${attempt}</span>`}`],
     ['Assignment', payload.assignmentId],
     ['Created', html`<${Time} at=${createdAt} />`],
@@ -151,7 +149,7 @@ function Details({ job, onChange }) {
     ${lastError && html`<div class="note note-error"><p>The last attempt failed:</p><p>${String(lastError)}</p></div>`}
     <${Facts} facts=${facts} kind="facts block" />
     ${job.attempts?.length > 0 && html`<${Attempts} attempts=${job.attempts} />`}
-    ${!ENDED.has(state) && html`<${Reschedule} key=${JSON.stringify(schedule) + executeAt} job=${job} onChange=${onChange} />`}
+    ${isChangeable(job) && html`<${Reschedule} key=${JSON.stringify(schedule) + executeAt} job=${job} onChange=${onChange} />`}
     ${payload.arguments !== undefined && html`<h2 class="label">Arguments</h2><${Code} value=${payload.arguments} label="arguments" wrap />`}
     <h2 class="label">Payload</h2><${Code} value=${payload} label="payload" wrap />`;
 }

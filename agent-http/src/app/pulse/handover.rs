@@ -48,10 +48,10 @@ pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseErro
     Ok(())
 }
 
-/// Returns true if the process that ran a job has ended, and this one does not.
+/// Returns true if the process that ran a job has ended, and this one does not. A paused job cannot be claimed.
 fn is_lost(app: &App, job: &Job) -> bool {
     let is_expired = matches!(job.phase, Phase::Running { lease } if lease <= app.pulse.now());
-    is_expired && app.conversations.shutdown.stage() == ShutdownStage::Running
+    is_expired && !job.paused && app.conversations.shutdown.stage() == ShutdownStage::Running
 }
 
 /// Moves a job that is not being run.

@@ -49,7 +49,8 @@ pub(in crate::app) fn end_step(job: &Job, result: &Result<Completion, HttpError>
 }
 
 /// Claims a job whose lease has expired, runs its occurrence again in the background, under its own key, and records the end.
-/// Does nothing if another process has claimed the job, or if no attempt is left.
+/// Does nothing if another process has claimed the job, or if no attempt is left. A refused run is tried again once the lease of
+/// the claim has expired: a released job would be handed over, although the lost run may have had its effect.
 pub(super) async fn resume_lost_run(app: &Arc<App>, id: JobId) -> Result<(), StoreError> {
     let (store, now) = (app.pulse.local.jobs().clone(), app.pulse.now());
     let claim = Step::Claim { until: now, lease: lease_until(app, now) };
@@ -61,6 +62,9 @@ pub(super) async fn resume_lost_run(app: &Arc<App>, id: JobId) -> Result<(), Sto
     let run = async move {
         let (job, result) = run_claimed_job(app.clone(), job).await;
         let step = end_step(&job, &result);
+        if matches!(step, Step::Release { .. }) {
+            return;
+        }
         if let Err(error) = store.apply_steps(vec![(job.id, step)], app.pulse.now()).await {
             tracing::warn!(%error, "the end of a job could not be stored; it is run again once its lease expires");
         }
