@@ -142,6 +142,20 @@ inPage('the chosen tab of the debug layer stays while another view is shown', as
   await page.getByRole('tab', { name: 'Context', selected: true }).waitFor();
 });
 
+inPage('a run that is stopped before it starts is cancelled on the server', async (page) => {
+  await visit(page, 'chat/text');
+  const held = await hold(page, 'POST', '**/api/agent/chat');
+  await page.getByRole('textbox', { name: 'Message' }).fill('Wait');
+  const asked = page.waitForRequest('**/api/agent/chat');
+  await page.keyboard.press('Enter');
+  await held.begun;
+  const chat = await asked;
+  const cancelled = page.waitForRequest('**/api/runs/*/cancel');
+  await page.getByRole('button', { name: 'Stop' }).click();
+  assert.ok((await cancelled).url().includes(chat.postDataJSON().runId));
+  held.release();
+});
+
 inPage('a page whose files are gone is loaded again if the server has others, and stays where the server is away', async (page, { faults }) => {
   await page.evaluate(() => (globalThis.isOld = true));
   const asked = page.waitForRequest((request) => request.url() === base && !request.isNavigationRequest());
