@@ -118,8 +118,8 @@ function ChatView() {
     return () => wide.removeEventListener('change', change);
   }, []);
   useEffect(() => {
-    if (agent) open(agent, parts[0] ? parts[1] : undefined);
-  }, [agent, parts[1]]);
+    if (agent) open(agent, parts[0] ? parts[1] : undefined, query.get('run'));
+  }, [agent, parts[1], query.get('run')]);
   const [shown, setShown] = useState('chat');
   const select = (id) => {
     setShown(id);

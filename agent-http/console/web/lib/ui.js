@@ -76,9 +76,9 @@ export function Copy({ text, label = 'Copy' }) {
   return html`<button type="button" class="button quiet small" onClick=${copy}>${done ? 'Copied' : label}</button>`;
 }
 
-/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. */
-export function Code({ value, text = JSON.stringify(value, null, 2), label, wrap = false }) {
-  return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
+/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. It is no landmark, a `group`, where several have the same label. */
+export function Code({ value, text = JSON.stringify(value, null, 2), label, role = 'region', wrap = false }) {
+  return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role=${role} aria-label=${label}>${text}</pre>`;
 }
 
 /** A time in the user's zone, with that of UTC on hover. */

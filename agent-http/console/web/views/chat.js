@@ -2,8 +2,8 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
-  runs, stop, thread, threadId, unanswered, waitingRun,
+  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
+  runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
 import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/attachments.js';
@@ -116,6 +116,7 @@ function Siblings({ item }) {
 function UserMessage({ item }) {
   const { content } = item.node.message;
   const [edited, setEdited] = useState(undefined);
+  const [rawButton, raw] = useRaw(item.node);
   if (edited !== undefined) return html`<${Editor} node=${item.node} onClose=${() => setEdited(undefined)} />`;
   return html`<article class="message user" aria-label="You">
     <${UserContent} content=${content} />
@@ -123,8 +124,19 @@ function UserMessage({ item }) {
       <${Siblings} item=${item} />
       ${has('threads') && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => setEdited(true)}>Edit</button>`}
       <${Copy} text=${contentText(content)} />
+      ${rawButton}
     </div>
+    ${raw}
   </article>`;
+}
+
+/** What is stored of a message, or of the messages of an answer: the button that shows it, and its JSON. */
+function useRaw(value) {
+  const [isOpen, setOpen] = useState(false);
+  return [
+    html`<button type="button" class="button quiet small" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Raw</button>`,
+    isOpen && html`<${Code} value=${value} label="stored message" role="group" wrap />`,
+  ];
 }
 
 /** The content of a user's message: a text, or parts. */
@@ -180,6 +192,7 @@ function Answer({ item }) {
   const parts = answerParts(item);
   const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
   const parent = item.nodes[0].parentId;
+  const [rawButton, raw] = useRaw(item.nodes);
   const rated = isKept() && item.nodes.findLast(({ message, status }) => message.role === 'assistant' && message.content && status !== 'deleted');
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
@@ -189,10 +202,12 @@ function Answer({ item }) {
       <${Siblings} item=${item} />
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
       <${Copy} text=${text} />
+      ${rawButton}
       ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === runId} onClick=${() => inspect(runId)}>Inspect</button>`}
       ${rated && html`<${Feedback} key=${rated.id} node=${rated} />`}
       ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} costOf=${has('usage') && items.value.slice(-MAX_COSTS).includes(item) && runId} />`}
     </div>
+    ${raw}
   </article>`;
 }
 
@@ -280,11 +295,11 @@ function ToolCard({ part }) {
   const summary = html`<${Dot} state=${state === 'no result' ? 'none' : state} /><span class="tool-name">${part.name}</span><span class="meta">${state}${time && ` · ${time}`}</span>`;
   return html`<${Fold} kind=${`tool ${part.isError ? 'failed' : ''}`} summary=${summary}>
     <p class="label">Arguments</p>
-    <${Code} text=${pretty(part.text || '{}')} label="arguments" />
+    <${Code} text=${pretty(part.text || '{}')} label="arguments" role="group" />
     ${approval && html`<${Decision} approval=${approval} />`}
     ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
-    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />
-      <a class="button quiet small" href=${`${href('chat', agentId.value, threadId.value)}?${new URLSearchParams({ tab: 'tools', call: part.id })}`}>Try again in Tools</a>`}
+    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" role="group" wrap />
+      <a class="button quiet small" href=${chatLink({ tab: 'tools', call: part.id })}>Try again in Tools</a>`}
   <//>`;
 }
 
