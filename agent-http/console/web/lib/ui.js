@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime, duration } from './format.js';
-import { MarkdownView } from './markdown.js';
+import { MarkdownView, copyText } from './markdown.js';
 
 const ADVICE = {
   NO_CONNECTOR: 'The agent configures no backend. Add one in its role.',
@@ -62,18 +62,13 @@ export function Selection({ rules }) {
 
 /** A button that copies a text. */
 export function Copy({ text, label = 'Copy' }) {
-  const [done, setDone] = useState(false);
+  const [done, setDone] = useState('');
   useEffect(() => {
-    if (!done) return undefined;
-    const timer = setTimeout(() => setDone(false), 1500);
+    const timer = done && setTimeout(() => setDone(''), 1500);
     return () => clearTimeout(timer);
   }, [done]);
-  const copy = async () => {
-    // Pages that are not served over https, or on loopback, have no clipboard.
-    await navigator.clipboard?.writeText(typeof text === 'function' ? text() : text);
-    setDone(Boolean(navigator.clipboard));
-  };
-  return html`<button type="button" class="button quiet small" onClick=${copy}>${done ? 'Copied' : label}</button>`;
+  const copy = async () => setDone(await copyText(typeof text === 'function' ? text() : text));
+  return html`<button type="button" class="button quiet small" onClick=${copy}>${done || label}</button>`;
 }
 
 /** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. It is no landmark, a `group`, where several have the same label. */
