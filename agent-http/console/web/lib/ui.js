@@ -1,7 +1,7 @@
 /** Small components that several views share. */
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { dateTime, duration } from './format.js';
+import { dateTime, remaining } from './format.js';
 import { MarkdownView, copyText } from './markdown.js';
 
 const ADVICE = {
@@ -31,7 +31,7 @@ export function ErrorNote({ error, children }) {
   return html`<div class="note note-error" role="alert">
     <p><code class="code-word">${error.code ?? 'ERROR'}</code> ${error.message}</p>
     ${advice && html`<p class="muted">${advice}</p>`}
-    ${error.retryAfter && html`<p class="muted small">possible again in ${duration(error.retryAfter * 1000)}</p>`}
+    ${error.retryAfter > 0 && html`<p class="muted small">possible again in ${remaining(error.retryAfter)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
     ${children}
   </div>`;
