@@ -4,7 +4,7 @@ import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } fr
 import { agentId, open, stop, live } from './lib/chat.js';
 import { agents, enter, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
-import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
+import { Confirm, ErrorNote, Tabs, lazy, partError, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
 import { RecentThreads, Threads } from './views/threads.js';
@@ -39,7 +39,10 @@ function App() {
   return html`<div class="layout">
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Side} />
-    <main id="main" class="main" tabindex="-1"><${View} /></main>
+    <main id="main" class="main" tabindex="-1">
+      ${partError.value && html`<${ErrorNote} error=${partError.value} />`}
+      <${View} />
+    </main>
     ${isPaletteOpen.value && html`<${Palette} onClose=${() => (isPaletteOpen.value = false)} />`}
     ${wantedHash.value !== undefined && html`<${Confirm} title="Leave without saving?" text="The changes of this agent are not saved, and are lost." action="Discard" onConfirm=${leaveUnsaved} onClose=${() => (wantedHash.value = undefined)} />`}
   </div>`;
@@ -87,6 +90,13 @@ function Account() {
 
 function View() {
   const { view, parts } = route.value;
+  const address = href(view, ...parts);
+  const shown = useRef(address);
+  useEffect(() => {
+    // The link that was followed is gone with its view.
+    if (shown.current !== address && document.activeElement === document.body) document.getElementById('main').focus({ preventScroll: true });
+    shown.current = address;
+  }, [address]);
   switch (view) {
     case 'threads':
       return html`<${Threads} />`;
@@ -142,6 +152,7 @@ function ChatView() {
 }
 
 function SignIn() {
+  useTitle('Sign in');
   const [code, setCode] = useState('');
   const submit = (event) => {
     event.preventDefault();
@@ -168,7 +179,8 @@ function onKeyDown(event) {
     document.getElementById('composer').focus();
   }
   if (event.key === 'Escape' && live.value && !isTyping && !document.querySelector('dialog[open]')) stop();
-  if (event.key.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
+  // A browser that fills in a form sends events without a key.
+  if (event.key?.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     if (session.value && !document.querySelector('dialog[open]')) isPaletteOpen.value = true;
   }

@@ -5,7 +5,7 @@ import { computed, signal } from '../vendor/ui.js';
 import { withFiles } from './attachments.js';
 import { newId } from './format.js';
 import { RunState, keptRun } from './run.js';
-import { call, chatClient, has, href, replaceRoute, session, status } from './store.js';
+import { call, chatClient, endSession, has, href, replaceRoute, status } from './store.js';
 
 /** Maximum number of pages of a thread that the page reads. */
 const MAX_PAGES = 50;
@@ -388,7 +388,7 @@ async function follow(started, { id, run, content, parentId, fields }) {
   try {
     await started.result;
   } catch (error) {
-    if (error.status === 401) session.value = null;
+    if (error.status === 401) endSession();
     // The events have it already if the run itself failed.
     if (run.status === 'running') run.fail(error instanceof AgentdError ? error : new AgentdError(String(error), { code: 'INTERNAL' }));
   }

@@ -1,6 +1,6 @@
 /** Small components that several views share. */
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime, remaining } from './format.js';
 import { MarkdownView, copyText } from './markdown.js';
 
@@ -101,8 +101,12 @@ export function Search({ label, value, onSearch, hint }) {
   return html`<label class="search"><span class="visually-hidden">${label}</span><input type="search" placeholder=${hint} value=${value} onInput=${({ target }) => onSearch(target.value)} /></label>`;
 }
 
+/** Names what is shown in the title of the window. */
+export const useTitle = (title) => useEffect(() => { document.title = `${title} · Agent console`; }, [title]);
+
 /** A view that fills the page. `actions` are beside its title, and `back` is above it. */
 export function Page({ name, title, actions, back, kind = '', children }) {
+  useTitle(title);
   return html`<section class=${`page ${kind}`} aria-labelledby=${`${name}-title`}>
     ${back}
     <header class="page-head"><h1 id=${`${name}-title`}>${title}</h1>${actions}</header>
@@ -116,9 +120,19 @@ export function Table({ label, head, kind = '', numbers = [], children, ...more 
     <thead><tr>${head.map((name) => html`<th key=${name} scope="col" class=${numbers.includes(name) ? 'num' : ''}>${name}</th>`)}</tr></thead>${children}</table></div>`;
 }
 
-/** Something that is folded below its summary. */
-export function Fold({ summary, kind = '', children, ...more }) {
-  return html`<details class=${`fold ${kind}`} ...${more}><summary>${summary}</summary><div class="fold-body">${children}</div></details>`;
+/** Ids of the folds that are open, and of the one that had the focus last. */
+const unfolded = new Set();
+let focused;
+
+/** Something that is folded below its summary. With a `name`, it is open, and has the focus, as the one of this name was that it replaces. */
+export function Fold({ summary, kind = '', name, children, ...more }) {
+  const root = useRef(null);
+  const [isOpen] = useState(unfolded.has(name));
+  useLayoutEffect(() => {
+    if (name && focused === name && document.activeElement === document.body) root.current.firstChild.focus({ preventScroll: true });
+  }, []);
+  const onToggle = ({ target }) => unfolded[target.open ? 'add' : 'delete'](name);
+  return html`<details class=${`fold ${kind}`} ref=${root} ...${name && { open: isOpen, onToggle }} ...${more}><summary onFocus=${() => (focused = name)}>${summary}</summary><div class="fold-body">${children}</div></details>`;
 }
 
 /** What is shown in place of data that are not there: the error, or that they are loaded. @param {ReturnType<typeof useLoad>} load */
@@ -186,6 +200,9 @@ export function Tabs({ label, tabs, selected, onSelect, panel }) {
   </div>`;
 }
 
+/** Why a part of the page is absent. */
+export const partError = signal(undefined);
+
 /**
  * A component that is loaded when it is first shown, so that the page's start is small.
  *
@@ -198,7 +215,14 @@ export function lazy(load, name) {
     const [, setLoaded] = useState(Boolean(View));
     // Another one may have loaded it between this one's first drawing and its effect.
     useEffect(() => {
-      load().then((found) => { View = found[name]; setLoaded(true); });
+      load().then((found) => {
+        View = found[name];
+        setLoaded(true);
+        partError.value = undefined;
+      }, (error) => {
+        partError.value = { code: 'NETWORK', message: 'A part of the page could not be loaded. Load the page again.' };
+        throw error;
+      });
     }, []);
     return View && html`<${View} ...${props} />`;
   };
@@ -237,15 +261,19 @@ export function Menu({ label, name = 'More', items }) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === 'Escape' && isOpen) {
       event.stopPropagation();
-      setOpen(false);
-      root.current.querySelector('button').focus();
+      leave();
     }
     if (!step || entries.length === 0) return;
     event.preventDefault();
     entries.at((entries.indexOf(document.activeElement) + step) % entries.length).focus();
   };
-  const after = (run) => () => {
+  const leave = () => {
     setOpen(false);
+    root.current.querySelector('button').focus();
+  };
+  // A dialog gives the focus back to what has it when it opens.
+  const after = (run) => () => {
+    leave();
     run?.();
   };
   return html`<div class="menu" ref=${root} onKeyDown=${onKeyDown}>

@@ -10,7 +10,7 @@ import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/a
 import { contentText, duration, number, pretty, textOf } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { agentNames, agents, go, has, href, status } from '../lib/store.js';
-import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy } from '../lib/ui.js';
+import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy, useTitle } from '../lib/ui.js';
 
 /** A component of the approvals, which most chats never need. */
 const ofApprovals = (name) => lazy(() => import('./approval-card.js'), name);
@@ -47,6 +47,7 @@ function NoAgent() {
 }
 
 function Header({ agent }) {
+  useTitle(`${thread.value?.title ?? 'New chat'} · ${agent.name || agent.id}`);
   return html`<header class="chat-head">
     <div class="agent-pick"><${Select} label="Agent" value=${agent.id} all=${agentNames()} onSelect=${(id) => go('chat', id)} /></div>
     <h1 class="thread-title"><span class=${thread.value ? '' : 'visually-hidden'}>${thread.value?.title ?? 'New chat'}</span></h1>
@@ -146,6 +147,9 @@ function UserContent({ content }) {
   return html`${files.length > 0 && html`<${MessageFiles} files=${files} />`}${text && html`<div class="bubble">${text}</div>`}`;
 }
 
+/** Returns true if a key sends a text. Safari ends a composition before the key that ends it, which has the code 229. */
+const sends = ({ key, shiftKey, isComposing, keyCode }) => key === 'Enter' && !shiftKey && !isComposing && keyCode !== 229;
+
 /** An editor of a sent message. The edited one becomes a sibling, with the same files; nothing is lost. */
 function Editor({ node, onClose }) {
   const { content } = node.message;
@@ -166,7 +170,7 @@ function Editor({ node, onClose }) {
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape') onClose();
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    if (sends(event)) {
       event.preventDefault();
       submit();
     }
@@ -265,7 +269,7 @@ function Part({ part }) {
 function Reasoning({ part }) {
   const took = part.endedAt - part.startedAt;
   const time = took >= 100 ? ` for ${duration(took)}` : '';
-  return html`<${Fold} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
+  return html`<${Fold} name=${part.id ?? part.key} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
 }
 
 /** State of a call, in a word. */
@@ -293,7 +297,7 @@ function ToolCard({ part }) {
   const time = part.endedAt !== undefined ? duration(part.endedAt - (part.calledAt ?? part.startedAt)) : '';
   const { progress } = part;
   const summary = html`<${Dot} state=${state === 'no result' ? 'none' : state} /><span class="tool-name">${part.name}</span><span class="meta">${state}${time && ` · ${time}`}</span>`;
-  return html`<${Fold} kind=${`tool ${part.isError ? 'failed' : ''}`} summary=${summary}>
+  return html`<${Fold} name=${part.id} kind=${`tool ${part.isError ? 'failed' : ''}`} summary=${summary}>
     <p class="label">Arguments</p>
     <${Code} text=${pretty(part.text || '{}')} label="arguments" role="group" />
     ${approval && html`<${Decision} approval=${approval} />`}
@@ -340,7 +344,7 @@ function Composer({ agent }) {
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape' && isRunning) stop();
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    if (sends(event)) {
       event.preventDefault();
       submit();
     }
