@@ -1,9 +1,9 @@
-// Where the keyboard is, and what the window is called.
+// Where the keyboard is, what the window is called, and what is shown while there is nothing to show.
 
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
-import { ask, launch, pageTests, visit } from './support.js';
+import { alterResponses, ask, launch, pageTests, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -74,4 +74,36 @@ inPage('the key that ends a composition sends nothing, also where the browser ha
   assert.deepEqual([await press({ isComposing: true }), await press({ keyCode: 229 })], [true, true]);
   assert.equal(await field.inputValue(), 'こんにちは');
   await ask(page, 'こんにちは');
+});
+
+inPage('a view whose list is empty, or is not there yet, says so', async (page) => {
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await page.route('**/api/threads?*', async (route) => {
+    await held;
+    await route.continue().catch(() => {});
+  });
+  await visit(page, 'threads');
+  await page.locator('.page', { hasText: 'Loading…' }).waitFor();
+  release();
+  await page.locator('.item').first().waitFor();
+  await alterResponses(page, '**/api/agents?*', () => ({ agents: [] }));
+  await page.reload();
+  await visit(page, 'agents');
+  await page.locator('.page', { hasText: 'No agent yet.' }).waitFor();
+});
+
+inPage('a thread says that it is loaded', async (page) => {
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await page.route('**/api/threads/absent?*', async (route) => {
+    await held;
+    await route.continue().catch(() => {});
+  });
+  await visit(page, 'chat/text/absent');
+  const chat = page.locator('.conversation');
+  await chat.filter({ hasText: 'Loading…' }).waitFor();
+  release();
+  await chat.filter({ hasText: 'NOT_FOUND' }).waitFor();
+  assert.equal(await chat.getByText('Loading…').count(), 0);
 });

@@ -284,7 +284,7 @@ export function Menu({ label, name = 'More', items }) {
   </div>`;
 }
 
-/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`. */
+/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
 export function useLoad(load, key) {
   const [state, setState] = useState({ isLoading: true });
   const [round, setRound] = useState(0);
@@ -292,7 +292,7 @@ export function useLoad(load, key) {
     const abort = new AbortController();
     setState((state) => ({ ...state, isLoading: true }));
     load(abort.signal).then(
-      (data) => !abort.signal.aborted && setState({ data, isLoading: false }),
+      (data) => !abort.signal.aborted && setState({ data, key, isLoading: false }),
       (error) => !abort.signal.aborted && setState({ error, isLoading: false }),
     );
     return () => abort.abort();
@@ -302,4 +302,21 @@ export function useLoad(load, key) {
     setRound((round) => round + 1);
   };
   return { ...state, reload };
+}
+
+/** Loads a list page by page: `load(cursor, signal)` returns `{items, nextCursor}`. There are no items while those are of another `key`. */
+export function usePages(load, key) {
+  const first = useLoad((signal) => load(undefined, signal), key);
+  const [more, setMore] = useState({});
+  const page = first.key === key ? first.data : undefined;
+  // A first page that is loaded again has none of the pages after it.
+  const { pages = [], ...rest } = more.page === page ? more : {};
+  const all = page ? [page, ...pages] : [];
+  const { nextCursor: cursor } = all.at(-1) ?? {};
+  const loadMore = async () => {
+    setMore({ page, pages, isLoading: true });
+    const found = await load(cursor).then((next) => ({ pages: [...pages, next] }), (error) => ({ pages, error }));
+    setMore((more) => (more.page === page ? { page, ...found } : more));
+  };
+  return { isLoading: first.isLoading || rest.isLoading, error: first.error ?? rest.error, items: page && all.flatMap(({ items }) => items), cursor, loadMore, reload: first.reload };
 }

@@ -79,6 +79,7 @@ function Conversation({ agent }) {
     <div class="column">
       ${loadError.value && html`<${ErrorNote} error=${loadError.value} />`}
       ${isEmpty && html`<${Welcome} agent=${agent} />`}
+      ${isLoading.value && shown.length === 0 && !live.value && html`<p class="muted">Loading…</p>`}
       ${shown.map((item) => (item.kind === 'user'
         ? html`<${UserMessage} key=${item.key} item=${item} />`
         : html`<${Answer} key=${item.key} item=${item} />`))}

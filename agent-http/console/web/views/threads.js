@@ -4,7 +4,7 @@ import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { moment } from '../lib/format.js';
 import { agentNames, agents, call, go, href, listAll } from '../lib/store.js';
-import { Confirm, Dot, ErrorNote, Menu, Page, Search, Select, Time, useAction, useLoad } from '../lib/ui.js';
+import { Confirm, Dot, ErrorNote, Menu, Page, Search, Select, Time, pending, useAction, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
 const PAGES = 5;
@@ -55,7 +55,7 @@ export function Threads() {
       <${Select} label="Agent" value=${agentId} all=${[['', 'All agents'], ...agentNames()]} onSelect=${setAgent} />
       <${Select} label="Show" value=${archived} all=${[['false', 'Active'], ['true', 'Archived']]} onSelect=${setArchived} />
     </div>`}>
-    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${pending(list)}
     ${list.data && shown.length === 0 && html`<p class="muted">No thread${words ? ' has this in its title' : ' yet. A chat makes one'}.</p>`}
     ${list.data?.length === PAGES * 200 && html`<p class="muted small">The latest ${PAGES * 200} threads are here and searched.</p>`}
     <ul class="rows">${(isWhole ? shown : shown.slice(0, SHOWN)).map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
