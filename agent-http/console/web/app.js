@@ -1,14 +1,14 @@
 /** The console's page: navigation, the view of the route, and the sign-in. */
 
 import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } from './vendor/ui.js';
-import { agentId, open, stop, live } from './lib/chat.js';
-import { agents, enter, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
+import { agentId, open, stop, live, threadsVersion } from './lib/chat.js';
+import { agents, enter, has, href, leaveUnsaved, listAll, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
-import { Confirm, ErrorNote, Tabs, lazy, partError, useTitle } from './lib/ui.js';
+import { Confirm, ErrorNote, Tabs, lazy, partError, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
-import { RecentThreads, Threads } from './views/threads.js';
 
+const Threads = lazy(() => import('./views/threads.js'), 'Threads');
 const Agents = lazy(() => import('./views/agents.js'), 'Agents');
 const Agent = lazy(() => import('./views/agents.js'), 'Agent');
 const Approvals = lazy(() => import('./views/approvals.js'), 'Approvals');
@@ -72,6 +72,20 @@ function Side() {
     ${view === 'chat' && agentId.value && has('threads') && html`<${RecentThreads} agentId=${agentId.value} current=${route.value.parts[1]} />`}
     <${Account} />
   </header>`;
+}
+
+/** The latest threads of an agent, beside the chat. */
+function RecentThreads({ agentId, current }) {
+  const query = { agentId, limit: 30 };
+  const { data = [] } = useLoad(() => listAll('GET /api/threads', 'threads', { query, pages: 1 }), `${agentId} ${threadsVersion.value}`);
+  if (data.length === 0) return null;
+  return html`<nav class="recent" aria-label="Recent threads">
+    <h2 class="label">Recent</h2>
+    <ul class="plain">${data.map((thread) => html`<li key=${thread.id}>
+      <a class="recent-link" href=${href('chat', agentId, thread.id)} aria-current=${thread.id === current ? 'page' : undefined} title=${thread.title || 'Untitled'}>
+        ${thread.status !== 'idle' && html`<span class=${`dot ${thread.status}`} title=${thread.status}></span>`}<span class="recent-title">${thread.title || 'Untitled'}</span></a>
+    </li>`)}</ul>
+  </nav>`;
 }
 
 function Account() {

@@ -28,20 +28,6 @@ export function exportLinks(id, owner) {
 
 const name = (thread) => thread.title || 'Untitled';
 
-/** The latest threads of an agent, beside the chat. */
-export function RecentThreads({ agentId, current }) {
-  const query = { agentId, limit: 30 };
-  const { data = [] } = useLoad(() => listAll('GET /api/threads', 'threads', { query, pages: 1 }), `${agentId} ${threadsVersion.value}`);
-  if (data.length === 0) return null;
-  return html`<nav class="recent" aria-label="Recent threads">
-    <h2 class="label">Recent</h2>
-    <ul class="plain">${data.map((thread) => html`<li key=${thread.id}>
-      <a class="recent-link" href=${href('chat', agentId, thread.id)} aria-current=${thread.id === current ? 'page' : undefined} title=${name(thread)}>
-        ${thread.status !== 'idle' && html`<span class=${`dot ${thread.status}`} title=${thread.status}></span>`}<span class="recent-title">${name(thread)}</span></a>
-    </li>`)}</ul>
-  </nav>`;
-}
-
 export function Threads() {
   const [archived, setArchived] = useState('false');
   const [search, setSearch] = useState('');
