@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { axeViolations, COLOUR_RULES } from './axe.js';
-import { ask, close, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
+import { alterResponses, ask, close, launch, link, openPage, picture, pictureIfFailed, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 /** Widths of the window, of which the first two have chat and debug layer one at a time, and the last has them side by side. */
@@ -92,6 +92,54 @@ const FEEDBACK = [
   { id: 'f-2', rating: 'up', share: false, createdAt: '2026-11-20T10:00:00Z' },
 ];
 
+/** The record of a run's prompt, and that of the run before it, which has another rule, another tool and no text of one part. */
+const PART = { source: 'role', stability: 'role', placement: 'system', bytes: 12 };
+const BEFORE = {
+  requestSha256: 'b'.repeat(64), backend: 'EmbeddedAI', messages: 1, tokens: { system: 12, tools: 40, messages: 7 }, cache: { stablePrefixBytes: 24 },
+  parts: [
+    { ...PART, id: 'system-prompt', tokens: 8, sha256: '1'.repeat(64), content: 'You are Pip.' }, { ...PART, id: 'rules', tokens: 4, sha256: '2'.repeat(64), content: 'Be brief.' },
+    { ...PART, id: 'documents', source: 'documents', tokens: 20, sha256: '3'.repeat(64) },
+  ],
+  tools: [{ name: 'readTodos', sha256: '4'.repeat(64), tokens: 20 }, { name: 'createTodo', sha256: '5'.repeat(64), tokens: 20 }],
+};
+const AFTER = {
+  ...BEFORE, requestSha256: 'a'.repeat(64), cache: { ...BEFORE.cache, previousRunId: 'before' }, trimmedMessages: 2,
+  parts: [BEFORE.parts[0], { ...BEFORE.parts[1], tokens: 5, sha256: '6'.repeat(64), content: 'Be very long.' }, { ...BEFORE.parts[2], id: 'memory', source: 'memory' }],
+  tools: [{ ...BEFORE.tools[0], sha256: '7'.repeat(64) }, { name: 'searchDocs', sha256: '8'.repeat(64), tokens: 20 }],
+};
+
+/** Tools that a role defines, and what its tool server has in their place. */
+const OWN_TOOLS = {
+  tools: [
+    { name: 'getOrder', source: 'http', status: 'ok', approval: 'ask' }, { name: 'shop_search', source: 'toolServer', status: 'changed', fingerprint: 'f'.repeat(64) },
+  ],
+  skipped: [{ openApiId: 'images', operation: 'upload', reason: 'has a body that is not JSON' }],
+};
+const DEFINITION = { name: 'search', description: 'Searches orders.', inputSchema: { type: 'object' } };
+const FOUND = {
+  status: 'changed', tools: [
+    { name: 'search', status: 'changed', isAllowed: true, fingerprint: 'e'.repeat(64), pinned: DEFINITION, definition: { ...DEFINITION, description: 'Searches all orders.' } },
+    { name: 'refund', status: 'new', isAllowed: false, fingerprint: 'd'.repeat(64), definition: { ...DEFINITION, name: 'refund' } },
+  ],
+};
+
+/** Assignments in each state. */
+const ASSIGNMENT = {
+  id: 'morning', agentId: 'garden', userId: 'u1', kind: 'tool', toolId: 'createTodo', arguments: { title: 'Water the basil' },
+  schedule: { enabled: true, cron: '0 9 * * *', timezone: 'Europe/Berlin' }, sync: { inStep: true, jobId: 'j', executeAt: '2030-01-01T08:00:00.000Z' },
+};
+const ASSIGNMENTS = [
+  ASSIGNMENT, { ...ASSIGNMENT, id: 'evening', schedule: { ...ASSIGNMENT.schedule, enabled: false } }, { ...ASSIGNMENT, id: 'noon', sync: { inStep: false } },
+  { ...ASSIGNMENT, id: 'a-rather-long-name-of-an-assignment-that-no-scheduler-takes', kind: 'agent', message: 'Write the news of the garden', sync: { inStep: false, problem: 'the time zone is unknown' } },
+];
+
+/** Calls that were decided, or that nobody has decided about. */
+const CALL = { agentId: 'approvals', threadId: 't', tool: 'createDoc', arguments: { title: 'Roses', text: 'About roses.' }, decidedAt: '2026-11-20T10:00:00Z', decidedBy: 'u1' };
+const DECIDED = [
+  { ...CALL, id: 'd-1', state: 'approved', via: 'chat', editedArguments: { title: 'Tulips', text: 'About tulips.' } }, { ...CALL, id: 'd-2', state: 'denied', via: 'approvals', reason: 'There is one already.' },
+  { ...CALL, id: 'd-3', state: 'expired', decidedBy: undefined, decidedAt: undefined },
+];
+
 /**
  * Each view of chat and debug layer: the steps that open it, those that wait until it is there, and the part that is examined if not
  * all is. It is drawn anew when the two come side by side, so it is opened for the narrow widths and for the wide one.
@@ -105,6 +153,10 @@ const CHAT_VIEWS = {
     await page.getByRole('button', { name: 'Bad answer' }).last().click();
   }, settled('.message.answer .comment')],
   prompt: [(page) => tab(page, 'Prompt'), settled('.part')],
+  'prompt-record': [async (page) => {
+    await page.route('**/api/runs/*/prompt', (route) => route.fulfill({ json: route.request().url().includes('/before/') ? BEFORE : AFTER }));
+    await page.locator('.fold > summary', { hasText: 'Prompt of the inspected run' }).click();
+  }, settled('.role-preview ins'), '.role-preview'],
   context: [(page) => tab(page, 'Context'), settled('#context-page')],
   tools: [async (page) => {
     await tab(page, 'Tools');
@@ -142,6 +194,21 @@ const CHAT_VIEWS = {
     await ask(page, 'What is open?');
     await page.locator('.tool summary').last().click();
   }, settled('.tool .code')],
+  'tried-again': [(page) => page.getByRole('link', { name: 'Try again in Tools' }).last().click(), settled('#debug-panel details[open] .try')],
+  raw: [async (page) => {
+    await showChat(page);
+    for (const button of await page.getByRole('button', { name: 'Raw' }).all()) await button.click();
+  }, settled('.message.answer > .code')],
+  edit: [(page) => page.getByRole('button', { name: 'Edit', exact: true }).click(), settled('.editor')],
+  'own-tools': [async (page) => {
+    await alterResponses(page, '**/api/agents/reader', (role) => ({ ...role, content: { ...role.content, toolServers: [{ id: 'shop' }] } }));
+    await page.route('**/api/agents/reader/tools', (route) => route.fulfill({ json: OWN_TOOLS }));
+    await page.route('**/api/agents/reader/tools/discover', (route) => route.fulfill({ json: FOUND }));
+    await visit(page, 'chat/reader');
+    await tab(page, 'Tools');
+    await page.getByRole('button', { name: 'Compare' }).click();
+    await page.locator('section .fold > summary').first().click();
+  }, settled('section ins')],
   approval: [async (page) => {
     await visit(page, 'chat/approvals');
     await showChat(page);
@@ -172,6 +239,11 @@ const CHAT_VIEWS = {
 /** The other views, which differ in their style alone from width to width, and list what the chats have left. */
 const VIEWS = {
   approvals: [(page) => visit(page, 'approvals'), settled('.page .approval .code')],
+  'approvals-decided': [async (page) => {
+    await page.route('**/api/approvals', (route) => route.fulfill({ json: { approvals: DECIDED } }));
+    await page.getByLabel('Show').selectOption('decided');
+    await page.locator('.item details summary').first().click();
+  }, settled('.item .decision')],
   threads: [(page) => visit(page, 'threads'), settled('.item')],
   // What an open menu covers in part is no target of its own, so the menu is examined by itself.
   'threads-menu': [(page) => page.getByRole('button', { name: /^More for/ }).first().click(), settled('.menu-list'), '.menu'],
@@ -223,7 +295,13 @@ const VIEWS = {
     await page.getByLabel('Origins').fill('https://shop.example');
     await page.getByRole('button', { name: 'Make the token' }).click();
   }, settled('.token-made')],
+  assignments: [async (page) => {
+    await page.route('**/api/agents/garden/assignments?*', (route) => route.fulfill({ json: { assignments: ASSIGNMENTS } }));
+    await visit(page, 'agents/garden/assignments');
+  }, settled('.item')],
+  'assignments-confirm': [(page) => page.getByRole('button', { name: 'Delete morning' }).click(), settled('dialog[open]')],
   visitors: [async (page) => {
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
     await page.route('**/api/agents/garden/threads?*', (route) => route.fulfill({ json: { threads: [VISITOR_THREAD] } }));
     await page.route('**/api/threads/v-1?*', (route) => route.fulfill({ json: { ...VISITOR_THREAD, nodes: VISITOR_NODES } }));
     await visit(page, 'agents/garden/visitors');

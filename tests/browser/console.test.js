@@ -97,8 +97,10 @@ inOwnPage('a session that is signed out elsewhere ends', async (page, { context 
   await other.getByRole('button', { name: 'Sign out' }).click();
   await other.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
   await other.getByRole('heading', { name: 'Agent console' }).waitFor();
+  assert.equal(await other.getByRole('alert').count(), 0);
   await visit(page, 'threads');
   await page.getByRole('heading', { name: 'Agent console' }).waitFor();
+  await page.getByRole('alert').filter({ hasText: 'The session has ended.' }).waitFor();
 });
 
 inPage('an answer streams as Markdown, and the thread survives a reload', async (page) => {

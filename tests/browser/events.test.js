@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
-import { launch, pageTests, picture, visit } from './support.js';
+import { ask, launch, pageTests, picture, visit } from './support.js';
 
 /** Events of the run. */
 const COUNT = 10_000;
@@ -74,6 +74,78 @@ inPage('ten thousand events are listed, and few of them are rows', async (page) 
   assert.ok(found.length > 0 && found.every((text) => text.includes('word77')), found.join());
   await page.getByRole('searchbox').fill('no event has this');
   await rows.first().waitFor({ state: 'detached' });
+});
+
+inPage('a link leads to an event of a run, also where another run is shown, and to another event in the same page', async (page) => {
+  await page.evaluate(() => (navigator.clipboard.writeText = async (text) => (globalThis.copied = text)));
+  await visit(page, 'chat/garden');
+  await ask(page, 'When are you open?');
+  await page.getByRole('tab', { name: 'Events' }).click();
+  const list = page.getByRole('listbox', { name: 'Events' });
+  const copyLink = async (number) => {
+    await list.evaluate((list, number) => (list.scrollTop = number * 28), number);
+    await page.locator(`#event-${number}`).click();
+    await page.getByRole('button', { name: 'Copy link' }).click();
+    await page.getByRole('button', { name: 'Copied' }).waitFor();
+    return page.evaluate(() => copied);
+  };
+  const event = 40;
+  const link = await copyLink(event);
+  const text = await page.getByRole('region', { name: `event ${event}` }).innerText();
+  const other = await copyLink(3);
+  await ask(page, 'And on Sunday?');
+  await page.goto('about:blank');
+  await page.goto(link);
+  const shown = page.getByRole('region', { name: `event ${event}` });
+  await shown.waitFor();
+  assert.equal(await shown.innerText(), text);
+  const selected = page.locator(`#event-${event}[aria-selected=true]`);
+  await selected.waitFor();
+  assert.ok(await selected.evaluate((row) => {
+    const [box, list] = [row.getBoundingClientRect(), row.closest('.events').getBoundingClientRect()];
+    return box.top >= list.top && box.bottom <= list.bottom;
+  }), 'the event is in view');
+  await page.locator('.message', { hasText: 'And on Sunday?' }).first().waitFor();
+  // A choice is the user's, until another link is followed.
+  await page.locator(`#event-${event + 1}`).click();
+  await page.getByRole('region', { name: `event ${event + 1}` }).waitFor();
+  await page.evaluate((hash) => (location.hash = hash), new URL(other).hash);
+  await page.locator('#event-3[aria-selected=true]').waitFor();
+  await page.getByRole('region', { name: 'event 3' }).waitFor();
+  assert.equal(await page.locator('.event-row[aria-selected=true]').count(), 1);
+});
+
+inPage('a message is shown as it is stored', async (page) => {
+  await visit(page, 'chat/tools');
+  await ask(page, 'What is open?');
+  const stored = await page.evaluate(async () => (await (await fetch(`api/threads/${location.hash.split('/').at(-1)}?messages=tree`)).json()).nodes);
+  const raw = async (message) => {
+    await message.getByRole('button', { name: 'Raw' }).focus();
+    await page.keyboard.press('Enter');
+    return JSON.parse(await message.getByRole('group', { name: 'stored message' }).textContent());
+  };
+  assert.deepEqual(await raw(page.locator('.message.user')), stored[0]);
+  assert.deepEqual(await raw(page.locator('.message.answer')), stored.slice(1));
+  assert.ok(stored.length >= 4, 'the call and its result are messages of their own');
+});
+
+inPage('the choice among the tools goes with the preview and the message', async (page) => {
+  await visit(page, 'chat/tools');
+  await page.getByRole('tab', { name: 'Context' }).click();
+  const choice = page.getByLabel('Tool choice');
+  await choice.fill(' none ');
+  await page.getByRole('tab', { name: 'Tools' }).click();
+  await page.locator('.tab[aria-selected=true] .count', { hasText: /^0$/ }).waitFor();
+  assert.match(await page.locator('#debug-panel .denied').first().innerText(), /createTodo[^]*left out by the tool choice/);
+  await page.getByRole('tab', { name: 'Context' }).click();
+  const sent = page.waitForRequest('**/api/agent/chat');
+  await choice.fill('readTodos');
+  await ask(page, 'What is open?');
+  assert.deepEqual((await sent).postDataJSON().toolChoice, { type: 'function', function: { name: 'readTodos' } });
+  await page.locator('.message.answer .tool').waitFor();
+  // The choice is one among the agent's tools.
+  await page.getByRole('combobox', { name: 'Agent' }).selectOption('text');
+  await page.waitForFunction(() => document.getElementById('context-toolChoice')?.value === '');
 });
 
 inPage('the attempts of a run are listed with their outcomes and hashes', async (page) => {

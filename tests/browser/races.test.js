@@ -142,6 +142,59 @@ inPage('the chosen tab of the debug layer stays while another view is shown', as
   await page.getByRole('tab', { name: 'Context', selected: true }).waitFor();
 });
 
+inPage('what is unfolded while an answer streams stays so when it ends, and has the focus', async (page) => {
+  await visit(page, 'chat/garden');
+  // An answer whose end is the test's.
+  await page.evaluate(() => {
+    const { fetch } = globalThis;
+    globalThis.fetch = (url, options) => {
+      if (!String(url).includes('/api/agent/chat')) return fetch(url, options);
+      const { runId, threadId } = JSON.parse(options.body);
+      let sink;
+      const body = new ReadableStream({ start: (controller) => (sink = controller) });
+      const send = (...events) => events.forEach((event) => sink.enqueue(new TextEncoder().encode(`${JSON.stringify(event)}\n`)));
+      send({ type: 'RUN_STARTED', runId, threadId }, { type: 'REASONING_MESSAGE_START', messageId: 'n2' }, { type: 'REASONING_MESSAGE_CONTENT', messageId: 'n2', delta: 'I think. ' });
+      globalThis.endRun = () => send({ type: 'REASONING_MESSAGE_END', messageId: 'n2' }, { type: 'RUN_FINISHED', runId, threadId, result: { finishReason: 'stop' } });
+      globalThis.ids = { runId, threadId };
+      return Promise.resolve(new Response(body, { headers: { 'Content-Type': 'application/x-ndjson' } }));
+    };
+  });
+  await page.getByRole('textbox', { name: 'Message' }).fill('Go');
+  await page.keyboard.press('Enter');
+  const summary = page.locator('.reasoning summary');
+  await summary.filter({ hasText: 'Thinking' }).focus();
+  await page.keyboard.press('Enter');
+  const { runId, threadId } = await page.evaluate(() => ids);
+  const node = (id, parentId, message) => ({ id, parentId, turnId: 't', runId, status: 'complete', message });
+  const nodes = [node('n1', undefined, { role: 'user', content: 'Go' }), node('n2', 'n1', { role: 'reasoning', content: 'I think.' }), node('n3', 'n2', { role: 'assistant', content: 'Hello.' })];
+  await page.route(`**/api/threads/${threadId}?*`, (route) => route.fulfill({ json: { id: threadId, agentId: 'garden', title: 'Go', status: 'idle', head: 'n3', nodes } }));
+  await page.evaluate(() => endRun());
+  await page.locator('.message.answer').getByRole('button', { name: 'Regenerate' }).waitFor();
+  await summary.filter({ hasText: 'Thought' }).waitFor();
+  assert.deepEqual(await page.evaluate(() => [document.querySelector('.reasoning').open, document.activeElement.tagName]), [true, 'SUMMARY']);
+  // It is closed once and for all by the user alone.
+  await page.keyboard.press('Enter');
+  await visit(page, 'threads');
+  await page.locator('.item').first().waitFor();
+  await page.evaluate((thread) => (location.hash = `#/chat/garden/${thread}`), threadId);
+  await summary.waitFor();
+  assert.equal(await page.locator('.reasoning').evaluate((fold) => fold.open), false);
+});
+
+inPage('a run that is stopped before it starts is cancelled on the server', async (page) => {
+  await visit(page, 'chat/text');
+  const held = await hold(page, 'POST', '**/api/agent/chat');
+  await page.getByRole('textbox', { name: 'Message' }).fill('Wait');
+  const asked = page.waitForRequest('**/api/agent/chat');
+  await page.keyboard.press('Enter');
+  await held.begun;
+  const chat = await asked;
+  const cancelled = page.waitForRequest('**/api/runs/*/cancel');
+  await page.getByRole('button', { name: 'Stop' }).click();
+  assert.ok((await cancelled).url().includes(chat.postDataJSON().runId));
+  held.release();
+});
+
 inPage('a page whose files are gone is loaded again if the server has others, and stays where the server is away', async (page, { faults }) => {
   await page.evaluate(() => (globalThis.isOld = true));
   const asked = page.waitForRequest((request) => request.url() === base && !request.isNavigationRequest());
@@ -149,9 +202,15 @@ inPage('a page whose files are gone is loaded again if the server has others, an
   await page.route(base, (route) => route.abort());
   await visit(page, 'usage');
   await asked;
+  const absent = page.getByRole('alert').filter({ hasText: 'A part of the page could not be loaded.' });
+  await absent.waitFor();
   await visit(page, 'agents');
   await page.locator('.card').first().waitFor();
   assert.ok(await page.evaluate(() => globalThis.isOld));
+  await page.unroute('**/views/usage.js');
+  await visit(page, 'usage');
+  await page.locator('.limits').waitFor();
+  assert.equal(await absent.count(), 0);
   await page.route('**/views/audit.js', (route) => route.fulfill({ status: 404 }), { times: 1 });
   await page.route(base, (route) => (route.request().isNavigationRequest() ? route.continue() : route.fulfill({ contentType: 'text/html', body: 'another page' })));
   await visit(page, 'audit/text');

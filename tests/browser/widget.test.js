@@ -48,6 +48,8 @@ test('a visitor chats by keyboard alone, and the page hears of it', async () => 
   await page.locator('.chip').nth(3).waitFor();
   assert.equal(await page.locator('.chip').count(), 4);
   await page.keyboard.type('When are you open?');
+  // Safari ends a composition before the key that ends it, which sends nothing.
+  assert.ok(await input(page).evaluate((field) => field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', keyCode: 229, bubbles: true, cancelable: true }))));
   await page.keyboard.press('Enter');
   // The message is sent when it is known that there is no thread: until then the chat is as idle as after the answer.
   await page.getByRole('status').filter({ hasText: 'Answer complete' }).waitFor();
@@ -532,6 +534,20 @@ test('a visitor who asks too often is told when to go on, and keeps the message'
   assert.equal(await input(page).inputValue(), 'Two');
   assert.ok(await page.getByRole('button', { name: 'Send' }).isDisabled());
   assert.equal(await page.locator('.message.user').count(), 1);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('a first message that is refused leaves the greeting and the suggestions', async () => {
+  const { context, page, faults } = await open('text', { data: { 'data-greeting': 'Hello.', 'data-suggestions': 'Hours?|Plants?' } });
+  await showPanel(page);
+  const headers = { 'Retry-After': '60', 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After' };
+  await page.route('**/api/agent/chat', (route) => (route.request().method() === 'POST'
+    ? route.fulfill({ status: 429, headers, contentType: 'application/problem+json', body: '{"code":"RATE_LIMITED","detail":"slower"}' }) : route.fallback()));
+  await page.getByRole('button', { name: 'Plants?' }).click();
+  await page.locator('.notice').getByText('You can write again in').waitFor();
+  assert.equal(await input(page).inputValue(), 'Plants?');
+  assert.deepEqual(await page.locator('.greeting .text, .chip').allInnerTexts(), ['Hello.', 'Hours?', 'Plants?']);
   assert.deepEqual(faults, []);
   await context.close();
 });

@@ -1,14 +1,14 @@
 /** The console's page: navigation, the view of the route, and the sign-in. */
 
 import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } from './vendor/ui.js';
-import { agentId, open, stop, live } from './lib/chat.js';
-import { agents, enter, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
+import { agentId, open, stop, live, threadsVersion } from './lib/chat.js';
+import { agents, enter, has, href, leaveUnsaved, listAll, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
-import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
+import { Confirm, ErrorNote, Tabs, lazy, partError, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
-import { RecentThreads, Threads } from './views/threads.js';
 
+const Threads = lazy(() => import('./views/threads.js'), 'Threads');
 const Agents = lazy(() => import('./views/agents.js'), 'Agents');
 const Agent = lazy(() => import('./views/agents.js'), 'Agent');
 const Approvals = lazy(() => import('./views/approvals.js'), 'Approvals');
@@ -39,7 +39,10 @@ function App() {
   return html`<div class="layout">
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Side} />
-    <main id="main" class="main" tabindex="-1"><${View} /></main>
+    <main id="main" class="main" tabindex="-1">
+      ${partError.value && html`<${ErrorNote} error=${partError.value} />`}
+      <${View} />
+    </main>
     ${isPaletteOpen.value && html`<${Palette} onClose=${() => (isPaletteOpen.value = false)} />`}
     ${wantedHash.value !== undefined && html`<${Confirm} title="Leave without saving?" text="The changes of this agent are not saved, and are lost." action="Discard" onConfirm=${leaveUnsaved} onClose=${() => (wantedHash.value = undefined)} />`}
   </div>`;
@@ -71,6 +74,20 @@ function Side() {
   </header>`;
 }
 
+/** The latest threads of an agent, beside the chat. */
+function RecentThreads({ agentId, current }) {
+  const query = { agentId, limit: 30 };
+  const { data = [] } = useLoad(() => listAll('GET /api/threads', 'threads', { query, pages: 1 }), `${agentId} ${threadsVersion.value}`);
+  if (data.length === 0) return null;
+  return html`<nav class="recent" aria-label="Recent threads">
+    <h2 class="label">Recent</h2>
+    <ul class="plain">${data.map((thread) => html`<li key=${thread.id}>
+      <a class="recent-link" href=${href('chat', agentId, thread.id)} aria-current=${thread.id === current ? 'page' : undefined} title=${thread.title || 'Untitled'}>
+        ${thread.status !== 'idle' && html`<span class=${`dot ${thread.status}`} title=${thread.status}></span>`}<span class="recent-title">${thread.title || 'Untitled'}</span></a>
+    </li>`)}</ul>
+  </nav>`;
+}
+
 function Account() {
   const [asks, setAsks] = useState(false);
   const { userId, companyId } = session.value;
@@ -87,6 +104,13 @@ function Account() {
 
 function View() {
   const { view, parts } = route.value;
+  const address = href(view, ...parts);
+  const shown = useRef(address);
+  useEffect(() => {
+    // The link that was followed is gone with its view.
+    if (shown.current !== address && document.activeElement === document.body) document.getElementById('main').focus({ preventScroll: true });
+    shown.current = address;
+  }, [address]);
   switch (view) {
     case 'threads':
       return html`<${Threads} />`;
@@ -118,8 +142,8 @@ function ChatView() {
     return () => wide.removeEventListener('change', change);
   }, []);
   useEffect(() => {
-    if (agent) open(agent, parts[0] ? parts[1] : undefined);
-  }, [agent, parts[1]]);
+    if (agent) open(agent, parts[0] ? parts[1] : undefined, query.get('run'));
+  }, [agent, parts[1], query.get('run')]);
   const [shown, setShown] = useState('chat');
   const select = (id) => {
     setShown(id);
@@ -142,6 +166,7 @@ function ChatView() {
 }
 
 function SignIn() {
+  useTitle('Sign in');
   const [code, setCode] = useState('');
   const submit = (event) => {
     event.preventDefault();
@@ -168,7 +193,8 @@ function onKeyDown(event) {
     document.getElementById('composer').focus();
   }
   if (event.key === 'Escape' && live.value && !isTyping && !document.querySelector('dialog[open]')) stop();
-  if (event.key.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
+  // A browser that fills in a form sends events without a key.
+  if (event.key?.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     if (session.value && !document.querySelector('dialog[open]')) isPaletteOpen.value = true;
   }

@@ -81,7 +81,7 @@ export class AgentdClient {
    * @returns {ChatRun}
    */
   chat(request, options = {}) {
-    return this.#run((signal) => this.#openStream('POST', 'api/agent/chat', { body: request, signal }), options);
+    return this.#run((signal) => this.#openStream('POST', 'api/agent/chat', { body: request, signal }), { ...options, runId: request.runId });
   }
 
   /**
@@ -94,7 +94,7 @@ export class AgentdClient {
    * @returns {ChatRun}
    */
   attach(runId, { wait = true, ...options } = {}) {
-    return this.#run((signal) => this.#openEvents(runId, { wait }, signal), options);
+    return this.#run((signal) => this.#openEvents(runId, { wait }, signal), { ...options, runId });
   }
 
   #run(open, options) {
@@ -115,9 +115,8 @@ export class AgentdClient {
   async #openStream(method, path, options) {
     /** @type {any} */
     const response = await this.#send(method, path, { ...options, headers: { Accept: 'application/x-ndjson' } });
-    const type = response.headers.get('content-type') ?? '';
     // A 204 answers for a run that has ended and of which the client has every event.
-    if (response.status !== 204 && (!response.body || !type.includes('ndjson'))) {
+    if (response.status !== 204 && (!response.body || !response.headers.get('content-type')?.includes('ndjson'))) {
       throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
     }
     return response;
@@ -199,7 +198,6 @@ export class AgentdClient {
     }
     if (this.#widgetToken !== undefined) sent['X-Widget-Token'] = this.#widgetToken;
     if (body !== undefined) sent['Content-Type'] = 'application/json';
-    const hasToken = this.#token !== undefined || this.#widgetToken !== undefined;
     let response;
     try {
       response = await this.#fetch(new URL(path, this.#base), {
@@ -207,7 +205,7 @@ export class AgentdClient {
         headers: sent,
         body: body === undefined ? undefined : JSON.stringify(body),
         // The server refuses two credentials, and accepts a cookie from its own pages only.
-        credentials: hasToken ? 'omit' : 'same-origin',
+        credentials: (this.#token ?? this.#widgetToken) === undefined ? 'same-origin' : 'omit',
         redirect: 'error',
         signal,
       });

@@ -86,11 +86,12 @@ export class ChatRun {
 
   /**
    * @param {(signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>} open Sends the request.
-   * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
+   * @param {{runId?: string, signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
    *   cancelRun?: (runId: string) => Promise<unknown>,
    *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>}} options
    */
-  constructor(open, { signal, onEvent, onBatch, cancelRun, attach } = {}) {
+  constructor(open, { runId = '', signal, onEvent, onBatch, cancelRun, attach } = {}) {
+    this.#collector.result.runId = runId;
     this.#cancelRun = cancelRun;
     this.#attach = attach;
     const abort = () => this.#abort.abort(signal?.reason);
@@ -112,14 +113,14 @@ export class ChatRun {
     return this.#collector.result.text;
   }
 
-  /** Identifier of the run, once it has started. */
+  /** Identifier of the run: that of the request, or once it has started. */
   get runId() {
     return this.#collector.result.runId || undefined;
   }
 
   /**
    * Stops the run: by the server's route if `cancelRoute` is set, so that the partial answer is stored as cancelled; else
-   * by closing the connection.
+   * by closing the connection. A run that has not started is stopped by the route if its request has a `runId`.
    */
   async cancel() {
     this.resume();
@@ -150,7 +151,7 @@ export class ChatRun {
     const promise = new Promise((done) => (resolve = done));
     this.#paused = { promise, resolve };
     // Before its first event, the run cannot be attached to.
-    if (this.runId) this.#close();
+    if (this.events[0]) this.#close();
   }
 
   /** Continues a paused run from the event after the last one received. */
@@ -194,8 +195,7 @@ export class ChatRun {
     const { signal } = this.#abort;
     const attach = (count) => {
       const [attach, runId] = [this.#attach, this.runId];
-      if (!attach || !runId) return undefined;
-      return (signal) => attach(runId, count - 1, signal);
+      return attach && runId && count ? (signal) => attach(runId, count - 1, signal) : undefined;
     };
     signal.addEventListener('abort', () => this.resume());
     for await (const batch of readRun(open, { signal, attach, paused: () => this.#paused?.promise, onOpen: (close) => (this.#close = close) })) {

@@ -38,6 +38,10 @@ const responders = {
       .writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '7', 'x-request-id': 'q' })
       .end('{"code":"RATE_LIMITED","detail":"slower","status":429}'),
   gateway: (response) => response.writeHead(502, { 'content-type': 'text/html' }).end('<h1>502</h1>'),
+  wait: (response) => {
+    const cancelled = [EVENTS[0], { type: 'RUN_FINISHED', threadId: 't', runId: 'own', outcome: { type: 'cancelled' } }];
+    asked(() => stream(response, lines(cancelled)));
+  },
   open: (response) => {
     response.writeHead(200, { 'content-type': 'application/x-ndjson' });
     response.write(lines(EVENTS.slice(0, 3)));
@@ -45,7 +49,7 @@ const responders = {
   },
 };
 
-let server, baseUrl, closed;
+let server, baseUrl, closed, asked;
 /** Number of requests for events to which a proxy without a server responds. */
 let gatewayErrors = 0;
 /** Event in place of the third one, which the previous server process did not store. */
@@ -269,6 +273,18 @@ test('a run is cancelled by the route if cancelRoute is set', async () => {
   abort.abort();
   await failure(run.result);
   await isClosed;
+});
+
+test('a run that has not started is cancelled by the route, under the id of its request', async () => {
+  const isAsked = new Promise((resolve) => (asked = resolve));
+  const run = createClient({ baseUrl, token: 't', cancelRoute: true }).chat({ agentId: 'a', message: 'wait', runId: 'own' });
+  assert.equal(run.runId, 'own');
+  const end = await isAsked;
+  await run.cancel();
+  assert.equal(requests.at(-1).url, '/base/api/runs/own/cancel');
+  // The server answers with the end of the run.
+  end();
+  assert.ok((await run.result).isCancelled);
 });
 
 test('a run continues over another connection when one is lost', async () => {

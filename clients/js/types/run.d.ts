@@ -5,11 +5,12 @@
 export class ChatRun {
     /**
      * @param {(signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>} open Sends the request.
-     * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
+     * @param {{runId?: string, signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
      *   cancelRun?: (runId: string) => Promise<unknown>,
      *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>}} options
      */
-    constructor(open: (signal: AbortSignal) => Promise<import("./follow.js").StreamResponse>, { signal, onEvent, onBatch, cancelRun, attach }?: {
+    constructor(open: (signal: AbortSignal) => Promise<import("./follow.js").StreamResponse>, { runId, signal, onEvent, onBatch, cancelRun, attach }?: {
+        runId?: string;
         signal?: AbortSignal;
         onEvent?: (event: AgentEvent) => void;
         onBatch?: (events: AgentEvent[]) => void;
@@ -24,11 +25,11 @@ export class ChatRun {
     get text(): Promise<string>;
     /** The text so far. */
     get currentText(): string;
-    /** Identifier of the run, once it has started. */
+    /** Identifier of the run: that of the request, or once it has started. */
     get runId(): string | undefined;
     /**
      * Stops the run: by the server's route if `cancelRoute` is set, so that the partial answer is stored as cancelled; else
-     * by closing the connection.
+     * by closing the connection. A run that has not started is stopped by the route if its request has a `runId`.
      */
     cancel(): Promise<void>;
     /** Closes the connection. The `onDisconnect` of the request decides whether the run continues. */

@@ -5,7 +5,7 @@ import { computed, signal } from '../vendor/ui.js';
 import { withFiles } from './attachments.js';
 import { newId } from './format.js';
 import { RunState, keptRun } from './run.js';
-import { call, chatClient, has, replaceRoute, session, status } from './store.js';
+import { call, chatClient, endSession, has, href, replaceRoute, status } from './store.js';
 
 /** Maximum number of pages of a thread that the page reads. */
 const MAX_PAGES = 50;
@@ -39,11 +39,15 @@ export const heldMessage = signal(undefined);
 /** Why the last decisions were not taken. */
 export const decisionError = signal(undefined);
 
+/** Choices among the tools that name none of them. */
+const CHOICES = new Set(['auto', 'none', 'required']);
+
 /** Texts of the context editors, sent with the next message. */
 export const context = {
   page: signal(''),
   blocks: signal(''),
   todoListId: signal(''),
+  toolChoice: signal(''),
   timezone: signal(Intl.DateTimeFormat().resolvedOptions().timeZone),
 };
 
@@ -184,19 +188,24 @@ function clear() {
   inspected.value = undefined;
 }
 
-/** Shows an agent with a thread, or with a new one. */
-export async function open(agent, id) {
-  if (agentId.value === agent && threadId.value === id) return;
-  if (agentId.value !== agent) context.todoListId.value = '';
-  leave();
-  agentId.value = agent;
-  threadId.value = id;
-  clear();
-  promptVersion.value += 1;
-  if (!id || !has('threads')) return;
-  await reload(id);
-  await attachRunning(id);
+/** Shows an agent with a thread, or with a new one, and one of the thread's runs in the debug layer. */
+export async function open(agent, id, runId) {
+  if (agentId.value !== agent || threadId.value !== id) {
+    if (agentId.value !== agent) context.todoListId.value = context.toolChoice.value = '';
+    leave();
+    agentId.value = agent;
+    threadId.value = id;
+    clear();
+    promptVersion.value += 1;
+    if (!id || !has('threads')) return;
+    await reload(id);
+    attachRunning(id);
+  }
+  if (runId && threadId.value === id) inspect(runId);
 }
+
+/** Returns the address of the shown chat with parameters. @param {Record<string, any>} query */
+export const chatLink = (query) => `${href('chat', agentId.value, threadId.value)}?${new URLSearchParams(query)}`;
 
 /** Shows the thread's run in progress, if it has one. */
 async function attachRunning(id) {
@@ -287,7 +296,9 @@ export function contextError(name) {
 
 /** Fields that go with each message. Editors with an error send nothing. */
 function contextFields() {
+  const choice = context.toolChoice.value.trim();
   return {
+    toolChoice: choice && !CHOICES.has(choice) ? { type: 'function', function: { name: choice } } : choice || undefined,
     timezone: context.timezone.value || undefined,
     todoListId: context.todoListId.value || undefined,
     pageContext: contextError('page') ? undefined : parseContext('page'),
@@ -377,7 +388,7 @@ async function follow(started, { id, run, content, parentId, fields }) {
   try {
     await started.result;
   } catch (error) {
-    if (error.status === 401) session.value = null;
+    if (error.status === 401) endSession();
     // The events have it already if the run itself failed.
     if (run.status === 'running') run.fail(error instanceof AgentdError ? error : new AgentdError(String(error), { code: 'INTERNAL' }));
   }

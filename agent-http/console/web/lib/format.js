@@ -11,12 +11,21 @@ const numbers = new Intl.NumberFormat('en');
 /** @param {number | undefined} value */
 export const number = (value) => (value === undefined ? '–' : numbers.format(value));
 
+/** Returns whole seconds in words of the two largest units. @param {number} seconds */
+export function remaining(seconds) {
+  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (days > 0) return hours > 0 ? `${days} d ${hours} h` : `${days} d`;
+  if (hours > 0) return `${hours} h ${minutes} min`;
+  return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+}
+
 /** @param {number | undefined} ms */
 export function duration(ms) {
   if (ms === undefined) return '–';
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  // The limits are where rounding leads to the next form.
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
+  if (ms < 59_950) return `${(ms / 1000).toFixed(ms < 9995 ? 2 : 1)} s`;
+  return remaining(Math.round(ms / 1000));
 }
 
 /** @param {number} bytes */
@@ -28,13 +37,15 @@ export function size(bytes) {
 const clock = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
 const seconds = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit', second: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const dayWithYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
-/** Returns a time in the user's zone: the clock's today, the day's before. @param {string} iso */
+/** Returns a time in the user's zone: the clock's today, else the day, with its year if that is not this one. @param {string} iso */
 export function moment(iso) {
-  const time = new Date(iso);
+  const [time, now] = [new Date(iso), new Date()];
   if (Number.isNaN(time.getTime())) return '–';
-  return time.toDateString() === new Date().toDateString() ? clock.format(time) : day.format(time);
+  if (time.toDateString() === now.toDateString()) return clock.format(time);
+  return (time.getFullYear() === now.getFullYear() ? day : dayWithYear).format(time);
 }
 
 /** Returns the clock's time with seconds, after the day if it is not today. @param {string} iso */

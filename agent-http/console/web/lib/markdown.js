@@ -105,14 +105,29 @@ function inlineToken(token, depth) {
   }
 }
 
+/** Copies a text, and returns in words whether it is copied. @param {string} text */
+export async function copyText(text) {
+  let isCopied = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Pages without HTTPS have no clipboard, and others may forbid it: what the browser's own command copies is replaced.
+    const replace = (event) => {
+      event.preventDefault();
+      event.clipboardData.setData('text/plain', text);
+    };
+    addEventListener('copy', replace, true);
+    isCopied = document.execCommand('copy');
+    removeEventListener('copy', replace, true);
+  }
+  return isCopied ? 'Copied' : 'Not copied';
+}
+
 function copyButton(text) {
   const button = element('button', 'md-copy', ['Copy']);
   button.type = 'button';
   button.addEventListener('click', async () => {
-    // Pages without https have no clipboard, and others may forbid it.
-    const isCopied = await navigator.clipboard?.writeText(text()).then(() => true, () => false);
-    if (!isCopied) return;
-    button.textContent = 'Copied';
+    button.textContent = await copyText(text());
     setTimeout(() => (button.textContent = 'Copy'), 1500);
   });
   return button;

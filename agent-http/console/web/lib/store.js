@@ -22,12 +22,18 @@ export function has(feature) {
   return session.value?.features.includes(feature) ?? false;
 }
 
+/** Leads to the sign-in after a request without a valid session. After a sign-out, requests on their way are refused too. */
+export function endSession() {
+  if (session.value) signInError.value = { code: 'UNAUTHENTICATED', message: 'The session has ended. Sign in again.' };
+  session.value = null;
+}
+
 /** Calls a route. A session that has ended leads to the sign-in. */
 export async function call(route, options) {
   try {
     return await client.request(route, options);
   } catch (error) {
-    if (error.status === 401) session.value = null;
+    if (error.status === 401) endSession();
     throw error;
   }
 }

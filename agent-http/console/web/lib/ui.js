@@ -1,8 +1,8 @@
 /** Small components that several views share. */
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { dateTime, duration } from './format.js';
-import { MarkdownView } from './markdown.js';
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { dateTime, remaining } from './format.js';
+import { MarkdownView, copyText } from './markdown.js';
 
 const ADVICE = {
   NO_CONNECTOR: 'The agent configures no backend. Add one in its role.',
@@ -31,7 +31,7 @@ export function ErrorNote({ error, children }) {
   return html`<div class="note note-error" role="alert">
     <p><code class="code-word">${error.code ?? 'ERROR'}</code> ${error.message}</p>
     ${advice && html`<p class="muted">${advice}</p>`}
-    ${error.retryAfter && html`<p class="muted small">possible again in ${duration(error.retryAfter * 1000)}</p>`}
+    ${error.retryAfter > 0 && html`<p class="muted small">possible again in ${remaining(error.retryAfter)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
     ${children}
   </div>`;
@@ -62,23 +62,18 @@ export function Selection({ rules }) {
 
 /** A button that copies a text. */
 export function Copy({ text, label = 'Copy' }) {
-  const [done, setDone] = useState(false);
+  const [done, setDone] = useState('');
   useEffect(() => {
-    if (!done) return undefined;
-    const timer = setTimeout(() => setDone(false), 1500);
+    const timer = done && setTimeout(() => setDone(''), 1500);
     return () => clearTimeout(timer);
   }, [done]);
-  const copy = async () => {
-    // Pages that are not served over https, or on loopback, have no clipboard.
-    await navigator.clipboard?.writeText(typeof text === 'function' ? text() : text);
-    setDone(Boolean(navigator.clipboard));
-  };
-  return html`<button type="button" class="button quiet small" onClick=${copy}>${done ? 'Copied' : label}</button>`;
+  const copy = async () => setDone(await copyText(typeof text === 'function' ? text() : text));
+  return html`<button type="button" class="button quiet small" onClick=${copy}>${done || label}</button>`;
 }
 
-/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. */
-export function Code({ value, text = JSON.stringify(value, null, 2), label, wrap = false }) {
-  return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
+/** Text, or a value as JSON, in a box that scrolls, and that the keyboard reaches. It is no landmark, a `group`, where several have the same label. */
+export function Code({ value, text = JSON.stringify(value, null, 2), label, role = 'region', wrap = false }) {
+  return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role=${role} aria-label=${label}>${text}</pre>`;
 }
 
 /** A time in the user's zone, with that of UTC on hover. */
@@ -106,8 +101,12 @@ export function Search({ label, value, onSearch, hint }) {
   return html`<label class="search"><span class="visually-hidden">${label}</span><input type="search" placeholder=${hint} value=${value} onInput=${({ target }) => onSearch(target.value)} /></label>`;
 }
 
+/** Names what is shown in the title of the window. */
+export const useTitle = (title) => useEffect(() => { document.title = `${title} · Agent console`; }, [title]);
+
 /** A view that fills the page. `actions` are beside its title, and `back` is above it. */
 export function Page({ name, title, actions, back, kind = '', children }) {
+  useTitle(title);
   return html`<section class=${`page ${kind}`} aria-labelledby=${`${name}-title`}>
     ${back}
     <header class="page-head"><h1 id=${`${name}-title`}>${title}</h1>${actions}</header>
@@ -121,9 +120,19 @@ export function Table({ label, head, kind = '', numbers = [], children, ...more 
     <thead><tr>${head.map((name) => html`<th key=${name} scope="col" class=${numbers.includes(name) ? 'num' : ''}>${name}</th>`)}</tr></thead>${children}</table></div>`;
 }
 
-/** Something that is folded below its summary. */
-export function Fold({ summary, kind = '', children, ...more }) {
-  return html`<details class=${`fold ${kind}`} ...${more}><summary>${summary}</summary><div class="fold-body">${children}</div></details>`;
+/** Ids of the folds that are open, and of the one that had the focus last. */
+const unfolded = new Set();
+let focused;
+
+/** Something that is folded below its summary. With a `name`, it is open, and has the focus, as the one of this name was that it replaces. */
+export function Fold({ summary, kind = '', name, children, ...more }) {
+  const root = useRef(null);
+  const [isOpen] = useState(unfolded.has(name));
+  useLayoutEffect(() => {
+    if (name && focused === name && document.activeElement === document.body) root.current.firstChild.focus({ preventScroll: true });
+  }, []);
+  const onToggle = ({ target }) => unfolded[target.open ? 'add' : 'delete'](name);
+  return html`<details class=${`fold ${kind}`} ref=${root} ...${name && { open: isOpen, onToggle }} ...${more}><summary onFocus=${() => (focused = name)}>${summary}</summary><div class="fold-body">${children}</div></details>`;
 }
 
 /** What is shown in place of data that are not there: the error, or that they are loaded. @param {ReturnType<typeof useLoad>} load */
@@ -191,6 +200,9 @@ export function Tabs({ label, tabs, selected, onSelect, panel }) {
   </div>`;
 }
 
+/** Why a part of the page is absent. */
+export const partError = signal(undefined);
+
 /**
  * A component that is loaded when it is first shown, so that the page's start is small.
  *
@@ -203,7 +215,14 @@ export function lazy(load, name) {
     const [, setLoaded] = useState(Boolean(View));
     // Another one may have loaded it between this one's first drawing and its effect.
     useEffect(() => {
-      load().then((found) => { View = found[name]; setLoaded(true); });
+      load().then((found) => {
+        View = found[name];
+        setLoaded(true);
+        partError.value = undefined;
+      }, (error) => {
+        partError.value = { code: 'NETWORK', message: 'A part of the page could not be loaded. Load the page again.' };
+        throw error;
+      });
     }, []);
     return View && html`<${View} ...${props} />`;
   };
@@ -242,15 +261,19 @@ export function Menu({ label, name = 'More', items }) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === 'Escape' && isOpen) {
       event.stopPropagation();
-      setOpen(false);
-      root.current.querySelector('button').focus();
+      leave();
     }
     if (!step || entries.length === 0) return;
     event.preventDefault();
     entries.at((entries.indexOf(document.activeElement) + step) % entries.length).focus();
   };
-  const after = (run) => () => {
+  const leave = () => {
     setOpen(false);
+    root.current.querySelector('button').focus();
+  };
+  // A dialog gives the focus back to what has it when it opens.
+  const after = (run) => () => {
+    leave();
     run?.();
   };
   return html`<div class="menu" ref=${root} onKeyDown=${onKeyDown}>
@@ -261,7 +284,7 @@ export function Menu({ label, name = 'More', items }) {
   </div>`;
 }
 
-/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`. */
+/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
 export function useLoad(load, key) {
   const [state, setState] = useState({ isLoading: true });
   const [round, setRound] = useState(0);
@@ -269,7 +292,7 @@ export function useLoad(load, key) {
     const abort = new AbortController();
     setState((state) => ({ ...state, isLoading: true }));
     load(abort.signal).then(
-      (data) => !abort.signal.aborted && setState({ data, isLoading: false }),
+      (data) => !abort.signal.aborted && setState({ data, key, isLoading: false }),
       (error) => !abort.signal.aborted && setState({ error, isLoading: false }),
     );
     return () => abort.abort();
@@ -279,4 +302,21 @@ export function useLoad(load, key) {
     setRound((round) => round + 1);
   };
   return { ...state, reload };
+}
+
+/** Loads a list page by page: `load(cursor, signal)` returns `{items, nextCursor}`. There are no items while those are of another `key`. */
+export function usePages(load, key) {
+  const first = useLoad((signal) => load(undefined, signal), key);
+  const [more, setMore] = useState({});
+  const page = first.key === key ? first.data : undefined;
+  // A first page that is loaded again has none of the pages after it.
+  const { pages = [], ...rest } = more.page === page ? more : {};
+  const all = page ? [page, ...pages] : [];
+  const { nextCursor: cursor } = all.at(-1) ?? {};
+  const loadMore = async () => {
+    setMore({ page, pages, isLoading: true });
+    const found = await load(cursor).then((next) => ({ pages: [...pages, next] }), (error) => ({ pages, error }));
+    setMore((more) => (more.page === page ? { page, ...found } : more));
+  };
+  return { isLoading: first.isLoading || rest.isLoading, error: first.error ?? rest.error, items: page && all.flatMap(({ items }) => items), cursor, loadMore, reload: first.reload };
 }

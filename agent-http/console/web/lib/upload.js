@@ -1,7 +1,7 @@
 /** Uploads of documents, and of the files of messages. */
 
 import { connectionError, responseError } from '../client/errors.js';
-import { call, session } from './store.js';
+import { call, endSession } from './store.js';
 
 /** Media types by the ends of names, for browsers that do not know them. */
 const TYPES = {
@@ -49,7 +49,7 @@ async function sendFile(method, path, file, signal) {
   } catch (cause) {
     throw connectionError(cause, signal);
   }
-  if (response.status === 401) session.value = null;
+  if (response.status === 401) endSession();
   if (!response.ok) throw await responseError(response);
   return response.json();
 }

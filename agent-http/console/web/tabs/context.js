@@ -13,6 +13,7 @@ export function ContextTab({ preview }) {
       <${Field} name="timezone" label="Time zone" />
       <${Field} name="todoListId" label="Todo list" />
     </div>
+    <${Field} name="toolChoice" label=${html`Tool choice <span class="muted">none, required, or the name of a tool</span>`} hint="auto" />
     ${preview && html`
       <h2 class="label"><code>combinedContext</code>, as the model reads it</h2>
       <${Code} text=${preview.combinedContext || 'nothing'} label="combinedContext" wrap />
@@ -32,10 +33,10 @@ function JsonEditor({ name, label, hint, example }) {
   </div>`;
 }
 
-function Field({ name, label }) {
+function Field({ name, label, hint }) {
   return html`<div class="field">
     <label for=${`context-${name}`}>${label}</label>
-    <input id=${`context-${name}`} value=${context[name].value} spellcheck="false" autocomplete="off"
+    <input id=${`context-${name}`} value=${context[name].value} placeholder=${hint} spellcheck="false" autocomplete="off"
       onInput=${(event) => (context[name].value = event.target.value)} />
   </div>`;
 }

@@ -24,7 +24,7 @@ function usePreview() {
   const isRunning = Boolean(live.value) && !live.value.isOver;
   const depends = JSON.stringify([
     agentId.value, draft.value, promptVersion.value, path.value.length, isRunning,
-    context.page.value, context.blocks.value, context.todoListId.value, context.timezone.value,
+    context.page.value, context.blocks.value, context.todoListId.value, context.timezone.value, context.toolChoice.value,
   ]);
   const load = async (signal) => (agentId.value ? (await call('POST /api/svcchat/previewPrompt', { body: previewRequest(), signal })).data : undefined);
   return useLoad(load, usePaused(depends));

@@ -1,10 +1,10 @@
 /** The Events tab: each event of a run with its time, as a list and as a waterfall. */
 
-import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { inspect, latestRuns, runs } from '../lib/chat.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { chatLink, inspect, latestRuns, runs } from '../lib/chat.js';
 import { duration, number, timeOfDay } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
-import { has } from '../lib/store.js';
+import { has, route } from '../lib/store.js';
 import { Code, Copy, ErrorNote, Facts, Search, options, useLoad } from '../lib/ui.js';
 import { readCost } from '../lib/usage.js';
 
@@ -16,11 +16,15 @@ const MAX_BARS = 60;
 
 export function EventsTab({ run }) {
   const [filter, setFilter] = useState('');
-  const [selected, setSelected] = useState(undefined);
+  const [chosen, setChosen] = useState({});
   if (!run) return html`<${RunPicker} /><p class="muted">Send a message: each event of the run is listed here with its time. Older runs can be chosen, as long as the server keeps their events.</p>`;
   // A component with a state of its own is drawn anew if a property has changed, and a run is the same object for all of its time.
   const version = run.version.value;
   const words = filter.trim().toLowerCase();
+  const { query } = route.value;
+  const linked = query.get('run') === run.runId ? Number(query.get('event') ?? -1) : undefined;
+  // The event of a link that is followed later is chosen in place of this one.
+  const selected = chosen.run === run && chosen.query === query ? chosen.number : linked;
   const one = run.events[selected]?.event;
   const stored = runs.value.get(run.runId);
   return html`
@@ -34,8 +38,9 @@ export function EventsTab({ run }) {
       <${Search} label="Filter the events" hint="Filter" value=${filter} onSearch=${setFilter} />
       <${Copy} label="Copy all" text=${() => run.events.map(({ event }) => JSON.stringify(event)).join('\n')} />
     </div>
-    <${EventList} run=${run} version=${version} words=${words} selected=${selected} onSelect=${setSelected} />
-    ${one && html`<h2 class="label">Event ${selected}</h2><${Code} value=${one} label=${`event ${selected}`} wrap />`}`;
+    <${EventList} run=${run} version=${version} words=${words} selected=${selected} linked=${linked} onSelect=${(number) => setChosen({ run, query, number })} />
+    ${one && html`<div class="row between"><h2 class="label">Event ${selected}</h2>
+      ${has('runEvents') && html`<${Copy} label="Copy link" text=${() => new URL(chatLink({ tab: 'events', run: run.runId, event: selected }), document.baseURI).href} />`}</div><${Code} value=${one} label=${`event ${selected}`} wrap />`}`;
 }
 
 /** A choice among the runs of the thread, the newest first. */
@@ -153,13 +158,16 @@ function useMatching(run, words) {
   return current.numbers;
 }
 
-function EventList({ run, words, selected, onSelect }) {
+function EventList({ run, words, selected, linked, onSelect }) {
   const numbers = useMatching(run, words);
   const count = numbers?.length ?? run.events.length;
   const numberAt = (place) => (numbers ? numbers[place] : place);
   const root = useRef(null);
   const [view, setView] = useState({ top: 0, height: 400 });
   useLayoutEffect(() => setView({ top: root.current.scrollTop, height: root.current.clientHeight || 400 }), []);
+  useEffect(() => {
+    if (linked < run.events.length) root.current.scrollTop = (linked - 2) * ROW;
+  }, [linked, linked < run.events.length]);
   const first = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
   const last = Math.min(count, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
   const onScroll = ({ target }) => setView({ top: target.scrollTop, height: target.clientHeight });

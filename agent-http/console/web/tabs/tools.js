@@ -36,7 +36,7 @@ function reason(name, { mcpPreset, tools, widgetTools, httpTools = [], openApi =
 /** The place in the role, or in the request, that takes a tool away. */
 function denial(name, { agentServerTools }) {
   if (agentServerTools && !agentServerTools.includes(name)) return 'cut by agentServerTools';
-  return 'needs something that this request does not have, such as a todo list, or a setting';
+  return 'needs something that this request does not have, such as a todo list, or a setting, or is left out by the tool choice';
 }
 
 /** Returns the arguments of a call; none if they are no object. */

@@ -2,7 +2,7 @@
 
 import { html } from '../vendor/ui.js';
 import { agents, call, client, go, has, href, session } from '../lib/store.js';
-import { ErrorNote, Page, Selection, Tabs, lazy, useLoad } from '../lib/ui.js';
+import { ErrorNote, Page, Selection, Tabs, lazy, pending, useLoad } from '../lib/ui.js';
 import { RoleEditor } from './role-editor.js';
 
 const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
@@ -21,6 +21,7 @@ export function Agents() {
       </div>
       <a class="button quiet small" href=${href('chat', agent.id)} aria-label=${`Chat with ${agent.name || agent.id}`}>Chat</a>
     </li>`)}</ul>
+    ${agents.value.length === 0 && html`<p class="muted">No agent yet. An agent is a role: instructions, tools, documents and a backend.</p>`}
   <//>`;
 }
 
@@ -38,7 +39,7 @@ export function Agent({ id, tab = 'role', part }) {
   const agent = found.data;
   const tabs = TABS.filter(({ feature }) => !feature || (has(feature) && agent?.data.ownerId === session.value.userId));
   return html`<${Page} name="agent" title=${name} back=${html`<p class="back"><a href="#/agents">Agents</a></p>`} actions=${!isNew && html`<a class="button" href=${href('chat', id)}>Chat</a>`}>
-    ${found.error && html`<${ErrorNote} error=${found.error} />`}
+    ${!isNew && pending(found)}
     ${!isNew && html`<${Tabs} label="Agent" tabs=${tabs} selected=${tab} onSelect=${select} panel="agent-panel" />`}
     <div id="agent-panel" class="agent-panel" role=${isNew ? undefined : 'tabpanel'} aria-labelledby=${isNew ? undefined : `tab-${tab}`}>
       ${isNew && html`<${RoleEditor} key="new" />`}

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from '../vendor/ui.js';
 import { decisionError, dismiss, draft, expiries, heldMessage, isOpen, live, openCalls, refreshWaiting, waitingRun, withdrawAndSend } from '../lib/chat.js';
 import { choose, chooseAll, deciders, decisions, edits, mayDecide, progress, sendDecisions, usePoll } from '../lib/approvals.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
-import { contentText, dateTime } from '../lib/format.js';
+import { contentText, dateTime, remaining } from '../lib/format.js';
 import { Code, Dot, ErrorNote, Time } from '../lib/ui.js';
 
 /** Maximum length of a reason, in characters. */
@@ -25,22 +25,13 @@ function Countdown({ expiresAt, onEnd }) {
     const timer = setInterval(tick, 1000);
     return () => clearInterval(timer);
   }, [expiresAt]);
-  return html`<time class="countdown" datetime=${expiresAt} title=${dateTime(expiresAt)}>${left > 0 ? `expires in ${remaining(left)}` : 'expired'}</time>`;
+  return html`<time class="countdown" datetime=${expiresAt} title=${dateTime(expiresAt)}>${left > 0 ? `expires in ${remaining(Math.ceil(left / 1000))}` : 'expired'}</time>`;
 }
 
-/** A time in words of its two largest units. @param {number} ms */
-function remaining(ms) {
-  const seconds = Math.ceil(ms / 1000);
-  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
-  if (days > 0) return hours > 0 ? `${days} d ${hours} h` : `${days} d`;
-  if (hours > 0) return `${hours} h ${minutes} min`;
-  return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
-}
-
-/** The arguments as they are. Several cards may have the same, so that this is no landmark. */
+/** The arguments as they are. */
 function Arguments({ args }) {
   if (args === null) return html`<p class="muted">The arguments were erased.</p>`;
-  return html`<pre class="code wrap" tabindex="0" role="group" aria-label="arguments">${JSON.stringify(args, null, 2)}</pre>`;
+  return html`<${Code} value=${args} label="arguments" role="group" wrap />`;
 }
 
 /**
@@ -110,7 +101,7 @@ export function Decision({ approval }) {
   return html`<div class="decision">
     <p class="small"><span class=${state === 'approved' ? 'good' : 'bad'}>${words}</span>${who}${where}${decidedAt && html` · <${Time} at=${decidedAt} />`}${state === 'approved' && executed === 'begun' ? ' · it is not known whether the call was made' : ''}</p>
     ${reason && html`<p class="small muted">“${reason}”</p>`}
-    ${editedArguments && html`<p class="label">Changed arguments</p><${Code} value=${editedArguments} label="changed arguments" wrap />`}
+    ${editedArguments && html`<p class="label">Changed arguments</p><${Code} value=${editedArguments} label="changed arguments" role="group" wrap />`}
   </div>`;
 }
 

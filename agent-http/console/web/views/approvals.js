@@ -4,7 +4,7 @@ import { html, useState } from '../vendor/ui.js';
 import { decide, loadOpen, mayDecide, openApprovals } from '../lib/approvals.js';
 import { moment } from '../lib/format.js';
 import { agents, call, href } from '../lib/store.js';
-import { Code, Dot, ErrorNote, Page, Select, Time, useLoad } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Page, Select, Time, pending, useLoad } from '../lib/ui.js';
 import { ApprovalCard, Decision } from './approval-card.js';
 
 const DOTS = { approved: 'done', denied: 'failed' };
@@ -75,7 +75,7 @@ function Decided() {
   const { data, error } = useLoad(async (signal) => (await call('GET /api/approvals', { signal })).data.approvals, 'decided');
   const decided = (data ?? []).filter(({ state }) => state !== 'open');
   return html`
-    ${error && html`<${ErrorNote} error=${error} />`}
+    ${pending({ data, error })}
     ${data && decided.length === 0 && html`<p class="muted">Nothing was decided in your latest chats.</p>`}
     <ul class="rows">${decided.map((approval) => html`<li key=${approval.id} class="item">
       <div class="item-main">

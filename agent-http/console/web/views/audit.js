@@ -1,10 +1,10 @@
 /** The audit log of an agent's tool calls: who called which tool, with which outcome. */
 
-import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { html, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
 import { duration, number } from '../lib/format.js';
 import { agents, call, go, session } from '../lib/store.js';
-import { Dot, ErrorNote, Page, Search, Select, Table, Time } from '../lib/ui.js';
+import { Dot, ErrorNote, Page, Search, Select, Table, Time, usePages } from '../lib/ui.js';
 
 const PAGE = 100;
 /** Outcomes in words, and the state whose colour they have. */
@@ -19,30 +19,6 @@ const OUTCOMES = {
 const outcomeWords = (outcome) => OUTCOMES[outcome]?.[0] ?? outcome;
 const caller = ({ credentialId, runId }) => (credentialId === 'internal' ? 'run or job' : runId ? 'workflow' : 'tool server');
 
-/** Reads the log page by page, from the newest call on. */
-function useCalls(agentId) {
-  const [state, setState] = useState({ calls: [] });
-  const [round, setRound] = useState(0);
-  const abort = useRef(undefined);
-  const load = async (calls, cursor) => {
-    abort.current?.abort();
-    abort.current = new AbortController();
-    const { signal } = abort.current;
-    setState({ calls, cursor, isLoading: true });
-    try {
-      const { data } = await call('GET /api/agent/tools/audit', { query: { agentId, limit: PAGE, cursor }, signal });
-      if (!signal.aborted) setState({ calls: [...calls, ...data.calls], cursor: data.nextCursor });
-    } catch (error) {
-      if (!signal.aborted) setState({ calls, cursor, error });
-    }
-  };
-  useEffect(() => {
-    if (agentId) load([]);
-    return () => abort.current?.abort();
-  }, [agentId, round]);
-  return { ...state, loadMore: () => load(state.calls, state.cursor), reload: () => setRound((round) => round + 1) };
-}
-
 /** Agents whose log the user may read: the own ones, and all for an admin. */
 function auditable() {
   const { userId, roles } = session.value;
@@ -52,11 +28,16 @@ function auditable() {
 export function Audit({ id }) {
   const known = auditable();
   const agentId = id ?? known[0]?.id;
-  const log = useCalls(agentId);
+  const log = usePages(async (cursor, signal) => {
+    if (!agentId) return { items: [] };
+    const { data } = await call('GET /api/agent/tools/audit', { query: { agentId, limit: PAGE, cursor }, signal });
+    return { items: data.calls, nextCursor: data.nextCursor };
+  }, agentId);
+  const calls = log.items ?? [];
   const [search, setSearch] = useState('');
   const [outcome, setOutcome] = useState('');
   const words = search.trim().toLowerCase();
-  const shown = log.calls.filter((entry) => (!outcome || entry.outcome === outcome)
+  const shown = calls.filter((entry) => (!outcome || entry.outcome === outcome)
     && [entry.userId, entry.tool, entry.runId, caller(entry)].some((text) => text?.toLowerCase().includes(words)));
   const all = known.some((agent) => agent.id === agentId) || !agentId ? known : [{ id: agentId }, ...known];
   return html`<${Page} name="audit" title="Audit" actions=${html`<div class="row">
@@ -69,10 +50,10 @@ export function Audit({ id }) {
     <p class="muted lead">Each call of the agent’s tools, by runs, jobs and the tool server. Arguments and results are not kept.</p>
     ${log.error && html`<${ErrorNote} error=${log.error} />`}
     ${all.length === 0 && html`<p class="muted">You own no agent. The log of an agent is its owner’s.</p>`}
-    ${log.calls.length > 0 && html`<${Calls} calls=${shown} />`}
-    ${agentId && !log.isLoading && !log.error && log.calls.length === 0 && html`<p class="muted">No tool has been called yet.</p>`}
+    ${calls.length > 0 && html`<${Calls} calls=${shown} />`}
+    ${agentId && !log.isLoading && !log.error && calls.length === 0 && html`<p class="muted">No tool has been called yet.</p>`}
     <div class="row between table-foot">
-      <p class="meta" role="status">${log.isLoading ? 'Loading…' : `${number(shown.length)} of ${number(log.calls.length)} loaded calls${log.cursor ? '' : '; there are no older ones'}`}</p>
+      <p class="meta" role="status">${log.isLoading ? 'Loading…' : `${number(shown.length)} of ${number(calls.length)} loaded calls${log.cursor ? '' : '; there are no older ones'}`}</p>
       ${log.cursor && html`<button type="button" class="button small" disabled=${log.isLoading} onClick=${log.loadMore}>Load older calls</button>`}
     </div>
   <//>`;

@@ -2,15 +2,15 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
-  runs, stop, thread, threadId, unanswered, waitingRun,
+  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
+  runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
 import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/attachments.js';
 import { contentText, duration, number, pretty, textOf } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { agentNames, agents, go, has, href, status } from '../lib/store.js';
-import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy } from '../lib/ui.js';
+import { Code, Copy, Dot, ErrorNote, Fold, Markdown, Select, lazy, useTitle } from '../lib/ui.js';
 
 /** A component of the approvals, which most chats never need. */
 const ofApprovals = (name) => lazy(() => import('./approval-card.js'), name);
@@ -47,6 +47,7 @@ function NoAgent() {
 }
 
 function Header({ agent }) {
+  useTitle(`${thread.value?.title ?? 'New chat'} · ${agent.name || agent.id}`);
   return html`<header class="chat-head">
     <div class="agent-pick"><${Select} label="Agent" value=${agent.id} all=${agentNames()} onSelect=${(id) => go('chat', id)} /></div>
     <h1 class="thread-title"><span class=${thread.value ? '' : 'visually-hidden'}>${thread.value?.title ?? 'New chat'}</span></h1>
@@ -78,6 +79,7 @@ function Conversation({ agent }) {
     <div class="column">
       ${loadError.value && html`<${ErrorNote} error=${loadError.value} />`}
       ${isEmpty && html`<${Welcome} agent=${agent} />`}
+      ${isLoading.value && shown.length === 0 && !live.value && html`<p class="muted">Loading…</p>`}
       ${shown.map((item) => (item.kind === 'user'
         ? html`<${UserMessage} key=${item.key} item=${item} />`
         : html`<${Answer} key=${item.key} item=${item} />`))}
@@ -116,6 +118,7 @@ function Siblings({ item }) {
 function UserMessage({ item }) {
   const { content } = item.node.message;
   const [edited, setEdited] = useState(undefined);
+  const [rawButton, raw] = useRaw(item.node);
   if (edited !== undefined) return html`<${Editor} node=${item.node} onClose=${() => setEdited(undefined)} />`;
   return html`<article class="message user" aria-label="You">
     <${UserContent} content=${content} />
@@ -123,8 +126,19 @@ function UserMessage({ item }) {
       <${Siblings} item=${item} />
       ${has('threads') && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => setEdited(true)}>Edit</button>`}
       <${Copy} text=${contentText(content)} />
+      ${rawButton}
     </div>
+    ${raw}
   </article>`;
+}
+
+/** What is stored of a message, or of the messages of an answer: the button that shows it, and its JSON. */
+function useRaw(value) {
+  const [isOpen, setOpen] = useState(false);
+  return [
+    html`<button type="button" class="button quiet small" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Raw</button>`,
+    isOpen && html`<${Code} value=${value} label="stored message" role="group" wrap />`,
+  ];
 }
 
 /** The content of a user's message: a text, or parts. */
@@ -133,6 +147,9 @@ function UserContent({ content }) {
   const text = textOf(content);
   return html`${files.length > 0 && html`<${MessageFiles} files=${files} />`}${text && html`<div class="bubble">${text}</div>`}`;
 }
+
+/** Returns true if a key sends a text. Safari ends a composition before the key that ends it, which has the code 229. */
+const sends = ({ key, shiftKey, isComposing, keyCode }) => key === 'Enter' && !shiftKey && !isComposing && keyCode !== 229;
 
 /** An editor of a sent message. The edited one becomes a sibling, with the same files; nothing is lost. */
 function Editor({ node, onClose }) {
@@ -154,7 +171,7 @@ function Editor({ node, onClose }) {
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape') onClose();
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    if (sends(event)) {
       event.preventDefault();
       submit();
     }
@@ -180,6 +197,7 @@ function Answer({ item }) {
   const parts = answerParts(item);
   const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
   const parent = item.nodes[0].parentId;
+  const [rawButton, raw] = useRaw(item.nodes);
   const rated = isKept() && item.nodes.findLast(({ message, status }) => message.role === 'assistant' && message.content && status !== 'deleted');
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
@@ -189,10 +207,12 @@ function Answer({ item }) {
       <${Siblings} item=${item} />
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
       <${Copy} text=${text} />
+      ${rawButton}
       ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === runId} onClick=${() => inspect(runId)}>Inspect</button>`}
       ${rated && html`<${Feedback} key=${rated.id} node=${rated} />`}
       ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} costOf=${has('usage') && items.value.slice(-MAX_COSTS).includes(item) && runId} />`}
     </div>
+    ${raw}
   </article>`;
 }
 
@@ -250,7 +270,7 @@ function Part({ part }) {
 function Reasoning({ part }) {
   const took = part.endedAt - part.startedAt;
   const time = took >= 100 ? ` for ${duration(took)}` : '';
-  return html`<${Fold} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
+  return html`<${Fold} name=${part.id ?? part.key} kind="reasoning" summary=${part.isOpen ? 'Thinking…' : `Thought${time}`}><div class="quiet-text">${part.text}</div><//>`;
 }
 
 /** State of a call, in a word. */
@@ -278,13 +298,13 @@ function ToolCard({ part }) {
   const time = part.endedAt !== undefined ? duration(part.endedAt - (part.calledAt ?? part.startedAt)) : '';
   const { progress } = part;
   const summary = html`<${Dot} state=${state === 'no result' ? 'none' : state} /><span class="tool-name">${part.name}</span><span class="meta">${state}${time && ` · ${time}`}</span>`;
-  return html`<${Fold} kind=${`tool ${part.isError ? 'failed' : ''}`} summary=${summary}>
+  return html`<${Fold} name=${part.id} kind=${`tool ${part.isError ? 'failed' : ''}`} summary=${summary}>
     <p class="label">Arguments</p>
-    <${Code} text=${pretty(part.text || '{}')} label="arguments" />
+    <${Code} text=${pretty(part.text || '{}')} label="arguments" role="group" />
     ${approval && html`<${Decision} approval=${approval} />`}
     ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
-    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />
-      <a class="button quiet small" href=${`${href('chat', agentId.value, threadId.value)}?${new URLSearchParams({ tab: 'tools', call: part.id })}`}>Try again in Tools</a>`}
+    ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" role="group" wrap />
+      <a class="button quiet small" href=${chatLink({ tab: 'tools', call: part.id })}>Try again in Tools</a>`}
   <//>`;
 }
 
@@ -325,7 +345,7 @@ function Composer({ agent }) {
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape' && isRunning) stop();
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    if (sends(event)) {
       event.preventDefault();
       submit();
     }

@@ -49,7 +49,7 @@ function JobList() {
       </div>
     </div>
     <${Bulk} chosen=${chosen} filter=${state} onDone=${done} />
-    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${pending(list)}
     ${list.data && jobs.length === 0 && html`<p class="muted">${state ? 'No job is in this state.' : html`No jobs yet. Schedule one here; agents with <code>scheduleTool</code> and assignments make them too.`}</p>`}
     <ul class="rows">${jobs.map((job) => html`<${Row} key=${job.jobId} job=${job} isSelected=${selected.has(job.jobId)} onSelect=${select} />`)}</ul>`;
 }

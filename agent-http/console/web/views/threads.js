@@ -4,7 +4,7 @@ import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { moment } from '../lib/format.js';
 import { agentNames, agents, call, go, href, listAll } from '../lib/store.js';
-import { Confirm, Dot, ErrorNote, Menu, Page, Search, Select, Time, useAction, useLoad } from '../lib/ui.js';
+import { Confirm, Dot, ErrorNote, Menu, Page, Search, Select, Time, pending, useAction, useLoad } from '../lib/ui.js';
 
 /** Pages of the list that are read, of 200 threads each. */
 const PAGES = 5;
@@ -28,20 +28,6 @@ export function exportLinks(id, owner) {
 
 const name = (thread) => thread.title || 'Untitled';
 
-/** The latest threads of an agent, beside the chat. */
-export function RecentThreads({ agentId, current }) {
-  const query = { agentId, limit: 30 };
-  const { data = [] } = useLoad(() => listAll('GET /api/threads', 'threads', { query, pages: 1 }), `${agentId} ${threadsVersion.value}`);
-  if (data.length === 0) return null;
-  return html`<nav class="recent" aria-label="Recent threads">
-    <h2 class="label">Recent</h2>
-    <ul class="plain">${data.map((thread) => html`<li key=${thread.id}>
-      <a class="recent-link" href=${href('chat', agentId, thread.id)} aria-current=${thread.id === current ? 'page' : undefined} title=${name(thread)}>
-        ${thread.status !== 'idle' && html`<span class=${`dot ${thread.status}`} title=${thread.status}></span>`}<span class="recent-title">${name(thread)}</span></a>
-    </li>`)}</ul>
-  </nav>`;
-}
-
 export function Threads() {
   const [archived, setArchived] = useState('false');
   const [search, setSearch] = useState('');
@@ -55,7 +41,7 @@ export function Threads() {
       <${Select} label="Agent" value=${agentId} all=${[['', 'All agents'], ...agentNames()]} onSelect=${setAgent} />
       <${Select} label="Show" value=${archived} all=${[['false', 'Active'], ['true', 'Archived']]} onSelect=${setArchived} />
     </div>`}>
-    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${pending(list)}
     ${list.data && shown.length === 0 && html`<p class="muted">No thread${words ? ' has this in its title' : ' yet. A chat makes one'}.</p>`}
     ${list.data?.length === PAGES * 200 && html`<p class="muted small">The latest ${PAGES * 200} threads are here and searched.</p>`}
     <ul class="rows">${(isWhole ? shown : shown.slice(0, SHOWN)).map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>

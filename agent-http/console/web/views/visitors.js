@@ -3,7 +3,7 @@
 import { html, useState } from '../vendor/ui.js';
 import { contentText, dateTime, moment, number, pretty } from '../lib/format.js';
 import { call, href, route } from '../lib/store.js';
-import { Code, Confirm, Dot, ErrorNote, Fold, Markdown, Menu, Time, useLoad } from '../lib/ui.js';
+import { Code, Confirm, Dot, ErrorNote, Fold, Markdown, Menu, Time, pending, useLoad, usePages } from '../lib/ui.js';
 import { exportLinks } from './threads.js';
 
 /** @param {{id: string, part?: string}} props `part` is `feedback`, or a thread's id. */
@@ -15,33 +15,16 @@ export function Visitors({ id, part }) {
     ${part === 'feedback' ? html`<${FeedbackList} id=${id} />` : html`<${ThreadList} id=${id} />`}`;
 }
 
-/** Reads a list page by page. */
-function usePages(load, key) {
-  const [more, setMore] = useState({ items: [] });
-  const first = useLoad(() => load(), key);
-  const cursor = more.isLoaded ? more.cursor : first.data?.nextCursor;
-  const loadMore = async () => {
-    setMore((more) => ({ ...more, isLoading: true, error: undefined }));
-    try {
-      const data = await load(cursor);
-      setMore(({ items }) => ({ isLoaded: true, items: [...items, ...data.items], cursor: data.nextCursor }));
-    } catch (error) {
-      setMore((more) => ({ ...more, isLoading: false, error }));
-    }
-  };
-  return { items: first.data && [...first.data.items, ...more.items], error: first.error ?? more.error, cursor, loadMore, isLoading: more.isLoading };
-}
-
 const More = ({ list }) => list.cursor && html`<p class="table-foot"><button type="button" class="button small" disabled=${list.isLoading} onClick=${list.loadMore}>Load older ones</button></p>`;
 
 function ThreadList({ id }) {
-  const list = usePages(async (cursor) => {
-    const { data } = await call('GET /api/agents/{id}/threads', { params: { id }, query: { limit: 50, cursor } });
+  const list = usePages(async (cursor, signal) => {
+    const { data } = await call('GET /api/agents/{id}/threads', { params: { id }, query: { limit: 50, cursor }, signal });
     return { items: data.threads, nextCursor: data.nextCursor };
   }, id);
   return html`
     <p class="muted">Conversations of people who use a widget with this agent. They have no names here; a thread belongs to a browser.</p>
-    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${pending({ ...list, data: list.items })}
     ${list.items?.length === 0 && html`<p class="muted">No visitor has written yet, or their threads have ended.</p>`}
     <ul class="rows">${(list.items ?? []).map((thread) => html`<li key=${`${thread.owner} ${thread.id}`} class="item">
       <div class="item-main">
@@ -83,15 +66,15 @@ function Message({ node: { message, status, feedback, createdAt } }) {
 }
 
 function FeedbackList({ id }) {
-  const list = usePages(async (cursor) => {
-    const { data } = await call('GET /api/agents/{id}/feedback', { params: { id }, query: { limit: 50, cursor } });
+  const list = usePages(async (cursor, signal) => {
+    const { data } = await call('GET /api/agents/{id}/feedback', { params: { id }, query: { limit: 50, cursor }, signal });
     return { items: data.feedback, nextCursor: data.nextCursor };
   }, id);
   const items = list.items ?? [];
   const up = items.filter(({ rating }) => rating === 'up').length;
   return html`
     <p class="muted">Ratings of this agent’s answers, without the people and their threads. The rated words are there where they were shared.</p>
-    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${pending({ ...list, data: list.items })}
     ${list.items?.length === 0 && html`<p class="muted">No answer was rated yet.</p>`}
     ${items.length > 0 && html`<p class="figure"><strong>${Math.round((up / items.length) * 100)} %</strong> <span class="muted">good, of ${number(items.length)} ${list.cursor ? 'latest ' : ''}ratings</span></p>`}
     <ul class="rows">${items.map((one) => html`<li key=${one.id} class="item"><div class="item-main">

@@ -112,7 +112,8 @@ class AgentChat extends HTMLElement {
     ui.panel.hidden = true;
     ui.input.addEventListener('input', () => this.#fit());
     ui.input.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      // Safari ends a composition before the key that ends it, which has the code 229.
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229) return;
       event.preventDefault();
       if (!this.#run) this.send(ui.input.value);
     });
@@ -220,6 +221,7 @@ class AgentChat extends HTMLElement {
       this.#history.pop();
       if (input.value === '') input.value = message;
       this.#fit();
+      this.#drawWelcome();
     });
   }
 

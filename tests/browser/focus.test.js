@@ -1,0 +1,109 @@
+// Where the keyboard is, what the window is called, and what is shown while there is nothing to show.
+
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
+
+import { alterResponses, ask, launch, pageTests, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const { inPage, inOwnPage } = pageTests(() => browser);
+
+/** Returns the element that has the focus, in words. */
+const focused = (page) => page.evaluate(() => document.activeElement.id || document.activeElement.getAttribute('aria-label') || document.activeElement.tagName);
+
+inPage('a dialog of a menu gives the focus back to the button of the menu', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'Where is the focus?');
+  await visit(page, 'threads');
+  const more = page.getByRole('button', { name: /^More for/ }).first();
+  const name = await more.getAttribute('aria-label');
+  await more.focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'Delete', exact: true }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  assert.equal(await focused(page), name);
+});
+
+inPage('a link that is gone with its view leaves the focus to the content, and each view names the window', async (page) => {
+  await visit(page, 'agents');
+  const link = page.getByRole('link', { name: 'Pip', exact: true });
+  await link.waitFor();
+  assert.equal(await page.title(), 'Agents · Agent console');
+  await link.focus();
+  await page.keyboard.press('Enter');
+  await page.locator('.section').first().waitFor();
+  await page.waitForFunction(() => document.activeElement.id === 'main' && document.title === 'Pip · Agent console');
+  // A view that takes the focus keeps it.
+  await page.getByRole('link', { name: 'Chat', exact: true }).last().click();
+  await page.waitForFunction(() => document.activeElement.id === 'composer' && document.title === 'New chat · Pip · Agent console');
+  await visit(page, 'chat/text');
+  await ask(page, 'How do you call it?');
+  await page.waitForFunction(() => document.title === 'How do you call it? · Text · Agent console');
+  await page.locator('.nav-link', { hasText: 'Jobs' }).click();
+  await page.waitForFunction(() => document.title === 'Jobs · Agent console');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Jobs');
+});
+
+inOwnPage('the window says nothing of a session that has ended', async (page, { context }) => {
+  await visit(page, 'agents/garden');
+  await page.waitForFunction(() => document.title.startsWith('Pip'));
+  await context.clearCookies();
+  await visit(page, 'threads');
+  await page.locator('.sign-in').waitFor();
+  await page.waitForFunction(() => document.title === 'Sign in · Agent console');
+});
+
+inPage('keys that a browser sends without a name, as it does where it fills in a form, do no harm', async (page) => {
+  await page.evaluate(() => document.getElementById('composer').dispatchEvent(new Event('keydown', { bubbles: true })));
+  await page.keyboard.press('Control+k');
+  await page.locator('.palette').waitFor();
+});
+
+inPage('the key that ends a composition sends nothing, also where the browser has ended the composition before', async (page) => {
+  await visit(page, 'chat/text');
+  const field = page.getByRole('textbox', { name: 'Message' });
+  await field.fill('こんにちは');
+  const press = (init) => field.evaluate((field, init) => field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true, ...init })), init);
+  // A key that sends takes the line's end from the browser.
+  assert.deepEqual([await press({ isComposing: true }), await press({ keyCode: 229 })], [true, true]);
+  assert.equal(await field.inputValue(), 'こんにちは');
+  await ask(page, 'こんにちは');
+});
+
+inPage('a view whose list is empty, or is not there yet, says so', async (page) => {
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await page.route('**/api/threads?*', async (route) => {
+    await held;
+    await route.continue().catch(() => {});
+  });
+  await visit(page, 'threads');
+  await page.locator('.page', { hasText: 'Loading…' }).waitFor();
+  release();
+  await page.locator('.item').first().waitFor();
+  await alterResponses(page, '**/api/agents?*', () => ({ agents: [] }));
+  await page.reload();
+  await visit(page, 'agents');
+  await page.locator('.page', { hasText: 'No agent yet.' }).waitFor();
+});
+
+inPage('a thread says that it is loaded', async (page) => {
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await page.route('**/api/threads/absent?*', async (route) => {
+    await held;
+    await route.continue().catch(() => {});
+  });
+  await visit(page, 'chat/text/absent');
+  const chat = page.locator('.conversation');
+  await chat.filter({ hasText: 'Loading…' }).waitFor();
+  release();
+  await chat.filter({ hasText: 'NOT_FOUND' }).waitFor();
+  assert.equal(await chat.getByText('Loading…').count(), 0);
+});
