@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { axeViolations, COLOUR_RULES } from './axe.js';
-import { alterResponses, ask, base, forbidden, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { alterResponses, ask, base, close, forbidden, launch, link, openPage, pageTests, picture, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 let browser;
@@ -205,7 +205,7 @@ test('nothing is wrong with assignments for people who use other means, and no t
     await picture(page, `assignments-${width}-${colorScheme}`);
   }
   assert.deepEqual(faults, []);
-  await context.close();
+  await close({ context });
 });
 
 inPage('threads are narrowed to one agent', async (page) => {
