@@ -313,7 +313,7 @@ inPage('the Events tab lists every event and its time', async (page) => {
   await row('TOOL_CALL_RESULT').waitFor();
   const all = Number(await row('RUN_STARTED').getAttribute('aria-setsize'));
   assert.equal(await page.locator('.event-type').first().innerText(), 'RUN_STARTED');
-  await page.locator('.figures', { hasText: /First token\s*\d+ ms/ }).waitFor();
+  await page.locator('.figures', { hasText: /First token\s*[\d.]+ m?s/ }).waitFor();
   await page.locator('.waterfall tbody tr').nth(3).waitFor();
   await page.getByRole('listbox').focus();
   await page.keyboard.press('ArrowDown');

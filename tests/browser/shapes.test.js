@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { forbidden, launch, signedIn } from './support.js';
+import { close, forbidden, launch, signedIn } from './support.js';
 
 /** Most elements that one of the texts may become. */
 const MAX_NODES = 60_000;
@@ -26,7 +26,10 @@ before(async () => {
   browser = await launch();
   opened = await signedIn(browser);
 });
-after(() => browser.close());
+after(async () => {
+  await close(opened);
+  await browser.close();
+});
 
 for (const [name, text] of Object.entries(SHAPES)) {
   test(`drawn, or shown as it is: ${name}`, async () => {

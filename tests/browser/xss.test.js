@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
-import { alterResponses, ask, base, forbidden, launch, signedIn, until, visit } from './support.js';
+import { alterResponses, ask, base, close, forbidden, launch, signedIn, until, visit } from './support.js';
 
 /** Further texts that are drawn as Markdown: an array in a file of JSON, which the variable names. */
 const further = process.env.XSS_CORPUS ? JSON.parse(readFileSync(process.env.XSS_CORPUS, 'utf8')) : [];
@@ -15,7 +15,10 @@ before(async () => {
   browser = await launch();
   opened = await signedIn(browser);
 });
-after(() => browser.close());
+after(async () => {
+  await close(opened);
+  await browser.close();
+});
 
 const assertClean = async (page, name) => {
   assert.deepEqual(await page.evaluate(forbidden), [], name);

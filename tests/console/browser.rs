@@ -281,7 +281,7 @@ async fn the_console_works_in_a_browser() {
     let selected = std::env::var(SELECTED_TESTS).unwrap_or_default();
     let mut tests = Command::new(node_path());
     tests
-        .args(["--test", "--test-concurrency=2", "--test-reporter=tap"])
+        .arg("run.js")
         .args(selected.split_whitespace())
         .current_dir(npm_folder("browser"))
         .env("BASE_URL", app.url("/"))
