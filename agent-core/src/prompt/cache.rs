@@ -36,10 +36,10 @@ pub struct PartCache {
     identity: PartIdentity,
 }
 
-/// Creates a cache of 16 MiB: enough for the prompts and conversations of a few hundred agents.
+/// Creates a cache of 48 MiB. The third for messages holds a conversation of 10,000 short ones, about 9 MB by their weights.
 impl Default for PartCache {
     fn default() -> Self {
-        Self::new(16 << 20)
+        Self::new(48 << 20)
     }
 }
 

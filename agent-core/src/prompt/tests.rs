@@ -513,6 +513,16 @@ fn the_cache_is_bounded() {
 }
 
 #[test]
+fn the_default_cache_keeps_a_conversation_of_ten_thousand_messages() {
+    let cache = PartCache::default();
+    let message = |n: usize| Arc::new(Message::user(format!("{n} {}", "x".repeat(150))));
+    let messages: Vec<_> = (0..10_000).map(message).collect();
+    let (first, second) = (cache.history(&messages), cache.history(&messages));
+    let kept = first.iter().zip(&second).filter(|(one, other)| Arc::ptr_eq(one, other));
+    assert_eq!(kept.count(), 10_000);
+}
+
+#[test]
 fn a_derived_form_is_kept_and_one_of_another_type_is_not() {
     let (message, derivations) = (PromptMessage::new(Message::user("abc")), std::cell::Cell::new(0));
     let length = |message: &Message| {

@@ -18,6 +18,7 @@ use super::store::{PrefixHasher, SummaryOwner};
 use super::tasks::SummaryJob;
 use super::text::{ToolNames, block, is_instruction};
 use crate::compaction_settings::{CompactionMode, CompactionSettings};
+use crate::records::StoreError;
 
 /// Least tokens for the history with which it is compacted.
 const MIN_AVAILABLE_TOKENS: usize = 1_000;
@@ -218,10 +219,14 @@ impl Compaction {
         let next = match plan.next.zip(model) {
             Some((next, model)) if next.summarized > plan.form.summarized => {
                 let sha256 = history.sha256(next.summarized, turn, settings);
-                let stored = self.tasks.stored(&owner(turn), &sha256).await;
-                let is_missing = stored.is_ok_and(|stored| stored.is_none());
                 let range = (plan.form.summarized, next.summarized);
-                is_missing.then(|| (self.tasks.clone(), job(turn, &history, settings, model, sha256, range)))
+                match self.tasks.stored(&owner(turn), &sha256).await {
+                    Ok(None) => {
+                        let job = self.job(turn, &history, settings, model, sha256, range).await;
+                        job.ok().map(|job| (self.tasks.clone(), job))
+                    }
+                    _ => None,
+                }
             }
             _ => None,
         };
@@ -250,11 +255,42 @@ impl Compaction {
             }
         }
         let Some(model) = model else { return (None, Some(SummaryOrigin::Missing)) };
-        let job = job(turn, history, settings, model.clone(), sha256, (earlier, form.summarized));
-        match self.tasks.make_now(job).await {
+        let range = (earlier, form.summarized);
+        let made = match self.job(turn, history, settings, model.clone(), sha256, range).await {
+            Ok(job) => self.tasks.make_now(job).await,
+            Err(error) => {
+                tracing::warn!(%error, "the thread of a summary could not be read");
+                None
+            }
+        };
+        match made {
             Some(made) => (Some(made), Some(SummaryOrigin::Made)),
             None => (None, Some(SummaryOrigin::Missing)),
         }
+    }
+
+    /// Returns the work on the summary of the first messages, which continues that of an earlier number of them.
+    async fn job(
+        &self,
+        turn: &TurnInput,
+        history: &History,
+        settings: &CompactionSettings,
+        model: EmbeddedAi,
+        sha256: String,
+        (earlier, summarized): (usize, usize),
+    ) -> Result<SummaryJob, StoreError> {
+        let owner = owner(turn);
+        Ok(SummaryJob {
+            erased: self.tasks.summaries.count_erased(&owner).await?,
+            owner,
+            sha256,
+            messages: history.first(summarized).into_iter().cloned().collect(),
+            earlier: (earlier > 0).then(|| (history.sha256(earlier, turn, settings), earlier)),
+            model,
+            instructions: settings.instructions.clone(),
+            max_tokens: history.budget.summary,
+            context: turn.context.clone(),
+        })
     }
 }
 
@@ -263,27 +299,6 @@ fn owner(turn: &TurnInput) -> SummaryOwner {
         company_id: turn.context.company_id.clone(),
         user_id: turn.context.user_id.clone(),
         thread_id: turn.request.is_stored.then(|| turn.context.thread_id.clone()),
-    }
-}
-
-/// Returns the work on the summary of the first messages, which continues that of an earlier number of them.
-fn job(
-    turn: &TurnInput,
-    history: &History,
-    settings: &CompactionSettings,
-    model: EmbeddedAi,
-    sha256: String,
-    (earlier, summarized): (usize, usize),
-) -> SummaryJob {
-    SummaryJob {
-        owner: owner(turn),
-        sha256,
-        messages: history.first(summarized).into_iter().cloned().collect(),
-        earlier: (earlier > 0).then(|| (history.sha256(earlier, turn, settings), earlier)),
-        model,
-        instructions: settings.instructions.clone(),
-        max_tokens: history.budget.summary,
-        context: turn.context.clone(),
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct SummaryJob {
     pub(super) sha256: String,
     /// The messages that it stands for.
     pub(super) messages: Arc<[Message]>,
+    /// Number of erased messages of the thread when the messages were read.
+    pub(super) erased: usize,
     /// Hash of the summary of the first of them, with their number.
     pub(super) earlier: Option<(String, usize)>,
     /// The model that summarizes.
@@ -145,7 +147,6 @@ impl SummaryTasks {
         if let Some(found) = self.summaries.get(&job.owner, &job.sha256).await? {
             return Ok(Some(found.text.into()));
         }
-        let erased = self.summaries.count_erased(&job.owner).await?;
         let earlier = match &job.earlier {
             Some((sha256, messages)) => {
                 self.summaries.get(&job.owner, sha256).await?.map(|found| (found.text, *messages))
@@ -170,7 +171,7 @@ impl SummaryTasks {
             Summary { text, agent_id: job.context.agent_id.clone(), thread_id: job.owner.thread_id.clone() };
         let stored = self.summaries.add(&job.owner, &job.sha256, summary).await?;
         // An erasure has deleted the thread's summaries before this one was stored, or will do so after.
-        if self.summaries.count_erased(&job.owner).await? != erased {
+        if self.summaries.count_erased(&job.owner).await? != job.erased {
             self.summaries.delete(&job.owner, &job.sha256).await?;
             return Ok(None);
         }

@@ -56,6 +56,7 @@ async fn another_model_of_a_companys_provider_has_its_own_window_and_price() {
             owner: SummaryOwner { company_id: "c".into(), user_id: "ada".into(), thread_id: None },
             sha256: format!("hash of {name}"),
             messages: vec![Message::user("fact-1=x")].into(),
+            erased: 0,
             earlier: None,
             model: settings.summary_model(Some(container)).expect("a model"),
             instructions: String::new(),

@@ -86,8 +86,8 @@ fn key() -> ThreadKey {
     ThreadKey::new("c", "ada", "t")
 }
 
-/// Stores a thread of one message, and says something in it until it is being summarized, which ends once the gate is open.
-async fn begin_summary() -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Process, Arc<Semaphore>) {
+/// Returns a process whose thread has one message, with its stores.
+async fn with_thread(summarizer: FactModel) -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Process) {
     let (records, conversations) =
         (Arc::new(MemoryRecords::default()), Arc::new(MemoryConversations::default()));
     let create = CreateThread {
@@ -99,9 +99,23 @@ async fn begin_summary() -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Proce
         now: Timestamp::UNIX_EPOCH,
     };
     conversations.create(create).await.expect("a thread");
+    let process = Process::with(records.clone(), Some(conversations.clone()), summarizer, json!({}));
+    (records, conversations, process)
+}
+
+/// Erases the message of the thread, and its summaries, of which there is none.
+async fn erase_message(conversations: &MemoryConversations, process: &Process) {
+    let found = conversations.links(&key()).await.expect("it reads").expect("a thread");
+    conversations.erase_node(&key(), &found.links[0].id).await.expect("erased");
+    let summaries = process.compaction.summaries();
+    assert_eq!(summaries.delete_of_thread(&key()).await.expect("none"), 0);
+}
+
+/// Says something in a thread until it is being summarized, which ends once the gate is open.
+async fn begin_summary() -> (Arc<MemoryRecords>, Arc<MemoryConversations>, Process, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let summarizer = FactModel { gate: Some(gate.clone()), ..FactModel::default() };
-    let process = Process::with(records.clone(), Some(conversations.clone()), summarizer, json!({}));
+    let (records, conversations, process) = with_thread(summarizer).await;
     for turns in 40.. {
         let events = process.run_as(Caller::Session, &conversation(turns)).await;
         assert_eq!(compacted(&events), None, "it is planned before it takes effect");
@@ -131,12 +145,32 @@ async fn a_thread_with_a_message_that_is_erased_meanwhile_has_no_summary() {
     for is_erased in [true, false] {
         let (records, conversations, process, gate) = begin_summary().await;
         if is_erased {
-            let found = conversations.links(&key()).await.expect("it reads").expect("a thread");
-            conversations.erase_node(&key(), &found.links[0].id).await.expect("erased");
-            let summaries = process.compaction.summaries();
-            assert_eq!(summaries.delete_of_thread(&key()).await.expect("none"), 0);
+            erase_message(&conversations, &process).await;
         }
         gate.add_permits(1_000);
+        process.compaction.drain().await;
+        assert_eq!(stored(&records).await == 0, is_erased, "it would have the message");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_erased_during_a_run_is_in_no_summary_after_it() {
+    let (records, _, process) = with_thread(FactModel::default()).await;
+    let mut turns = 40;
+    process.run(&conversation(turns)).await;
+    while stored(&records).await == 0 {
+        turns += 1;
+        process.run(&conversation(turns)).await;
+    }
+    let principal = Principal::new("ada", "c", Caller::Session);
+    for is_erased in [true, false] {
+        let (records, conversations, process) = with_thread(FactModel::default()).await;
+        let run =
+            run_turn(&process.platform, &principal, request(&conversation(turns))).await.expect("a turn");
+        if is_erased {
+            erase_message(&conversations, &process).await;
+        }
+        run.for_each(|_| std::future::ready(())).await;
         process.compaction.drain().await;
         assert_eq!(stored(&records).await == 0, is_erased, "it would have the message");
     }
