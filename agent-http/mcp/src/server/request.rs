@@ -108,8 +108,10 @@ impl AuthorizedRequest<'_> {
             MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
             MessageKind::Notification | MessageKind::Response => (None, false),
         };
-        // `rmcp` would take it for a request of another method, which needs a session.
-        if opens_session && !has_initialize_params(&body) {
+        // `rmcp` would take it for a request of another method, which needs a session. The header comes with every later
+        // request of a session, and with all requests of the version without sessions, which has no such method.
+        let may_initialize = !head.headers.contains_key("mcp-protocol-version");
+        if opens_session && may_initialize && !has_initialize_params(&body) {
             let message = "initialize needs the parameters protocolVersion, capabilities and clientInfo";
             return Err(RpcErrorResponse::invalid_params(id, message));
         }
