@@ -184,7 +184,9 @@ async fn a_run_whose_budget_ends_between_two_answers_waits_for_it_and_goes_on() 
     vendor.on("m", [first, answer(&["It is on the list."])]);
     let (app, stores) = app_without_scheduler(&vendor.base_url(), &[]).await;
     set_budget(&stores, 10_000).await;
-    let refused = deliver_callback(&app, &delivery(question(), "j1", 1)).await;
+    let mut question = question();
+    question["todoListId"] = "l1".into();
+    let refused = deliver_callback(&app, &delivery(question.clone(), "j1", 1)).await;
     let wait: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     let problem = expect_problem(refused, 402, "BUDGET_EXCEEDED").await;
     let end: Timestamp = problem["budget"]["resetsAt"].as_str().expect("text").parse().expect("a time");
@@ -192,7 +194,7 @@ async fn a_run_whose_budget_ends_between_two_answers_waits_for_it_and_goes_on() 
     assert_eq!((vendor.received().len(), todo_titles(&stores).await), (1, vec!["Sow".to_owned()]));
 
     set_budget(&stores, 1_000_000).await;
-    let done = deliver_callback(&app, &delivery(question(), "j1", 1)).await;
+    let done = deliver_callback(&app, &delivery(question, "j1", 1)).await;
     assert!(done.status().is_success(), "{}", done.status());
     assert_eq!(vendor.received().len(), 2, "the first answer is not asked for again");
     assert_eq!(todo_titles(&stores).await, ["Sow"]);
