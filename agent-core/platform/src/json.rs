@@ -251,8 +251,8 @@ pub fn redact_serde_message(message: &str) -> String {
 /// repeated.
 pub(crate) fn invalid_schema_message(error: &jsonschema::ValidationError<'_>) -> String {
     let pointer = error.instance_path().as_str();
-    let place = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
-    let mut message = format!("is not a valid JSON Schema{place}: {}", error.masked());
+    let location = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
+    let mut message = format!("is not a valid JSON Schema{location}: {}", error.masked());
     message.truncate(message.floor_char_boundary(MAX_SCHEMA_MESSAGE_BYTES));
     message
 }

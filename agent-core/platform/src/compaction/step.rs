@@ -259,7 +259,7 @@ impl Compaction {
         let made = match self.job(turn, history, settings, model.clone(), sha256, range).await {
             Ok(job) => self.tasks.make_now(job).await,
             Err(error) => {
-                tracing::warn!(%error, "the thread of a summary could not be read");
+                tracing::warn!(%error, "failed to read the thread of a summary; the prompt has no summary");
                 None
             }
         };
