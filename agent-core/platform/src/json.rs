@@ -231,8 +231,8 @@ pub fn normalize_serde_message(message: String) -> String {
 pub fn redact_serde_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     let message = normalize_serde_message(message.to_owned());
-    if let Some((given, expected)) = message.rsplit_once(", expected ") {
-        if given.starts_with("unknown field ") {
+    if let Some((received, expected)) = message.rsplit_once(", expected ") {
+        if received.starts_with("unknown field ") {
             return format!("is not a known field; expected {expected}");
         }
         return format!("must be {}", json_type_name(expected));
