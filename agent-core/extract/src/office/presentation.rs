@@ -10,7 +10,7 @@ use super::chart::chart_table;
 use super::color::{Color, look_alike};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::slide_text::{TextLook, color_behind, text_look};
+use super::slide_text::{TextVisibility, color_behind, text_visibility};
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
 /// Placeholders of notes with what is no text of their author.
@@ -212,7 +212,7 @@ impl<'x> ShapeEditor<'x> {
         let is_older_form = element.name().into_inner() == "mc:Fallback";
         match element.local_name().into_inner() {
             _ if is_formula => {
-                let is_hidden = |run: &str| text_look(run) == TextLook::Hidden;
+                let is_hidden = |run: &str| text_visibility(run) == TextVisibility::Hidden;
                 let (text, end) = read_formula(self.xml, events, &is_hidden);
                 self.changes.replace(start..end, format!("<a:r><a:t>{text}</a:t></a:r>"));
             }
@@ -247,10 +247,10 @@ impl<'x> ShapeEditor<'x> {
 
     /// Removes the text of a run that is not seen. Text in a color is checked at the end of its shape.
     fn check_text(&mut self, run: Range<usize>) {
-        match text_look(&self.xml[run.clone()]) {
-            TextLook::Shown => {}
-            TextLook::Hidden => self.changes.remove(run),
-            TextLook::Colored(color) => {
+        match text_visibility(&self.xml[run.clone()]) {
+            TextVisibility::Shown => {}
+            TextVisibility::Hidden => self.changes.remove(run),
+            TextVisibility::Colored(color) => {
                 if let Some(shape) = self.shapes.last_mut() {
                     shape.texts.push((color, run));
                 }

@@ -91,7 +91,7 @@ pub(super) static APP: Schema = Schema {
 /// latter: only programs of the same version work with them.
 pub(super) const SELECT_VERSIONS: &str = select_versions!("");
 
-/// Reads the same, and sets the timeout `$1` of each lock of the transaction, without a statement of its own.
+/// Like [`SELECT_VERSIONS`], and sets the timeout `$1` of each lock of the transaction in the same statement.
 pub(super) const SELECT_VERSIONS_WITH_LOCK_TIMEOUT: &str =
     select_versions!(", set_config('lock_timeout', $1, true)");
 
