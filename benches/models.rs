@@ -124,8 +124,8 @@ fn measure_lookups(repeats: usize) -> Vec<Comparison> {
                 .push(nanos_per_lookup(names, |provider, model| catalog.price(provider, model).is_some()));
         }
         let [reference, windows, prices] = figures;
-        for (description, figures) in [("window", windows), ("price", prices)] {
-            let description = format!("look-up of the {description} of a model, its name {form}");
+        for (value, figures) in [("window", windows), ("price", prices)] {
+            let description = format!("look-up of the {value} of a model, its name {form}");
             rows.push(Comparison::new(
                 description,
                 "ns",

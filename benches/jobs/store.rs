@@ -38,8 +38,8 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     let due = || (0..(WARM_UP + repeats * BATCHES) * BATCH).map(|n| job(n, now)).collect();
     let (raw, small, large) = (RawDatabase::new(due(), now).await?, TempStore::new()?, TempStore::new()?);
     let (first_inserts, last_inserts) = large.fill(now).await?;
-    for database in [&small, &large] {
-        database.insert(due()).await?;
+    for temp_store in [&small, &large] {
+        temp_store.insert(due()).await?;
     }
     for _ in 0..WARM_UP {
         raw.batch(now)?;
@@ -147,13 +147,13 @@ struct Progress {
 
 impl Progress {
     async fn of(job: Job, now: Timestamp) -> Result<Self> {
-        let directory = TempStore::new()?;
-        directory.insert(vec![job]).await?;
-        let path = directory.store.path();
+        let temp_store = TempStore::new()?;
+        temp_store.insert(vec![job]).await?;
+        let path = temp_store.store.path();
         let read = || Connection::open(path)?.query_row("SELECT progress FROM jobs", [], |row| row.get(0));
-        let claimed = batch::claim(&directory.store, now, 1).await?;
+        let claimed = batch::claim(&temp_store.store, now, 1).await?;
         let claimed_as = read()?;
-        batch::complete(&directory.store, claimed, now).await?;
+        batch::complete(&temp_store.store, claimed, now).await?;
         Ok(Self { claimed: claimed_as, completed: read()? })
     }
 }
@@ -161,11 +161,11 @@ impl Progress {
 impl RawDatabase {
     async fn new(due: Vec<Job>, now: Timestamp) -> Result<Self> {
         let progress = Progress::of(job(0, now), now).await?;
-        let directory = TempStore::new()?;
-        directory.insert(due).await?;
-        let connection = Connection::open(directory.store.path())?;
+        let temp_store = TempStore::new()?;
+        temp_store.insert(due).await?;
+        let connection = Connection::open(temp_store.store.path())?;
         connection.pragma_update(None, "synchronous", "full")?;
-        Ok(Self { connection, progress, _folder: directory.close() })
+        Ok(Self { connection, progress, _folder: temp_store.close() })
     }
 
     fn batch(&self, now: Timestamp) -> Result<Duration> {

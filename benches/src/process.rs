@@ -92,10 +92,10 @@ impl Process {
     }
 
     /// Returns an error message with the end of the process's log.
-    fn error_with_log(&self, description: &str) -> String {
+    fn error_with_log(&self, failure: &str) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let end = &log[log.len().saturating_sub(2000)..];
-        format!("the process {description}; its log ends:\n{}", String::from_utf8_lossy(end))
+        format!("the process {failure}; its log ends:\n{}", String::from_utf8_lossy(end))
     }
 
     /// Returns the process id.

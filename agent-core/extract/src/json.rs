@@ -93,7 +93,7 @@ impl JsonLines {
     }
 }
 
-/// Returns the path of a member. A long name is cut, and one beyond the maximum length is left out.
+/// Returns the path of a member. A long name is cut, and a name after a path of the maximum length is left out.
 fn child_path(path: &str, name: &str) -> String {
     let visible = name.chars().filter(|&character| !is_hidden(character));
     let mut name: String = visible.take(MAX_NAME_BYTES).collect();

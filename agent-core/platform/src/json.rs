@@ -231,8 +231,8 @@ pub fn normalize_serde_message(message: String) -> String {
 pub fn redact_serde_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     let message = normalize_serde_message(message.to_owned());
-    if let Some((given, expected)) = message.rsplit_once(", expected ") {
-        if given.starts_with("unknown field ") {
+    if let Some((received, expected)) = message.rsplit_once(", expected ") {
+        if received.starts_with("unknown field ") {
             return format!("is not a known field; expected {expected}");
         }
         return format!("must be {}", json_type_name(expected));
@@ -251,8 +251,8 @@ pub fn redact_serde_message(message: &str) -> String {
 /// repeated.
 pub(crate) fn invalid_schema_message(error: &jsonschema::ValidationError<'_>) -> String {
     let pointer = error.instance_path().as_str();
-    let place = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
-    let mut message = format!("is not a valid JSON Schema{place}: {}", error.masked());
+    let location = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
+    let mut message = format!("is not a valid JSON Schema{location}: {}", error.masked());
     message.truncate(message.floor_char_boundary(MAX_SCHEMA_MESSAGE_BYTES));
     message
 }

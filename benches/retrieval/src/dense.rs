@@ -72,13 +72,13 @@ impl Embed for (EmbedderId, Meaningless) {
 pub(crate) fn run_meaningless(folder: &Path, table: &mut Table) -> Result<()> {
     let all = Part { names: &CollectionName::ALL, passages: None };
     for (collection, name) in read_collections(folder, all)? {
-        for (kind, description) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
+        for (kind, kind_name) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
             let scores = Scores::measure(&(EmbedderId::new("meaningless"), kind), &collection)?;
-            scores.show_check(&format!("{name}, {description} vectors of {DIMENSIONS}"), table);
-            let alone = format!("nDCG@10, {name}, {description} vectors of {DIMENSIONS} alone");
+            scores.show_check(&format!("{name}, {kind_name} vectors of {DIMENSIONS}"), table);
+            let alone = format!("nDCG@10, {name}, {kind_name} vectors of {DIMENSIONS} alone");
             table.figure(&alone, format!("{:.4}", scores.vectors));
             for (weight, score) in WEIGHTS.into_iter().zip(scores.fused) {
-                let row = format!("nDCG@10, {name}, {description} vectors of {DIMENSIONS} with {weight}");
+                let row = format!("nDCG@10, {name}, {kind_name} vectors of {DIMENSIONS} with {weight}");
                 table.at_least(&row, score, scores.lexical - MAX_LOSS);
             }
         }
@@ -140,7 +140,7 @@ impl Embed for Model {
 
     fn embed(&self, texts: &[String], role: EmbedRole) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::with_capacity(texts.len());
-        let description = match role {
+        let text_kind = match role {
             EmbedRole::Query => "questions",
             EmbedRole::Document => "passages",
         };
@@ -154,7 +154,7 @@ impl Embed for Model {
             if reported.elapsed() >= PROGRESS_INTERVAL || all.len() == texts.len() {
                 let seconds = started.elapsed().as_secs_f64();
                 report_progress(&format!(
-                    "{} of {} {description} embedded, {seconds:.0} s",
+                    "{} of {} {text_kind} embedded, {seconds:.0} s",
                     all.len(),
                     texts.len()
                 ));

@@ -10,7 +10,7 @@ use super::chart::chart_table;
 use super::color::{Color, look_alike};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::slide_text::{TextLook, color_behind, text_look};
+use super::slide_text::{TextVisibility, color_behind, text_visibility};
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
 /// Placeholders of notes with what is no text of their author.
@@ -32,7 +32,7 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         let Some(xml) = parts.xml(name) else { continue };
         if is_hidden_slide(&xml) {
             parts.put(name, EMPTY_SLIDE);
-            // By them, the reader finds its charts.
+            // The reader finds the slide's charts by its relations.
             parts.remove(&relations_of(name));
             hidden_slides.insert(name.as_str());
             continue;
@@ -113,8 +113,8 @@ fn part_name(target: &str) -> String {
     }
 }
 
-/// Returns the tables of a slide's charts by the identifiers of their relations, which are removed: by them, the reader finds
-/// the charts in any order, also those of hidden shapes. A chart is that of one slide, like notes.
+/// Returns the tables of a slide's charts by the identifiers of their relations. Removes the relations, by which the reader
+/// would find the charts in any order, also those of hidden shapes. A chart is placed on one slide only, like notes.
 fn take_charts(
     parts: &mut OfficeParts<'_>,
     slide: &str,
@@ -170,7 +170,7 @@ struct Shape {
     is_removed: bool,
     /// The color behind its text, if that is certain.
     color: Option<Color>,
-    /// Texts with their colors, which count by the color behind them.
+    /// Texts with their colors. They are removed if they look like the color behind them.
     texts: Vec<(Color, Range<usize>)>,
 }
 
@@ -212,14 +212,14 @@ impl<'x> ShapeEditor<'x> {
         let is_older_form = element.name().into_inner() == "mc:Fallback";
         match element.local_name().into_inner() {
             _ if is_formula => {
-                let is_hidden = |run: &str| text_look(run) == TextLook::Hidden;
+                let is_hidden = |run: &str| text_visibility(run) == TextVisibility::Hidden;
                 let (text, end) = read_formula(self.xml, events, &is_hidden);
                 self.changes.replace(start..end, format!("<a:r><a:t>{text}</a:t></a:r>"));
             }
             _ if is_older_form => self.changes.remove(start..events.skip(element)),
             "r" | "fld" => {
                 let range = start..events.skip(element);
-                self.judge_text(range);
+                self.check_text(range);
             }
             "chart" => {
                 let range = start..events.skip(element);
@@ -245,12 +245,12 @@ impl<'x> ShapeEditor<'x> {
         }
     }
 
-    /// Removes the text of a run that is not seen, or leaves it to the end of its shape.
-    fn judge_text(&mut self, run: Range<usize>) {
-        match text_look(&self.xml[run.clone()]) {
-            TextLook::Shown => {}
-            TextLook::Hidden => self.changes.remove(run),
-            TextLook::Colored(color) => {
+    /// Removes the text of a run that is not seen. Text in a color is checked at the end of its shape.
+    fn check_text(&mut self, run: Range<usize>) {
+        match text_visibility(&self.xml[run.clone()]) {
+            TextVisibility::Shown => {}
+            TextVisibility::Hidden => self.changes.remove(run),
+            TextVisibility::Colored(color) => {
                 if let Some(shape) = self.shapes.last_mut() {
                     shape.texts.push((color, run));
                 }

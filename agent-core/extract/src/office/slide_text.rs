@@ -16,7 +16,7 @@ const FILLED_SHAPES: [&str; 2] = ["rect", "roundRect"];
 
 /// Visibility of the text of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextLook {
+pub(super) enum TextVisibility {
     Shown,
     /// Too small or transparent.
     Hidden,
@@ -34,14 +34,14 @@ enum Fill {
 }
 
 /// Returns the visibility of a run by its element or that of its properties.
-pub(super) fn text_look(run: &str) -> TextLook {
+pub(super) fn text_visibility(run: &str) -> TextVisibility {
     let mut properties = RunProperties::default();
     walk(run, |path, element| {
         let start = path.iter().position(|name| name == "rPr");
         let path: Vec<&str> = path.iter().skip(start.unwrap_or(path.len())).map(String::as_str).collect();
         properties.apply(&path, element);
     });
-    properties.look()
+    properties.visibility()
 }
 
 /// Returns the color behind the text of a shape or cell by the element with its properties. `None` if it is not certain.
@@ -113,7 +113,7 @@ struct RunProperties {
     highlight: Option<Fill>,
     has_outline: bool,
     /// True for text with shadows or the like, or in the color of links.
-    has_other_look: bool,
+    has_effects: bool,
 }
 
 impl RunProperties {
@@ -137,27 +137,27 @@ impl RunProperties {
             (["rPr"], "ln") => self.has_outline = true,
             (["rPr", "ln"], "noFill") => self.has_outline = false,
             (["rPr"], "hlinkClick") | (["rPr", "effectLst" | "effectDag"], _) => {
-                self.has_other_look = true;
+                self.has_effects = true;
             }
             _ => {}
         }
     }
 
-    fn look(&self) -> TextLook {
+    fn visibility(&self) -> TextVisibility {
         if self.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
-            return TextLook::Hidden;
+            return TextVisibility::Hidden;
         }
-        if self.has_outline || self.has_other_look {
-            return TextLook::Shown;
+        if self.has_outline || self.has_effects {
+            return TextVisibility::Shown;
         }
         match (self.fill, self.highlight) {
-            _ if self.is_transparent => TextLook::Hidden,
-            (Some(Fill::None), _) => TextLook::Hidden,
-            (Some(Fill::Color(color)), None) => TextLook::Colored(color),
+            _ if self.is_transparent => TextVisibility::Hidden,
+            (Some(Fill::None), _) => TextVisibility::Hidden,
+            (Some(Fill::Color(color)), None) => TextVisibility::Colored(color),
             (Some(Fill::Color(color)), Some(Fill::Color(behind))) if look_alike(color, behind) => {
-                TextLook::Hidden
+                TextVisibility::Hidden
             }
-            _ => TextLook::Shown,
+            _ => TextVisibility::Shown,
         }
     }
 }
@@ -177,28 +177,32 @@ mod tests {
             )
         };
         for (attributes, properties, expected) in [
-            ("", String::new(), TextLook::Shown),
-            ("sz=\"100\"", String::new(), TextLook::Hidden),
-            ("sz=\"800\"", String::new(), TextLook::Shown),
-            ("", white.to_owned(), TextLook::Colored([255; 3])),
-            ("", "<a:noFill/>".to_owned(), TextLook::Hidden),
-            ("", "<a:ln><a:solidFill/></a:ln><a:noFill/>".to_owned(), TextLook::Shown),
-            ("", "<a:ln><a:noFill/></a:ln><a:noFill/>".to_owned(), TextLook::Hidden),
-            ("", "<a:noFill/><a:effectLst><a:glow rad=\"1\"/></a:effectLst>".to_owned(), TextLook::Shown),
-            ("", "<a:noFill/><a:effectLst/>".to_owned(), TextLook::Hidden),
-            ("", format!("{white}<a:hlinkClick r:id=\"rId1\"/>"), TextLook::Shown),
-            ("", "<a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill>".to_owned(), TextLook::Shown),
-            ("", highlight("FEFEFE"), TextLook::Hidden),
-            ("", highlight("000000"), TextLook::Shown),
-            ("", alpha("0"), TextLook::Hidden),
-            ("", alpha("2%"), TextLook::Hidden),
-            ("", alpha("50000"), TextLook::Shown),
-            ("", alpha("100%"), TextLook::Shown),
+            ("", String::new(), TextVisibility::Shown),
+            ("sz=\"100\"", String::new(), TextVisibility::Hidden),
+            ("sz=\"800\"", String::new(), TextVisibility::Shown),
+            ("", white.to_owned(), TextVisibility::Colored([255; 3])),
+            ("", "<a:noFill/>".to_owned(), TextVisibility::Hidden),
+            ("", "<a:ln><a:solidFill/></a:ln><a:noFill/>".to_owned(), TextVisibility::Shown),
+            ("", "<a:ln><a:noFill/></a:ln><a:noFill/>".to_owned(), TextVisibility::Hidden),
+            (
+                "",
+                "<a:noFill/><a:effectLst><a:glow rad=\"1\"/></a:effectLst>".to_owned(),
+                TextVisibility::Shown,
+            ),
+            ("", "<a:noFill/><a:effectLst/>".to_owned(), TextVisibility::Hidden),
+            ("", format!("{white}<a:hlinkClick r:id=\"rId1\"/>"), TextVisibility::Shown),
+            ("", "<a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill>".to_owned(), TextVisibility::Shown),
+            ("", highlight("FEFEFE"), TextVisibility::Hidden),
+            ("", highlight("000000"), TextVisibility::Shown),
+            ("", alpha("0"), TextVisibility::Hidden),
+            ("", alpha("2%"), TextVisibility::Hidden),
+            ("", alpha("50000"), TextVisibility::Shown),
+            ("", alpha("100%"), TextVisibility::Shown),
         ] {
             let properties = format!("<a:rPr {attributes}>{properties}</a:rPr>");
-            assert_eq!(text_look(&properties), expected, "{properties}");
+            assert_eq!(text_visibility(&properties), expected, "{properties}");
             let run = format!("<a:r>{properties}<a:t>text</a:t></a:r>");
-            assert_eq!(text_look(&run), expected, "{run}");
+            assert_eq!(text_visibility(&run), expected, "{run}");
         }
     }
 

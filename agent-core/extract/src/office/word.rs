@@ -320,7 +320,7 @@ impl<'x> PartEditor<'x> {
 
     /// Returns true if the properties of a formula's run, as XML, make its text unseen.
     fn hides_formula(&self, properties: &str) -> bool {
-        let mut own = TextProperties::default();
+        let mut run_properties = TextProperties::default();
         let mut style = None;
         let mut events = XmlEvents::new(properties);
         while let Some((event, _)) = events.next() {
@@ -330,12 +330,12 @@ impl<'x> PartEditor<'x> {
                 }
                 Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {
                     "w:rStyle" => style = attribute(&element, "w:val"),
-                    _ => own.apply(&element),
+                    _ => run_properties.apply(&element),
                 },
                 _ => {}
             }
         }
-        let properties = self.with_styles(&own, style.as_deref());
+        let properties = self.with_styles(&run_properties, style.as_deref());
         properties.is_hidden == Some(true) || self.is_unseen(&properties)
     }
 

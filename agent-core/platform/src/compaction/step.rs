@@ -256,15 +256,15 @@ impl Compaction {
         }
         let Some(model) = model else { return (None, Some(SummaryOrigin::Missing)) };
         let range = (earlier, form.summarized);
-        let made = match self.job(turn, history, settings, model.clone(), sha256, range).await {
+        let summary = match self.job(turn, history, settings, model.clone(), sha256, range).await {
             Ok(job) => self.tasks.make_now(job).await,
             Err(error) => {
-                tracing::warn!(%error, "the thread of a summary could not be read");
+                tracing::warn!(%error, "failed to read the thread of a summary; the prompt has no summary");
                 None
             }
         };
-        match made {
-            Some(made) => (Some(made), Some(SummaryOrigin::Made)),
+        match summary {
+            Some(summary) => (Some(summary), Some(SummaryOrigin::Made)),
             None => (None, Some(SummaryOrigin::Missing)),
         }
     }

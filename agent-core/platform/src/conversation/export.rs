@@ -37,7 +37,8 @@ pub struct VisitorNodes {
 }
 
 impl VisitorNodes {
-    /// Adds a node that is not among those that are selected, with the closest node from it to the root that is shown.
+    /// Adds a node that is not passed to [`show`](Self::show), such as one of an earlier page. `ancestor` is the closest node
+    /// from it to the root that is shown.
     pub fn add_hidden(&mut self, node: NodeId, ancestor: Option<NodeId>) {
         self.hidden.insert(node, ancestor);
     }

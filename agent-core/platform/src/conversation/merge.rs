@@ -181,15 +181,15 @@ pub fn append_queued(
         Some(last) => path.binary_search(last).ok()? + 1,
         None => 0,
     };
-    let said = path[before..].iter().filter_map(|seq| NodeLink::find(links, *seq));
-    let said = said.filter(|link| link.role == NodeRole::User);
+    let user_links = path[before..].iter().filter_map(|seq| NodeLink::find(links, *seq));
+    let user_links = user_links.filter(|link| link.role == NodeRole::User);
     let is_stored = |node: &NewNode, link: &NodeLink| {
         link.id == node.id
             || (link.client_id.is_some() && link.client_id == node.client_id)
             || link.hash == node.message.hash()
     };
     let mut nodes = queued.nodes.clone();
-    for link in said {
+    for link in user_links {
         if nodes.len() > 1 && is_stored(&nodes[0], link) {
             nodes.remove(0);
         }

@@ -9,7 +9,7 @@ use agent_core::ids::TraceContext;
 use agent_core::select::BackendKind;
 use async_trait::async_trait;
 
-use super::budget::{CallDemand, RunAdmission, RunHold, start_in_time};
+use super::budget::{CallDemand, RunAdmission, RunHold, start_with_deadline};
 use super::call::{MeteredCall, count, finished_outcome};
 use super::prices::CallBilling;
 use super::{ModelPrice, RunScope, UsageRecorder};
@@ -110,7 +110,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         let mut meter = RunMeter::new(self.recorder.clone(), scope, self.kind, (call, hold));
         let started = self.backend.start(settings, prepared);
         let started = match deadline {
-            Some((timer, expire)) => start_in_time(started, timer, expire).await,
+            Some((timer, expire)) => start_with_deadline(started, timer, expire).await,
             None => started.await,
         };
         match started {

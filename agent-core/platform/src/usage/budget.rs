@@ -37,7 +37,7 @@ pub use service::{BudgetOptions, BudgetStatus, Budgets};
 pub use state::Hold;
 pub use window::{BudgetTimeZone, BudgetWindow, UnknownTimeZoneError};
 
-pub(super) use deadline::start_in_time;
+pub(super) use deadline::start_with_deadline;
 pub(super) use demand::CallDemand;
 pub(super) use meter::{METERS, MeterState};
 pub(super) use reservation::{BudgetReservation, RESERVATIONS, ReservedCall, Settlement, UsedAmounts};

@@ -43,8 +43,8 @@ impl<'s> LockAttempts<'s> {
         Self { queues, company, permits: Vec::new(), blocked_until: None }
     }
 
-    /// Returns attempts of which the first is the last one.
-    pub(super) fn only_one(self) -> Self {
+    /// Limits the attempts to one.
+    pub(super) fn with_single_attempt(self) -> Self {
         Self { blocked_until: Some(Instant::now()), ..self }
     }
 

@@ -88,10 +88,10 @@ pub(super) static APP: Schema = Schema {
 };
 
 /// Reads the schema version and the oldest compatible version. Tables of the first releases have no column for the
-/// latter: only programs of exactly this version work with them.
+/// latter: only programs of the same version work with them.
 pub(super) const SELECT_VERSIONS: &str = select_versions!("");
 
-/// Reads the same, and sets the timeout `$1` of each lock of the transaction, without a statement of its own.
+/// Like [`SELECT_VERSIONS`], and sets the timeout `$1` of each lock of the transaction in the same statement.
 pub(super) const SELECT_VERSIONS_WITH_LOCK_TIMEOUT: &str =
     select_versions!(", set_config('lock_timeout', $1, true)");
 

@@ -32,7 +32,7 @@ pub(super) fn answer_parts<'a>(
     let (mut text_end, mut call_end) = (0, 0);
     let mut parts = Vec::new();
     for item in &message.provider_items {
-        let Some(json) = maker.own_item(item) else { continue };
+        let Some(json) = maker.matching_item(item) else { continue };
         let (text_start, call_start) = (text_end, call_end);
         text_end = text.floor_char_boundary(item.text_before).max(text_start);
         call_end = item.calls_before.clamp(call_start, calls.len());
@@ -74,7 +74,7 @@ impl<'a> ItemMaker<'a> {
     }
 
     /// Returns the item as its API takes it, if this maker has made it.
-    pub(super) fn own_item(self, item: &ProviderItem) -> Option<&RawValue> {
+    pub(super) fn matching_item(self, item: &ProviderItem) -> Option<&RawValue> {
         let kept: KeptItem<'_> = serde_json::from_str(item.json.get()).ok()?;
         (kept.kind == self.item_type && kept.maker == self.name).then_some(kept.item)
     }

@@ -39,7 +39,7 @@ impl PromptPath {
     /// Keeps the nodes that another path of the thread begins with and whose messages are the same in its prompt. Returns their
     /// number.
     pub(super) fn keep_common(&mut self, other: &[u32], links: &[NodeLink]) -> usize {
-        // Most paths continue the one before, and comparing them whole is faster than node by node.
+        // Most paths continue the one before, and comparing the slices is faster than node by node.
         let common = match other.starts_with(&self.seqs) {
             true => self.seqs.len(),
             false => self.seqs.iter().zip(other).take_while(|(own, other)| own == other).count(),
@@ -60,9 +60,9 @@ impl PromptPath {
     /// that comes next.
     fn truncate(&mut self, count: usize, links: &[NodeLink]) {
         let is_user = |seq: &u32| NodeLink::find(links, *seq).is_none_or(|link| link.role == NodeRole::User);
-        let kept = self.seqs[..count].iter().rposition(|seq| !is_user(seq)).map_or(0, |last| last + 1);
-        self.seqs.truncate(kept);
-        self.messages.truncate(kept);
+        let kept_len = self.seqs[..count].iter().rposition(|seq| !is_user(seq)).map_or(0, |last| last + 1);
+        self.seqs.truncate(kept_len);
+        self.messages.truncate(kept_len);
     }
 }
 

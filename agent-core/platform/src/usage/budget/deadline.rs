@@ -13,7 +13,7 @@ pub(super) type ExpireRun = Box<dyn FnOnce() -> AgentError + Send>;
 
 /// Awaits the start of a run and returns its events. The start and the run fail with the error that `expire` returns if they have
 /// not ended by the end of a timer.
-pub(in crate::usage) async fn start_in_time(
+pub(in crate::usage) async fn start_with_deadline(
     start: impl Future<Output = Result<EventStream, AgentError>> + Unpin,
     mut timer: BoxFuture<'static, ()>,
     expire: ExpireRun,

@@ -47,7 +47,7 @@ impl<'s> OwnerWrite<'s> {
     ) -> Result<Self, ConversationError> {
         let limit = MAX_LOCK_WAIT.min(store.lock_timeout);
         let write = Self::wait_for_turn(store, owner, limit, PostgresErrorKind::Locked).await?;
-        Ok(Self { attempts: write.attempts.only_one(), ..write })
+        Ok(Self { attempts: write.attempts.with_single_attempt(), ..write })
     }
 
     /// Waits for the turn of a write for at most `limit`, after which `kind` is that of the error.

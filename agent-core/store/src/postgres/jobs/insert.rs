@@ -134,9 +134,9 @@ async fn insert_rows(
         TransactionState::None(lock_timeout) => {
             let set_timeout: [Query<'_>; 1] = [(SET_LOCK_TIMEOUT, &[&lock_timeout])];
             let statements = [set_timeout.as_slice(), queries.as_slice()].concat();
-            let mut begun = session.begin(&statements).await?;
-            begun.remove(0);
-            begun
+            let mut results = session.begin(&statements).await?;
+            results.remove(0);
+            results
         }
         TransactionState::Open => session.query_all(&queries).await?,
     };

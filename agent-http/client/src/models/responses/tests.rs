@@ -432,7 +432,7 @@ async fn the_providers_items_are_kept_with_their_place() {
         .iter()
         .filter_map(|event| match event {
             ModelEvent::ProviderItem(item) => {
-                let json = model.protocol.maker().own_item(item).expect("an item of the model");
+                let json = model.protocol.maker().matching_item(item).expect("an item of the model");
                 Some((json.get(), item.text_before, item.calls_before))
             }
             _ => None,
