@@ -213,10 +213,12 @@ fn read_chat(
         Ok(tools) => (tools, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
+    // An invalid field, which may be the one that needs no message, is reported first if the run is to be kept.
+    let needs_no_message = thread_fault.is_some() || thread_fields.allows_no_message();
     let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
         Ok(conversation) => (conversation, None),
         Err(fault) => match read_conversation(&sources, false) {
-            Ok(read) if thread_fields.allows_no_message() || !read.results.is_empty() => (read, Some(fault)),
+            Ok(read) if needs_no_message || !read.results.is_empty() => (read, Some(fault)),
             _ => return Err(fault),
         },
     };
