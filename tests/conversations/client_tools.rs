@@ -205,7 +205,15 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
         (json!({"a": {"parameters": large}}), "tools.a.parameters"),
         (json!("a"), "tools"),
     ] {
-        let problem = expect_problem(test.app.chat(&body(tools)).await, 400, "INVALID_REQUEST").await;
+        let kept = body(tools);
+        let mut unkept = kept.clone();
+        unkept.as_object_mut().expect("an object").remove("threadId");
+        for request in [&kept, &unkept] {
+            let problem = expect_problem(test.app.chat(request).await, 400, "INVALID_REQUEST").await;
+            assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
+        }
+        let (status, problem) = test.call("POST", "/api/svcchat/previewPrompt", Some(unkept)).await;
+        assert_eq!(status, 400, "{problem}");
         assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
     }
     let session = session_token("u1", "c1");

@@ -38,6 +38,27 @@ async fn unsupported_values_are_refused_by_field_name() {
 }
 
 #[tokio::test]
+async fn an_unsupported_value_is_named_where_it_would_have_made_a_message_needless() {
+    let test = ConversationApp::start().await;
+    for (field, value) in [
+        ("resume", json!([{"interruptId": "i", "status": "resolved", "payload": {"ok": true}}])),
+        ("parentId", json!(5)),
+        ("graceMs", json!(-1)),
+    ] {
+        let mut body = json!({"agentId": "a1", "threadId": "t", "messages": []});
+        body[field] = value;
+        let problem = expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+        let detail = problem["detail"].as_str().expect("text");
+        assert!(detail.starts_with(field), "{field}: {detail}");
+        // Without a thread the field is another application's, and the message is missing.
+        body.as_object_mut().expect("an object").remove("threadId");
+        let problem = expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+        let detail = problem["detail"].as_str().expect("text");
+        assert!(detail.starts_with("messages"), "{field}: {detail}");
+    }
+}
+
+#[tokio::test]
 async fn a_message_that_fits_nowhere_is_refused_and_leaves_nothing() {
     let test = ConversationApp::start().await;
     let first = test.say("t", "A").await;

@@ -258,6 +258,8 @@ async fn without_a_key_a_visitor_has_no_thread() {
     test.chat_of(&nameless, json!({"threadId": "t", "message": "Hello"})).await;
     test.chat_of(&nameless, json!({"threadId": "t", "message": "Again"})).await;
     assert_eq!(test.prompt(), dialogue(&["Again"]));
+    // A visitor's tools are ignored, whatever they are.
+    test.chat_of(&nameless, json!({"message": "Hello", "tools": [{"name": "a b"}]})).await;
     for (method, path) in [
         ("GET", "/api/threads"),
         ("GET", "/api/threads/t"),

@@ -490,6 +490,32 @@ async fn a_run_reports_each_tool_that_has_changed_once() {
 }
 
 #[tokio::test]
+async fn an_approved_call_of_a_tool_that_has_changed_since_is_reported() {
+    let (vendor, server) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
+    let mut workspace = workspace_with(&vendor, &[entry("crm", &server)]);
+    workspace["agents"][0]["content"]["approvals"] = json!([{"tools": ["crm_search"]}]);
+    let app = server::app(&workspace, &[]).await;
+    pin(&app, "crm", &["search", "refund"]).await;
+    vendor.on("m", [tool_calls(&[("call-1", "crm_search", r#"{"q":"x"}"#)]), answer(&["Done."])]);
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Look."});
+    let asked = parse_run(&app.chat(&body).await.text().await.expect("a body"));
+    let outcome = &asked.last().expect("an event")["outcome"];
+    assert_eq!(outcome["type"], "interrupt", "{asked:?}");
+
+    let mut changed = definition("search");
+    changed["description"] = json!("Another tool.");
+    server.on("tools/list", [result_response(&json!({"tools": [changed]}))]);
+    let id = &outcome["interrupts"][0]["id"];
+    let decision = json!({"interruptId": id, "status": "resolved", "payload": {"approved": true}});
+    let body = json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [decision]});
+    let continued = parse_run(&app.chat(&body).await.text().await.expect("a body"));
+    let report = json!({"kind": "toolChanged", "tool": "crm_search", "serverId": "crm", "status": "changed"});
+    assert_eq!(reported_changes(&continued), [&report]);
+    assert_eq!(text_of(&continued), "Done.");
+    assert!(!server.received_names().iter().any(|name| name == "search"));
+}
+
+#[tokio::test]
 async fn the_preview_of_an_unsaved_role_has_its_own_tools() {
     let (vendor, server) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
     let mut workspace = workspace_with(&vendor, &[entry("crm", &server)]);

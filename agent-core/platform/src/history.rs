@@ -72,6 +72,8 @@ pub struct ChatInput {
     thread_fields: ThreadFields,
     /// An invalid field among [`ThreadFields`].
     thread_fault: Option<FieldError>,
+    /// An invalid tool of the client. The turn has none of the tools then.
+    tools_fault: Option<FieldError>,
     /// Error of a request without a message, which only a kept run may be.
     message_fault: Option<FieldError>,
 }
@@ -82,12 +84,21 @@ impl ChatInput {
     ///
     /// # Errors
     ///
-    /// The first invalid field.
+    /// The first invalid field, also of a tool of the client.
     pub fn thread_fields(&self) -> Result<&ThreadFields, FieldError> {
-        match &self.thread_fault {
+        match self.thread_fault.as_ref().or(self.tools_fault.as_ref()) {
             Some(fault) => Err(fault.clone()),
             None => Ok(&self.thread_fields),
         }
+    }
+
+    /// Rejects invalid tools of the client, for a run that is not kept.
+    ///
+    /// # Errors
+    ///
+    /// The path of the first invalid tool.
+    pub fn reject_invalid_tools(&self) -> Result<(), FieldError> {
+        self.tools_fault.clone().map_or(Ok(()), Err)
     }
 
     /// Rejects a request without a message that needs an answer, for a run that is not kept.
@@ -213,10 +224,12 @@ fn read_chat(
         Ok(tools) => (tools, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
+    // An invalid field, which may be the one that needs no message, is reported first if the run is to be kept.
+    let needs_no_message = thread_fault.is_some() || thread_fields.allows_no_message();
     let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
         Ok(conversation) => (conversation, None),
         Err(fault) => match read_conversation(&sources, false) {
-            Ok(read) if thread_fields.allows_no_message() || !read.results.is_empty() => (read, Some(fault)),
+            Ok(read) if needs_no_message || !read.results.is_empty() => (read, Some(fault)),
             _ => return Err(fault),
         },
     };
@@ -249,7 +262,8 @@ fn read_chat(
         company_id: sources.id("companyId")?.map(CompanyId::from),
         first_instruction_path: conversation.first_instruction_path,
         thread_fields,
-        thread_fault: thread_fault.or(tools_fault),
+        thread_fault,
+        tools_fault,
         message_fault,
     })
 }

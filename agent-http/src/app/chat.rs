@@ -52,6 +52,10 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     };
     if thread.is_none() {
         input.reject_missing_message()?;
+        // Most roles ignore the tools of visitors.
+        if !matches!(credential, Credential::Widget(_)) {
+            input.reject_invalid_tools()?;
+        }
     }
     let AuthorizedTurn { mut principal, mut turn, visitor } = authorize_turn(credential, input)?;
     match &visitor {

@@ -48,6 +48,9 @@ pub(super) async fn post(context: RequestContext<App>, presented: HeadCredential
     let (credential, input) = chat::read(&app, &head, &query, presented, body, read).await?;
     let Credential::Session(_) = credential else { return Err(session_needed()) };
     let thread = ThreadRequest::read(&app.conversations, &input)?;
+    if thread.is_none() {
+        input.reject_invalid_tools()?;
+    }
     preview_response(&app, chat::authorize_turn(credential, input)?, thread, &query).await
 }
 

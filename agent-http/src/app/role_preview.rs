@@ -53,6 +53,9 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let fields = history::JsonBody::parse(text.as_bytes(), app.base.json_depth)?;
     let input = history::read_preview(&fields, [("", ""); 0])?;
     let thread = ThreadRequest::read(&app.conversations, &input)?;
+    if thread.is_none() {
+        input.reject_invalid_tools()?;
+    }
     let mut turn = chat::authorize_turn(Credential::Session(principal.clone()), input)?.turn;
     let role = app.providers.store().complete_role(Arc::new(role)).await?;
     turn.role = Some(role.clone());

@@ -40,8 +40,13 @@ impl ToolChanges {
         }
     }
 
-    fn observe(&self, context: &ExecutionContext) -> ChangeObserver {
-        ChangeObserver(self.runs.open(table_key(context), Arc::default()))
+    /// Begins the collection of reports for the context's run, and returns the observer that adds them to its stream; `None`
+    /// for a visitor's run, which has no reports.
+    pub fn observer(&self, context: &ExecutionContext) -> Option<Box<dyn EventObserver>> {
+        if context.caller == Caller::Widget {
+            return None;
+        }
+        Some(Box::new(ChangeObserver(self.runs.open(table_key(context), Arc::default()))))
     }
 }
 
@@ -89,8 +94,7 @@ impl<B: Backend> Backend for ReportedToolChanges<B> {
         settings: &B::Settings,
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
-        let context = &prepared.turn.context;
-        let observer = (context.caller != Caller::Widget).then(|| Box::new(self.changes.observe(context)));
+        let observer = self.changes.observer(&prepared.turn.context);
         let events = self.backend.start(settings, prepared).await?;
         Ok(match observer {
             Some(observer) => events.with_observer(observer),

@@ -69,11 +69,24 @@ impl ContinuedTurn {
         let ids = RunIds { thread_id: self.turn.thread_id.clone(), run_id: self.turn.run_id.clone() };
         let calls: Vec<_> = self.run.approvals.iter().map(|approval| approval.tool_call_id.clone()).collect();
         let audience = self.principal.caller.audience();
+        let context = ExecutionContext {
+            company_id: self.principal.company_id.clone(),
+            user_id: self.principal.user_id.clone(),
+            run_id: self.turn.run_id.clone(),
+            caller: self.principal.caller,
+            ..ExecutionContext::default()
+        };
+        // The agent's backend has an observer of its own, which is for the calls of the answer.
+        let changes = self.app.own_tool_registry.tool_changes().observer(&context);
         let source = stream::once(self.make_calls().boxed()).flat_map(|(this, calls)| {
             let results: Vec<SourceItem> = calls.iter().map(DecidedCall::event).collect();
             stream::iter(results).chain(stream::once(this.answer(calls).boxed()).flatten())
         });
-        EventStream::new(ids, source.boxed()).with_awaited_results(calls).for_audience(audience)
+        let events = EventStream::new(ids, source.boxed()).with_awaited_results(calls).for_audience(audience);
+        match changes {
+            Some(observer) => events.with_observer(observer),
+            None => events,
+        }
     }
 
     /// Makes the approved calls, side by side.
