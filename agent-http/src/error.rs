@@ -117,6 +117,18 @@ impl HttpError {
         Self::new(Code::NotFound, "not found")
     }
 
+    /// Creates a 404 `NOT_FOUND` for the identifier in a field of the request; `field` is a path as in [`Self::invalid`].
+    #[must_use]
+    pub(crate) fn field_not_found(field: &str) -> Self {
+        Self::new(Code::NotFound, format!("{field} not found")).with_param(field)
+    }
+
+    /// Names the field of the request with the identifier that a 404 is about. Other errors are returned unchanged.
+    #[must_use]
+    pub(crate) fn with_missing_field(self, field: &str) -> Self {
+        if self.code == Code::NotFound { Self::field_not_found(field) } else { self }
+    }
+
     /// Creates a 405 `METHOD_NOT_ALLOWED` with `allow` in the `Allow` header.
     #[must_use]
     pub fn method_not_allowed(allow: Vec<Method>) -> Self {

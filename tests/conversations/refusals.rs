@@ -84,6 +84,37 @@ async fn a_message_that_fits_nowhere_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn an_unknown_id_in_a_body_is_named_by_its_field() {
+    let test = ConversationApp::start().await;
+    test.say("t", "A").await;
+    let messages = json!([{"role": "user", "content": "B"}]);
+    for (method, path, body, field) in [
+        ("POST", "/api/threads", json!({"agentId": "nobody"}), "agentId"),
+        ("POST", "/api/threads/t/fork", json!({"agentId": "nobody"}), "agentId"),
+        ("POST", "/api/threads/t/fork", json!({"at": "never"}), "at"),
+        ("POST", "/api/threads/t/fork", json!({"at": "a/b"}), "at"),
+        ("PATCH", "/api/threads/t", json!({"head": "never"}), "head"),
+        ("POST", "/api/threads/t/messages", json!({"messages": messages, "parentId": "never"}), "parentId"),
+        (
+            "POST",
+            "/api/agent/chat",
+            json!({"agentId": "a1", "threadId": "t", "message": "B", "parentId": "never"}),
+            "parentId",
+        ),
+    ] {
+        let (status, problem) = test.call(method, path, Some(body)).await;
+        assert_eq!(
+            (status, &problem["detail"]),
+            (404, &json!(format!("{field} not found"))),
+            "{path}: {problem}"
+        );
+    }
+    // An id in the path has no field.
+    let (status, problem) = test.call("PATCH", "/api/threads/unknown", Some(json!({"head": "never"}))).await;
+    assert_eq!((status, &problem["detail"]), (404, &json!("not found")));
+}
+
+#[tokio::test]
 async fn the_threads_of_a_deleted_agent_are_read_and_not_continued() {
     let test = ConversationApp::start().await;
     test.say("t", "Hello").await;

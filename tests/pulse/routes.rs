@@ -215,7 +215,6 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     for (job, status, code) in [
         (with(json!({"userId": "u2"})), 403, "FORBIDDEN"),
         (with(json!({"companyId": "c2"})), 403, "FORBIDDEN"),
-        (with(json!({"agentId": "z1"})), 404, "NOT_FOUND"),
         (with(json!({"message": " "})), 400, "INVALID_REQUEST"),
         (with(json!({"kind": "tool", "toolId": "deleteTodo"})), 400, "INVALID_REQUEST"),
         (with(json!({"assignmentId": "s1"})), 400, "INVALID_REQUEST"),
@@ -224,6 +223,9 @@ async fn a_user_schedules_turns_and_tools_for_themselves() {
     ] {
         expect_problem(post(OWNER, &job).await, status, code).await;
     }
+    let unknown_agent = post(OWNER, &with(json!({"agentId": "z1"}))).await;
+    let problem = expect_problem(unknown_agent, 404, "NOT_FOUND").await;
+    assert_eq!(problem["detail"], "payload.agentId not found");
     for (job, member) in [
         (json!({"payload": create_todo("x"), "delayMs": 1, "maxAttempts": 0}), "maxAttempts "),
         (json!({"payload": create_todo("x"), "delayMs": 1, "misfire": 7}), "misfire "),

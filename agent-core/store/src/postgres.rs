@@ -100,6 +100,7 @@ mod schema;
 mod session;
 mod usage;
 
+pub use address::check_url;
 pub use fault::{PostgresError, PostgresErrorKind};
 pub use job_store::PostgresJobs;
 pub use record_store::PostgresRecords;

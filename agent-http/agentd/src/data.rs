@@ -36,7 +36,13 @@ pub(crate) async fn export(
     config: &AppConfig,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let file = WorkspaceFile::export(&*Stores::open_existing(config).await?.records, company).await?;
+    let records = Stores::open_existing(config).await?.records;
+    if let Some(company) = company
+        && records.collections(company, None).await?.is_empty()
+    {
+        return Err(CommandError::NoCompany(company.to_string()));
+    }
+    let file = WorkspaceFile::export(&*records, company).await?;
     writeln!(out, "{}", file.to_text().map_err(ExportError::TooMuch)?)?;
     Ok(())
 }

@@ -8,8 +8,11 @@ use crate::config::{AppConfig, Env};
 use crate::stores::Stores;
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::ids::{AgentId, CompanyId};
+use agent_core::tool::Caller;
 use agent_http::auth::mint_session;
 use agent_platform::records::ListQuery;
+use agent_platform::roles::RoleStore as _;
+use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::token::{
     ApiGrant, Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
 };
@@ -86,6 +89,9 @@ async fn mint(
 ) -> Result<(), CommandError> {
     let NewGrant { grant, ttl, label } = new;
     let company = stores.company_of(agent, company).await?;
+    if let Grant::Mcp(McpGrant { tools: Some(tools), .. }) = &grant {
+        check_tools(tools, (agent, &company), stores).await?;
+    }
     let new = NewToken { ttl, label, ..NewToken::new(company, agent, grant) };
     let MintedToken { token, text } = tokens(stores).mint(new).await?;
     let life = ttl.map_or_else(
@@ -96,6 +102,24 @@ async fn mint(
     writeln!(out, "{what} {} of agent {agents}, valid {life}; it is not shown again:", token.id)?;
     writeln!(out, "{}", text.expose())?;
     Ok(())
+}
+
+/// Checks that the agent may use each of the tools, since a token for others would grant nothing.
+async fn check_tools(
+    tools: &[String],
+    (agent, company): (&AgentId, &CompanyId),
+    stores: &Stores,
+) -> Result<(), CommandError> {
+    let role = stores.roles.masked_role(company, agent).await?;
+    let role = role.ok_or_else(|| CommandError::NoAgent(agent.to_string()))?.value;
+    let allowed = allowed_tools_in_run(&role, Caller::Session);
+    match tools.iter().find(|tool| !allowed.contains(tool.as_str())) {
+        None => Ok(()),
+        Some(tool) => {
+            let problem = format!("{tool:?} is not a tool that the agent {agent:?} may use");
+            Err(CommandError::Argument { argument: "--tool", problem })
+        }
+    }
 }
 
 /// Creates a token for the agents of its grant, all of which must exist in one company.
@@ -313,6 +337,27 @@ mod tests {
         );
         assert_eq!(lines[1], [&*ids[1], "mcp", "revoked", "IDE", "ann"]);
         assert_eq!(lines.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_mcp_token_is_for_tools_of_the_agent() {
+        let file =
+            r#"{"agents": [{"id": "guide", "companyId": "acme", "content": {"mcpPreset": ["readTodos"]}}]}"#;
+        let stores = Stores::in_memory("the test's workspace", file).await.expect("it is right");
+        let guide = AgentId::from("guide");
+        let mint = async |tools: &[&str]| {
+            let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+            let grant = McpGrant { user_id: "ann".into(), tools: Some(tools), ..McpGrant::default() };
+            let grant = new_grant(Grant::Mcp(grant), None, None);
+            written(async |out| mint("MCP token", (&guide, None), grant, &stores, out).await).await
+        };
+        mint(&["readTodos"]).await.expect("a token");
+        for unknown in ["nope", "createTodo"] {
+            let error = mint(&["readTodos", unknown]).await.expect_err("not a tool of the agent").to_string();
+            assert_eq!(error, format!("--tool {unknown:?} is not a tool that the agent \"guide\" may use"));
+        }
+        let listed = written(async |out| list_of((&guide, None), &stores, out).await).await.expect("a list");
+        assert_eq!(listed.lines().count(), 1, "{listed}");
     }
 
     #[tokio::test]

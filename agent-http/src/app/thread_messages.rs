@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use super::conversation::delete_message_notifications;
-use super::threads::{OwnConversations, node_id, private};
+use super::threads::{OwnConversations, node_id, node_id_of_field, private};
 use super::{App, answer, resource};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
@@ -46,13 +46,14 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let parent = match input.parent_id {
         None => thread.head,
         Some(None) => None,
-        Some(Some(id)) => Some(node_id(&id)?),
+        Some(Some(id)) => Some(node_id_of_field(&id, "parentId")?),
     };
     let nodes = import_nodes(parent, messages).into_iter().map(with_author).collect::<Vec<_>>();
     if nodes.is_empty() {
         return Err(HttpError::invalid("messages", "has no message that can be stored"));
     }
-    let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await?;
+    let added = conversations.store.append(&key, nodes, conversations.app.conversations.now()).await;
+    let added = added.map_err(|error| HttpError::from_node_error(error, "parentId"))?;
     private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
 }
 

@@ -111,6 +111,11 @@ pub(super) fn node_id(id: &str) -> Result<NodeId, HttpError> {
     Ok(id.into())
 }
 
+/// Returns the node's id in a field of a body; 404 with the field for an id that no node has.
+pub(super) fn node_id_of_field(id: &str, field: &str) -> Result<NodeId, HttpError> {
+    node_id(id).map_err(|error| error.with_missing_field(field))
+}
+
 /// Parses a query parameter whose values are the names of an enumeration.
 pub(super) fn word_param<T>(
     query: &Query<'_>,
@@ -163,7 +168,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let depth = conversations.app.base.json_depth;
     let input: ThreadInput = parse_json(&bytes, depth)?;
     let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
-    let role = load_in_company(&conversations.app, &principal, &input.agent_id).await?;
+    let role = load_in_company(&conversations.app, &principal, &input.agent_id).await;
+    let role = role.map_err(|error| error.with_missing_field("agentId"))?;
     let retention = conversations
         .app
         .conversations
@@ -278,7 +284,7 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
     let current = conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
     check_conditions(&head.headers, Some(current.version))?;
     let PatchInput { title, archived, metadata, head: leaf } = body.read_json(&head.headers).await?;
-    let leaf = leaf.map(|leaf| node_id(leaf.as_str())).transpose()?;
+    let leaf = leaf.map(|leaf| node_id_of_field(leaf.as_str(), "head")).transpose()?;
     let expected_version = head.headers.contains_key(IF_MATCH).then_some(current.version);
     let patch = ThreadPatch { title, archived, metadata, head: leaf, expected_version };
     let now = conversations.app.conversations.now();
@@ -287,7 +293,7 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
             let detail = "precondition failed: the resource has another version";
             return Err(HttpError::new(Code::PreconditionFailed, detail));
         }
-        patched => patched?,
+        patched => patched.map_err(|error| HttpError::from_node_error(error, "head"))?,
     };
     let response = answer::json(StatusCode::OK, &thread)?;
     private(Ok(resource::with_entity_tag(response, thread.version)))
@@ -379,17 +385,19 @@ pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> 
     conversations.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
     let input: ForkInput = body.read_json(&head.headers).await?;
     if let Some(agent) = &input.agent_id {
-        load_in_company(&conversations.app, &principal, agent).await?;
+        let role = load_in_company(&conversations.app, &principal, agent).await;
+        role.map_err(|error| error.with_missing_field("agentId"))?;
     }
     let fork = ForkThread {
         key,
-        at: input.at.map(|at| node_id(at.as_str())).transpose()?,
+        at: input.at.map(|at| node_id_of_field(at.as_str(), "at")).transpose()?,
         id: new_thread_id(input.id)?,
         agent_id: input.agent_id,
         title: input.title.filter(|title| !title.is_empty()),
         now: conversations.app.conversations.now(),
     };
-    let copy = conversations.store.fork(fork).await?;
+    let copy = conversations.store.fork(fork).await;
+    let copy = copy.map_err(|error| HttpError::from_node_error(error, "at"))?;
     conversations.hold_files(&principal, &copy).await;
     created(&copy)
 }

@@ -156,8 +156,9 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let grant = request.grant(&principal.user_id, &agent_id)?;
     // Bounded here, since each agent is looked up.
     if let Some(agents) = request.agents.as_ref().filter(|agents| agents.len() < MAX_AGENTS_PER_TOKEN) {
-        for agent in agents {
-            load_owned(&app, &principal, agent).await?;
+        for (index, agent) in agents.iter().enumerate() {
+            let role = load_owned(&app, &principal, agent).await;
+            role.map_err(|error| error.with_missing_field(&format!("agents[{index}]")))?;
         }
     }
     let ttl = request.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));

@@ -16,6 +16,8 @@ pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
     /// Path of the first `system` or `developer` message.
     first_instruction_path: Option<String>,
+    /// Path of the last message, instructions aside, if it is a user message without content, which is left out.
+    empty_last_path: Option<String>,
 }
 
 /// A repaired conversation.
@@ -30,15 +32,23 @@ pub(super) struct RepairedConversation {
 impl Conversation {
     /// Reads `messages`. One element may result in several messages or none.
     pub(super) fn read(list: &[json::Value<'_>]) -> Result<Self, FieldError> {
-        let mut conversation =
-            Self { messages: Vec::with_capacity(list.len() + 1), first_instruction_path: None };
+        let messages = Vec::with_capacity(list.len() + 1);
+        let mut conversation = Self { messages, first_instruction_path: None, empty_last_path: None };
         for (index, value) in list.iter().enumerate() {
+            let before = conversation.messages.len();
             let role = message::read(value, &mut conversation.messages)
                 .map_err(|fault| fault.with_index(index).with_parent_path("messages"))?;
-            if matches!(role, Some(Role::System | Role::Developer))
-                && conversation.first_instruction_path.is_none()
-            {
-                conversation.first_instruction_path = Some(format!("messages[{index}].role"));
+            match role {
+                Some(Role::System | Role::Developer) => {
+                    conversation
+                        .first_instruction_path
+                        .get_or_insert_with(|| format!("messages[{index}].role"));
+                }
+                Some(role) => {
+                    let is_empty = role == Role::User && conversation.messages.len() == before;
+                    conversation.empty_last_path = is_empty.then(|| format!("messages[{index}]"));
+                }
+                None => {}
             }
         }
         Ok(conversation)
@@ -46,7 +56,7 @@ impl Conversation {
 
     /// Repairs the conversation. `to_answer` requires that it ends with a user message or a tool result.
     pub(super) fn finish(self, to_answer: bool) -> Result<RepairedConversation, FieldError> {
-        let Self { messages, first_instruction_path } = self;
+        let Self { messages, first_instruction_path, empty_last_path } = self;
         if messages.len() > MAX_MESSAGES {
             return Err(FieldError::new("messages", format!("has more than {MAX_MESSAGES} elements")));
         }
@@ -57,7 +67,10 @@ impl Conversation {
         let results = results_without_calls(&messages);
         let messages = repair(messages);
         if to_answer && !(called_for && expects_answer(&messages)) {
-            return Err(FieldError::new("messages", "must end with a user message or a tool result"));
+            return Err(match empty_last_path {
+                Some(path) => FieldError::new(path, "is empty"),
+                None => FieldError::new("messages", "must end with a user message or a tool result"),
+            });
         }
         Ok(RepairedConversation { messages, first_instruction_path, results })
     }

@@ -357,6 +357,19 @@ fn faults_name_the_field_and_not_the_value() {
         (json!({"message": {"role": "assistant", "content": "x"}}), "message.role must be user"),
         (json!({"message": {"role": "user"}}), "message.content is missing"),
         (json!({"message": {"role": "user", "content": ""}}), "message is empty"),
+        (json!({"messages": [{"role": "user", "content": ""}]}), "messages[0] is empty"),
+        (json!({"messages": [{"role": "user", "parts": []}]}), "messages[0] is empty"),
+        (
+            json!({"messages": [
+                user, {"role": "assistant", "content": "y"},
+                {"role": "user", "content": [{"type": "text", "text": ""}]}, {"role": "system", "content": "z"}
+            ]}),
+            "messages[2] is empty",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": "y"}]}),
+            "messages must end with a user message or a tool result",
+        ),
         (json!({"messages": "sk-1"}), "messages must be a list"),
         (json!({"messages": ["sk-1"]}), "messages[0] must be an object"),
         (json!({"messages": [{}]}), "messages[0].role is missing"),

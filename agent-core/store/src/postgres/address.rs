@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::PostgresOpenError;
+use super::{PostgresOpenError, PostgresOptions};
 
 /// TCP keepalive: idle time before the first probe, interval between probes, and number of probes. `KEEPALIVE_IDLE` is
 /// also the timeout of unacknowledged data (`tcp_user_timeout`).
@@ -42,6 +42,14 @@ pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
     pub(super) pool_mode: PoolMode,
+}
+
+/// Checks a URL as opening a store does, with the certificates that `sslrootcert` names. Nothing is connected.
+///
+/// # Errors
+/// [`PostgresOpenError::Address`] or [`PostgresOpenError::RootCertificates`].
+pub fn check_url(url: &str) -> Result<(), PostgresOpenError> {
+    Address::parse(url, PostgresOptions::default().connect_timeout).map(drop)
 }
 
 impl Address {

@@ -109,8 +109,9 @@ pub(crate) fn parse_database(text: &str) -> Result<Database, String> {
         Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#', '\0']) => {
             Ok(Database::Sqlite(PathBuf::from(path)))
         }
-        // The driver validates the rest: PostgreSQL URLs have many forms.
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
+            #[cfg(feature = "postgres")]
+            agent_store::postgres::check_url(text).map_err(|error| format!("cannot be used: {error}"))?;
             Ok(Database::Postgres(Secret::new(text)))
         }
         _ => {

@@ -225,6 +225,33 @@ fn the_scheduler_may_keep_jobs_in_postgres_and_the_address_is_shown_to_nobody() 
     }
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn a_malformed_postgres_url_is_refused_without_its_text() {
+    for (url, fault) in [
+        ("postgres:///jobs", "it has no host"),
+        (
+            "postgres://u:canary?1@host/jobs",
+            "it is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+        ),
+        (
+            "postgres://u:canary@host:x/jobs",
+            "it is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+        ),
+        (
+            "postgresql://u:canary@host/jobs?sslmode=prefer",
+            "its sslmode must be disable, require or verify-full",
+        ),
+        ("postgres://u:canary@host/jobs?pool_mode=statement", "its pool_mode must be session or transaction"),
+    ] {
+        let error = app(&[("DATABASE_URL", url)]).unwrap_err().to_string();
+        let expected =
+            format!("DATABASE_URL (environment) cannot be used: the PostgreSQL URL is invalid: {fault}");
+        assert!(error.starts_with(&expected), "{url}: {error}");
+        assert!(!error.contains("canary"), "{error}");
+    }
+}
+
 #[test]
 fn all_faults_are_reported_at_once() {
     let error = app(&[

@@ -91,6 +91,20 @@ async fn a_file_goes_in_and_comes_out_again() {
 }
 
 #[tokio::test]
+async fn an_export_of_an_unknown_company_is_an_error() {
+    let desk = ImportFixture::new(FILE);
+    desk.import().await.expect("imported");
+    let config = desk.config();
+    let export_of = async |company: &str| {
+        let company = CompanyId::from(company);
+        said(async |out| export(Some(&company), &config, out).await).await
+    };
+    assert!(export_of("acme").await.expect("exported").contains("guide"));
+    let expected = "the database has no data of a company \"nope\"; check --company and DATABASE_URL";
+    assert_eq!(export_of("nope").await, Err(expected.to_owned()));
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_named_and_nothing_is_saved() {
     let bad = FILE.replace(r#""title": "one""#, r#""title": " ""#);
     let desk = ImportFixture::new(&bad);

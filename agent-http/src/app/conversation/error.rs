@@ -54,6 +54,16 @@ impl From<ConversationError> for HttpError {
     }
 }
 
+impl HttpError {
+    /// Converts the error of an operation on the message that `field` of the request's body names.
+    pub(crate) fn from_node_error(error: ConversationError, field: &str) -> Self {
+        match error {
+            ConversationError::NodeNotFound(_) => Self::field_not_found(field),
+            error => error.into(),
+        }
+    }
+}
+
 /// Returns the error of a message to a thread that waits for decisions.
 fn interrupts_open(run: &Run) -> HttpError {
     HttpError::new(Code::InterruptsOpen, "the thread waits for decisions about tool calls")

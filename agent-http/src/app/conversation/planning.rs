@@ -115,7 +115,8 @@ impl KeptTurn {
                 parent: self.fields.parent.clone(),
                 pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
                 is_visitor: key.thread_owner().is_visitor(),
-            })?,
+            })
+            .map_err(merge_error)?,
         };
         Ok(merged)
     }
@@ -224,6 +225,14 @@ impl KeptTurn {
             }
         }
         Ok(threads.load(&*self.store, key).await?)
+    }
+}
+
+/// Names the field of a parent that the thread does not have.
+fn merge_error(error: ConversationError) -> BeginError {
+    match error {
+        ConversationError::NodeNotFound(_) => BeginError::Request(HttpError::field_not_found("parentId")),
+        error => error.into(),
     }
 }
 

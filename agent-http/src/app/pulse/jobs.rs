@@ -90,7 +90,8 @@ async fn own_payload(
     if let Some(thread) = &payload.thread_id {
         check_conversation_id("", thread).map_err(|fault| HttpError::invalid("payload.threadId", fault))?;
     }
-    let role = ownership::load_in_company(app, principal, &payload.agent_id).await?.value;
+    let role = ownership::load_in_company(app, principal, &payload.agent_id).await;
+    let role = role.map_err(|error| error.with_missing_field("payload.agentId"))?.value;
     if payload.kind == JobKind::Tool {
         let allowed = allowed_tools_in_run(&role, Caller::Proactive);
         let is_allowed = payload.tool_id.as_deref().is_some_and(|tool| allowed.contains(tool));
