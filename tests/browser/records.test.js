@@ -164,7 +164,8 @@ inPage('assignments are listed with their synchronization, disabled, enabled and
   await row.waitFor();
   assert.match(await row.innerText(), /createTodo Water the basil\s+(enabled|waits for the scheduler) · every day at 09:00, Europe\/Berlin · for u1/);
   await row.getByRole('button', { name: 'Disable' }).click();
-  await row.getByText('disabled').waitFor();
+  // Not by the text of the row, where "Disable" and "Delete" follow each other.
+  await row.locator('.meta', { hasText: 'disabled' }).waitFor();
   assert.equal((await send(page, 'GET', `api/agents/text/assignments/${id}`)).schedule.enabled, false);
   await row.getByRole('button', { name: 'Enable' }).click();
   await row.getByRole('link', { name: 'job' }).waitFor();
@@ -238,12 +239,15 @@ inPage('the dialog that cancels jobs says which button keeps them', async (page)
   await row.getByRole('checkbox').check();
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
   const dialog = page.getByRole('dialog');
+  await dialog.waitFor();
   assert.deepEqual(await dialog.getByRole('button').allInnerTexts(), ['Keep 1 job', 'Cancel 1 job']);
   await dialog.getByRole('button', { name: 'Keep 1 job' }).click();
   await dialog.waitFor({ state: 'detached' });
   assert.equal((await send(page, 'GET', `api/pulse/jobs/${jobId}`)).state, 'scheduled');
   await visit(page, `jobs/${jobId}`);
+  await page.locator('.facts').waitFor();
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await dialog.waitFor();
   assert.deepEqual(await dialog.getByRole('button').allInnerTexts(), ['Keep the job', 'Cancel the job']);
   await dialog.getByRole('button', { name: 'Cancel the job' }).click();
   await page.locator('.facts', { hasText: 'cancelled' }).waitFor();

@@ -131,8 +131,9 @@ export function Fold({ summary, kind = '', name, children, ...more }) {
   useLayoutEffect(() => {
     if (name && focused === name && document.activeElement === document.body) root.current.firstChild.focus({ preventScroll: true });
   }, []);
-  const onToggle = ({ target }) => unfolded[target.open ? 'add' : 'delete'](name);
-  return html`<details class=${`fold ${kind}`} ref=${root} ...${name && { open: isOpen, onToggle }} ...${more}><summary onFocus=${() => (focused = name)}>${summary}</summary><div class="fold-body">${children}</div></details>`;
+  // The event `toggle` comes later, when this may have been replaced.
+  const onClick = () => unfolded[root.current.open ? 'delete' : 'add'](name);
+  return html`<details class=${`fold ${kind}`} ref=${root} ...${name && { open: isOpen }} ...${more}><summary onClick=${onClick} onFocus=${() => (focused = name)}>${summary}</summary><div class="fold-body">${children}</div></details>`;
 }
 
 /** What is shown in place of data that are not there: the error, or that they are loaded. @param {ReturnType<typeof useLoad>} load */
