@@ -1088,7 +1088,10 @@ export interface paths {
         get: operations["getOwnJob"];
         put?: never;
         post?: never;
-        /** Cancels one of the caller's own jobs. Idempotent. */
+        /**
+         * Cancels one of the caller's own jobs. Idempotent.
+         * @description The job of an assignment ends with its assignment only: 409.
+         */
         delete: operations["cancelOwnJob"];
         options?: never;
         head?: never;
@@ -7985,6 +7988,7 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             502: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
