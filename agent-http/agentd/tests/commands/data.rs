@@ -69,8 +69,8 @@ async fn a_workspace_is_imported_exported_and_backed_up() {
         assert!(output.ends_with(": 0 created, 0 changed, 4 unchanged.\n"), "{output}");
         let exported = first.export().await;
         assert!(exported.contains("Text.") && !exported.contains("canary"), "{exported}");
-        let other = first.run(&["export", "--company", "none"]).await.success();
-        assert!(!other.contains("Text."), "{other}");
+        let error = first.run(&["export", "--company", "none"]).await.failure();
+        assert!(error.contains("no data of a company \"none\""), "{error}");
 
         let output = first.run(&["backup", &copy]).await.success();
         assert_eq!(output, format!("Wrote a consistent backup to {copy}.\n"));
