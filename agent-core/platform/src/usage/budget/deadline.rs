@@ -18,15 +18,12 @@ pub(in crate::usage) async fn start_with_deadline(
     mut timer: BoxFuture<'static, ()>,
     expire: ExpireRun,
 ) -> Result<EventStream, AgentError> {
-    let started = match select(start, &mut timer).await {
-        Either::Left((started, _)) => Some(started),
+    let events = match select(start, &mut timer).await {
+        Either::Left((started, _)) => started?,
         // Dropping the start cancels what is in progress.
-        Either::Right(_) => None,
+        Either::Right(_) => return Err(expire()),
     };
-    match started {
-        Some(started) => Ok(with_deadline(started?, timer, expire)),
-        None => Err(expire()),
-    }
+    Ok(with_deadline(events, timer, expire))
 }
 
 /// Returns the events of a run, which fails with the error that `expire` returns if it has not ended by the end of a timer.
