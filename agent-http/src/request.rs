@@ -12,4 +12,5 @@ pub use body::BodyLimits;
 pub(crate) use body::{content_type, read_body, read_json_bytes};
 pub use json::MAX_JSON_DEPTH;
 pub(crate) use json::{parse_json, truncate_chars};
+pub(crate) use query::MAX_JOB_PARAMETER_BYTES;
 pub use query::Query;

@@ -18,7 +18,7 @@ use super::wire::{
 use crate::answer::json;
 use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError, unavailable_reason};
-use crate::request::{Query, parse_json};
+use crate::request::{MAX_JOB_PARAMETER_BYTES, Query, parse_json};
 use crate::service::HandlerResult;
 
 pub(super) use describe::*;
@@ -27,8 +27,6 @@ pub(super) use describe::*;
 const DEFAULT_PAGE_SIZE: usize = 50;
 /// Maximum page size of a job list.
 const MAX_PAGE_SIZE: usize = 200;
-/// Maximum length of a query parameter.
-const MAX_PARAMETER_BYTES: usize = 256;
 
 pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
     let RequestContext { state: scheduler, head, body, .. } = context;
@@ -194,8 +192,8 @@ fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {
 /// jobs of all companies.
 fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError> {
     match query.get(name)? {
-        Some(value) if value.is_empty() || value.len() > MAX_PARAMETER_BYTES => {
-            Err(HttpError::invalid(name, format!("must have 1 to {MAX_PARAMETER_BYTES} bytes")))
+        Some(value) if value.is_empty() || value.len() > MAX_JOB_PARAMETER_BYTES => {
+            Err(HttpError::invalid(name, format!("must have 1 to {MAX_JOB_PARAMETER_BYTES} bytes")))
         }
         value => Ok(value.map(str::to_owned)),
     }

@@ -20,13 +20,11 @@ use super::super::{App, answer, ownership};
 use super::{TAG, scope};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::{Query, parse_json};
+use crate::request::{MAX_JOB_PARAMETER_BYTES, Query, parse_json};
 use crate::service::HandlerResult;
 
 /// Maximum length of a caller's idempotency key, in bytes. The scheduler's key also has the user's id.
 const MAX_IDEMPOTENCY_KEY_BYTES: usize = 100;
-/// Maximum length of a query parameter, in bytes; it is the scheduler's.
-const MAX_PARAMETER_BYTES: usize = 256;
 
 /// A request to schedule a job for the caller, without its schedule.
 #[derive(Deserialize, JsonSchema)]
@@ -118,8 +116,8 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
     let query = &Query::from_uri(&context.head.uri);
     let (filter, order) = (filter(query, &principal)?, order(query)?);
     let params = resource::page_params(query)?;
-    if params.cursor.as_deref().is_some_and(|cursor| !(1..=MAX_PARAMETER_BYTES).contains(&cursor.len())) {
-        return Err(HttpError::invalid("cursor", format!("must have 1 to {MAX_PARAMETER_BYTES} bytes")));
+    if params.cursor.as_deref().is_some_and(|cursor| !(1..=MAX_JOB_PARAMETER_BYTES).contains(&cursor.len())) {
+        return Err(HttpError::invalid("cursor", format!("must have 1 to {MAX_JOB_PARAMETER_BYTES} bytes")));
     }
     let mut page = pulse.list_jobs(&filter, order, params.cursor.as_deref(), params.page_size()).await?;
     page.jobs.retain(|job| is_own(job, &principal));
@@ -164,8 +162,8 @@ fn filter(query: &Query<'_>, principal: &Principal) -> Result<JobFilter, HttpErr
 /// Returns a query parameter. An empty one counts as absent.
 fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError> {
     match query.get(name)? {
-        Some(value) if value.len() > MAX_PARAMETER_BYTES => {
-            Err(HttpError::invalid(name, format!("must have at most {MAX_PARAMETER_BYTES} bytes")))
+        Some(value) if value.len() > MAX_JOB_PARAMETER_BYTES => {
+            Err(HttpError::invalid(name, format!("must have at most {MAX_JOB_PARAMETER_BYTES} bytes")))
         }
         value => Ok(value.filter(|value| !value.is_empty()).map(str::to_owned)),
     }
