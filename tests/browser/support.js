@@ -3,8 +3,10 @@
 //   BASE_URL          the application's address, with the console switched on
 //   INTERNAL_SECRET   its secret, by which the tests make links
 //   CHROMIUM          the browser's program
+//   MODEL_URL         the fake model's address
 //   SESSION_TOKEN     a session of the user u1, who owns the agents
 //   PICTURES          a folder for pictures of each view
+//   CPU_SLOWDOWN      a factor, which may be absent: see SLOWDOWN
 //   APP_PROGRAM, APP_ARGUMENTS, APP_SETTINGS
 //                     a program that is an application of its own over a database with the same agents, and that a test
 //                     may kill: its arguments and its environment as JSON. It prints its address, and ends with its stdin
@@ -33,6 +35,18 @@ export const launch = () => chromium.launch({
   executablePath: required('CHROMIUM'),
   args: ['--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
 });
+
+/** Factor by which the pages' scripts and layout are slower than they could be: a test that does not wait for them fails sooner. */
+const SLOWDOWN = Number(process.env.CPU_SLOWDOWN ?? 1);
+
+async function slowDown(page) {
+  try {
+    const session = await page.context().newCDPSession(page);
+    await session.send('Emulation.setCPUThrottlingRate', { rate: SLOWDOWN });
+  } catch {
+    // The page has been closed.
+  }
+}
 
 /** Makes a link that signs in once. `at` is the address of the application, if it is another one. */
 export async function link(user = 'u1', at = base) {
@@ -65,6 +79,7 @@ export async function openPage(browser, options = {}, at = base) {
   context.on('request', (request) => {
     if (new URL(request.url()).origin !== new URL(at).origin) faults.push(`request: ${request.url()}`);
   });
+  if (SLOWDOWN > 1) context.on('page', slowDown);
   const page = await context.newPage();
   const opened = { context, page, faults };
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
