@@ -1,7 +1,7 @@
 // Runs the files of tests that its arguments name, or all of them, several at once. It prints the results as TAP.
 
 import { readdirSync } from 'node:fs';
-import { basename, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import process from 'node:process';
 import { run } from 'node:test';
 import { tap } from 'node:test/reporters';
@@ -24,9 +24,9 @@ const files = (named.length > 0 ? named : all()).map((name) => resolve(import.me
 /** Failed tests, which are printed once more below all results: nobody finds them among hundreds of lines. */
 const failures = [];
 run({ files, concurrency: CONCURRENCY })
-  .on('test:fail', ({ name, file, details }) => {
+  .on('test:fail', ({ name, details }) => {
     process.exitCode = 1;
-    failures.push(`${basename(file ?? '')}: ${name}\n${inspect(details.error.cause ?? details.error)}`);
+    failures.push(`${name}\n${inspect(details.error.cause ?? details.error)}`);
   })
   .compose(tap)
   .on('end', () => { for (const failure of failures) console.error(`FAILED ${failure}\n`); })
