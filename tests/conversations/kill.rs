@@ -1,6 +1,7 @@
 //! Repeated `kill -9` of processes while runs stream, and a process that is stopped for longer than its lease.
 
 mod approvals;
+mod processes;
 mod queue;
 
 use std::time::Duration;
