@@ -43,6 +43,14 @@ async fn get(app: &Server, path: &str) -> Value {
     body
 }
 
+/// Returns the events of a log.
+async fn read_events(app: &Server, path: &str) -> Vec<Value> {
+    let response = app.request("GET", path).bearer_auth(session_token("u1", "c1")).send().await;
+    let response = response.expect("an answer");
+    assert_eq!(response.status(), 200, "{path}");
+    parse_events(&response.text().await.expect("a whole body"))
+}
+
 /// Asks for a todo in a thread and returns the id of the approval that is waited for.
 async fn ask(app: &Server, thread: &str) -> String {
     let body = json!({"agentId": "a1", "threadId": thread, "message": thread, "todoListId": "l1"});
@@ -216,24 +224,45 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
     assert_eq!(test.get(&path(&own)).await["state"], "open");
     // What the request says about the call of others is ignored.
     let both = resume(json!([entry(&own, true), entry(&theirs, true)]));
-    for _ in 0..2 {
-        let turn = test.continue_turn(both.clone()).await;
+    let outcome = json!({"type": "interrupt", "interrupts": [theirs]});
+    let other_process = test.another_process().await;
+    for id in ["again", "and again"] {
+        let mut body = both.clone();
+        body["runId"] = json!(id);
+        let turn = test.continue_turn(body.clone()).await;
         let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
         assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
-        assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
+        assert_eq!((&turn.last()["outcome"], turn.run_id().as_str()), (&outcome, id));
+        // The run is stored with its log, in the turn of the run that waits.
+        let path = format!("/api/runs/{}", id.replace(' ', "%20"));
+        let run = test.get(&path).await;
+        assert_eq!((&run["state"], &run["outcome"]), (&json!("completed"), &outcome));
+        assert_eq!((&run["turnId"], &run["continues"]), (&json!(asking.run_id()), &json!(asking.run_id())));
+        assert_eq!(run["trigger"]["kind"], "resume");
+        for app in [&test.app, &other_process] {
+            assert_eq!(read_events(app, &format!("{path}/events")).await, turn.events);
+            assert_eq!(read_events(app, &format!("{path}/events?after=0")).await, turn.events[1..]);
+            let used = app.chat(&body).await;
+            assert_eq!(used.headers()["location"], format!("{path}/events"));
+            expect_problem(used, 409, "CONFLICT").await;
+        }
     }
     let approval = test.get(&path(&own)).await;
     assert_eq!((&approval["state"], &approval["via"]), (&json!("approved"), &json!("chat")));
     assert_eq!(test.get(&path(&theirs)).await["state"], "open");
     let changed = resume(json!([entry(&own, false)]));
     expect_problem(test.app.chat(&changed).await, 409, "CONFLICT").await;
-    // A run in the background would have no log.
     let mut background = both;
     background["background"] = json!(true);
-    let problem = expect_problem(test.app.chat(&background).await, 409, "INTERRUPTS_OPEN").await;
-    assert_eq!(problem["interrupts"], json!([theirs]));
-    assert_eq!(test.get("/api/threads/t").await["status"], "waiting");
-    assert_eq!(test.get("/api/runs?threadId=t").await["runs"].as_array().expect("runs").len(), 1);
+    let accepted = test.app.chat(&background).await;
+    assert_eq!(accepted.status(), 202);
+    let log = accepted.headers()["location"].to_str().expect("text").to_owned();
+    assert_eq!(read_events(&test.app, &log).await.last().expect("an end")["outcome"], outcome);
+    // The run that has asked waits.
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!((&thread["status"], &thread["openRunId"]), (&json!("waiting"), &json!(asking.run_id())));
+    assert_eq!(test.get(&format!("/api/runs/{}", asking.run_id())).await["state"], "waiting");
+    assert_eq!(test.get("/api/runs?threadId=t").await["runs"].as_array().expect("runs").len(), 4);
     assert_eq!(test.titles().await, ["Water the basil"], "no call is made before the last decision");
     assert_eq!(test.vendor.received_bodies("m").len(), 1);
     assert_eq!(test.decide("u2", &theirs, json!({"decision": "approve"})).await.0, 200);

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::time;
-use super::{Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, Run, RunKey, RunState};
+use super::{
+    Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, LogEnd, Run, RunKey, RunState,
+    RunTrigger,
+};
 
 /// Maximum length of the reason that a person gives, in characters.
 pub const MAX_REASON_CHARS: usize = 2_000;
@@ -80,6 +83,24 @@ pub enum RunChange {
     /// Ends a run that waits for decisions that have expired: adds a result for each call that was not made, and frees
     /// the thread. A run with an open question or with an approved call stays as it is.
     Expire,
+    /// Adds a run of the same turn that has ended with the open questions of this one, which stays as it is;
+    /// [`ConversationError::RunIdUsed`] if the owner has a run of its id.
+    AskAgain(Box<AskAgain>),
+}
+
+/// A run that ends at once with the questions of a run that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskAgain {
+    /// Id of the run.
+    pub run_id: RunId,
+    /// Cause of the run.
+    pub trigger: RunTrigger,
+    /// Process of the run.
+    pub process: String,
+    /// The questions.
+    pub outcome: RunOutcome,
+    /// The whole log.
+    pub log: LogEnd,
 }
 
 impl Verdict {

@@ -16,7 +16,6 @@ use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields}
 use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
-use super::ask_again::ask_again;
 use super::begin_error::BeginError;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
@@ -156,19 +155,20 @@ impl KeptTurn {
             false => Some(self.claim_run_id(app, principal, &turn).await?),
         };
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-        match self.begin(app, principal, turn).await {
-            Ok((events, kept)) => Ok((events, Box::new(kept))),
-            // A background run is read through its log, which this run does not have.
-            Err(BeginError::OthersDecide { run, .. }) if !self.fields.is_background => {
-                Ok(ask_again(&run, ids, principal.caller.audience()))
-            }
-            Err(error) => {
-                if let Some(claim) = claim {
-                    claim.release().await;
+        let error = match self.begin(app, principal, turn).await {
+            Ok((events, kept)) => return Ok((events, Box::new(kept))),
+            Err(BeginError::OthersDecide { run, .. }) => {
+                match self.ask_again(app, principal, ids, &run).await {
+                    Ok(ended) => return Ok(ended),
+                    Err(error) => error,
                 }
-                Err(error.into())
             }
+            Err(error) => error.into(),
+        };
+        if let Some(claim) = claim {
+            claim.release().await;
         }
+        Err(error)
     }
 
     async fn claim_run_id(

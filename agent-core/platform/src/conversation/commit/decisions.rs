@@ -6,8 +6,9 @@ use jiff::Timestamp;
 
 use super::super::time::whole_millis;
 use super::super::{
-    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeId,
-    NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    Approval, ApprovalState, AskAgain, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode,
+    NodeId, NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    check_conversation_id,
 };
 use super::queue::set_idle;
 use super::{KnownNodes, Placement, StoredRun, apply_nodes};
@@ -75,6 +76,16 @@ pub struct ChangeRows {
     pub thread: Thread,
     /// Node of [`last_node`].
     pub known: KnownNodes,
+    /// The owner's run of the id of [`added_run`].
+    pub used_run: Option<Run>,
+}
+
+/// Returns the run that a change adds; `None` for a change that adds none.
+pub fn added_run(change: &ChangeRun) -> Option<&AskAgain> {
+    match &change.change {
+        RunChange::AskAgain(ask) => Some(&**ask),
+        _ => None,
+    }
 }
 
 /// Returns the node below which a change adds others; `None` for a change that adds none.
@@ -94,6 +105,8 @@ pub struct ChangeCommit {
     pub run: Run,
     /// New nodes.
     pub nodes: Vec<StoredNode>,
+    /// The run of [`added_run`].
+    pub added: Option<StoredRun>,
     /// True if the run differs from the one that was read.
     pub is_changed: bool,
 }
@@ -103,9 +116,9 @@ pub struct ChangeCommit {
 /// # Errors
 /// See [`Conversations::change_run`](super::super::Conversations::change_run).
 pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
-    let ChangeRows { mut run, continuing, mut thread, known } = rows;
+    let ChangeRows { mut run, continuing, mut thread, known, used_run } = rows;
     let (now, before) = (whole_millis(change.now), run.clone());
-    let mut nodes = Vec::new();
+    let (mut nodes, mut added) = (Vec::new(), None);
     match &change.change {
         RunChange::Decide(decision) => approval_mut(&mut run, &decision.approval)?.decide(decision, now)?,
         RunChange::BeginCall { approval, by, process } => {
@@ -135,9 +148,38 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
+        RunChange::AskAgain(ask) => added = Some(ask_again(change, &run, ask, used_run, now)?),
     }
     let is_changed = run != before;
-    Ok(ChangeCommit { thread, run, nodes, is_changed })
+    Ok(ChangeCommit { thread, run, nodes, added, is_changed })
+}
+
+/// Returns a run that has ended with the questions of `run`. They stay those of `run`, which waits.
+fn ask_again(
+    change: &ChangeRun,
+    run: &Run,
+    ask: &AskAgain,
+    used: Option<Run>,
+    now: Timestamp,
+) -> Result<StoredRun, ConversationError> {
+    check_conversation_id("runId", &ask.run_id)?;
+    if let Some(used) = used {
+        return Err(ConversationError::RunIdUsed { run: Box::new(used) });
+    }
+    let key = change.run.owner.thread(run.thread_id.clone());
+    let asking = Run {
+        turn_id: run.turn_id.clone(),
+        state: RunState::Completed,
+        trigger: ask.trigger.clone(),
+        parent_id: run.node_ids.last().cloned(),
+        continues: Some(run.id.clone()),
+        events: ask.log.run_events(),
+        outcome: Some(ask.outcome.clone()),
+        started_at: Some(now),
+        ended_at: Some(now),
+        ..Run::queued(&key, &run.agent_id, &ask.run_id, now)
+    };
+    Ok(StoredRun { run: asking, process: ask.process.clone() })
 }
 
 /// Ends a run whose decisions were not made in time. The thread's last activity stays.

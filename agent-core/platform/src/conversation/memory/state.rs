@@ -329,8 +329,17 @@ impl ConversationState {
             Some(node) => self.find(&key).map(|found| found.known(&[], Some(node))).unwrap_or_default(),
             None => KnownNodes::default(),
         };
-        let commit = commit::change_run(change, ChangeRows { run, continuing, thread, known })?;
+        let asking = commit::added_run(change);
+        let used_run = asking.and_then(|asking| self.find_run(owner, &asking.run_id));
+        let used_run = used_run.map(|found| found.stored.run.clone());
+        let commit = commit::change_run(change, ChangeRows { run, continuing, thread, known, used_run })?;
         self.write(&key, commit.thread, commit.nodes);
+        if let (Some(asking), Some(added)) = (asking, commit.added) {
+            self.insert_run(owner, added.run, &added.process);
+            for chunk in &asking.log.chunks {
+                self.add_chunk(owner, &asking.run_id, chunk.clone());
+            }
+        }
         let found = self.find_run_mut(owner, &change.run.id).ok_or_else(missing)?;
         found.stored.run = commit.run;
         Ok(ChangedRun { run: found.run(), is_changed: commit.is_changed })

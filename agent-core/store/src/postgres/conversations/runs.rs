@@ -145,15 +145,18 @@ pub(super) async fn change_run(
             None => Ok(Default::default()),
         }
     };
-    let (found, continuing, known) = try_join3(
+    let asking = commit::added_run(change);
+    let (found, continuing, known, used) = try_join4(
         tables.thread(&key),
         tables.optional_run(owner, stored.run.continued_by.as_ref()),
         find_known,
+        tables.optional_run(owner, asking.map(|asking| &asking.run_id)),
     )
     .await?;
     let (_, thread) = found.ok_or_else(missing)?;
     let continuing = continuing.map(|(_, _, stored)| stored);
-    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
+    let used_run = used.map(|(_, _, stored)| stored.run);
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known, used_run };
     let commit = commit::change_run(change, rows)?;
     let put_thread = async {
         match commit.thread == thread {
@@ -163,6 +166,11 @@ pub(super) async fn change_run(
     };
     try_join3(tables.insert_nodes(n, &commit.nodes), tables.update_run(number, &commit.run), put_thread)
         .await?;
+    if let (Some(asking), Some(added)) = (asking, &commit.added) {
+        tables.insert_run(owner, n, added).await?;
+        let (number, ..) = tables.run(owner, &asking.run_id).await?.ok_or_else(missing)?;
+        tables.insert_log_end(number, &asking.log).await?;
+    }
     Ok(ChangedRun { run: commit.run, is_changed: commit.is_changed })
 }
 

@@ -119,10 +119,22 @@ pub(super) fn change_run(
         Some(node) => tables.known(n, &[], Some(node))?,
         None => Default::default(),
     };
-    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
+    let asking = commit::added_run(change);
+    let used_run = match asking {
+        Some(asking) => tables.run(owner, &asking.run_id)?.map(|(_, _, stored)| stored.run),
+        None => None,
+    };
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known, used_run };
     let commit = commit::change_run(change, rows)?;
     tables.insert_nodes(n, &commit.nodes)?;
     tables.update_run(number, &commit.run)?;
+    if let (Some(asking), Some(added)) = (asking, &commit.added) {
+        tables.insert_run(owner, n, added)?;
+        let (number, ..) = tables.run(owner, &asking.run_id)?.ok_or_else(missing)?;
+        for chunk in &asking.log.chunks {
+            tables.insert_chunk(number, chunk)?;
+        }
+    }
     if commit.thread != thread {
         tables.put_thread(Some(n), &key, &commit.thread)?;
     }
