@@ -452,6 +452,24 @@ async fn jobs_that_the_scheduler_cannot_deliver_are_run_once() {
     assert_eq!(todo_titles(&stores).await, ["Due"]);
 }
 
+/// The scheduler has delivered it, and delivers it again at the time that the vendor has asked for.
+#[tokio::test]
+async fn a_failed_occurrence_that_waits_for_its_retry_is_not_due() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [json_response("429 Too Many Requests", "retry-after: 3600\r\n", "{}")]);
+    let AppWithScheduler { app, scheduler, .. } = open(&vendor.base_url(), &[]).await;
+    let turn =
+        json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1", "message": "Hello"});
+    request_scheduler(&scheduler, "POST", "/jobs", Some(&json!({"payload": turn, "delayMs": 0}))).await;
+    let fetch = || request_scheduler(&scheduler, "GET", "/jobs", None);
+    let failed = poll_until(fetch, |jobs| jobs["jobs"][0]["state"] == "retryable").await;
+    assert_eq!(failed["jobs"][0]["attempts"][0]["status"], 429, "{failed}");
+    let asked = vendor.received().len();
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["source"], &run["due"]), (&json!("scheduler"), &json!(0)), "{run}");
+    assert_eq!(vendor.received().len(), asked);
+}
+
 #[tokio::test]
 async fn remembered_jobs_of_a_lost_scheduler_are_run_under_their_keys() {
     let (app, scheduler, stores, made) = start_with_due_assignment().await;
