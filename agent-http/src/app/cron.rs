@@ -140,7 +140,7 @@ async fn is_undelivered(records: &dyn Records, job: &JobView) -> Result<bool, Pu
         return Ok(true);
     }
     match has_failed(records, &job.payload.company_id, (&job.job_id, job.occurrence)).await {
-        Ok(has_failed) => Ok(!has_failed),
+        Ok(failed) => Ok(!failed),
         // Nothing is recorded under an invalid id.
         Err(StoreError::Invalid(_)) => Ok(true),
         Err(error) => Err(PulseError::Unavailable(error.into())),
