@@ -1,6 +1,9 @@
 //! PDF documents.
 
+mod canvas;
+mod drawing;
 mod shown_text;
+mod unseen_text;
 
 use std::ops::ControlFlow;
 
@@ -13,6 +16,7 @@ use unpdf::{
 };
 
 use self::shown_text::ShownText;
+use self::unseen_text::UnseenText;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
@@ -76,7 +80,7 @@ fn convert_error(error: &unpdf::Error) -> ExtractError {
 /// Collects the text of the pages.
 struct PageReader<'b> {
     bytes: &'b [u8],
-    /// The document without invisible text, if a page of it was read so.
+    /// The document as it is read without text that is not seen, if a page of it may have some.
     shown: Option<ShownText>,
     builder: TextBuilder,
     max_pages: u32,
@@ -135,7 +139,7 @@ impl<'b> PageReader<'b> {
 
     fn push_page(&mut self, page: &Page) -> Result<(), ExtractError> {
         self.begin_page(page.number)?;
-        let markdown = if has_hidden_text(page) { self.shown_text(page.number) } else { self.render(page) };
+        let markdown = self.shown_text(page);
         self.builder.push(&self.cleanup.process(&markdown))?;
         let has_text = self.builder.page_text().contains(char::is_alphanumeric);
         if needs_ocr(page, has_text) {
@@ -154,12 +158,27 @@ impl<'b> PageReader<'b> {
         markdown
     }
 
-    /// Returns the text of a page without what is drawn invisibly; none if it cannot be read so.
-    fn shown_text(&mut self, page: u32) -> String {
+    /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
+    fn shown_text(&mut self, page: &Page) -> String {
+        let drops_invisible = has_hidden_text(page);
+        // Text behind the picture of a scan may be what was recognized in it.
+        let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
+        if !drops_invisible && !may_be_unseen {
+            return self.render(page);
+        }
         if self.shown.is_none() {
             self.shown = ShownText::load(self.bytes).ok();
         }
-        self.shown.as_ref().and_then(|shown| shown.page(page).ok()).unwrap_or_default()
+        let unseen = match &self.shown {
+            Some(shown) if may_be_unseen => shown.unseen_text(page.number),
+            _ => UnseenText::default(),
+        };
+        if !drops_invisible && unseen.is_empty() {
+            return self.render(page);
+        }
+        let text =
+            self.shown.as_mut().and_then(|shown| shown.page(page.number, unseen, drops_invisible).ok());
+        text.unwrap_or_default()
     }
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
