@@ -9,6 +9,7 @@ mod presentation;
 mod slide_text;
 #[cfg(test)]
 mod tests;
+mod theme;
 mod word;
 mod workbook;
 mod xml;

@@ -30,7 +30,13 @@ fn extracted(media_type: MediaType, parts: &[(String, Vec<u8>)]) -> Extraction {
 
 /// Returns the text of a Word document by its body.
 fn word_text(body: &str) -> String {
+    word_text_beside(&[], body)
+}
+
+/// Returns the text of a Word document with further parts by its body.
+fn word_text_beside(further_parts: &[(&str, &str)], body: &str) -> String {
     let mut parts = docx_parts();
+    further_parts.iter().for_each(|(name, xml)| put(&mut parts, name, xml));
     let document = format!("<w:document xmlns:w=\"{WORD}\"><w:body>{body}</w:body></w:document>");
     put(&mut parts, "word/document.xml", &document);
     let styles = "<w:style w:type=\"character\" w:styleId=\"Secret\"><w:rPr><w:vanish/></w:rPr></w:style>\
@@ -69,6 +75,37 @@ fn hidden_runs_are_dropped() {
         ("<w:rPrChange w:id=\"1\"><w:rPr><w:vanish/></w:rPr></w:rPrChange>", true),
     ] {
         let text = word_text(&format!("<w:p>{}{}</w:p>", run("", "seen "), run(properties, "x")));
+        assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
+    }
+}
+
+#[test]
+fn colors_of_themes_are_those_of_the_theme() {
+    let theme = "<a:theme><a:clrScheme><a:dk1><a:sysClr val=\"windowText\" lastClr=\"000000\"/></a:dk1><a:lt1><a:sysClr \
+        val=\"window\" lastClr=\"FFFFFF\"/></a:lt1></a:clrScheme></a:theme>";
+    let theme = ("word/theme/theme1.xml", theme);
+    let usual = "<w:settings><w:clrSchemeMapping w:bg1=\"light1\" w:t1=\"dark1\"/></w:settings>";
+    let exchanged = usual.replace("light1", "dark2");
+    let shading = |fill: &str| {
+        format!("<w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\" w:themeFill=\"{fill}\"/>")
+    };
+    for (properties, settings, is_shown) in [
+        // The value is not what is seen.
+        ("<w:color w:val=\"000000\" w:themeColor=\"background1\"/>".to_owned(), usual, false),
+        ("<w:color w:themeColor=\"light1\" w:themeShade=\"FF\"/>".to_owned(), usual, false),
+        ("<w:color w:val=\"FFFFFF\" w:themeColor=\"text1\"/>".to_owned(), usual, true),
+        (
+            "<w:color w:val=\"808080\" w:themeColor=\"background1\" w:themeShade=\"80\"/>".to_owned(),
+            usual,
+            true,
+        ),
+        (format!("<w:color w:val=\"FFFFFF\"/>{}", shading("background1")), usual, false),
+        (format!("<w:color w:val=\"FFFFFF\"/>{}", shading("text1")), usual, true),
+        (format!("<w:color w:val=\"000000\"/>{}", shading("text1")), usual, false),
+        ("<w:color w:val=\"000000\" w:themeColor=\"background1\"/>".to_owned(), exchanged.as_str(), true),
+    ] {
+        let body = format!("<w:p>{}{}</w:p>", run("", "seen "), run(&properties, "x"));
+        let text = word_text_beside(&[theme, ("word/settings.xml", settings)], &body);
         assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
     }
 }
@@ -214,10 +251,14 @@ fn sheet_text(content: &str) -> String {
         &format!("<worksheet xmlns=\"{SHEET}\">{content}</worksheet>"),
     );
     let styles = "<numFmts><numFmt numFmtId=\"164\" formatCode=\";;;\"/></numFmts><fonts><font/><font><color \
-        rgb=\"FFFFFFFF\"/></font></fonts><fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill \
-        patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill></fills><cellXfs><xf/><xf numFmtId=\"14\"/>\
+        rgb=\"FFFFFFFF\"/></font><font><sz val=\"1\"/></font><font><sz val=\"11\"/><color theme=\"4\" tint=\"-0.25\"/></font>\
+        <font><color rgb=\"FF030201\"/></font></fonts><fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill \
+        patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill><fill><patternFill patternType=\"solid\"><fgColor \
+        theme=\"4\" tint=\"-0.25\"/></patternFill></fill><fill><patternFill patternType=\"gray125\"><fgColor theme=\"4\" \
+        tint=\"-0.25\"/></patternFill></fill></fills><cellXfs><xf/><xf numFmtId=\"14\"/>\
         <xf numFmtId=\"10\"/><xf numFmtId=\"20\"/><xf numFmtId=\"164\"/><xf fontId=\"1\" fillId=\"0\"/>\
-        <xf fontId=\"1\" fillId=\"1\"/></cellXfs>";
+        <xf fontId=\"1\" fillId=\"1\"/><xf fontId=\"2\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"2\"/><xf fontId=\"4\" fillId=\"1\"/>\
+        <xf fontId=\"3\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"3\"/></cellXfs>";
     put(&mut parts, "xl/styles.xml", &format!("<styleSheet xmlns=\"{SHEET}\">{styles}</styleSheet>"));
     edit(&mut parts, "xl/workbook.xml", "sheetId=\"2\"", "sheetId=\"2\" state=\"veryHidden\"");
     edit(&mut parts, "xl/workbook.xml", "name=\"Days\"", "name=\"R&amp;D\"");
@@ -300,6 +341,25 @@ fn hidden_cells_are_dropped() {
     let columns =
         "<cols><col min=\"3\" max=\"2\" hidden=\"1\"/><col min=\"99999\" max=\"99999\" hidden=\"1\"/></cols>";
     assert_eq!(sheet(columns, ""), format!("## R&D\n\n{shown}"));
+}
+
+#[test]
+fn text_of_cells_that_is_not_seen_is_dropped() {
+    let cells = |row: u32, cells: [(u32, &str); 3]| {
+        let cells = ["A", "B", "C"].iter().zip(cells);
+        let cells = cells.map(|(column, (style, text))| text_cell(&format!("{column}{row}"), style, text));
+        format!("<row r=\"{row}\">{}</row>", cells.collect::<String>())
+    };
+    let header = cells(1, [(0, "a"), (0, "b"), (0, "c")]);
+    // Of a point, in the color of the theme that the fill has, and nearly in that of the fill.
+    let hidden = cells(2, [(7, "secret"), (8, "secret"), (9, "secret")]);
+    // Without that fill, in a pattern, and on black.
+    let shown = cells(3, [(10, "plain"), (11, "pattern"), (6, "white")]);
+    let rows = format!("<sheetData>{header}{hidden}{shown}</sheetData>");
+    assert_eq!(sheet_text(&rows), "## R&D\n\na: plain; b: pattern; c: white");
+    // Rules may give cells other colors, and no other size.
+    let text = sheet_text(&format!("{rows}<conditionalFormatting/>"));
+    assert_eq!(text, "## R&D\n\nb: secret; c: secret\na: plain; b: pattern; c: white");
 }
 
 #[test]
