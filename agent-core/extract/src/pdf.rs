@@ -2,6 +2,7 @@
 
 mod canvas;
 mod drawing;
+mod form;
 mod shown_text;
 mod unseen_text;
 
@@ -15,6 +16,7 @@ use unpdf::{
     RenderOptions,
 };
 
+use self::form::shown_fields;
 use self::shown_text::ShownText;
 use self::unseen_text::UnseenText;
 use crate::limits::ExtractionLimits;
@@ -183,7 +185,7 @@ impl<'b> PageReader<'b> {
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
         self.builder.end_paragraph();
-        for field in std::mem::take(&mut self.form_fields) {
+        for field in shown_fields(self.bytes, std::mem::take(&mut self.form_fields)) {
             let value = field.display_value();
             if !value.trim().is_empty() {
                 self.builder.push(&format!("{}: {value}\n", field.name))?;

@@ -287,6 +287,31 @@ fn text_that_may_be_seen_on_a_page_is_kept() {
 }
 
 #[test]
+fn fields_of_forms_are_read_as_they_are_shown() {
+    let mut pdf = PdfBuilder::new();
+    pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "A form." }]);
+    let child = pdf.object("<< /V (a bicycle) /Rect [10 10 90 30] >>");
+    let parent = format!("<< /T (parent) /FT /Tx /Kids [{child} 0 R] >>");
+    let fields = [
+        "<< /T (name) /FT /Tx /V (Ann) /F 4 /Rect [10 10 90 30] >>",
+        "<< /T (hidden) /FT /Tx /V (secret) /F 2 /Rect [10 10 90 30] >>",
+        "<< /T (reset) /FT /Tx /DV (secret) /Rect [10 10 90 30] >>",
+        "<< /T (password) /FT /Tx /Ff 8192 /V (secret) /Rect [10 10 90 30] >>",
+        "<< /T (flat) /FT /Tx /V (secret) /Rect [10 10 90 10] >>",
+        "<< /T (none) /Kids [] >>",
+        &parent,
+    ]
+    .map(|field| format!("{} 0 R ", pdf.object(field)));
+    let catalogue = format!("/Type /Catalog /AcroForm << /Fields [{}] >>", fields.concat());
+    let document = pdf.build();
+    let entry = b"/Type /Catalog";
+    let start = document.windows(entry.len()).position(|window| window == entry).unwrap();
+    let document = [&document[..start], catalogue.as_bytes(), &document[start + entry.len()..]].concat();
+    let text = extracted(MediaType::Pdf, &document).unwrap().document.text;
+    assert_eq!(text, "A form.\n\nname: Ann\nparent: a bicycle");
+}
+
+#[test]
 fn passwords_are_told_apart_from_damage() {
     let mut pdf = PdfBuilder::new();
     pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "secret" }]);
