@@ -6,6 +6,8 @@ mod formula;
 mod number_format;
 mod parts;
 mod presentation;
+mod relations;
+mod slide_layout;
 mod slide_text;
 #[cfg(test)]
 mod tests;

@@ -425,6 +425,89 @@ fn text_of_slides_that_is_not_seen_is_dropped() {
     }
 }
 
+/// Returns the text of a slide by its background and shapes, and by the map of colors and the shapes of its master.
+fn text_on_background(background: &str, shapes: &str, color_map: &str, master_shapes: &str) -> String {
+    let relations = |kind: &str, target: &str| {
+        format!(
+            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+             Target=\"{target}\" Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}\"/></Relationships>"
+        )
+    };
+    let master = format!(
+        "<p:sldMaster><p:cSld><p:bg><p:bgRef idx=\"1001\"><a:schemeClr val=\"bg1\"/></p:bgRef></p:bg><p:spTree>{master_shapes}</p:spTree>\
+         </p:cSld><p:clrMap {color_map}/></p:sldMaster>"
+    );
+    let theme = "<a:theme><a:themeElements><a:clrScheme><a:dk1><a:srgbClr val=\"000000\"/></a:dk1><a:lt1><a:srgbClr val=\"FFFFFF\"/></a:lt1>\
+        </a:clrScheme><a:fmtScheme><a:bgFillStyleLst><a:solidFill><a:schemeClr val=\"phClr\"/></a:solidFill></a:bgFillStyleLst>\
+        </a:fmtScheme></a:themeElements></a:theme>";
+    let mut parts = pptx_parts();
+    for (name, xml) in [
+        ("ppt/slides/_rels/slide1.xml.rels", relations("slideLayout", "../slideLayouts/slideLayout1.xml")),
+        (
+            "ppt/slideLayouts/slideLayout1.xml",
+            "<p:sldLayout><p:cSld><p:spTree/></p:cSld></p:sldLayout>".to_owned(),
+        ),
+        (
+            "ppt/slideLayouts/_rels/slideLayout1.xml.rels",
+            relations("slideMaster", "../slideMasters/slideMaster1.xml"),
+        ),
+        ("ppt/slideMasters/slideMaster1.xml", master),
+        ("ppt/slideMasters/_rels/slideMaster1.xml.rels", relations("theme", "../theme/theme1.xml")),
+        ("ppt/theme/theme1.xml", theme.to_owned()),
+    ] {
+        put(&mut parts, name, &xml);
+    }
+    edit(&mut parts, "ppt/slides/slide1.xml", "<p:cSld>", &format!("<p:cSld>{background}"));
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &format!("{shapes}</p:spTree>"));
+    extracted(MediaType::Pptx, &parts).document.text
+}
+
+#[test]
+fn text_of_the_color_of_the_slide_is_dropped_where_nothing_else_is_behind_it() {
+    let area = |x: u32, y: u32| {
+        format!("<a:xfrm><a:off x=\"{x}\" y=\"{y}\"/><a:ext cx=\"200\" cy=\"50\"/></a:xfrm>")
+    };
+    let text = |properties: &str| {
+        format!(
+            "<p:sp><p:spPr>{}<a:noFill/></p:spPr><p:txBody><a:bodyPr/><a:p><a:r>{properties}<a:t>secret</a:t></a:r></a:p></p:txBody>\
+             </p:sp>",
+            area(100, 100)
+        )
+    };
+    let white = text(&in_color("FFFFFF"));
+    let named = text("<a:rPr><a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill></a:rPr>");
+    let picture = |x: u32| format!("<p:pic><p:blipFill/><p:spPr>{}</p:spPr></p:pic>", area(x, 120));
+    let gradient = format!("<p:sp><p:spPr>{}<a:gradFill/></p:spPr></p:sp>", area(50, 80));
+    let style = "<p:sp><p:spPr/><p:style><a:fillRef idx=\"1\"/></p:style></p:sp>";
+    let solid = |color: &str| format!("<p:bg><p:bgPr><a:solidFill>{color}</a:solidFill></p:bgPr></p:bg>");
+    let dark = solid("<a:srgbClr val=\"102030\"/>");
+    let named_dark = solid("<a:schemeClr val=\"tx1\"/>");
+    let usual = "bg1=\"lt1\" tx1=\"dk1\"";
+    for (background, shapes, color_map, master_shapes, is_shown) in [
+        ("", white.clone(), usual, "", false),
+        ("", named.clone(), usual, "", false),
+        ("", white.clone(), "bg1=\"dk1\" tx1=\"lt1\"", "", true),
+        // Pictures elsewhere, behind the text, and in front of it.
+        ("", picture(400) + &white, usual, "", false),
+        ("", picture(200) + &white, usual, "", true),
+        ("", white.clone() + &picture(200), usual, "", false),
+        ("", gradient + &white, usual, "", true),
+        ("", style.to_owned() + &white, usual, "", true),
+        // A group has coordinates of its own.
+        ("", format!("{}<p:grpSp>{white}</p:grpSp>", picture(400)), usual, "", true),
+        ("", format!("<p:grpSp>{white}</p:grpSp>"), usual, "", false),
+        ("", white.clone(), usual, "<p:pic/>", true),
+        (dark.as_str(), white.clone(), usual, "", true),
+        (dark.as_str(), text(&in_color("102030")), usual, "", false),
+        (named_dark.as_str(), text(&in_color("000000")), usual, "", false),
+        ("<p:bg><p:bgPr><a:blipFill/></p:bgPr></p:bg>", white, usual, "", true),
+    ] {
+        let text = text_on_background(background, &shapes, color_map, master_shapes);
+        assert!(text.contains("Leave policy"), "{text}");
+        assert_eq!(text.contains("secret"), is_shown, "{background} {shapes} {color_map}: {text}");
+    }
+}
+
 #[test]
 fn formulas_of_slides_are_read_on_a_line() {
     let run = |text: &str| format!("<m:r><a:rPr/><m:t>{text}</m:t></m:r>");

@@ -63,6 +63,26 @@ impl ThemeColors {
     }
 }
 
+/// The colors that slides name, of the theme of their master.
+#[derive(Debug, Default)]
+pub(super) struct SlideColors {
+    theme: ThemeColors,
+    /// The names of the theme's colors by those in slides.
+    names: HashMap<String, String>,
+}
+
+impl SlideColors {
+    pub(super) fn new(theme: ThemeColors, names: HashMap<String, String>) -> Self {
+        Self { theme, names }
+    }
+
+    /// Returns a color by its name.
+    pub(super) fn color(&self, name: &str) -> Option<Color> {
+        let name = self.names.get(name).map_or(name, String::as_str);
+        self.theme.0.get(name).copied()
+    }
+}
+
 /// Returns the color of an element; that of the system is the usual one.
 fn theme_color(element: &BytesStart<'_>) -> Option<Color> {
     let value = attribute(element, "val")?;

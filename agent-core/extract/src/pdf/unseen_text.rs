@@ -112,7 +112,7 @@ struct PageWalk<'d> {
     indexes: HashMap<Vec<u8>, usize>,
     /// The forms that are being drawn.
     forms: Vec<ObjectId>,
-    /// Whether fonts draw their glyphs by operations.
+    /// Fonts by the form that names them, with true for those that draw their glyphs by operations.
     own_drawings: HashMap<(Option<ObjectId>, Rc<[u8]>), bool>,
     remaining_operations: usize,
 }
