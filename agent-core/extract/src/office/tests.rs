@@ -363,6 +363,49 @@ fn text_of_cells_that_is_not_seen_is_dropped() {
 }
 
 #[test]
+fn parts_of_the_text_of_a_cell_that_are_not_seen_are_dropped() {
+    let run = |properties: &str, text: &str| format!("<r><rPr>{properties}</rPr><t>{text}</t></r>");
+    let white = "<color rgb=\"FFFFFFFF\"/><sz val=\"11\"/>";
+    let text = |start: &str| {
+        format!("{}{}{}", run("", start), run(white, " white"), run("<sz val=\"1\"/>", " secret"))
+    };
+    let inline = |reference: &str, style: u32| {
+        format!("<c r=\"{reference}\" s=\"{style}\" t=\"inlineStr\"><is>{}</is></c>", text(reference))
+    };
+    let style = |fill: u32| format!("<xf fillId=\"{fill}\"/>");
+    let shared = |index: u32| format!("<c r=\"A{0}\" t=\"s\"><v>{index}</v></c>", index + 1);
+    let extract = |fills: u32, after: &str| {
+        let mut parts = xlsx_parts();
+        let rows = format!(
+            "<row r=\"1\">{}{}</row><row r=\"2\">{}{}</row>",
+            shared(0),
+            inline("B1", 0),
+            shared(1),
+            inline("B2", fills)
+        );
+        let sheet = format!("<worksheet xmlns=\"{SHEET}\"><sheetData>{rows}</sheetData>{after}</worksheet>");
+        put(&mut parts, "xl/worksheets/sheet1.xml", &sheet);
+        let strings = format!("<sst xmlns=\"{SHEET}\"><si>{}</si><si>{}</si></sst>", text("A1"), text("A2"));
+        put(&mut parts, "xl/sharedStrings.xml", &strings);
+        let dark =
+            "<fill><patternFill patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill>";
+        let styles: String = (0..=fills).map(style).collect();
+        let styles = format!(
+            "<styleSheet xmlns=\"{SHEET}\"><fonts><font/></fonts><fills><fill><patternFill patternType=\"none\"/></fill>{dark}</fills>\
+             <cellXfs>{styles}</cellXfs></styleSheet>"
+        );
+        put(&mut parts, "xl/styles.xml", &styles);
+        extracted(MediaType::Xlsx, &parts).document.text
+    };
+    assert!(extract(0, "").starts_with("## Days\n\nA1: A2; B1: B2\n"), "{}", extract(0, ""));
+    // A text in a list may be that of the dark cell, which shows its own.
+    let with_dark_cell = "## Days\n\nA1 white: A2 white; B1: B2 white\n";
+    assert!(extract(1, "").starts_with(with_dark_cell), "{}", extract(1, ""));
+    let with_rules = extract(0, "<conditionalFormatting/>");
+    assert!(with_rules.contains("B2 white") && !with_rules.contains("secret"), "{with_rules}");
+}
+
+#[test]
 fn shapes_that_are_hidden_or_there_twice_are_dropped() {
     let shape = |attributes: &str, text: &str| {
         format!(

@@ -20,6 +20,8 @@ const MAX_MERGED_COLUMNS: usize = 256;
 const MAX_STYLES: usize = 1 << 16;
 /// Size of text in points up to which it is not read.
 const MAX_HIDDEN_SIZE: f64 = 1.0;
+/// Part with the texts of cells.
+const SHARED_STRINGS: &str = "xl/sharedStrings.xml";
 /// Name of the part that lists the sheets.
 const WORKBOOK: &str = "xl/workbook.xml";
 
@@ -39,8 +41,9 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         let Some(xml) = parts.xml(&name) else { continue };
         let changed = if xml.contains("<sheetData") {
             SheetEditor::new(&xml, &styles, has_epoch_1904).edit()
-        } else if xml.contains("<rPh") {
-            without_readings(&xml)
+        } else if xml.contains("<rPh") || xml.contains("<rPr") {
+            let is_on_white = name == SHARED_STRINGS && is_white(parts, &styles);
+            without_unseen_text(&xml, is_on_white)
         } else {
             None
         };
@@ -71,19 +74,52 @@ fn without_hidden_sheets(xml: &str, has_epoch_1904: &mut bool) -> Option<String>
     changes.finish()
 }
 
-/// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them.
-fn without_readings(xml: &str) -> Option<String> {
+/// Returns true if no cell of a workbook can have another background than white.
+fn is_white(parts: &mut OfficeParts<'_>, styles: &[CellStyle]) -> bool {
+    if !styles.iter().all(|style| style.has_white_fill) {
+        return false;
+    }
+    let mut sheets = parts.names();
+    sheets.retain(|name| name.starts_with("xl/worksheets/") && name.ends_with(".xml"));
+    sheets.iter().all(|name| parts.xml(name).is_none_or(|sheet| !has_other_colors(&sheet)))
+}
+
+/// Returns true if rules or tables give cells of a sheet other colors, or a picture is behind it.
+fn has_other_colors(sheet: &str) -> bool {
+    ["<tablePart", "<conditionalFormatting", "<picture"].iter().any(|sign| sheet.contains(sign))
+}
+
+/// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them, and runs of text that
+/// are not seen.
+fn without_unseen_text(xml: &str, is_on_white: bool) -> Option<String> {
     let mut changes = XmlChanges::new(xml);
     let mut events = XmlEvents::new(xml);
     while let Some((event, range)) = events.next() {
-        if let Event::Start(element) = event
-            && element.name().into_inner() == "rPh"
-        {
-            let end = events.skip(&element);
-            changes.remove(range.start..end);
+        let Event::Start(element) = event else { continue };
+        match element.name().into_inner() {
+            "rPh" => changes.remove(range.start..events.skip(&element)),
+            "r" => {
+                let run = range.start..events.skip(&element);
+                if is_unseen_run(&xml[run.clone()], is_on_white) {
+                    changes.remove(run);
+                }
+            }
+            _ => {}
         }
     }
     changes.finish()
+}
+
+/// Returns true for a run of text of a point or less, or of white text on white.
+fn is_unseen_run(run: &str, is_on_white: bool) -> bool {
+    let mut font = CellFont::default();
+    let mut events = XmlEvents::new(run);
+    while let Some((event, _)) = events.next() {
+        if let Event::Start(element) | Event::Empty(element) = event {
+            apply_to_font(Some(&mut font), element.name().into_inner(), &element);
+        }
+    }
+    font.size <= MAX_HIDDEN_SIZE || (is_on_white && font.color.looks_like(&CellColor::WHITE))
 }
 
 /// A color of text or of a fill.
@@ -107,7 +143,7 @@ impl CellColor {
             return color.map_or(Self::Unknown, Self::Known);
         }
         for list in ["theme", "indexed"] {
-            if let Some(number) = attribute(element, list).and_then(|number| number.parse().ok()) {
+            if let Some(number) = attribute(element, list).and_then(|number| number.parse::<u32>().ok()) {
                 return match (list, number) {
                     // The first color of themes is the background.
                     ("theme", 0) | ("indexed", 9) if tint == 0.0 => Self::WHITE,
@@ -135,6 +171,12 @@ struct CellFont {
     size: f64,
 }
 
+impl Default for CellFont {
+    fn default() -> Self {
+        Self { color: CellColor::Unknown, size: f64::MAX }
+    }
+}
+
 /// A fill of cells.
 #[derive(Debug, Clone)]
 struct CellFill {
@@ -150,6 +192,7 @@ struct CellStyle {
     is_tiny: bool,
     /// True for text of the color of its fill, or in white without one.
     is_colored_away: bool,
+    has_white_fill: bool,
 }
 
 /// Reads the styles of cells by their numbers.
@@ -171,7 +214,7 @@ fn read_styles(xml: &str) -> Vec<CellStyle> {
                     formats.insert(id, NumberFormat::parse(&code));
                 }
             }
-            ("fonts", "font") => fonts.push(CellFont { color: CellColor::Unknown, size: f64::MAX }),
+            ("fonts", "font") => fonts.push(CellFont::default()),
             ("fonts", name) => apply_to_font(fonts.last_mut(), name, &element),
             // A fill that is no pattern is a gradient.
             ("fills", "fill") => fills.push(CellFill { color: CellColor::Unknown, is_solid: false }),
@@ -182,6 +225,7 @@ fn read_styles(xml: &str) -> Vec<CellStyle> {
                 let fill = number("fillId").and_then(|number| fills.get(number as usize));
                 styles.push(CellStyle {
                     format: formats.get(&id).copied().unwrap_or_else(|| NumberFormat::built_in(id)),
+                    has_white_fill: fill.is_some_and(|fill| fill.color == CellColor::WHITE),
                     is_tiny: font.is_some_and(|font| font.size <= MAX_HIDDEN_SIZE),
                     is_colored_away: font
                         .zip(fill)
@@ -272,7 +316,7 @@ impl<'x> SheetEditor<'x> {
                 || ["<filterColumn", "filterMode=\"1\"", "filterMode=\"true\""]
                     .iter()
                     .any(|sign| xml.contains(sign)),
-            has_other_colors: has_table || xml.contains("<conditionalFormatting") || xml.contains("<picture"),
+            has_other_colors: has_other_colors(xml),
             hidden_columns: Vec::new(),
             merged: merged_columns(xml),
             changes: XmlChanges::new(xml),
@@ -301,6 +345,13 @@ impl<'x> SheetEditor<'x> {
                         column = next_column(column, open.reference.as_deref());
                         let is_hidden = self.hides_column(column, open.reference.as_deref());
                         cell = Some(OpenCell { is_hidden: open.is_hidden || is_hidden, ..open });
+                    }
+                    "r" => {
+                        let run = range.start..events.skip(&element);
+                        let has_white_fill = cell.as_ref().is_some_and(|cell| cell.style.has_white_fill);
+                        if is_unseen_run(&self.xml[run.clone()], has_white_fill && !self.has_other_colors) {
+                            self.changes.remove(run);
+                        }
                     }
                     name => in_value = name == "v",
                 },
