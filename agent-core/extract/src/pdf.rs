@@ -26,6 +26,8 @@ use crate::text_builder::TextBuilder;
 const SCAN_COVERAGE: f32 = 0.5;
 /// Number of filled shapes on a page whose text is drawn as outlines.
 const MIN_OUTLINES: u32 = 100;
+/// Number of lines and curves for each character of text that is drawn in strokes.
+const MIN_STROKES: usize = 2;
 /// Number of invisible characters for each one that is painted on a scan, which may have a stamp or a signature.
 const MIN_INVISIBLE_SHARE: u32 = 8;
 
@@ -162,10 +164,10 @@ impl<'b> PageReader<'b> {
 
     /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
     fn shown_text(&mut self, page: &Page) -> String {
-        let drops_invisible = has_hidden_text(page);
+        let has_hidden_text = has_hidden_text(page);
         // Text behind the picture of a scan may be what was recognized in it.
         let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
-        if !drops_invisible && !may_be_unseen {
+        if !has_hidden_text && !may_be_unseen {
             return self.render(page);
         }
         if self.shown.is_none() {
@@ -175,6 +177,7 @@ impl<'b> PageReader<'b> {
             Some(shown) if may_be_unseen => shown.unseen_text(page.number),
             _ => UnseenText::default(),
         };
+        let drops_invisible = has_hidden_text && !is_stroked(page, unseen.stroke_count());
         if !drops_invisible && unseen.is_empty() {
             return self.render(page);
         }
@@ -217,6 +220,13 @@ fn has_hidden_text(page: &Page) -> bool {
             !is_scan
         }
     }
+}
+
+/// Returns true for a page without other text whose invisible text may be that of letters that are drawn in strokes, as plans
+/// have them.
+fn is_stroked(page: &Page, stroke_count: usize) -> bool {
+    page.painted_text_chars <= page.margin_text_chars
+        && stroke_count / MIN_STROKES >= page.invisible_text_chars as usize
 }
 
 /// Returns true for a page whose text is in pictures, outlines or fonts without characters; a page number beside a

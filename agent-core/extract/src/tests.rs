@@ -150,6 +150,10 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
     let shown = line(0, 690, "The first rule.") + &line(0, 400, "The last rule.");
     let next_line = format!("BT /F1 12 Tf 14 TL 72 600 Td 3 Tr ({hidden}) ' 0 Tr (A line below.) ' ET");
     let picture = "q 612 0 0 792 0 0 cm /Im1 Do Q ";
+    let strokes = |count: u32| {
+        let stroke = |number: u32| format!("{} 600 m {} 604 l S ", 72 + number, 75 + number);
+        (0..count).map(stroke).collect::<String>()
+    };
     let form = "q 3 Tr /Fm1 Do Q ";
     let image =
         "/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8";
@@ -162,8 +166,9 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
         (shown.clone() + form, "The first rule. The last rule."),
         (format!("{picture}{shown}{}", line(3, 600, hidden)), "The first rule. The last rule."),
         (next_line, "A line below."),
-        // On a page that shows nothing.
+        // On a page that shows nothing, or no more than some lines.
         (line(3, 600, hidden), ""),
+        (strokes(20) + &line(3, 600, hidden), ""),
         // Text that is seen in what is painted in its shape, and text that is not.
         (
             format!(
@@ -175,6 +180,8 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
         ),
         // The mode is that of the graphics state.
         (format!("q 3 Tr Q {}", shown.replace("0 Tr", "")), "The first rule. The last rule."),
+        // The text of letters that are drawn in strokes.
+        (strokes(150) + &line(3, 600, recognized), recognized),
         // The text of a scan, which may have a stamp.
         (format!("{picture}{}", line(3, 600, recognized)), recognized),
         (format!("{picture}{}{}", line(3, 600, recognized), line(0, 400, "Paid")), recognized),

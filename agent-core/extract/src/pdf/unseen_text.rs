@@ -33,6 +33,7 @@ const LETTER_EDGES: (f32, f32) = (0.1, 0.5);
 #[derive(Debug, Default)]
 pub(super) struct UnseenText {
     positions: HashMap<Vec<u8>, BTreeSet<usize>>,
+    stroke_count: usize,
 }
 
 impl UnseenText {
@@ -46,6 +47,7 @@ impl UnseenText {
             indexes: HashMap::new(),
             forms: Vec::new(),
             own_drawings: HashMap::new(),
+            stroke_count: 0,
             remaining_operations: MAX_OPERATIONS,
         };
         let content = document.page_content(page).ok();
@@ -53,6 +55,11 @@ impl UnseenText {
             Some(()) => walk.finish(),
             None => Self::default(),
         }
+    }
+
+    /// Returns the number of lines and curves that the page strokes.
+    pub(super) fn stroke_count(&self) -> usize {
+        self.stroke_count
     }
 
     /// Returns true if all text is seen.
@@ -114,6 +121,8 @@ struct PageWalk<'d> {
     forms: Vec<ObjectId>,
     /// Fonts by the form that names them, with true for those that draw their glyphs by operations.
     own_drawings: HashMap<(Option<ObjectId>, Rc<[u8]>), bool>,
+    /// Number of lines and curves that were stroked.
+    stroke_count: usize,
     remaining_operations: usize,
 }
 
@@ -255,6 +264,7 @@ impl PageWalk<'_> {
             path.shapes().iter().for_each(|&shape| self.canvas.paint(shape));
         }
         if matches!(operator, "B" | "B*" | "b" | "b*" | "S" | "s") && is_visible(state.stroke) {
+            self.stroke_count += path.edge_count();
             let scale = state.matrix.horizontal_scale().max(state.matrix.vertical_scale());
             let border = (state.line_width * scale / 2.0).abs();
             path.edges().iter().for_each(|edge| self.canvas.paint(edge.with_border(border)));
@@ -403,6 +413,6 @@ impl PageWalk<'_> {
                 positions.insert(content, unseen);
             }
         }
-        UnseenText { positions }
+        UnseenText { positions, stroke_count: self.stroke_count }
     }
 }
