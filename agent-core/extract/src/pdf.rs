@@ -3,6 +3,7 @@
 mod canvas;
 mod drawing;
 mod form;
+mod layers;
 mod shown_text;
 mod unseen_text;
 
@@ -85,7 +86,7 @@ fn convert_error(error: &unpdf::Error) -> ExtractError {
 struct PageReader<'b> {
     bytes: &'b [u8],
     /// The document as it is read without text that is not seen, if a page of it may have some.
-    shown: Option<ShownText>,
+    shown: Option<ShownText<'b>>,
     builder: TextBuilder,
     max_pages: u32,
     blocks: BlockRenderer,

@@ -293,6 +293,53 @@ fn text_that_may_be_seen_on_a_page_is_kept() {
     assert_eq!(scan, "A secret invoice.");
 }
 
+/// Returns a document with further entries of its catalogue.
+fn with_catalogue(pdf: PdfBuilder, entries: &str) -> Vec<u8> {
+    let (document, entry) = (pdf.build(), b"/Type /Catalog");
+    let start = document.windows(entry.len()).position(|window| window == entry).unwrap();
+    let (before, after) = document.split_at(start + entry.len());
+    [before, b" ", entries.as_bytes(), after].concat()
+}
+
+#[test]
+fn layers_that_are_switched_off_are_not_read() {
+    let line = |y: u32, text: &str| format!("BT /F1 12 Tf 72 {y} Td ({text}) Tj ET ");
+    for (configuration, has_other) in [
+        ("/OFF [OTHER 0 R]", false),
+        ("/BaseState /OFF /ON [FIRST 0 R]", false),
+        ("/OFF []", true),
+        ("/BaseState /ON", true),
+    ] {
+        let mut pdf = PdfBuilder::new();
+        let [first, other] =
+            ["First", "Other"].map(|name| pdf.object(format!("<< /Type /OCG /Name ({name}) >>")));
+        let members = pdf.object(format!("<< /Type /OCMD /OCGs [{other} 0 R] >>"));
+        let either = pdf.object(format!("<< /Type /OCMD /OCGs [{first} 0 R {other} 0 R] >>"));
+        let content = format!(
+            "/OC /First BDC {}EMC /OC /Other BDC /Span BMC {}EMC {}EMC /OC /Members BDC {}EMC /OC /Either BDC {}EMC {}",
+            line(690, "The first rule."),
+            line(650, "Other one."),
+            line(610, "Other two."),
+            line(570, "Other three."),
+            line(530, "The second rule."),
+            line(490, "The last rule."),
+        );
+        let names =
+            format!("/First {first} 0 R /Other {other} 0 R /Members {members} 0 R /Either {either} 0 R");
+        pdf.page(content.as_bytes(), &format!("/Properties << {names} >>"));
+        let configuration =
+            configuration.replace("FIRST", &first.to_string()).replace("OTHER", &other.to_string());
+        let layers = format!("/OCProperties << /OCGs [{first} 0 R {other} 0 R] /D << {configuration} >> >>");
+        let text = extracted(MediaType::Pdf, &with_catalogue(pdf, &layers)).unwrap().document.text;
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = match has_other {
+            true => "The first rule. Other one. Other two. Other three. The second rule. The last rule.",
+            false => "The first rule. The second rule. The last rule.",
+        };
+        assert_eq!(words, expected, "{configuration}");
+    }
+}
+
 #[test]
 fn fields_of_forms_are_read_as_they_are_shown() {
     let mut pdf = PdfBuilder::new();
@@ -309,11 +356,7 @@ fn fields_of_forms_are_read_as_they_are_shown() {
         &parent,
     ]
     .map(|field| format!("{} 0 R ", pdf.object(field)));
-    let catalogue = format!("/Type /Catalog /AcroForm << /Fields [{}] >>", fields.concat());
-    let document = pdf.build();
-    let entry = b"/Type /Catalog";
-    let start = document.windows(entry.len()).position(|window| window == entry).unwrap();
-    let document = [&document[..start], catalogue.as_bytes(), &document[start + entry.len()..]].concat();
+    let document = with_catalogue(pdf, &format!("/AcroForm << /Fields [{}] >>", fields.concat()));
     let text = extracted(MediaType::Pdf, &document).unwrap().document.text;
     assert_eq!(text, "A form.\n\nname: Ann\nparent: a bicycle");
 }

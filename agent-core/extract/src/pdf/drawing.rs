@@ -78,6 +78,8 @@ pub(super) struct GraphicsState {
     pub(super) fill: Ink,
     pub(super) stroke: Ink,
     pub(super) is_blended: bool,
+    /// True for a form in a layer that is switched off.
+    pub(super) is_hidden: bool,
     pub(super) line_width: f32,
     pub(super) text: TextParameters,
 }
@@ -101,6 +103,7 @@ impl Default for GraphicsState {
             fill: black,
             stroke: black,
             is_blended: false,
+            is_hidden: false,
             line_width: 1.0,
             text,
         }
@@ -150,6 +153,10 @@ pub(super) struct Drawing {
     pub(super) scope: ResourceScope,
     pub(super) state: GraphicsState,
     pub(super) saved: Vec<GraphicsState>,
+    /// The marked content that is open, with true for layers that are switched off.
+    marked: Vec<bool>,
+    /// Number of those that are switched off.
+    hidden_marks: usize,
     pub(super) path: Path,
     /// The text line matrix.
     pub(super) line: Matrix,
@@ -164,10 +171,29 @@ impl Drawing {
             scope,
             state,
             saved: Vec::new(),
+            marked: Vec::new(),
+            hidden_marks: 0,
             path: Path::default(),
             line: Matrix::IDENTITY,
             offset: Some(0.0),
         }
+    }
+
+    /// Returns true if what is drawn is part of a layer that is switched off.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.state.is_hidden || self.hidden_marks > 0
+    }
+
+    /// Begins marked content, which may be part of a layer that is switched off.
+    pub(super) fn begin_marked(&mut self, is_hidden: bool) {
+        self.marked.push(is_hidden);
+        self.hidden_marks += usize::from(is_hidden);
+    }
+
+    /// Ends the marked content that was begun last.
+    pub(super) fn end_marked(&mut self) {
+        let is_hidden = self.marked.pop().unwrap_or_default();
+        self.hidden_marks -= usize::from(is_hidden);
     }
 
     /// Moves to a line by the distance of its beginning from that of the current line.

@@ -2,6 +2,7 @@
 //! that is painted in the shape of the text (ISO 32000-1, section 9.3.6), and what is drawn unseen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use unpdf::parser::backend::{
     BackendFontInfo, ContentOp, DecodedRun, DecodedText, GlyphAdvance, PageBox, PageContent, PageId,
@@ -10,6 +11,7 @@ use unpdf::parser::backend::{
 };
 use unpdf::parser::{BlockType, LayoutAnalyzer, LinkAnnotations, TextBlock};
 
+use super::layers::Layers;
 use super::unseen_text::{UnseenText, line_move};
 
 /// Rendering mode in which text is not painted.
@@ -18,31 +20,41 @@ const INVISIBLE: i64 = 3;
 const CLIPPING: i64 = 7;
 
 /// A document whose pages are read without text that is not seen.
-pub(super) struct ShownText {
+pub(super) struct ShownText<'b> {
+    bytes: &'b [u8],
     document: RawBackend,
     pages: BTreeMap<u32, PageId>,
+    /// The layers of the document, once a page has some; `None` within if all are shown.
+    layers: OnceLock<Option<Layers>>,
     /// The unseen text of the page that is being read.
     unseen: UnseenText,
     /// True if invisible text of the page is left out.
     drops_invisible: bool,
 }
 
-impl ShownText {
+impl<'b> ShownText<'b> {
     /// Reads a document.
     ///
     /// # Errors
     /// Those of the library.
-    pub(super) fn load(bytes: &[u8]) -> unpdf::Result<Self> {
+    pub(super) fn load(bytes: &'b [u8]) -> unpdf::Result<Self> {
         let document = RawBackend::load_bytes(bytes)?;
         let pages = document.pages();
-        Ok(Self { document, pages, unseen: UnseenText::default(), drops_invisible: false })
+        let unseen = UnseenText::default();
+        Ok(Self { bytes, document, pages, layers: OnceLock::new(), unseen, drops_invisible: false })
     }
 
     /// Returns the text that a page draws unseen.
     pub(super) fn unseen_text(&self, number: u32) -> UnseenText {
-        self.pages
-            .get(&number)
-            .map_or_else(UnseenText::default, |page| UnseenText::find(&self.document, *page))
+        let Some(&page) = self.pages.get(&number) else { return UnseenText::default() };
+        let unseen = UnseenText::find(&self.document, page, None);
+        if !unseen.has_layers() {
+            return unseen;
+        }
+        match self.layers.get_or_init(|| Layers::load(self.bytes)) {
+            Some(layers) => UnseenText::find(&self.document, page, Some(layers)),
+            None => unseen,
+        }
     }
 
     /// Returns the text of a page as Markdown, without unseen text and, if so chosen, without invisible text. Rows of tables are
@@ -159,7 +171,7 @@ impl TextFilter {
 }
 
 /// The document as it is read, but for the operations on its pages.
-impl PdfBackend for ShownText {
+impl PdfBackend for ShownText<'_> {
     fn decode_content(&self, data: &[u8]) -> unpdf::Result<Vec<ContentOp>> {
         let operations = self.unseen.remove(data, self.document.decode_content(data)?);
         Ok(if self.drops_invisible { without_invisible_text(operations) } else { operations })

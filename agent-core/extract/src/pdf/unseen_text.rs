@@ -1,5 +1,5 @@
-//! Text of PDF pages that is drawn, but not seen: in white where nothing is painted on the white page, transparent, or of a point
-//! or less.
+//! Text of PDF pages that is drawn, but not seen: in white where nothing is painted on the white page, transparent, of a point or
+//! less, or in a layer that is switched off.
 //!
 //! The operations of a page and of its forms are followed as a viewer does. Where it is not certain that text is not seen, it
 //! counts as seen: in colors of unknown spaces, with blend modes, in fonts with their own drawings, and wherever something that is
@@ -15,6 +15,7 @@ use unpdf::parser::backend::{
 
 use super::canvas::{Bounds, Canvas, Matrix};
 use super::drawing::{ColorSpace, Drawing, GraphicsState, Ink, MAX_COLOR_DIFFERENCE, numbers};
+use super::layers::Layers;
 
 /// Size of text in points up to which it is not read.
 const MAX_HIDDEN_SIZE: f32 = 1.0;
@@ -34,13 +35,16 @@ const LETTER_EDGES: (f32, f32) = (0.1, 0.5);
 pub(super) struct UnseenText {
     positions: HashMap<Vec<u8>, BTreeSet<usize>>,
     stroke_count: usize,
+    has_layers: bool,
 }
 
 impl UnseenText {
-    /// Returns the unseen text of a page. A page that cannot be followed has none.
-    pub(super) fn find(document: &RawBackend, page: PageId) -> Self {
+    /// Returns the unseen text of a page of a document with layers, if they are known. A page that cannot be followed has none.
+    pub(super) fn find(document: &RawBackend, page: PageId, layers: Option<&Layers>) -> Self {
         let mut walk = PageWalk {
             document,
+            layers,
+            has_layers: false,
             page,
             canvas: Canvas::new(document.page_box(page)),
             streams: Vec::new(),
@@ -60,6 +64,11 @@ impl UnseenText {
     /// Returns the number of lines and curves that the page strokes.
     pub(super) fn stroke_count(&self) -> usize {
         self.stroke_count
+    }
+
+    /// Returns true for a page with content that is part of layers.
+    pub(super) fn has_layers(&self) -> bool {
+        self.has_layers
     }
 
     /// Returns true if all text is seen.
@@ -112,6 +121,9 @@ struct TextExtent {
 /// The drawing of a page.
 struct PageWalk<'d> {
     document: &'d RawBackend,
+    layers: Option<&'d Layers>,
+    /// True if content that is part of a layer was drawn.
+    has_layers: bool,
     page: PageId,
     canvas: Canvas,
     streams: Vec<ContentStream>,
@@ -189,6 +201,12 @@ impl PageWalk<'_> {
                 }
             }
             "gs" => self.apply_parameters(drawing, operation),
+            "BMC" => drawing.begin_marked(false),
+            "BDC" => {
+                let is_hidden = self.begins_hidden_layer(drawing, operation);
+                drawing.begin_marked(is_hidden);
+            }
+            "EMC" => drawing.end_marked(),
             "f" | "F" | "f*" | "B" | "B*" | "b" | "b*" | "S" | "s" | "n" => {
                 self.paint_path(drawing, &operation.operator);
             }
@@ -252,6 +270,16 @@ impl PageWalk<'_> {
         state.line_width = parameters.line_width.unwrap_or(state.line_width);
     }
 
+    /// Returns true for the begin of marked content that is part of a layer that is switched off.
+    fn begins_hidden_layer(&mut self, drawing: &Drawing, operation: &ContentOp) -> bool {
+        let [PdfValue::Name(tag), PdfValue::Name(name)] = operation.operands.as_slice() else { return false };
+        if tag != b"OC" {
+            return false;
+        }
+        self.has_layers = true;
+        self.layers.is_some_and(|layers| layers.hides(drawing.scope, name))
+    }
+
     /// Paints the path and begins another one.
     fn paint_path(&mut self, drawing: &mut Drawing, operator: &str) {
         if matches!(operator, "s" | "b" | "b*") {
@@ -295,7 +323,8 @@ impl PageWalk<'_> {
             return Some(());
         };
         let matrix = Matrix(form.matrix).then(drawing.state.matrix);
-        let state = GraphicsState { matrix, ..drawing.state.clone() };
+        let is_hidden = drawing.is_hidden();
+        let state = GraphicsState { matrix, is_hidden, ..drawing.state.clone() };
         self.forms.push(form.id);
         let outcome = self.draw(content, Some(form.id), state);
         self.forms.pop();
@@ -313,6 +342,12 @@ impl PageWalk<'_> {
         if matches!(operation.operator.as_str(), "'" | "\"") {
             drawing.next_line(0.0, -drawing.state.text.leading);
         }
+        let strings = strings_of(operation);
+        if drawing.is_hidden() {
+            drawing.offset = None;
+            let has_letters = self.has_letters(drawing, strings);
+            return if has_letters { Visibility::Unseen } else { Visibility::Blank };
+        }
         let state = &drawing.state;
         let size = state.text.size.abs() * drawing.line.then(state.matrix).vertical_scale();
         let is_candidate = |ink: &Ink| ink.is_white || ink.is_transparent || size <= MAX_HIDDEN_SIZE;
@@ -320,11 +355,6 @@ impl PageWalk<'_> {
         let Some(ink) = ink.filter(|_| !self.has_own_drawings(drawing)) else {
             drawing.offset = None;
             return Visibility::Seen;
-        };
-        let strings: &[PdfValue] = match (operation.operator.as_str(), operation.operands.last()) {
-            ("TJ", Some(PdfValue::Array(items))) => items.as_slice(),
-            (_, Some(string)) => std::slice::from_ref(string),
-            (_, None) => &[],
         };
         let extent = self.extent(drawing, strings);
         let is_unseen = self.hides(drawing, ink, size, extent.as_ref());
@@ -413,6 +443,15 @@ impl PageWalk<'_> {
                 positions.insert(content, unseen);
             }
         }
-        UnseenText { positions, stroke_count: self.stroke_count }
+        UnseenText { positions, stroke_count: self.stroke_count, has_layers: self.has_layers }
+    }
+}
+
+/// Returns the strings of an operation that draws text, with the adjustments between them.
+fn strings_of(operation: &ContentOp) -> &[PdfValue] {
+    match (operation.operator.as_str(), operation.operands.last()) {
+        ("TJ", Some(PdfValue::Array(items))) => items.as_slice(),
+        (_, Some(string)) => std::slice::from_ref(string),
+        (_, None) => &[],
     }
 }
