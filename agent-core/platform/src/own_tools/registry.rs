@@ -18,7 +18,7 @@ use super::redact::Redactor;
 use super::request::FilledRequest;
 use super::server_calls::{ServerCalls, ToolServerClient};
 use super::template::ArgumentError;
-use super::tool_server::{ServerTool, check_arguments};
+use super::tool_server::ServerTool;
 use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
 use crate::company_cache::CompanyCache;
 use crate::records::Records;
@@ -205,7 +205,7 @@ impl OwnToolRegistry {
         arguments: Value,
         redactor: &mut Redactor,
     ) -> Result<HttpToolRequest, ToolError> {
-        let arguments = check_arguments(&tool.validator, arguments).map_err(ToolError::InvalidArguments)?;
+        let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
         let invalid = |ArgumentError { argument, message }| {
             ToolError::InvalidArguments(format!("/{argument}: {message}"))
         };

@@ -19,7 +19,7 @@ use super::changes::ToolChanges;
 use super::credential::IDENTITY_SECONDS;
 use super::pins::{AgentPins, PinStore, ToolStatus};
 use super::redact::Redactor;
-use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments};
+use super::tool_server::{ServerTool, ToolDefinition, ToolServer};
 use crate::company_cache::CompanyCache;
 use crate::trace::trace_headers;
 
@@ -189,7 +189,7 @@ impl ServerCalls {
         arguments: Value,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
-        let arguments = check_arguments(&tool.validator, arguments).map_err(ToolError::InvalidArguments)?;
+        let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
         let run = self.connection(&tool.server, context)?;
         let fingerprints = match run.fingerprints().await {
             Ok((fingerprints, is_new)) => {

@@ -550,5 +550,11 @@ fn the_number_and_the_size_of_the_tools_are_limited() {
     assert_eq!((count(&many[1..]), count(&many)), (0, 1));
     let large: Vec<_> = (0..9).map(|index| tool(index, "x".repeat(4000))).collect();
     assert_eq!((count(&large[2..]), count(&large)), (0, 1));
+    // Tools beyond the limits are not compiled: the fault of the last one is not found.
+    for tools in [&many[..], &large[..]] {
+        let invalid =
+            json!({"name": "invalid", "description": "x", "inputSchema": {"type": "object", "required": 1}});
+        assert_eq!(count(&[tools, &[invalid]].concat()), 1);
+    }
     assert_eq!(count(&[tool(0, "x".to_owned()), tool(0, "y".to_owned())]), 1, "one name twice");
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use agent_core::role::{OwnTool, grouped_name};
 use agent_core::tool::{ToolAnnotations, ToolSpec};
-use jsonschema::Validator;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use url::Url;
 
 use super::credential::Credential;
@@ -16,8 +15,9 @@ use super::definition::{
     DEFAULT_RESULT_BYTES, IdentitySetting, RESULT_BYTES_RANGE, TIMEOUT_RANGE_MS, out_of_range, raw_json,
 };
 use super::fingerprint::fingerprint;
+use super::schema::ArgumentSchema;
 use super::settings::read;
-use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError, schema};
+use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError};
 
 /// Default time limit of a request to a tool server.
 const DEFAULT_TIMEOUT_MS: u64 = 20_000;
@@ -82,7 +82,7 @@ pub(super) struct ServerTool {
     pub(super) name: String,
     pub(super) fingerprint: String,
     pub(super) spec: Arc<ToolSpec>,
-    pub(super) validator: Validator,
+    pub(super) schema: ArgumentSchema,
 }
 
 impl ToolServer {
@@ -141,14 +141,16 @@ impl ToolDefinition {
         if bytes > MAX_DEFINITION_BYTES {
             return Some(format!("has {bytes} bytes; the limit is {MAX_DEFINITION_BYTES}"));
         }
-        schema::compile(&self.input_schema).err().map(|message| format!("has an inputSchema that {message}"))
+        ArgumentSchema::compile(&self.input_schema)
+            .err()
+            .map(|message| format!("has an inputSchema that {message}"))
     }
 }
 
 impl ServerTool {
     /// Creates a tool from its pinned definition.
     pub(super) fn new(server: &Arc<ToolServer>, pinned: &ToolDefinition) -> Result<Self, ToolSettingsError> {
-        let validator = schema::compile(&pinned.input_schema)
+        let schema = ArgumentSchema::compile(&pinned.input_schema)
             .map_err(|message| ToolSettingsError::new("inputSchema", message))?;
         let spec = ToolSpec {
             name: server.offered_name(&pinned.name),
@@ -164,7 +166,7 @@ impl ServerTool {
             name: pinned.name.clone(),
             fingerprint: pinned.fingerprint(),
             spec: Arc::new(spec),
-            validator,
+            schema,
         })
     }
 }
@@ -231,19 +233,4 @@ pub(super) fn parse_server_url(text: &str) -> Result<Url, &'static str> {
         return Err("must not have a query or a fragment; use auth");
     }
     Ok(url)
-}
-
-/// Returns the arguments of a call as an object, checked by the schema.
-///
-/// # Errors
-/// Description of the fault.
-pub(super) fn check_arguments(validator: &Validator, arguments: Value) -> Result<Map<String, Value>, String> {
-    let arguments = if arguments.is_null() { Value::Object(Map::new()) } else { arguments };
-    if let Some(fault) = schema::fault(validator, &arguments) {
-        return Err(fault);
-    }
-    match arguments {
-        Value::Object(arguments) => Ok(arguments),
-        _ => Err("they must be a JSON object".to_owned()),
-    }
 }
