@@ -88,12 +88,10 @@ pub struct HttpToolResponse {
 pub struct HttpToolError {
     /// Message for the model, without an address or text of the server.
     pub message: String,
-    /// True unless the request was certainly not sent.
+    /// True unless the request was certainly not sent, so that the server may have processed it.
     pub was_sent: bool,
     /// True if there was no connection or it broke, so that the same request may succeed.
     pub is_transient: bool,
-    /// True if the server may have processed the request, and its response is not known.
-    pub is_outcome_unknown: bool,
 }
 
 /// HTTP client of tool calls, which applies the operator's address policy and follows no redirect.

@@ -188,11 +188,11 @@ impl OwnToolRegistry {
             sent => sent,
         };
         match sent {
-            Ok(response) => Ok(answer::output(&tool.result, response, &redactor)),
-            Err(error) if error.was_sent && error.is_outcome_unknown && !tool.is_idempotent() => {
-                let text = format!("{error}; the call may or may not have taken effect");
-                Err(ToolError::OutcomeUnknown(text))
-            }
+            Ok(response) => match answer::output(&tool.result, response, &redactor) {
+                Err(message) if !tool.is_idempotent() => Err(outcome_unknown(&message)),
+                output => Ok(output.unwrap_or_else(ToolOutput::error)),
+            },
+            Err(error) if error.was_sent && !tool.is_idempotent() => Err(outcome_unknown(&error.message)),
             Err(error) => Err(ToolError::Unavailable(error.message)),
         }
     }
@@ -237,6 +237,11 @@ impl OwnToolRegistry {
             max_response_bytes: MAX_RESPONSE_BYTES,
         })
     }
+}
+
+/// Returns the error of a call that was sent and has no result.
+fn outcome_unknown(message: &str) -> ToolError {
+    ToolError::OutcomeUnknown(format!("{message}; {}", answer::OUTCOME_UNKNOWN))
 }
 
 /// Returns the key of a call for its receiver: equal if the same call is repeated, and never equal for two users, who may

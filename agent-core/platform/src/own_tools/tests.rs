@@ -35,7 +35,7 @@ fn json_response(status: u16, body: &Value) -> Result<HttpToolResponse, HttpTool
 
 fn lost(was_sent: bool) -> Result<HttpToolResponse, HttpToolError> {
     let message = "the upstream service is unreachable".to_owned();
-    Err(HttpToolError { message, was_sent, is_transient: true, is_outcome_unknown: true })
+    Err(HttpToolError { message, was_sent, is_transient: true })
 }
 
 fn get_order() -> Value {

@@ -86,6 +86,10 @@ impl ToolServerConnection for ToolServerSession {
         let _open = self.begin();
         self.0.tools.call_at_server(name, arguments, meta, progress).await
     }
+
+    fn list_changes(&self) -> u64 {
+        self.0.tools.list_changes()
+    }
 }
 
 /// Returns the members that a fingerprint covers, in the form in which this client understands them.
