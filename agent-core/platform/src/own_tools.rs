@@ -17,6 +17,7 @@ mod definition;
 mod fingerprint;
 mod inspection;
 mod limits;
+mod offered_schema;
 mod open_api;
 mod pins;
 mod redact;

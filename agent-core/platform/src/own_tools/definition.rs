@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::credential::Credential;
+use super::offered_schema::offered_schema;
 use super::request::{RequestSettings, RequestTemplate};
 use super::schema::ArgumentSchema;
 use super::settings::read;
@@ -176,7 +177,7 @@ impl HttpTool {
         let spec = ToolSpec {
             name: settings.name,
             description: settings.description,
-            input_schema: raw_json(&settings.input_schema)?,
+            input_schema: raw_json(&offered_schema(&settings.input_schema))?,
             output_schema: None,
             annotations: Some(settings.annotations.unwrap_or_default().resolve(request.method)),
             is_client_side: false,

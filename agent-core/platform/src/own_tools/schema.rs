@@ -120,7 +120,7 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
 }
 
 /// Returns the JSON Pointer of a reference to a place in the same schema.
-fn local_pointer(reference: &str) -> Option<String> {
+pub(super) fn local_pointer(reference: &str) -> Option<String> {
     let pointer = String::from_utf8(percent_decode(reference.strip_prefix('#')?.as_bytes())).ok()?;
     (pointer.is_empty() || pointer.starts_with('/')).then_some(pointer)
 }

@@ -200,6 +200,21 @@ async fn arguments_fill_the_placeholders() {
 }
 
 #[tokio::test]
+async fn choices_at_the_top_of_a_schema_are_not_offered_and_are_checked() {
+    let mut tool = get_order();
+    tool["inputSchema"]["oneOf"] = json!([{"required": ["lang"]}, {"required": ["tags"]}]);
+    let owned: OwnTool = serde_json::from_value(tool.clone()).expect("a tool");
+    let Ok(parsed) = HttpTool::parse(&owned) else { panic!("a tool") };
+    let offered: Value = serde_json::from_str(parsed.spec.input_schema.get()).expect("JSON");
+    assert_eq!(offered, get_order()["inputSchema"], "vendors refuse the request otherwise");
+    let (result, sent) = call(tool.clone(), json!({"orderId": "1"}), vec![]).await;
+    assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty());
+    let arguments = json!({"orderId": "1", "lang": "de"});
+    let (result, _) = call(tool, arguments, vec![json_response(200, &json!({}))]).await;
+    assert!(result.is_ok());
+}
+
+#[tokio::test]
 async fn an_argument_cannot_leave_its_place() {
     let long = "x".repeat(10 << 20);
     for order in [

@@ -15,6 +15,7 @@ use super::definition::{
     DEFAULT_RESULT_BYTES, IdentitySetting, RESULT_BYTES_RANGE, TIMEOUT_RANGE_MS, out_of_range, raw_json,
 };
 use super::fingerprint::fingerprint;
+use super::offered_schema::offered_schema;
 use super::schema::ArgumentSchema;
 use super::settings::read;
 use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError};
@@ -155,7 +156,7 @@ impl ServerTool {
         let spec = ToolSpec {
             name: server.offered_name(&pinned.name),
             description: pinned.description.clone().or_else(|| pinned.title.clone()).unwrap_or_default(),
-            input_schema: raw_json(&pinned.input_schema)?,
+            input_schema: raw_json(&offered_schema(&pinned.input_schema))?,
             // A truncated result conforms to no schema.
             output_schema: None,
             annotations: Some(hints(pinned.annotations.as_ref())),
