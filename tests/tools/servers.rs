@@ -259,7 +259,7 @@ async fn a_server_that_misbehaves_harms_one_call() {
             (json_response("302 Found", metadata, ""), "a redirect, which is not followed"),
             (vec![Step::Reset], "the tool server failed"),
             (result_response(&json!({"tools": "none"})), "the tool server"),
-            (result_response(&json!({"tools": [], "nextCursor": "again"})), "lists too many tools"),
+            (result_response(&json!({"tools": [], "nextCursor": "again"})), "list of tools does not end"),
         ] {
             server.on("tools/list", [steps]);
             let result = run(&app, &vendor, "crm_search", 1).await.remove(0);
@@ -369,6 +369,23 @@ async fn arguments_are_repeated_in_the_headers_for_which_a_definition_asks() {
         let head = server.received()[call].head.to_ascii_lowercase();
         let is_repeated = head.contains("\r\nmcp-param-query: x\r\n");
         assert_eq!(is_repeated, revision == McpRevision::Stateless, "{head}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_cursor_ends_a_list_of_the_older_revisions_alone() {
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search"]).await;
+        let page = |name: &str| json!({"tools": [definition(name)], "nextCursor": ""});
+        match revision {
+            McpRevision::Sessions => server.on("tools/list", [result_response(&page("search"))]),
+            McpRevision::Stateless => {
+                server.on("tools/list", [result_response(&page("hidden")), list(&["search"])])
+            }
+        };
+        assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["search is done"], "{revision:?}");
     }
 }
 

@@ -35,6 +35,7 @@ mod transport;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use agent_platform::own_tools::CallMeta;
@@ -43,6 +44,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
+use tokio::time;
 
 use self::connection::Connection;
 use self::param_headers::{PARAM_HEADER_KEYWORD, ParamHeaders};
@@ -52,6 +54,9 @@ pub use self::errors::MAX_RESULT_BYTES;
 pub use self::limits::McpClientLimits;
 pub use self::tool_server::ToolServerSession;
 pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
+
+/// Time limit of all pages of a server's list of tools together, and of connecting before.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Tool registry of one run, backed by the MCP server that its request names.
 pub struct McpTools {
@@ -135,7 +140,8 @@ impl McpTools {
 
     /// Returns the server's own list of tools.
     async fn list_at_server(&self) -> Result<Vec<Tool>, ToolError> {
-        let tools = self.request_list().await?;
+        let list = time::timeout(LIST_TIMEOUT, self.request_list()).await;
+        let tools = list.map_err(|_| errors::unavailable(errors::SLOW_LIST))??;
         self.param_headers.set(tools.iter().map(|tool| (tool.name.to_string(), &*tool.input_schema)));
         Ok(tools)
     }

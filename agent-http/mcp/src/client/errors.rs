@@ -23,6 +23,8 @@ pub(super) const NO_RESPONSE: &str = "the tool server did not respond to the cal
 pub(super) const NOT_A_TOOL_RESULT: &str = "the tool server's response is not a tool result";
 pub(super) const NOT_A_TOOL_LIST: &str = "the tool server's response is not a list of tools";
 pub(super) const TOO_MANY_TOOLS: &str = "the tool server lists too many tools";
+pub(super) const ENDLESS_LIST: &str = "the tool server's list of tools does not end";
+pub(super) const SLOW_LIST: &str = "the tool server takes too long to list its tools";
 pub(super) const INPUT_REQUIRED: &str = "the tool requests input, which is not supported";
 
 /// Error of a request without an answer that can be read.

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use super::errors;
 use super::exchange::Exchange;
 use super::http_client::HttpClient;
-use super::message::{ListedTools, MAX_LIST_PAGES, forward_progress, implementation};
+use super::message::{ListedTools, forward_progress, implementation};
 use crate::{meta, output};
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
@@ -92,18 +92,16 @@ impl SessionConnection {
     /// Lists the server's tools.
     pub(super) async fn list_tools(&self) -> Result<Vec<Tool>, ToolError> {
         let (mut tools, mut cursor) = (ListedTools::default(), None);
-        for _ in 0..MAX_LIST_PAGES {
+        loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let page = self.service.list_tools(Some(params)).await.map_err(unavailable)?;
-            if !tools.add_page(page.tools) {
-                break;
-            }
-            cursor = page.next_cursor;
+            // Servers of these revisions mark the end by an empty cursor, too, which is one of the next page since 2026-07-28.
+            let next_cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
+            cursor = tools.add_page(page.tools, next_cursor).map_err(errors::unavailable)?;
             if cursor.is_none() {
                 return Ok(tools.into_tools());
             }
         }
-        Err(errors::unavailable(errors::TOO_MANY_TOOLS))
     }
 
     async fn send(

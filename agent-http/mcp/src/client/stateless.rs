@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::errors::{self, AnswerError, failed};
 use super::exchange::{self, Answer, Exchange};
-use super::message::{ListedTools, MAX_LIST_PAGES, forward_progress, implementation, is_same_id};
+use super::message::{ListedTools, forward_progress, implementation, is_same_id};
 use super::param_headers::header_value;
 use crate::{meta as call_meta, output};
 
@@ -223,22 +223,19 @@ impl StatelessClient {
     pub(super) async fn list_tools(&self) -> Result<Result<Vec<Tool>, ToolError>, ExchangeError> {
         let (mut tools, mut cursor) = (ListedTools::default(), None::<String>);
         let read_page = |result: &RawValue| serde_json::from_str::<ToolPage>(result.get()).ok();
-        for _ in 0..MAX_LIST_PAGES {
+        loop {
             let id = self.new_id();
             let params = ListParams { meta: &CLIENT_META, cursor: cursor.as_deref() };
             let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/list", params };
             let Some(page) = self.send(&request, Vec::new(), |_| (), read_page).await? else {
                 return Ok(Err(errors::unavailable(errors::NOT_A_TOOL_LIST)));
             };
-            if !tools.add_page(page.tools) {
-                break;
-            }
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(Ok(tools.into_tools()));
+            match tools.add_page(page.tools, page.next_cursor) {
+                Ok(None) => return Ok(Ok(tools.into_tools())),
+                Ok(next_cursor) => cursor = next_cursor,
+                Err(message) => return Ok(Err(errors::unavailable(message))),
             }
         }
-        Ok(Err(errors::unavailable(errors::TOO_MANY_TOOLS)))
     }
 
     /// Calls a tool. Dropping the future cancels the call at the server, by the end of its connection.
