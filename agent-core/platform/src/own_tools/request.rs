@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::ToolSettingsError;
-use super::template::{ArgumentError, BodyTemplate, Template, is_given, value_text};
+use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
 use crate::media_type::is_json;
 
 /// Request of a tool, with placeholders.
@@ -35,6 +35,10 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 const MAX_URL_BYTES: usize = 8 * 1024;
 /// Maximum length of a header's value, in bytes.
 const MAX_HEADER_BYTES: usize = 4 * 1024;
+/// Separator of the items of a list in a path or a header (OpenAPI 3, style `simple`).
+const LIST_SEPARATOR: char = ',';
+/// Separators of the items of a list in one query parameter.
+const QUERY_SEPARATORS: [char; 4] = [',', ' ', '|', ';'];
 /// Maximum number of headers and of query parameters.
 const MAX_FIELDS: usize = 32;
 /// Maximum number of times that a value is percent-decoded in the search for a dot segment or a slash.
@@ -78,6 +82,20 @@ pub(super) struct RequestTemplate {
 enum QueryValue {
     Constant(String),
     Text(Template),
+    /// A list in one parameter.
+    List {
+        argument: String,
+        separator: char,
+    },
+}
+
+/// Setting of a list in one query parameter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListSettings {
+    /// Placeholder of the list.
+    list: String,
+    separator: char,
 }
 
 /// A request whose placeholders are filled.
@@ -136,9 +154,14 @@ impl RequestTemplate {
             all.extend(segment.arguments().map(|name| ("request.url".to_owned(), name, true)));
         }
         for (name, value) in &self.query {
-            let QueryValue::Text(template) = value else { continue };
             let path = || format!("request.query.{name}");
-            all.extend(template.arguments().map(|argument| (path(), argument, false)));
+            match value {
+                QueryValue::Constant(_) => {}
+                QueryValue::Text(template) => {
+                    all.extend(template.arguments().map(|argument| (path(), argument, false)));
+                }
+                QueryValue::List { argument, .. } => all.push((path(), argument.as_str(), false)),
+            }
         }
         for (name, template) in &self.headers {
             let path = || format!("request.headers.{name}");
@@ -160,6 +183,14 @@ impl RequestTemplate {
                     fill_query(&mut url, name, template, arguments)?;
                 }
                 QueryValue::Text(_) => {}
+                QueryValue::List { argument, separator } => match arguments.get(argument) {
+                    None | Some(Value::Null) => {}
+                    Some(Value::Array(items)) if items.is_empty() => {}
+                    Some(list) => {
+                        let encode = |text: &str| bounded_text(argument, text);
+                        append_query(&mut url, name, &joined_text(argument, list, *separator, encode)?);
+                    }
+                },
             }
         }
         if url.as_str().len() > MAX_URL_BYTES {
@@ -168,7 +199,7 @@ impl RequestTemplate {
         }
         let mut headers = Vec::new();
         for (name, template) in self.headers.iter().filter(|(_, value)| is_complete(value, arguments)) {
-            headers.push((name.clone(), template.expand(arguments, header_text)?));
+            headers.push((name.clone(), fill_header(template, arguments)?));
         }
         let body = self.body.as_ref().map(|body| body.expand(arguments)).transpose()?.flatten();
         Ok(FilledRequest { url, headers, body })
@@ -178,7 +209,9 @@ impl RequestTemplate {
         let mut path = String::new();
         for segment in &self.segments {
             path.push('/');
-            let filled = segment.expand(arguments, path_text)?;
+            let filled = segment.expand_values(arguments, |name, value| {
+                joined_text(name, value, LIST_SEPARATOR, |text| path_text(name, text))
+            })?;
             // Values that are harmless alone may make a dot segment together.
             if let Some(name) = segment.arguments().next()
                 && is_unsafe_segment(&filled)
@@ -265,8 +298,15 @@ fn parse_query(name: &str, value: &Value) -> Result<QueryValue, ToolSettingsErro
     match value {
         Value::String(text) => Template::parse(text).map(QueryValue::Text).map_err(fault),
         Value::Number(_) | Value::Bool(_) => Ok(QueryValue::Constant(value.to_string())),
-        _ => Err(fault("must be a text, a number or a boolean")),
+        _ => parse_list(value)
+            .ok_or_else(|| fault("must be a text, a number, a boolean, or a list with its separator")),
     }
+}
+
+fn parse_list(value: &Value) -> Option<QueryValue> {
+    let ListSettings { list, separator } = ListSettings::deserialize(value).ok()?;
+    let argument = Template::parse(&list).ok()?.sole_argument()?.to_owned();
+    QUERY_SEPARATORS.contains(&separator).then_some(QueryValue::List { argument, separator })
 }
 
 /// Returns true if all arguments of the template are given.
@@ -315,6 +355,15 @@ pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
 
 fn is_header_value(text: &str) -> bool {
     text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// Fills a header's value. The items of a list are separated by commas.
+fn fill_header(template: &Template, arguments: &Map<String, Value>) -> Result<String, ArgumentError> {
+    let value = template.expand_values(arguments, |name, value| {
+        joined_text(name, value, LIST_SEPARATOR, |text| header_text(name, text))
+    })?;
+    let name = template.arguments().next().unwrap_or_default();
+    header_text(name, &value)
 }
 
 fn header_text(name: &str, text: &str) -> Result<String, ArgumentError> {

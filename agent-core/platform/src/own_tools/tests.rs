@@ -215,6 +215,38 @@ async fn choices_at_the_top_of_a_schema_are_not_offered_and_are_checked() {
 }
 
 #[tokio::test]
+async fn a_list_is_joined_where_one_value_holds_it() {
+    let mut tool = get_order();
+    (tool["inputSchema"]["properties"]["orderId"], tool["inputSchema"]["properties"]["lang"]) =
+        (json!({}), json!({}));
+    tool["request"]["query"] = json!({"tag": {"list": "{tags}", "separator": ","}});
+    let arguments = json!({"orderId": ["1", "a,b"], "lang": ["de", "en"], "tags": ["x", "y z"]});
+    let (_, sent) = call(tool.clone(), arguments, vec![json_response(200, &json!({}))]).await;
+    assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/1,a%2Cb?tag=x%2Cy+z");
+    let header = sent[0].headers.iter().find(|(name, _)| name == "X-Lang").expect("a header");
+    assert_eq!(header.1.expose(), "l-de,en");
+    let arguments = json!({"orderId": 1, "tags": []});
+    let (_, sent) = call(tool.clone(), arguments, vec![json_response(200, &json!({}))]).await;
+    assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/1");
+    for arguments in [
+        json!({"orderId": []}),
+        json!({"orderId": ["1", ""]}),
+        json!({"orderId": ["1", ".."]}),
+        json!({"orderId": ["a/b"]}),
+        json!({"orderId": [["1"]]}),
+        json!({"orderId": vec!["1"; 1001]}),
+        json!({"orderId": "1", "tags": ["a,b"]}),
+        json!({"orderId": "1", "lang": ["a,b"]}),
+        json!({"orderId": "1", "lang": ["a\r\nX: 1"]}),
+        json!({"orderId": "1", "lang": vec!["x".repeat(100); 50]}),
+        json!({"orderId": "1", "tags": vec!["x".repeat(100); 100]}),
+    ] {
+        let (result, sent) = call(tool.clone(), arguments.clone(), vec![]).await;
+        assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty(), "{arguments}");
+    }
+}
+
+#[tokio::test]
 async fn an_argument_cannot_leave_its_place() {
     let long = "x".repeat(10 << 20);
     for order in [
@@ -457,6 +489,9 @@ fn faults_of_definitions_have_their_path() {
         ("/request/method", json!("CONNECT"), "request.method"),
         ("/request/query/lang", json!("{other}"), "request.query.lang"),
         ("/request/query/lang", json!({}), "request.query.lang"),
+        ("/request/query/lang", json!({"list": "{tags}", "separator": "&"}), "request.query.lang"),
+        ("/request/query/lang", json!({"list": "{other}", "separator": ","}), "request.query.lang"),
+        ("/request/query/lang", json!({"list": "x{tags}", "separator": ","}), "request.query.lang"),
         ("/request/body", json!({"a": 1}), "request.body"),
         url("ftp://a.example/"),
         url("https://{orderId}.example/"),

@@ -11,6 +11,8 @@ use crate::media_type::{essence, is_json};
 
 /// Maximum number of parameters.
 const MAX_PARAMETERS: usize = 64;
+/// Styles of query parameters whose values are lists or single values.
+const LIST_STYLES: [&str; 3] = ["form", "pipeDelimited", "spaceDelimited"];
 /// Headers that a parameter cannot describe (OpenAPI 3, Parameter Object).
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
@@ -140,6 +142,33 @@ fn rename_placeholders(path: &str, arguments: &BTreeMap<String, String>) -> Stri
     renamed
 }
 
+/// Returns the placeholder of an argument.
+fn placeholder(argument: &str) -> String {
+    format!("{{{argument}}}")
+}
+
+fn has_type(schema: Option<&Value>, name: &str) -> bool {
+    match schema.and_then(|schema| schema.get("type")) {
+        Some(Value::String(of)) => of == name,
+        Some(Value::Array(of)) => of.iter().any(|of| of == name),
+        _ => false,
+    }
+}
+
+/// Returns the separator of the items of a list that is one query parameter; `None` if each item is a parameter, or the value is
+/// no list.
+fn list_separator(parameter: &Map<String, Value>, schema: Option<&Value>) -> Option<char> {
+    let style = parameter.get("style").and_then(Value::as_str).unwrap_or("form");
+    let explode = parameter.get("explode").and_then(Value::as_bool);
+    let is_one = has_type(schema, "array") && !explode.unwrap_or(style == "form");
+    match style {
+        "form" if is_one => Some(','),
+        "spaceDelimited" if is_one => Some(' '),
+        "pipeDelimited" if is_one => Some('|'),
+        _ => None,
+    }
+}
+
 /// The request and the arguments of a tool under construction.
 struct RequestBuilder<'d> {
     document: &'d OpenApiDocument<'d>,
@@ -179,6 +208,16 @@ impl<'d> RequestBuilder<'d> {
         if is_ignored {
             return Ok(());
         }
+        if location == "query"
+            && let Some(parts) = self.object_parts(parameter, (name, is_required))
+        {
+            for (name, schema, is_required) in parts {
+                let schema = self.schemas.convert(schema)?;
+                let argument = self.argument(&name, schema, is_required);
+                self.query.insert(name, placeholder(&argument).into());
+            }
+            return Ok(());
+        }
         match self.unsupported(parameter, (name, location)) {
             // The operation can be called without it.
             Some(_) if !is_required => return Ok(()),
@@ -195,13 +234,58 @@ impl<'d> RequestBuilder<'d> {
             fields.insert("description".to_owned(), cut(text).into());
         }
         let argument = self.argument(name, schema, is_required);
-        let placeholder = Value::String(format!("{{{argument}}}"));
+        let value = placeholder(&argument);
         match location {
             "path" => drop(self.path_arguments.insert(name.to_owned(), argument)),
-            "query" => drop(self.query.insert(name.to_owned(), placeholder)),
-            _ => drop(self.headers.insert(name.to_owned(), placeholder)),
+            "query" => {
+                let value = match list_separator(parameter, self.schema(parameter)) {
+                    Some(separator) => json!({"list": value, "separator": separator}),
+                    None => value.into(),
+                };
+                self.query.insert(name.to_owned(), value);
+            }
+            _ => drop(self.headers.insert(name.to_owned(), value.into())),
         }
         Ok(())
+    }
+
+    /// Returns the schema of a parameter, with references followed.
+    fn schema(&self, parameter: &'d Map<String, Value>) -> Option<&'d Value> {
+        parameter.get("schema").map(|schema| self.document.resolve(schema).unwrap_or(&Value::Null))
+    }
+
+    /// Returns the properties of an object in the query that are parameters of their own there: name, schema, and true for
+    /// those that are required. `None` for a parameter of another kind or style. Properties that are lists or objects are
+    /// left out, and so are those that only the service sets.
+    fn object_parts(
+        &self,
+        parameter: &'d Map<String, Value>,
+        (name, is_required): (&str, bool),
+    ) -> Option<Vec<(String, &'d Value, bool)>> {
+        let schema = self.schema(parameter)?;
+        let properties = schema.get("properties")?.as_object()?;
+        let is_exploded = parameter.get("explode") != Some(&Value::Bool(false));
+        let is_deep = match parameter.get("style").and_then(Value::as_str) {
+            None | Some("form") if is_exploded => false,
+            Some("deepObject") => true,
+            _ => return None,
+        };
+        let required =
+            schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut parts = Vec::new();
+        for (property, schema) in properties {
+            let is_required = is_required && required.iter().any(|name| name == property);
+            let resolved = self.document.resolve(schema).ok();
+            let is_plain = !has_type(resolved, "array") && !has_type(resolved, "object");
+            let is_sent = resolved.and_then(|schema| schema.get("readOnly")) != Some(&Value::Bool(true));
+            match is_plain && is_sent {
+                true if is_deep => parts.push((format!("{name}[{property}]"), schema, is_required)),
+                true => parts.push((property.clone(), schema, is_required)),
+                false if is_required && is_sent => return None,
+                false => {}
+            }
+        }
+        Some(parts)
     }
 
     /// Returns the reason why a parameter cannot be sent, if there is one.
@@ -213,25 +297,15 @@ impl<'d> RequestBuilder<'d> {
         if parameter.contains_key("content") {
             return Some("which is serialized as a media type");
         }
-        let schema =
-            parameter.get("schema").map(|schema| self.document.resolve(schema).unwrap_or(&Value::Null));
-        let has_type = |name: &str| match schema.and_then(|schema| schema.get("type")) {
-            Some(Value::String(of)) => of == name,
-            Some(Value::Array(of)) => of.iter().any(|of| of == name),
-            _ => false,
-        };
+        let is_object = has_type(self.schema(parameter), "object");
         let style = parameter.get("style").and_then(Value::as_str);
-        let explode = parameter.get("explode").and_then(Value::as_bool);
         match location {
             "path" if style.is_some_and(|style| style != "simple") => Some("whose style is not supported"),
-            "path" | "header" if has_type("array") || has_type("object") => {
-                Some("which is a list or an object")
+            "query" if style.is_some_and(|style| !LIST_STYLES.contains(&style)) => {
+                Some("whose style is not supported")
             }
-            "path" => None,
-            "query" if style.is_some_and(|style| style != "form") => Some("whose style is not supported"),
-            "query" if has_type("object") => Some("which is an object"),
-            "query" if has_type("array") && explode == Some(false) => Some("which is a list in one value"),
-            "query" => None,
+            "path" | "query" | "header" if is_object => Some("which is an object"),
+            "path" | "query" => None,
             "header" => check_header_name(name).err(),
             _ => Some("which is a cookie"),
         }
@@ -252,7 +326,7 @@ impl<'d> RequestBuilder<'d> {
             None => json!({}),
         };
         let argument = self.argument("body", schema, is_required);
-        self.body = Some(Value::String(format!("{{{argument}}}")));
+        self.body = Some(placeholder(&argument).into());
         self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
         Ok(())
     }
