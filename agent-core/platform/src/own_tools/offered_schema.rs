@@ -11,9 +11,36 @@ const REFUSED_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "enum", "not", "oneOf"];
 /// Maximum number of schemas whose properties are merged.
 const MAX_MERGED_SCHEMAS: usize = 64;
 
+/// Keyword by which a tool server asks its own clients to repeat an argument in a header (MCP, SEP-2243). It says nothing to a
+/// model, and the clients of the platform's tool server need not repeat anything.
+const HEADER_KEYWORD: &str = "x-mcp-header";
+
 /// Returns the schema with the properties of its choices in place of the choices. Arguments are checked by the whole schema,
 /// and a model reads which of its choices they miss.
 pub(super) fn offered_schema(schema: &Value) -> Cow<'_, Value> {
+    let mut offered = without_choices(schema);
+    if has_header_keyword(&offered) {
+        remove_header_keyword(offered.to_mut());
+    }
+    offered
+}
+
+fn has_header_keyword(schema: &Value) -> bool {
+    let mut properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    properties.any(|(_, property)| property.get(HEADER_KEYWORD).is_some() || has_header_keyword(property))
+}
+
+fn remove_header_keyword(schema: &mut Value) {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (_, property) in properties.into_iter().flatten() {
+        if let Value::Object(fields) = property {
+            fields.remove(HEADER_KEYWORD);
+        }
+        remove_header_keyword(property);
+    }
+}
+
+fn without_choices(schema: &Value) -> Cow<'_, Value> {
     let fields = schema.as_object();
     let fields = fields.filter(|fields| REFUSED_KEYWORDS.iter().any(|name| fields.contains_key(*name)));
     let Some(fields) = fields else { return Cow::Borrowed(schema) };
@@ -103,6 +130,12 @@ mod tests {
                 "kind": {"anyOf": [{"const": "mail"}, {"const": "call"}]}},
             "$defs": schema["$defs"]});
         assert_eq!(*offered_schema(&schema), expected);
+        let header = json!({"type": "string", "x-mcp-header": "Region"});
+        let annotated = json!({"type": "object", "properties": {"a": header, "b": {"properties": {"c": header}},
+            "x-mcp-header": text}});
+        let expected = json!({"type": "object", "properties": {"a": text, "b": {"properties": {"c": text}},
+            "x-mcp-header": text}});
+        assert_eq!(*offered_schema(&annotated), expected);
         // A schema that refers to itself ends.
         let endless = json!({"type": "object", "anyOf": [{"$ref": "#"}, {"properties": {"a": text}}]});
         assert_eq!(offered_schema(&endless)["properties"], json!({"a": text}));
