@@ -241,7 +241,8 @@ impl OwnToolRegistry {
             return Err(InspectionError::NotPinnable { tool, message });
         }
         let pins = ServerPins::new(&server.url, pinned);
-        Ok(calls.pins.replace((&role.company_id, &role.id), &server.id, pins).await?)
+        let servers = parse_servers(&role.content.own_tools);
+        Ok(calls.pins.replace((&role.company_id, &role.id), &servers, (&server.id, pins)).await?)
     }
 
     /// Deletes the pins of an agent, which must not apply to a new one of the same id.

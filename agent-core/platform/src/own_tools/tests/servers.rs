@@ -286,6 +286,21 @@ async fn a_run_lists_once_and_nothing_is_sent_before_its_first_call() {
 }
 
 #[tokio::test]
+async fn the_pins_of_an_id_that_the_role_has_no_more_are_deleted() {
+    let fixture = Fixture::new();
+    fixture.pin().await;
+    let mut role = fixture.role.clone();
+    role.content.own_tools.tool_servers[0].settings.insert("id".to_owned(), json!("erp"));
+    let definition: ToolDefinition = serde_json::from_value(search()).expect("a definition");
+    let accepted = BTreeMap::from([("search".to_owned(), definition.fingerprint())]);
+    fixture.registry.pin(&role, &context("pin", "u"), "erp", &accepted).await.expect("pinned");
+    let calls = fixture.registry.server_calls.as_ref().expect("calls");
+    let record = calls.pins.load(&role.company_id, &role.id).await.expect("a record");
+    let pins = record.expect("pins").value;
+    assert_eq!(pins.servers.into_keys().collect::<Vec<_>>(), ["erp"]);
+}
+
+#[tokio::test]
 async fn a_list_that_the_server_says_has_changed_is_compared_again() {
     let fixture = Fixture::new();
     fixture.pin().await;
