@@ -136,11 +136,18 @@ impl ToolDefinition {
         self.name.len() + description + self.input_schema.to_string().len()
     }
 
+    /// Describes the excess of the definition's size, if it exceeds the limit.
+    pub(super) fn size_fault(&self) -> Option<String> {
+        let bytes = self.bytes();
+        (bytes > MAX_DEFINITION_BYTES)
+            .then(|| format!("has {bytes} bytes; the limit is {MAX_DEFINITION_BYTES}"))
+    }
+
     /// Describes the reason why the definition cannot be pinned, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
-        let bytes = self.bytes();
-        if bytes > MAX_DEFINITION_BYTES {
-            return Some(format!("has {bytes} bytes; the limit is {MAX_DEFINITION_BYTES}"));
+        let size_fault = self.size_fault();
+        if size_fault.is_some() {
+            return size_fault;
         }
         ArgumentSchema::compile(&self.input_schema)
             .err()

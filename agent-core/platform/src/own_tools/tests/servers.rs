@@ -286,6 +286,26 @@ async fn a_run_lists_once_and_nothing_is_sent_before_its_first_call() {
 }
 
 #[tokio::test]
+async fn a_discovery_compiles_the_schemas_of_the_tools_that_can_be_pinned_alone() {
+    let fixture = Fixture::new();
+    let tool = |name: &str, description: &str| json!({"name": name, "description": description, "inputSchema": {"type": "object", "required": 1}});
+    let huge = tool("huge", &"x".repeat(MAX_DEFINITION_BYTES));
+    *fixture.server.list.lock().expect("unpoisoned") = vec![tool("search", ""), tool("other", ""), huge];
+    let discovery =
+        fixture.registry.discover(&fixture.role, &context("r", "u"), "crm").await.expect("a list");
+    let faults: Vec<_> = discovery
+        .tools
+        .iter()
+        .map(|tool| (tool.name.as_str(), tool.fault.as_deref().map(|fault| fault.split(' ').nth(2))))
+        .collect();
+    assert_eq!(
+        faults,
+        [("huge", Some(Some("bytes;"))), ("other", None), ("search", Some(Some("inputSchema")))],
+        "{discovery:?}"
+    );
+}
+
+#[tokio::test]
 async fn the_pins_of_an_id_that_the_role_has_no_more_are_deleted() {
     let fixture = Fixture::new();
     fixture.pin().await;
