@@ -5,7 +5,8 @@ use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::{Value, json};
 
 use super::select_runtime;
-use crate::support::server::{self, Server, session_token};
+use crate::pulse::{deliver_callback, delivery};
+use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::tool_server::{
     FakeMcpServer, MCP_REVISIONS, McpRevision, REQUEST_ID_PLACEHOLDER, result_response, text_result,
     tools_response,
@@ -351,6 +352,28 @@ async fn the_model_is_told_where_a_call_may_have_taken_effect() {
             let result = run(&app, &vendor, "crm_search", 1).await.remove(0);
             assert!(!result.ends_with(suffix), "a call that only reads: {result}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_job_does_not_repeat_a_call_that_may_have_taken_effect() {
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let mut refund = definition("refund");
+        refund["annotations"] = json!({"destructiveHint": true});
+        server.on("tools/list", [tools_response(&[refund])]).on("refund", [vec![Step::Reset]]);
+        let stores = server::stores(&workspace_with(&vendor, &[entry("crm", &server)])).await;
+        let settings = [("PULSE_URL", "http://127.0.0.1:9"), ("PULSE_SECRET", PULSE_SECRET)];
+        let app = server::app_with_stores(stores, &settings).await;
+        pin(&app, "crm", &["refund"]).await;
+        let job = json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1",
+            "toolId": "crm_refund", "arguments": {"q": "x"}});
+        for _ in 0..2 {
+            let answer = deliver_callback(&app, &delivery(job.clone(), "j1", 1)).await;
+            expect_problem(answer, 422, "OUTCOME_UNKNOWN").await;
+        }
+        let names = server.received_names();
+        assert_eq!(names.iter().filter(|name| *name == "refund").count(), 1, "{revision:?}: {names:?}");
     }
 }
 
