@@ -62,7 +62,7 @@ pub struct HttpToolRequest {
     pub url: Url,
     /// Headers, whose values may be secret.
     pub headers: Vec<(String, Secret)>,
-    /// JSON body.
+    /// Body of the type `content_type`.
     pub body: Option<Vec<u8>>,
     /// Media type of the body.
     pub content_type: String,

@@ -210,7 +210,6 @@ impl OwnToolRegistry {
             ToolError::InvalidArguments(format!("/{argument}: {message}"))
         };
         let FilledRequest { url, headers, body } = tool.request.fill(&arguments).map_err(invalid)?;
-        let body = body.map(|body| body.to_string().into_bytes());
         if body.as_ref().is_some_and(|body| body.len() > MAX_REQUEST_BYTES) {
             let text = format!("they make a request of more than {MAX_REQUEST_BYTES} bytes");
             return Err(ToolError::InvalidArguments(text));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::ToolSettingsError;
 use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
-use crate::media_type::is_json;
+use crate::media_type::{essence, is_json};
 
 /// Request of a tool, with placeholders.
 #[derive(Deserialize)]
@@ -29,6 +29,8 @@ pub(super) struct RequestSettings {
 
 /// Media type of a body whose settings name none.
 pub(super) const DEFAULT_CONTENT_TYPE: &str = "application/json";
+/// Media type of the body of a form.
+pub(super) const FORM_CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 /// Methods of tools.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// Maximum length of a URL with its query, in bytes.
@@ -102,7 +104,7 @@ struct ListSettings {
 pub(super) struct FilledRequest {
     pub(super) url: Url,
     pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Option<Value>,
+    pub(super) body: Option<Vec<u8>>,
 }
 
 impl RequestTemplate {
@@ -201,8 +203,19 @@ impl RequestTemplate {
         for (name, template) in self.headers.iter().filter(|(_, value)| is_complete(value, arguments)) {
             headers.push((name.clone(), fill_header(template, arguments)?));
         }
-        let body = self.body.as_ref().map(|body| body.expand(arguments)).transpose()?.flatten();
-        Ok(FilledRequest { url, headers, body })
+        Ok(FilledRequest { url, headers, body: self.fill_body(arguments)? })
+    }
+
+    /// Fills the body, and encodes it by its media type.
+    fn fill_body(&self, arguments: &Map<String, Value>) -> Result<Option<Vec<u8>>, ArgumentError> {
+        let Some(template) = &self.body else { return Ok(None) };
+        let Some(body) = template.expand(arguments)? else { return Ok(None) };
+        if is_json(&self.content_type) {
+            return Ok(Some(body.to_string().into_bytes()));
+        }
+        let mut names = Vec::new();
+        template.collect_arguments(&mut names);
+        encode_form(names.first().copied().unwrap_or_default(), &body).map(Some)
     }
 
     fn fill_path(&self, arguments: &Map<String, Value>) -> Result<Url, ArgumentError> {
@@ -288,8 +301,12 @@ fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str
     match &settings.content_type {
         None => Ok(DEFAULT_CONTENT_TYPE.to_owned()),
         Some(_) if settings.body.is_none() => Err("is not allowed without request.body"),
-        Some(text) if is_header_value(text) && is_json(text) => Ok(text.clone()),
-        Some(_) => Err("must be application/json or a media type that ends with +json"),
+        Some(text) if is_header_value(text) && (is_json(text) || essence(text) == FORM_CONTENT_TYPE) => {
+            Ok(text.clone())
+        }
+        Some(_) => Err(
+            "must be application/json, a media type that ends with +json, or application/x-www-form-urlencoded",
+        ),
     }
 }
 
@@ -355,6 +372,23 @@ pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
 
 fn is_header_value(text: &str) -> bool {
     text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// Encodes the members of an object as the fields of a form. A list is repeated for each of its items, and null is left out.
+fn encode_form(argument: &str, body: &Value) -> Result<Vec<u8>, ArgumentError> {
+    let Value::Object(fields) = body else {
+        return Err(ArgumentError::new(
+            argument,
+            "must be an object, whose members are the fields of a form",
+        ));
+    };
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        for item in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
+            form.append_pair(name, &value_text(name, item)?);
+        }
+    }
+    Ok(form.finish().into_bytes())
 }
 
 /// Fills a header's value. The items of a list are separated by commas.

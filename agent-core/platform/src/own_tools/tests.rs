@@ -215,6 +215,37 @@ async fn choices_at_the_top_of_a_schema_are_not_offered_and_are_checked() {
 }
 
 #[tokio::test]
+async fn a_form_has_the_members_of_its_body() {
+    let with_body = |body: Value| {
+        let mut tool = get_order();
+        tool["inputSchema"]["required"] = json!([]);
+        tool["request"] = json!({"method": "POST", "url": "https://api.acme.example/v1/orders", "body": body,
+            "contentType": "application/x-www-form-urlencoded"});
+        tool
+    };
+    let good = || vec![json_response(200, &json!({}))];
+    let body =
+        json!({"note": "{lang}", "tag": "{tags}", "id": "{orderId}", "n": 1, "paid": true, "no": null});
+    let arguments = json!({"lang": "a&b=\u{fc}", "tags": ["x", "y z"]});
+    let (_, sent) = call(with_body(body), arguments.clone(), good()).await;
+    let body = sent[0].body.as_deref().expect("a body");
+    assert!(
+        body.windows(20).any(|text| text == b"note=a%26b%3D%C3%BC&"),
+        "{}",
+        String::from_utf8_lossy(body)
+    );
+    let mut fields: Vec<_> = url::form_urlencoded::parse(body).into_owned().collect();
+    fields.sort();
+    let expected = [("n", "1"), ("note", "a&b=\u{fc}"), ("paid", "true"), ("tag", "x"), ("tag", "y z")];
+    assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(sent[0].content_type, "application/x-www-form-urlencoded");
+    for body in [json!("{lang}"), json!({"deep": {"a": 1}}), json!({"tags": ["{tags}"]})] {
+        let (result, sent) = call(with_body(body.clone()), arguments.clone(), good()).await;
+        assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty(), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_is_joined_where_one_value_holds_it() {
     let mut tool = get_order();
     (tool["inputSchema"]["properties"]["orderId"], tool["inputSchema"]["properties"]["lang"]) =
@@ -536,6 +567,7 @@ fn faults_of_definitions_have_their_path() {
         ("application/json", true),
         ("application/json; charset=utf-8", true),
         ("application/vnd.acme.v2+json", true),
+        ("application/x-www-form-urlencoded", true),
         ("application/xml", false),
         ("application/json-seq", false),
         ("application/*+json", false),

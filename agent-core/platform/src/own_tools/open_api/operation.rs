@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::request::{DEFAULT_CONTENT_TYPE, check_header_name};
+use super::super::request::{DEFAULT_CONTENT_TYPE, FORM_CONTENT_TYPE, check_header_name};
 use super::document::{OpenApiDocument, OpenApiOperation};
 use super::schemas::{Schemas, cut};
 use crate::media_type::{essence, is_json};
@@ -106,13 +106,14 @@ fn parameters<'d>(
     }
 }
 
-/// Returns the JSON content of a body: the media type to send, and the media type's object. `application/json` goes before
-/// types with the suffix `+json`, and those before ranges, for which `application/json` is sent.
-fn json_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
+/// Returns the content of a body that can be sent: the media type to send, and the media type's object. `application/json`
+/// goes before types with the suffix `+json`, those before ranges, for which `application/json` is sent, and all before forms.
+fn sendable_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
     let ranked = content.iter().filter_map(|(name, media_type)| {
         let (rank, sent) = match essence(name).as_str() {
             DEFAULT_CONTENT_TYPE => (0, name.trim()),
             "application/*" | "application/*+json" | "*/*" => (2, DEFAULT_CONTENT_TYPE),
+            FORM_CONTENT_TYPE => (3, FORM_CONTENT_TYPE),
             _ if is_json(name) => (1, name.trim()),
             _ => return None,
         };
@@ -313,9 +314,13 @@ impl<'d> RequestBuilder<'d> {
 
     fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
         let is_required = body.get("required") == Some(&Value::Bool(true));
-        let json_body = body.get("content").and_then(Value::as_object).and_then(json_content);
-        let (content_type, media_type) = match json_body {
-            Some(json_body) if method != "get" => json_body,
+        let content = body.get("content").and_then(Value::as_object).and_then(sendable_content);
+        let is_sendable = |&(name, media_type): &(&str, &'d Value)| {
+            name != FORM_CONTENT_TYPE || self.is_plain_form(media_type)
+        };
+        let content = content.filter(is_sendable);
+        let (content_type, media_type) = match content {
+            Some(content) if method != "get" => content,
             // The operation can be called without it.
             _ if !is_required => return Ok(()),
             Some(_) => return Err("has a body, which GET does not allow".to_owned()),
@@ -329,6 +334,14 @@ impl<'d> RequestBuilder<'d> {
         self.body = Some(placeholder(&argument).into());
         self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
         Ok(())
+    }
+
+    /// Returns true for a form each of whose fields is a text, a number, a boolean or a list.
+    fn is_plain_form(&self, media_type: &'d Value) -> bool {
+        let resolve = |schema: &'d Value| self.document.resolve(schema).ok();
+        let Some(schema) = media_type.get("schema").and_then(resolve) else { return false };
+        let mut properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        has_type(Some(schema), "object") && properties.all(|(_, field)| !has_type(resolve(field), "object"))
     }
 
     /// Adds an argument, and returns its name, which differs from the others'.

@@ -153,6 +153,7 @@ fn json_bodies_keep_the_media_type_of_the_document() {
     let patch = "application/merge-patch+json";
     let versioned = "Application/Vnd.Acme.v2+JSON; charset=utf-8";
     let with_charset = "application/json; charset=utf-8";
+    let form = "application/x-www-form-urlencoded";
     for (media_types, chosen, sent) in [
         (vec!["application/json"], "application/json", None),
         (vec![patch], patch, Some(patch)),
@@ -163,12 +164,19 @@ fn json_bodies_keep_the_media_type_of_the_document() {
         (vec!["application/*"], "application/*", None),
         (vec!["application/*+json"], "application/*+json", None),
         (vec!["*/*"], "*/*", None),
+        (vec![form], form, Some(form)),
+        (vec![form, patch], patch, Some(patch)),
+        (vec![form, "*/*"], "*/*", None),
     ] {
         let tool = tool(&document_with_body("patch", &media_types, true), "a");
         assert_eq!(tool["inputSchema"]["properties"]["body"]["title"], chosen, "{media_types:?}");
         assert_eq!(tool["request"]["body"], "{body}", "{media_types:?}");
         assert_eq!(tool["request"].get("contentType"), sent.map(Value::from).as_ref(), "{media_types:?}");
     }
+    let mut nested = document_with_body("post", &[form], true);
+    let schema = &mut nested["paths"]["/a"]["post"]["requestBody"]["content"][form]["schema"];
+    schema["properties"] = json!({"a": {"type": "string"}, "b": {"type": "object"}});
+    assert_eq!(reason(&nested, "a"), "has a body that is not JSON", "no form has objects");
     let forged = document_with_body("post", &["application/json; a=b\r\nX-Evil: 1"], true);
     assert!(reason(&forged, "a").starts_with("request.contentType"), "{forged}");
 }
@@ -176,7 +184,6 @@ fn json_bodies_keep_the_media_type_of_the_document() {
 #[test]
 fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
     for media_type in [
-        "application/x-www-form-urlencoded",
         "multipart/form-data",
         "application/xml",
         "application/json-seq",
