@@ -22,6 +22,12 @@ pub(super) fn offered_schema(schema: &Value) -> Cow<'_, Value> {
     if has_header_keyword(&offered) {
         remove_header_keyword(offered.to_mut());
     }
+    // The protocol lets servers leave the member out. Some vendors refuse the request without it.
+    if offered.get("properties").is_none()
+        && let Value::Object(fields) = offered.to_mut()
+    {
+        fields.insert("properties".to_owned(), json!({}));
+    }
     offered
 }
 
@@ -136,6 +142,8 @@ mod tests {
         let expected = json!({"type": "object", "properties": {"a": text, "b": {"properties": {"c": text}},
             "x-mcp-header": text}});
         assert_eq!(*offered_schema(&annotated), expected);
+        let empty = json!({"type": "object"});
+        assert_eq!(*offered_schema(&empty), json!({"type": "object", "properties": {}}));
         // A schema that refers to itself ends.
         let endless = json!({"type": "object", "anyOf": [{"$ref": "#"}, {"properties": {"a": text}}]});
         assert_eq!(offered_schema(&endless)["properties"], json!({"a": text}));
