@@ -140,6 +140,33 @@ async fn a_service_that_misbehaves_harms_one_call() {
 }
 
 #[tokio::test]
+async fn the_model_is_told_where_a_call_may_have_taken_effect() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    let mut tool = get_order(&service);
+    tool["request"]["method"] = json!("POST");
+    let app = server::app(&workspace_with(&vendor, tool), &[]).await;
+    let huge = format!(r#"{{"data":"{}"}}"#, "x".repeat(2 << 20));
+    for (steps, is_unknown) in [
+        (vec![Step::Reset], true),
+        (json_response("200 OK", "", &huge), true),
+        (json_response("200 OK", "content-encoding: gzip\r\n", "bomb"), true),
+        (json_response("303 See Other", "location: /orders\r\n", ""), true),
+        (json_response("200 OK", "", "{"), true),
+        (json_response("201 Created", "", r#"{"id":7}"#), true),
+        (json_response("404 Not Found", "", "{}"), false),
+        (json_response("500 Internal Server Error", "", "{}"), false),
+        (json_response("200 OK", "", r#"{"data":"done"}"#), false),
+    ] {
+        service.on("/orders/7", [steps]);
+        let request_count = service.received().len();
+        let (result, _) = run(&app, &vendor, r#"{"orderId":"7"}"#).await;
+        let is_told = result.ends_with("; the call may or may not have taken effect");
+        assert_eq!(is_told, is_unknown, "{result}");
+        assert_eq!(service.received().len(), request_count + 1, "it is not repeated: {result}");
+    }
+}
+
+#[tokio::test]
 async fn the_address_policy_applies_to_tools() {
     let (vendor, service) = (Vendor::start().await, Vendor::start().await);
     let mut tool = get_order(&service);

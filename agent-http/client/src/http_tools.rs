@@ -58,11 +58,9 @@ impl OutboundHttpTools {
 }
 
 fn tool_error(error: &AgentError) -> HttpToolError {
-    use AgentErrorKind::{Timeout, Truncated, Unreachable};
     HttpToolError {
         message: error.to_string(),
         was_sent: was_sent(error),
-        is_transient: matches!(error.kind(), Unreachable | Truncated),
-        is_outcome_unknown: matches!(error.kind(), Unreachable | Truncated | Timeout),
+        is_transient: matches!(error.kind(), AgentErrorKind::Unreachable | AgentErrorKind::Truncated),
     }
 }
