@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::tool::ToolError;
+use http::StatusCode;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId, ServerJsonRpcMessage};
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
@@ -47,6 +48,12 @@ impl From<AgentError> for AnswerError {
     fn from(failure: AgentError) -> Self {
         Self { failure, may_have_run: true }
     }
+}
+
+/// Returns true if a server may have run a request whose response has an unsuccessful status and no JSON-RPC error: a gateway has not
+/// waited for the server's response (RFC 9110, section 15.6.5).
+pub(super) fn may_have_run(status: StatusCode) -> bool {
+    status == StatusCode::GATEWAY_TIMEOUT
 }
 
 /// Converts a failure of the exchange for request `id` to a JSON-RPC error that answers it.

@@ -91,7 +91,8 @@ impl HttpClient {
             };
         };
         if let Some(failure) = failure {
-            let error = exchange::read_error(response).await.ok_or(AnswerError::not_run(failure))?;
+            let may_have_run = errors::may_have_run(response.status);
+            let error = exchange::read_error(response).await.ok_or(AnswerError { failure, may_have_run })?;
             return Ok(StreamableHttpPostResponse::Json(error_message(request.id, error), None));
         }
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);

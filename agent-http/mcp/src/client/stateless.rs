@@ -91,7 +91,8 @@ impl ExchangeError {
         let may_have_run = match &self {
             Self::Failed(error) => error.may_have_run,
             Self::Unanswered => true,
-            Self::Rpc { .. } | Self::Status { .. } => false,
+            Self::Status { status, .. } => errors::may_have_run(*status),
+            Self::Rpc { .. } => false,
         };
         errors::tool_error(self.message(), may_have_run)
     }
