@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::super::RunScope;
 use super::demand::AppliedLimit;
 use super::meter::LimitStatus;
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
+use crate::minute_rate::end_of_wait;
 use crate::user_rates::UserRates;
 
 /// Maximum numbers of runs in memory whose tool calls are counted: those that called a tool last.
@@ -105,9 +106,8 @@ impl DefaultMeters {
         if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
             let counted = self.rates.count_company_run(company_id, per_minute).await;
             counted.map_err(|error| {
-                let wait = SignedDuration::try_from(error.retry_after).unwrap_or_default();
                 let amount = i64::from(per_minute.get());
-                let resets_at = now.saturating_add(wait).ok();
+                let resets_at = Some(end_of_wait(now, error.retry_after));
                 let (kind, limit) = company_limit(amount);
                 BudgetExceededError { used: amount, resets_at, ..BudgetExceededError::new(kind, limit, now) }
             })?;
@@ -173,8 +173,7 @@ impl DefaultMeters {
         };
         if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
             let state = self.rates.company_state(company_id, per_minute).await?;
-            let wait = SignedDuration::try_from(state.resets_in).unwrap_or_default();
-            let resets_at = now.saturating_add(wait).ok();
+            let resets_at = Some(state.resets_at(now));
             add(company_limit(per_minute.get().into()), state.used.into(), 0, resets_at);
         }
         if let Some(limit) = self.limits.concurrent_runs(budget_limits) {
