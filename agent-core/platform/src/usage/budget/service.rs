@@ -34,7 +34,8 @@ const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, p
 /// Times of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetOptions {
-    /// Time after which a reservation counts as lost. It must exceed the longest run.
+    /// Time after which the reservation of a call counts as lost. It must exceed the longest run. That of a run counts as lost
+    /// after a minute without a renewal.
     pub lease: Duration,
     /// Time for which a call waits for the settlement of others' reservations, if it would be admitted without them; 10 s by
     /// default.

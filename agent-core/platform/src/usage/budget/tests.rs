@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ use agent_core::select::{BackendChoice, BackendKind};
 use agent_core::testing::{ManualClock, backend_turn, prepare_turn, start_turn};
 use agent_core::tool::Caller;
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::super::{
     Booking, ExpiredReservations, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, RunScope, TokenCounts,
@@ -59,9 +61,19 @@ impl Installation {
 
     /// Returns the recorder of another process with default limits.
     fn process_with(&self, defaults: DefaultLimits) -> UsageRecorder {
-        let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        self.process_over(spawner, Duration::from_secs(60), defaults)
+    }
+
+    /// Returns the recorder of another process whose tasks a spawner runs, and whose reservations are lost after `lease`.
+    fn process_over(
+        &self,
+        spawner: Arc<dyn Spawner>,
+        lease: Duration,
+        defaults: DefaultLimits,
+    ) -> UsageRecorder {
         let clock = Arc::new(self.clock.clone());
-        let options = BudgetOptions { lease: Duration::from_secs(60), max_wait: Duration::from_millis(500) };
+        let options = BudgetOptions { lease, max_wait: Duration::from_millis(500) };
         let (records, usage) = (self.records.clone(), self.usage.clone());
         let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
         let budgets = Budgets::new(records, usage.clone(), clock.clone(), spawner.clone(), options)
@@ -494,6 +506,52 @@ async fn a_lowered_limit_and_a_used_one_refuse() {
     settle(&process, hold, u64::MAX, u64::MAX).await;
     assert_eq!(amounts(&process).await, (i64::MAX, 0));
     assert!(installation.clock.now() > std::time::UNIX_EPOCH);
+}
+
+/// The longest run may take half an hour, for which the places of a killed process must not be taken.
+#[tokio::test]
+async fn the_places_of_a_lost_process_are_free_soon_and_those_of_long_runs_are_kept() {
+    let installation = Installation::new();
+    let lease = Duration::from_secs(31 * 60);
+    let tasks: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
+    let killable: Arc<dyn Spawner> = {
+        let tasks = tasks.clone();
+        Arc::new(move |task: BoxFuture<'static, ()>| {
+            tasks.lock().expect("unpoisoned").push(tokio::spawn(task));
+        })
+    };
+    let lost = installation.process_over(killable, lease, DefaultLimits::default());
+    let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+    let process = installation.process_over(spawner, lease, DefaultLimits::default());
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 2})).await;
+    let kept = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
+    std::mem::forget(budgets(&lost).admit_run(&scope("b")).await.expect("admitted"));
+    let killed = std::mem::take(&mut *tasks.lock().expect("unpoisoned"));
+    for task in killed {
+        task.abort();
+        // The task is dropped, and so is its timer.
+        let _ = task.await;
+    }
+    let settle = async || {
+        let mut expired = ExpiredReservations::default();
+        let inventory: &dyn Inventory = &*installation.records;
+        while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        amounts(&process).await
+    };
+    for reserved in [2, 2, 2, 2, 1] {
+        assert_eq!(settle().await, (0, reserved));
+        // The process has renewed the reservation of its run when it waits for the next time.
+        installation.clock.wait_for_sleepers(1).await;
+        installation.clock.advance(Duration::from_secs(20));
+    }
+    installation.clock.wait_for_sleepers(1).await;
+    assert_eq!(settle().await, (0, 1));
+    drop(kept);
+    budgets(&process).flush().await;
+    assert_eq!(settle().await, (0, 0));
+    let reservations =
+        Collection::of_platform("budgetReservations").and_then(|all| all.within(COMPANY)).expect("a name");
+    assert_eq!(installation.records.count(&reservations).await.expect("the store works"), 0);
 }
 
 #[tokio::test]
