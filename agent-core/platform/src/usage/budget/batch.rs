@@ -330,7 +330,7 @@ impl Batch {
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
-            let remaining = meter.state.remaining(&applied.limit);
+            let remaining = applied.remaining(&meter.state);
             let min_amount = demand.amount(admission.output.least);
             if min_amount > remaining {
                 let refusal = Box::new(applied.exceeded(&meter.state, self.now));

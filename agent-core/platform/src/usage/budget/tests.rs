@@ -702,6 +702,47 @@ async fn concurrent_runs_have_a_default_limit_that_a_budget_replaces() {
 }
 
 #[tokio::test]
+async fn the_default_limit_on_concurrent_runs_is_of_all_processes() {
+    let installation = Installation::new();
+    let processes = [(); 2].map(|()| installation.process_with(default_limits(0, 16, 0)));
+    let admit_all = async |process: &UsageRecorder| {
+        let mut runs = Vec::new();
+        while let Ok(run) = budgets(process).admit_run(&scope("run")).await {
+            runs.push(run);
+        }
+        runs
+    };
+    // A process admits an eighth of the limit without a commit.
+    let admit = async || budgets(&processes[1]).admit_run(&scope("run")).await.expect("below the limit");
+    let second = [admit().await, admit().await];
+    let meters =
+        Collection::of_platform("budgetMeters").and_then(|meters| meters.within(COMPANY)).expect("a name");
+    assert_eq!(installation.records.count(&meters).await.expect("the store works"), 0);
+    let mut first = admit_all(&processes[0]).await;
+    assert_eq!(first.len(), 16);
+    assert_eq!(admit_all(&processes[1]).await.len(), 0, "the first process has taken what the store gives");
+    let refused = refused_run(&processes[1]).await;
+    assert_eq!((refused.amount, refused.reserved), (16, 16));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-concurrent"));
+    let reserved = async |process: &UsageRecorder| {
+        let shown = budgets(process).default_status(&COMPANY.into()).await.expect("read");
+        shown[0].1.reserved
+    };
+    assert_eq!(reserved(&processes[1]).await, 16);
+    // A place that a process gives back is free for the others.
+    drop(first.pop());
+    budgets(&processes[0]).flush().await;
+    let third = admit_all(&processes[1]).await;
+    assert_eq!(third.len(), 1);
+    refused_run(&processes[0]).await;
+    drop((first, second, third));
+    for process in &processes {
+        budgets(process).flush().await;
+        assert_eq!(reserved(process).await, 0);
+    }
+}
+
+#[tokio::test]
 async fn runs_of_a_company_per_minute_have_a_default_limit_over_all_processes() {
     let installation = Installation::new();
     let limits = default_limits(4, 0, 0);
