@@ -414,8 +414,13 @@ impl Budgets {
         };
         let (of_time, counted): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
+        let is_default_alone = counted.is_empty();
         let demands = counted.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
-        let admitted = self.admit(scope, demands, (OutputRange::default(), None)).await?;
+        let admitted = match self.admit(scope, demands, (OutputRange::default(), None)).await {
+            // The process counts by itself, since a default limit must not end runs while the store takes no commit.
+            Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => None,
+            admitted => admitted?,
+        };
         let deadline = of_time.first().map(|limit| {
             let (clock, amount) = (&self.state.clock, limit.limit.amount);
             let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
