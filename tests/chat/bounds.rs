@@ -183,6 +183,14 @@ async fn a_message_beyond_the_first_models_window_is_for_the_fallback_with_a_lar
         assert_eq!(text_of(&events), expected);
         assert_eq!(vendor.received_bodies("m").len(), requests, "its window is known from the first call");
     }
+    let request = app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
+    let response = request.json(&json!({"agentId": "a1", "message": long})).send().await.expect("an answer");
+    let shown: Value = response.json().await.expect("JSON");
+    assert_eq!(shown["payload"]["model"], "large", "{}", shown["attempts"]);
+    assert_eq!(shown["attempts"][0]["reason"], "CONTEXT_LENGTH_EXCEEDED", "{}", shown["attempts"]);
+    let tokens = |name: &str| shown["budget"][name].as_u64().expect("a number");
+    assert!(tokens("promptTokens") <= tokens("maxPromptTokens"), "{}", shown["budget"]);
+    assert_eq!(shown["budget"]["maxPromptTokens"], shown["attempts"][1]["maxPromptTokens"]);
 }
 
 #[tokio::test]

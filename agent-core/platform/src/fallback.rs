@@ -38,6 +38,7 @@ pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
 pub use class::{FailureClass, UpstreamError};
 pub use first_content::{FirstContentModels, FirstContentServers};
 pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
+pub(crate) use preview::prepared_prompt_limit;
 pub use preview::{AttemptPreview, preview_attempts};
 pub use report::AttemptReport;
 pub use servers::FallbackServers;
