@@ -130,7 +130,7 @@ async fn load_and_merge(
         ..MergeInput::default()
     })?;
     loaded.read_path(store, key, &merged.path, true).await?;
-    let prompt = merged.prompt(loaded.path_messages());
+    let prompt = loaded.prompt(&merged);
     cache.keep(key, loaded);
     Ok((prompt.len(), merged))
 }

@@ -79,15 +79,18 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Returns the prompt's messages. `stored` has those of `path`.
-    pub fn prompt(&self, stored: impl IntoIterator<Item = Arc<Message>>) -> Vec<Arc<Message>> {
-        let count = self.instructions.len() + self.path.len() + self.nodes.len();
-        let mut messages = Vec::with_capacity(count);
-        messages.extend(self.instructions.iter().cloned());
-        messages.extend(stored);
-        let new = self.nodes.iter().filter_map(|node| node.message.as_message());
-        messages.extend(new.cloned().map(Arc::new));
-        messages
+    /// Returns the messages of the new nodes, as the prompt has them.
+    pub(super) fn new_messages(&self) -> impl Iterator<Item = Arc<Message>> {
+        self.nodes.iter().filter_map(|node| node.message.as_message()).cloned().map(Arc::new)
+    }
+
+    /// Returns the prompt's messages in a list of its own: the plain form of [`LoadedThread::prompt`], with which tests
+    /// compare it. `stored` has those of `path`.
+    ///
+    /// [`LoadedThread::prompt`]: super::LoadedThread::prompt
+    #[cfg(test)]
+    pub(super) fn prompt(&self, stored: impl IntoIterator<Item = Arc<Message>>) -> Vec<Arc<Message>> {
+        self.instructions.iter().cloned().chain(stored).chain(self.new_messages()).collect()
     }
 }
 

@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -41,19 +43,29 @@ fn prompt(texts: &[&str], is_cached: bool) -> Prompt {
     Prompt { texts: texts.collect(), is_cached }
 }
 
+/// Messages of a prompt, and a copy of them.
+type PromptInUse = (Arc<Vec<Arc<Message>>>, Vec<Message>);
+
 /// A process: its cache over a store that others have too.
 struct Process<'s> {
     store: &'s MemoryConversations,
     cache: ThreadCache,
+    /// The latest prompt with an even number of messages, which its backend still reads.
+    in_use: RefCell<Option<PromptInUse>>,
 }
 
 impl<'s> Process<'s> {
     fn new(store: &'s MemoryConversations) -> Self {
-        Self { store, cache: ThreadCache::default() }
+        Self::with_cache(store, ThreadCache::default())
     }
 
-    /// Loads a thread and places the next message at its head, as a turn does.
-    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+    fn with_cache(store: &'s MemoryConversations, cache: ThreadCache) -> Self {
+        Self { store, cache, in_use: RefCell::default() }
+    }
+
+    /// Loads a thread and places the next message at its head, as a turn does. Returns the prompt, and true if the thread
+    /// was cached.
+    async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, Merged, bool) {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
         let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
@@ -66,10 +78,33 @@ impl<'s> Process<'s> {
         };
         let merged = merge(input).expect("it merges");
         loaded.read_path(self.store, key, &merged.path, true).await.expect("a path");
-        let messages = merged.prompt(loaded.path_messages());
+        let plain = merged.prompt(loaded.path_messages());
+        let messages = loaded.prompt(&merged);
+        assert_eq!(*messages, plain);
         self.cache.keep(key, loaded);
+        self.use_prompt(&messages);
+        (messages, merged, is_cached)
+    }
+
+    /// Checks that the prompt in use is as it was, and uses this one in its place if its number of messages is even.
+    fn use_prompt(&self, messages: &Arc<Vec<Arc<Message>>>) {
+        if let Some((in_use, before)) = &*self.in_use.borrow() {
+            assert_eq!(copied(in_use), *before);
+        }
+        if messages.len().is_multiple_of(2) {
+            self.in_use.replace(Some((Arc::clone(messages), copied(messages))));
+        }
+    }
+
+    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+        let (messages, merged, is_cached) = self.load(key).await;
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
+    }
+
+    /// Returns the messages of the next prompt.
+    async fn messages(&self, key: &ThreadKey) -> Vec<Message> {
+        copied(&self.load(key).await.0)
     }
 
     async fn prompt(&self, key: &ThreadKey) -> Prompt {
@@ -119,6 +154,10 @@ impl<'s> Process<'s> {
     fn has(&self, key: &ThreadKey) -> bool {
         self.cache.lock().threads.get(&key.company, &table_key(key)).is_some()
     }
+}
+
+fn copied(messages: &[Arc<Message>]) -> Vec<Message> {
+    messages.iter().map(|message| Message::clone(message)).collect()
 }
 
 fn begin(key: &ThreadKey, run: &str, merged: Merged) -> BeginRun {
@@ -405,7 +444,7 @@ async fn a_company_fills_its_share_and_no_more() {
     create(&store, &other, &[&text]).await;
     // Room for five threads of one message, of which a company may have three.
     let limits = CompanyTableLimits { total: 60_000, per_company: 36_000 };
-    let process = Process { store: &store, cache: ThreadCache::with_limits(limits) };
+    let process = Process::with_cache(&store, ThreadCache::with_limits(limits));
     process.prompt(&other).await;
     for n in 0..10 {
         create(&store, &own(n), &[&text]).await;
@@ -495,7 +534,9 @@ async fn check(changes: Vec<(bool, Change)>) {
         apply(&processes[usize::from(is_second)], change, step).await;
         let expected = Process::new(&store).prompt(&key()).await.texts;
         let contexts = Process::new(&store).contexts(&key()).await;
+        let messages = Process::new(&store).messages(&key()).await;
         for process in &processes {
+            assert_eq!(process.messages(&key()).await, messages, "after {change:?} in {step}");
             assert_eq!(process.prompt(&key()).await.texts, expected, "after {change:?} in {step}");
             assert_eq!(process.contexts(&key()).await, contexts, "after {change:?} in {step}");
         }
