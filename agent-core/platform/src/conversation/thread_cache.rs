@@ -276,8 +276,8 @@ impl LoadedThread {
             PathContexts::new(&links, is_continued)
         };
         let missing = self.contexts.missing(&path);
-        if !missing.is_empty() {
-            let stored = store.contexts(key, &missing).await?;
+        if !missing.turns.is_empty() {
+            let stored = store.contexts(key, missing.from, &missing.turns).await?;
             self.contexts.add(missing, stored);
         }
         Ok(path.with_texts(&self.contexts))

@@ -29,8 +29,17 @@ async fn turn_with(
 }
 
 async fn found(store: &dyn Conversations, key: &ThreadKey, turns: &[&str]) -> Vec<(NodeId, String, String)> {
+    found_from(store, key, 0, turns).await
+}
+
+async fn found_from(
+    store: &dyn Conversations,
+    key: &ThreadKey,
+    from: u32,
+    turns: &[&str],
+) -> Vec<(NodeId, String, String)> {
     let turns: Vec<RunId> = turns.iter().map(|turn| run_id(turn)).collect();
-    let contexts = done("contexts", store.contexts(key, &turns).await);
+    let contexts = done("contexts", store.contexts(key, from, &turns).await);
     let context = |TurnContext { turn_id, sent }: TurnContext| {
         (sent.node, turn_id.as_str().to_owned(), sent.text.to_string())
     };
@@ -46,6 +55,10 @@ pub(super) async fn a_context_is_of_a_message_and_a_turn(store: &dyn Conversatio
     assert_eq!(found(store, &key("t"), &["r1", "r2", "none"]).await, both, "the newest message first");
     assert_eq!(found(store, &key("t"), &["r1"]).await, both[1..]);
     assert_eq!(found(store, &key("t"), &[]).await, []);
+    // The second message is the third node.
+    for (from, count) in [(0, 2), (1, 1), (2, 1), (3, 0)] {
+        assert_eq!(found_from(store, &key("t"), from, &["r1", "r2"]).await, both[..count], "from {from}");
+    }
     // A second answer to the first message has a context of its own.
     let mut again = begin(key("t"), "r3", None, "", 5);
     (again.nodes, again.parent_id) = (Vec::new(), Some(first.clone()));

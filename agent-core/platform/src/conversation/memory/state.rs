@@ -423,11 +423,12 @@ impl MemoryThread {
         self.nodes.iter().map(|node| node.link.clone()).collect()
     }
 
-    /// Returns the contexts of these turns, those of the newest messages first.
-    pub(super) fn contexts(&self, turns: &[RunId]) -> Vec<TurnContext> {
+    /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.
+    pub(super) fn contexts(&self, from: u32, turns: &[RunId]) -> Vec<TurnContext> {
         let turns: HashSet<&RunId> = turns.iter().collect();
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for ((seq, turn), text) in self.contexts.iter().rev().filter(|((_, turn), _)| turns.contains(turn)) {
+        let contexts = self.contexts.iter().rev().take_while(|((seq, _), _)| *seq >= from);
+        for ((seq, turn), text) in contexts.filter(|((_, turn), _)| turns.contains(turn)) {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }

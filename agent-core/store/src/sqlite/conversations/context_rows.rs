@@ -1,12 +1,10 @@
 //! Statements that read and write the contexts of user messages.
 
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::collections::{HashMap, HashSet};
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{MAX_CONTEXT_PAGE_BYTES, SentContext, TurnContext};
 use rusqlite::params;
-use rusqlite::types::Value;
 
 use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{context_body, parse_context};
@@ -29,24 +27,33 @@ impl ConversationTables<'_> {
         Ok(())
     }
 
-    /// Returns the contexts of these turns, those of the newest messages first.
-    pub(super) fn contexts(&self, thread: i64, turns: &[RunId]) -> Result<Vec<TurnContext>, TableError> {
-        let turns = Rc::new(turns.iter().map(|turn| Value::from(turn.to_string())).collect::<Vec<_>>());
+    /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.
+    pub(super) fn contexts(
+        &self,
+        thread: i64,
+        from: u32,
+        turns: &[RunId],
+    ) -> Result<Vec<TurnContext>, TableError> {
         let mut statement = self.0.prepare_cached(
             "SELECT nodes.id, contexts.turn, contexts.body FROM turn_contexts AS contexts
-             JOIN nodes ON nodes.thread = contexts.thread AND nodes.seq = contexts.seq
-             WHERE contexts.thread = ?1 AND contexts.turn IN (SELECT value FROM rarray(?2))
+             CROSS JOIN nodes ON nodes.thread = contexts.thread AND nodes.seq = contexts.seq
+             WHERE contexts.thread = ?1 AND contexts.seq >= ?2
              ORDER BY contexts.seq DESC, contexts.turn DESC",
         )?;
-        let mut rows = statement.query(params![thread, &turns])?;
+        let mut rows = statement.query(params![thread, from])?;
+        // Few rows are of other turns. SQLite would copy the turns into a table of its own.
+        let turns: HashSet<&str> = turns.iter().map(RunId::as_str).collect();
         let (mut found, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next()? {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }
-            let context = parse_context(text(row, 0)?, text(row, 1)?, text(row, 2)?)?;
-            bytes += context.sent.text.len();
-            found.push(context);
+            let turn = text(row, 1)?;
+            if turns.contains(turn) {
+                let context = parse_context(text(row, 0)?, turn, text(row, 2)?)?;
+                bytes += context.sent.text.len();
+                found.push(context);
+            }
         }
         Ok(found)
     }
