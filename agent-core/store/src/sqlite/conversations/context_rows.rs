@@ -41,15 +41,18 @@ impl ConversationTables<'_> {
              ORDER BY contexts.seq DESC, contexts.turn DESC",
         )?;
         let mut rows = statement.query(params![thread, from])?;
-        // Few rows are of other turns. SQLite would copy the turns into a table of its own.
-        let turns: HashSet<&str> = turns.iter().map(RunId::as_str).collect();
         let (mut found, mut bytes) = (Vec::new(), 0);
+        let mut wanted = HashSet::new();
         while let Some(row) = rows.next()? {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }
+            // Few rows are of other turns. SQLite would copy the turns into a table of its own.
+            if wanted.is_empty() {
+                wanted.extend(turns.iter().map(RunId::as_str));
+            }
             let turn = text(row, 1)?;
-            if turns.contains(turn) {
+            if wanted.contains(turn) {
                 let context = parse_context(text(row, 0)?, turn, text(row, 2)?)?;
                 bytes += context.sent.text.len();
                 found.push(context);
