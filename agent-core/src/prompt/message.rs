@@ -242,7 +242,7 @@ impl WithContext {
 }
 
 /// Appends the text of the content, parts joined by newlines.
-pub(super) fn push_text(content: &Content, out: &mut String) {
+fn push_text(content: &Content, out: &mut String) {
     match content {
         Content::Text(text) => out.push_str(text),
         Content::Parts(parts) => {
