@@ -380,7 +380,7 @@ fn shared_message_bytes(message: &Arc<Message>) -> usize {
 }
 
 /// Returns the approximate size of what a message has on the heap.
-fn message_bytes(message: &Message) -> usize {
+pub(crate) fn message_bytes(message: &Message) -> usize {
     let content = match &message.content {
         Content::Text(text) => text.len(),
         Content::Parts(parts) => parts.iter().map(part_bytes).sum(),
