@@ -87,6 +87,12 @@ impl PromptMessage {
         }
     }
 
+    /// Returns the message in the form without the turn's context.
+    pub fn without_context(&self) -> &Self {
+        let MessageForm::WithContext(with) = &self.form else { return self };
+        &with.original
+    }
+
     /// Returns the turn's context in front of the message; only user messages have one.
     pub fn context(&self) -> &[Fragment] {
         match &self.form {

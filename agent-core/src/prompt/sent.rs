@@ -65,11 +65,11 @@ impl SentContexts {
         max_prompt_tokens: usize,
         parts: &PartCache,
     ) -> Vec<ContextKey> {
-        let max_bytes = max_kept_bytes(max_prompt_tokens);
+        let (max_bytes, id) = (max_kept_bytes(max_prompt_tokens), Arc::<str>::from("context"));
         for message in history.iter_mut() {
             let context = message.original().sent_context.as_deref();
             if let Some(text) = context.filter(|text| !text.is_empty() && text.len() <= max_bytes) {
-                let fragment = Fragment::new("context", "history", Stability::Turn, parts.part(text));
+                let fragment = Fragment::new(id.clone(), "history", Stability::Turn, parts.part(text));
                 *message = PromptMessage::with_context(Arc::clone(message), vec![fragment]);
             }
         }

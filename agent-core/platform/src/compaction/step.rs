@@ -139,10 +139,7 @@ impl History {
         let replaced: Vec<_> = assembly.history.iter().map(replace).collect();
         let entry = |(message, replaced): (&Arc<PromptMessage>, &Option<Arc<PromptMessage>>)| {
             let original = message.original();
-            let plain_tokens = match message.context().is_empty() {
-                true => message.tokens(counter),
-                false => cache.message(original).tokens(counter),
-            };
+            let plain_tokens = message.without_context().tokens(counter);
             // A context that this process alone remembers is no part of the history.
             let tokens = match original.sent_context {
                 Some(_) => message.tokens(counter),
