@@ -95,7 +95,7 @@ impl PromptPath {
     }
 
     /// Keeps at most the first `count` nodes. User messages at the end are removed too, since their contexts depend on the node
-    /// that comes next. The messages leave the list with its next change if a prompt is in use.
+    /// that comes next. The messages leave the list at once, or with its next change while a prompt is in use.
     fn truncate(&mut self, count: usize, links: &[NodeLink]) {
         let is_user = |seq: &u32| NodeLink::find(links, *seq).is_none_or(|link| link.role == NodeRole::User);
         let kept_len = self.seqs[..count].iter().rposition(|seq| !is_user(seq)).map_or(0, |last| last + 1);
