@@ -91,6 +91,12 @@ impl ThreadContexts {
         }
     }
 
+    /// Sets the only context of a turn, or none.
+    pub(super) fn set(&mut self, turn: &RunId, context: Option<SentContext>) {
+        let stored = context.map(|sent| TurnContext { turn_id: turn.clone(), sent });
+        self.add(MissingContexts { from: 0, turns: vec![turn.clone()] }, stored.into_iter().collect());
+    }
+
     /// Removes a turn of which a commit may have added a context. Returns false if it was not read.
     pub(super) fn remove(&mut self, turn: &RunId) -> bool {
         let Some(removed) = self.by_turn.remove(turn) else { return false };

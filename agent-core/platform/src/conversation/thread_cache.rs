@@ -9,13 +9,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{ThreadId, UserId};
+use agent_core::ids::{RunId, ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
 use super::context::ThreadContexts;
 use super::{
-    ConversationError, Conversations, MAX_PAGE_NODES, Merged, Node, NodeContent, NodeLink, NodeMessage,
-    NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
+    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent,
+    NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -107,12 +107,30 @@ impl ThreadCache {
         }
     }
 
-    /// Applies a commit of this process to a cached thread. `thread` is the thread after the commit, `added` and `nodes` are its
-    /// new nodes. The cached thread is removed unless it is the one before that commit.
-    pub fn apply(&self, key: &ThreadKey, thread: &Thread, added: &[NodeLink], nodes: &[Node]) {
+    /// Applies the begin of a run by this process to its cached thread. That is removed unless it is the one before the commit.
+    pub fn apply_begin(&self, key: &ThreadKey, begun: &BegunRun) {
+        let BegunRun { thread, run, links, nodes } = begun;
+        self.apply(key, |cached| cached.apply(thread, &run.turn_id, links, nodes));
+    }
+
+    /// Applies the end of a run by this process as [`apply_begin`](Self::apply_begin) does its begin.
+    pub fn apply_end(&self, key: &ThreadKey, ended: &EndedRun) {
+        let EndedRun { thread, run, links, nodes, context } = ended;
+        self.apply(key, |cached| {
+            let is_applied = cached.apply(thread, &run.turn_id, links, nodes);
+            // The turn has no contexts of earlier runs.
+            if run.turn_id == run.id {
+                cached.contexts.set(&run.turn_id, context.clone());
+            }
+            is_applied
+        });
+    }
+
+    /// Applies a commit to a cached thread, which is removed if `apply` returns false.
+    fn apply(&self, key: &ThreadKey, apply: impl FnOnce(&mut LoadedThread) -> bool) {
         let mut state = self.lock();
         let Some(mut cached) = state.threads.remove(&key.company, &table_key(key)) else { return };
-        if cached.apply(thread, added, nodes) {
+        if apply(&mut cached) {
             state.insert(key, cached);
         }
     }
@@ -304,8 +322,9 @@ impl LoadedThread {
         }
     }
 
-    /// Applies a commit. Returns false if others have changed the thread since it was loaded.
-    fn apply(&mut self, thread: &Thread, added: &[NodeLink], nodes: &[Node]) -> bool {
+    /// Applies a commit of a turn: `thread` is the thread after it, `added` and `nodes` are its new nodes. Returns false if
+    /// others have changed the thread since it was loaded.
+    fn apply(&mut self, thread: &Thread, turn: &RunId, added: &[NodeLink], nodes: &[Node]) -> bool {
         let is_next =
             |before: &Thread| before.created_at == thread.created_at && before.version + 1 == thread.version;
         if !self.thread.as_ref().is_some_and(is_next) {
@@ -314,11 +333,11 @@ impl LoadedThread {
         self.thread = Some(thread.clone());
         self.bytes += added.iter().map(link_bytes).sum::<usize>();
         self.links.extend_from_slice(added);
+        // The end of the turn's run adds its context.
+        if self.contexts.remove(turn) {
+            self.path.remove_turn(turn, &self.links);
+        }
         for (link, node) in added.iter().zip(nodes) {
-            // The end of the turn's run adds its context.
-            if self.contexts.remove(&link.turn_id) {
-                self.path.remove_turn(&link.turn_id, &self.links);
-            }
             if let Some(message) = as_stored(&node.message) {
                 let content =
                     NodeContent { seq: link.seq, status: link.status, origin: node.origin, message };
@@ -326,10 +345,6 @@ impl LoadedThread {
                 self.bytes += cached.bytes();
                 self.messages.push(cached);
             }
-        }
-        if added.is_empty() {
-            // The turn is not known.
-            (self.contexts, self.path) = (ThreadContexts::default(), PromptPath::default());
         }
         self.has_all_nodes()
     }

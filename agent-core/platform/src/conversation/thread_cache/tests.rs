@@ -128,7 +128,7 @@ impl<'s> Process<'s> {
         let (prompt, merged) = self.plan(key).await;
         let parent = merged.parent_id.clone();
         let begun = self.store.begin_run(begin(key, run, merged)).await.expect("it begins");
-        self.cache.apply(key, &begun.thread, &begun.links, &begun.nodes);
+        self.cache.apply_begin(key, &begun);
         let text = format!("context of {run}").into();
         let context = parent.clone().map(|node| SentContext { node, text });
         let said = NewNode {
@@ -137,8 +137,22 @@ impl<'s> Process<'s> {
         };
         let end = EndRun { context, ..support::end(key.thread_owner(), run, vec![said], 0) };
         let ended = self.store.end_run(end).await.expect("it ends");
-        self.cache.apply(key, &ended.thread, &ended.links, &ended.nodes);
+        self.cache.apply_end(key, &ended);
         prompt
+    }
+
+    /// Runs a turn without a new message, whose answer goes below a node, or that fails before it says anything.
+    async fn answer_anew(&self, key: &ThreadKey, node: NodeId, run: &str, has_answer: bool) {
+        let begin = support::begin(key.clone(), run, None, NEXT, 0);
+        let begin = BeginRun { nodes: Vec::new(), parent_id: Some(node.clone()), ..begin };
+        let begun = self.store.begin_run(begin).await.expect("it begins");
+        self.cache.apply_begin(key, &begun);
+        let answer = NewNode::user(Some(node.clone()), Message::assistant(format!("answer of {run}")));
+        let nodes = has_answer.then_some(NewNode { origin: NodeOrigin::Run, ..answer });
+        let context = Some(SentContext { node, text: format!("context of {run}").into() });
+        let end = support::end(key.thread_owner(), run, nodes.into_iter().collect(), 0);
+        let ended = self.store.end_run(EndRun { context, ..end }).await.expect("it ends");
+        self.cache.apply_end(key, &ended);
     }
 
     async fn erase(&self, key: &ThreadKey, node: &NodeId) {
@@ -264,7 +278,7 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
         let said = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), said) };
         let end = EndRun { context, ..support::end(key().thread_owner(), run, vec![said], 0) };
         let ended = store.end_run(end).await.expect("it ends");
-        process.cache.apply(&key(), &ended.thread, &ended.links, &ended.nodes);
+        process.cache.apply_end(&key(), &ended);
         ended.nodes[0].id.clone()
     };
     let answer = end("r1", &asked, None).await;
@@ -282,11 +296,28 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
         ..support::begin(key(), "r2", None, NEXT, 0)
     };
     let begun = store.begin_run(go_on).await.expect("it begins");
-    process.cache.apply(&key(), &begun.thread, &begun.links, &begun.nodes);
+    process.cache.apply_begin(&key(), &begun);
     let context = SentContext { node: asked, text: "late".into() };
     end("r2", &begun.nodes[0].id, Some(context)).await;
     assert!(process.prompt(&key()).await.is_cached);
     assert_eq!(process.contexts(&key()).await, contexts(&[Some("late"), None, None, None]));
+}
+
+#[tokio::test]
+async fn the_context_of_a_turn_of_this_process_need_not_be_read() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    for run in ["r1", "r2"] {
+        process.turn(&key(), run).await;
+        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let path = PathContexts::new(&loaded.links().iter().collect::<Vec<_>>(), true);
+        assert!(loaded.contexts.missing(&path).turns.is_empty(), "nothing is read after {run}");
+        process.cache.keep(&key(), loaded);
+    }
+    let contexts = process.contexts(&key()).await;
+    assert_eq!(contexts[4].as_deref(), Some("context of r2"));
+    assert_eq!(contexts, Process::new(&store).contexts(&key()).await);
 }
 
 #[tokio::test]
@@ -377,7 +408,7 @@ async fn a_commit_after_that_of_another_process_is_not_applied() {
     let node = nodes(&store, &key()).await.remove(0).id;
     other.erase(&key(), &node).await;
     let begun = store.begin_run(begin(&key(), "r", merged)).await.expect("it begins");
-    process.cache.apply(&key(), &begun.thread, &begun.links, &begun.nodes);
+    process.cache.apply_begin(&key(), &begun);
     assert!(!process.has(&key()));
     assert_eq!(process.prompt(&key()).await, read(&["b", NEXT]));
 }
@@ -469,6 +500,7 @@ async fn a_company_fills_its_share_and_no_more() {
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Turn,
+    AnswerAnew(usize, bool),
     Append(usize),
     Erase(usize),
     EraseWhileLoaded(usize),
@@ -480,6 +512,7 @@ enum Change {
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         Just(Change::Turn),
+        (0..8_usize, any::<bool>()).prop_map(|(n, has_answer)| Change::AnswerAnew(n, has_answer)),
         (0..8_usize).prop_map(Change::Append),
         (0..8_usize).prop_map(Change::Erase),
         (0..8_usize).prop_map(Change::EraseWhileLoaded),
@@ -495,6 +528,11 @@ async fn apply(process: &Process<'_>, change: Change, step: usize) {
     let chosen = |n: usize| nodes.get(n % nodes.len().max(1)).map(|link| link.id.clone());
     match change {
         Change::Turn => drop(process.turn(&key, &format!("r{step}")).await),
+        Change::AnswerAnew(n, has_answer) => {
+            if let Some(node) = chosen(n) {
+                process.answer_anew(&key, node, &format!("r{step}"), has_answer).await;
+            }
+        }
         Change::Append(n) => {
             let node = NewNode::user(chosen(n), Message::user(format!("appended in {step}")));
             // The thread may not exist.

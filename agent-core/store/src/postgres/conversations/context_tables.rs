@@ -12,7 +12,7 @@ const PUT_CONTEXT: &str = "
     INSERT INTO turn_contexts (thread, seq, turn, body)
     SELECT thread, seq, $3, $4 FROM nodes
     WHERE thread = $1 AND id = $2 AND role = 'user' AND status <> 'deleted'
-    ON CONFLICT (thread, seq, turn) DO NOTHING";
+    ON CONFLICT (thread, seq, turn) DO NOTHING RETURNING seq";
 
 /// Selects contexts, the newest messages' first, until they have a number of bytes.
 const SELECT_CONTEXTS: &str = "
@@ -30,18 +30,18 @@ const COPY_CONTEXTS: &str = "
     JOIN turn_contexts AS contexts ON contexts.thread = $1 AND contexts.seq = path.seq";
 
 impl ConversationTables {
-    /// Stores the context of a user message in a turn, unless it has one.
+    /// Stores the context of a user message in a turn, unless it has one. Returns true if it is stored now.
     pub(super) async fn put_context(
         &self,
         thread: i64,
         turn: &RunId,
         sent: &SentContext,
-    ) -> Result<(), TableError> {
+    ) -> Result<bool, TableError> {
         let Some(body) = context_body(sent)?.filter(|_| !contains_nul(sent.node.as_str())) else {
-            return Ok(());
+            return Ok(false);
         };
-        self.select(PUT_CONTEXT, &[&thread, &sent.node.as_str(), &turn.as_str(), &body]).await?;
-        Ok(())
+        let rows = self.select(PUT_CONTEXT, &[&thread, &sent.node.as_str(), &turn.as_str(), &body]).await?;
+        Ok(!rows.is_empty())
     }
 
     /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.

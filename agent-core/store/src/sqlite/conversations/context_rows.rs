@@ -10,21 +10,20 @@ use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{context_body, parse_context};
 
 impl ConversationTables<'_> {
-    /// Stores the context of a user message in a turn, unless it has one.
+    /// Stores the context of a user message in a turn, unless it has one. Returns true if it is stored now.
     pub(super) fn put_context(
         &self,
         thread: i64,
         turn: &RunId,
         sent: &SentContext,
-    ) -> Result<(), TableError> {
-        let Some(body) = context_body(sent)? else { return Ok(()) };
+    ) -> Result<bool, TableError> {
+        let Some(body) = context_body(sent)? else { return Ok(false) };
         let mut insert = self.0.prepare_cached(
             "INSERT OR IGNORE INTO turn_contexts (thread, seq, turn, body)
              SELECT thread, seq, ?3, ?4 FROM nodes
              WHERE thread = ?1 AND id = ?2 AND role = 'user' AND status <> 'deleted'",
         )?;
-        insert.execute(params![thread, sent.node.as_str(), &**turn, body])?;
-        Ok(())
+        Ok(insert.execute(params![thread, sent.node.as_str(), &**turn, body])? > 0)
     }
 
     /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.
