@@ -37,8 +37,8 @@ impl Principal {
 pub struct TurnRequest {
     /// The agent.
     pub agent_id: AgentId,
-    /// The conversation so far, oldest message first, including the latest message; repaired.
-    pub messages: Vec<Arc<Message>>,
+    /// The conversation so far, oldest message first, including the latest message; repaired. Turns may share the list.
+    pub messages: Arc<Vec<Arc<Message>>>,
     /// The conversation's identifier.
     pub thread_id: ThreadId,
     /// The run's identifier.
@@ -83,7 +83,7 @@ impl TurnRequest {
     pub fn new(agent_id: impl Into<AgentId>, messages: Vec<Message>) -> Self {
         Self {
             agent_id: agent_id.into(),
-            messages: messages.into_iter().map(Arc::new).collect(),
+            messages: Arc::new(messages.into_iter().map(Arc::new).collect()),
             thread_id: crate::new_id().into(),
             run_id: crate::new_id().into(),
             ..Self::default()

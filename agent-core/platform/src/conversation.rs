@@ -97,6 +97,7 @@ pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,
     ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleSource, VisitorThreadCursor,
 };
+pub(crate) use thread_cache::message_bytes;
 pub use thread_cache::{LoadedThread, ThreadCache};
 pub use thread_limit::{
     MAX_NODE_CHILDREN, MAX_THREAD_NODES, MAX_USER_THREADS, MAX_VISITOR_THREADS, ThreadLimit, max_threads,

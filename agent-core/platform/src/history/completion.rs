@@ -3,6 +3,8 @@
 //! Parameters that the agent's role decides, such as those of sampling, are ignored. Unsupported ones that would change
 //! the meaning or the shape of the answer are errors, since a client would take the answer for another one.
 
+use std::sync::Arc;
+
 use serde_json::Map;
 
 use super::completion_error::CompletionError;
@@ -71,7 +73,7 @@ pub fn read_completion(
     };
     let turn = TurnRequest {
         agent_id: model.into(),
-        messages: conversation.messages,
+        messages: Arc::new(conversation.messages),
         thread_id: read_thread_id(thread_id)?,
         tool_choice: tool_choice(&sources)?,
         client_tools: client_tools::read(fields)?,

@@ -258,7 +258,7 @@ fn record(shape: Shape, id: &str) -> Recorded {
         ..TurnRequest::new("a", messages)
     };
     if turn.messages.len() > 1 {
-        let earlier = TurnRequest { messages: turn.messages[..1].to_vec(), ..turn.clone() };
+        let earlier = TurnRequest { messages: Arc::new(turn.messages[..1].to_vec()), ..turn.clone() };
         let ran = run_observed_turn(&platform, &principal, earlier, &()).now_or_never().expect("no wait");
         driver::read_to_end(ran.expect("a run"), None, None);
     }

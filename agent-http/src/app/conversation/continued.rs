@@ -21,7 +21,7 @@ use agent_platform::conversation::{
     Approval, ApprovalState, CallExecution, ChangeRun, ConversationError, Conversations, Run, RunChange,
     RunKey, RunState, ThreadOwner,
 };
-use agent_platform::history::repair;
+use agent_platform::history::repair_shared;
 use agent_platform::records::StoreError;
 use agent_platform::run_observer::RunObserver;
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
@@ -203,8 +203,8 @@ impl ContinuedTurn {
     async fn answer(self, calls: Vec<DecidedCall>) -> BoxStream<'static, SourceItem> {
         let mut turn = self.turn;
         let results = calls.into_iter().map(|call| Message::tool_result(&*call.id, call.content));
-        turn.messages.extend(results.map(Arc::new));
-        turn.messages = repair(turn.messages);
+        Arc::make_mut(&mut turn.messages).extend(results.map(Arc::new));
+        turn.messages = repair_shared(turn.messages);
         self.observer.begin_preparation();
         match self.app.run_kept_turn(&self.principal, turn, &self.observer).await {
             // The stream around this one begins the run.

@@ -253,7 +253,7 @@ impl KeptTurn {
         app: &App,
         principal: &Principal,
         turn: &TurnRequest,
-    ) -> Result<Option<Vec<Arc<Message>>>, HttpError> {
+    ) -> Result<Option<Arc<Vec<Arc<Message>>>>, HttpError> {
         match self.plan(app, principal, turn, BeginOrder::BeforeQueue, None).await {
             Ok(plan) => Ok(Some(plan.messages)),
             Err(BeginError::Store(error @ ConversationError::Store(_))) => Err(error.into()),

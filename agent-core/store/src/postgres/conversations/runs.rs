@@ -114,7 +114,7 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     let put_context = async {
         match &end.context {
             Some(sent) => tables.put_context(n, &run.turn_id, sent).await,
-            None => Ok(()),
+            None => Ok(false),
         }
     };
     let puts = try_join4(
@@ -124,10 +124,11 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
         tables.update_optional_run(continued_number, continued.as_ref()),
     );
     let logs = try_join(tables.insert_log_end(number, &end.log), tables.delete_signals(&end.process, number));
-    try_join3(puts, put_context, logs).await?;
+    let (_, has_context, _) = try_join3(puts, put_context, logs).await?;
     let links = commit::links(&nodes);
     let nodes = commit::nodes_on_wire(nodes, &known);
-    Ok(EndedRun { thread, run, nodes, links })
+    let context = end.context.clone().filter(|_| has_context);
+    Ok(EndedRun { thread, run, nodes, links, context })
 }
 
 /// Changes a run. Statements are sent together as those of [`begin_run`] are.

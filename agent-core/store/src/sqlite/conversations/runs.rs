@@ -87,9 +87,10 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
         tables.update_run(number, run)?;
     }
-    if let Some(sent) = &end.context {
-        tables.put_context(n, &commit.run.turn_id, sent)?;
-    }
+    let has_context = match &end.context {
+        Some(sent) => tables.put_context(n, &commit.run.turn_id, sent)?,
+        None => false,
+    };
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk)?;
     }
@@ -99,7 +100,8 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     tables.delete_signals(&end.process, number)?;
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
+    let context = end.context.clone().filter(|_| has_context);
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
 }
 
 pub(super) fn change_run(
