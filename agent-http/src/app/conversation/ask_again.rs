@@ -1,5 +1,5 @@
-//! Decisions that leave calls open about which others decide: they are stored, and the client gets the interrupts of the
-//! others again.
+//! Decisions, and results of the client's calls, that leave calls open about which others decide: they are stored, and the
+//! client gets the interrupts of the others again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use agent_core::event::{Audience, Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEvent};
 use agent_core::ids::RunId;
 use agent_platform::conversation::{
-    ChangeRun, ChangedRun, ConversationError, Decision, Run, RunChange, RunKey, ThreadOwner,
+    ChangeRun, ChangedRun, ConversationError, Decision, NewNode, Run, RunChange, RunKey, ThreadOwner,
 };
 use agent_platform::spawner::Spawner;
 use futures_util::future::{BoxFuture, ready};
@@ -18,6 +18,25 @@ use super::kept_turn::KeptTurn;
 use crate::stream::{Departure, RunRecorder, RunSource};
 
 impl KeptTurn {
+    /// Stores results of the client's calls in a run that waits for decisions. Returns the run as it is then.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadFull`], and those of the store.
+    pub(super) async fn store_results(
+        &self,
+        app: &App,
+        owner: &ThreadOwner,
+        waiting: Run,
+        results: Vec<NewNode>,
+    ) -> Result<Run, ConversationError> {
+        if results.is_empty() {
+            return Ok(waiting);
+        }
+        let (now, key) = (app.conversations.now(), RunKey { owner: owner.clone(), id: waiting.id });
+        let change = RunChange::AddResults(results);
+        Ok(self.store.change_run(ChangeRun { run: key, change, now }).await?.run.at(now))
+    }
+
     /// Stores decisions about calls of a run that waits for others, too. Returns the run as it is then.
     ///
     /// # Errors

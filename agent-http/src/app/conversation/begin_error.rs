@@ -1,7 +1,7 @@
 //! Error that prevents a run from beginning.
 
 use agent_core::turn::TurnError;
-use agent_platform::conversation::{ConversationError, Decision, Run};
+use agent_platform::conversation::{ConversationError, Decision, NewNode, Run};
 
 use crate::error::HttpError;
 
@@ -10,11 +10,12 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
-    /// The caller has decided about all own calls of a run that waits, and others about theirs not yet. The decisions are those
-    /// that are not stored.
+    /// The caller has decided about all own calls of a run that waits, and others about theirs not yet. Decisions and results of
+    /// the client's calls are those that are not stored.
     OthersDecide {
         run: Box<Run>,
         decisions: Vec<Decision>,
+        results: Vec<NewNode>,
     },
 }
 

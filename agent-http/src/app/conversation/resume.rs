@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, Run,
+    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, NewNode, NodeRole, Run,
 };
 
 use super::super::App;
@@ -57,16 +57,19 @@ impl KeptTurn {
         if !run.is_undecided() {
             return Ok(decisions);
         }
-        let mut is_incomplete = !has_decided;
+        let mut is_incomplete = false;
         for approval in run.approvals.iter().filter(|approval| approval.state == ApprovalState::Open) {
             is_incomplete |=
                 app.may_decide(principal, &owner, approval).await.map_err(BeginError::Request)?;
         }
-        // Messages are stored with the run that follows the last decision.
         let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), Some(&run), &key)?;
-        match is_incomplete || !placed.nodes.is_empty() {
+        let (results, other): (Vec<NewNode>, Vec<NewNode>) =
+            placed.nodes.into_iter().partition(|node| node.message.role() == NodeRole::Tool);
+        is_incomplete |= !has_decided && results.is_empty();
+        // Messages are stored with the run that follows the last decision.
+        match is_incomplete || !other.is_empty() {
             true => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
-            false => Err(BeginError::OthersDecide { run: Box::new(run), decisions }),
+            false => Err(BeginError::OthersDecide { run: Box::new(run), decisions, results }),
         }
     }
 }
