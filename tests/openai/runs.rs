@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{OpenAiApp, client_tools, expect_error, expect_json, frames, mint, text};
-use crate::support::vendor::{Step, answer, delta, event, stream_head, tool_calls};
+use crate::support::vendor::{Step, answer, delta, event, finish, stream_head, tool_calls};
 use crate::support::{poll_until, read_until};
 
 #[tokio::test]
@@ -93,6 +93,40 @@ async fn a_stream_has_the_chunks_of_the_answer() {
     let last: Value = serde_json::from_str(with_usage.last().expect("a chunk")).expect("JSON");
     assert_eq!((&last["choices"], &last["usage"]["total_tokens"]), (&json!([]), &json!(18)));
     assert_eq!(with_usage.len(), frames.len() + 1);
+}
+
+#[tokio::test]
+async fn the_client_limits_answers_below_the_limit_of_the_agent() {
+    let test = OpenAiApp::start_with(|agent| {
+        agent["children"][0]["content"]["parameters"] = json!({"maxOutputTokens": 500});
+    })
+    .await;
+    for (sent, expected) in [
+        (json!({}), 500),
+        (json!({"max_tokens": null}), 500),
+        (json!({"max_tokens": 40}), 40),
+        (json!({"max_completion_tokens": 30}), 30),
+        (json!({"max_completion_tokens": 30, "max_tokens": 20}), 20),
+        (json!({"max_tokens": 501}), 500),
+        (json!({"max_tokens": 5_000_000_000_u64}), 500),
+    ] {
+        test.complete(sent.clone()).await;
+        let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+        assert_eq!(request_body["max_tokens"], expected, "{sent}");
+    }
+    // Each call of the run has the limit, and an answer that reaches it is cut off.
+    let mut cut = vec![stream_head(), delta(json!({"content": "Once upon a"}))];
+    cut.extend(finish("length"));
+    test.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), cut]);
+    let frames = test.stream(json!({"max_tokens": 40})).await;
+    assert!(frames.last().expect("a chunk").contains(r#""finish_reason":"length""#), "{frames:?}");
+    let limits: Vec<Value> =
+        test.vendor.received_bodies("m").into_iter().map(|body| body["max_tokens"].clone()).collect();
+    assert_eq!(limits[limits.len() - 2..], [40, 40]);
+    for wrong in [json!(0), json!(-1), json!("40"), json!(1.5)] {
+        let response = test.send(json!({"max_tokens": wrong}), &[]).await;
+        assert_eq!(expect_error(response, 400, "invalid_request").await["param"], "max_tokens");
+    }
 }
 
 #[tokio::test]
