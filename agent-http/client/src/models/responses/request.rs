@@ -21,6 +21,9 @@ use crate::models::spec::ModelSpec;
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
 const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gpt-5-chat"];
 
+/// Least limit on the answer that the API accepts, in tokens.
+const MIN_OUTPUT_TOKENS: usize = 16;
+
 /// Appends the body of a request.
 ///
 /// # Errors
@@ -40,7 +43,8 @@ pub(super) fn push_body(
     push_reasoning(protocol, request, body);
     body.raw(r#","store":false,"stream":true"#);
     if protocol.sends_output_limit {
-        body.raw(r#","max_output_tokens":"#).output_limit(protocol.model.limits().max_output_tokens);
+        let max_output_tokens = protocol.model.limits().max_output_tokens.max(MIN_OUTPUT_TOKENS);
+        body.raw(r#","max_output_tokens":"#).output_limit(max_output_tokens);
     }
     push_sampling(&protocol.model.parameters, body);
     push_extra(&protocol.model.parameters, body);

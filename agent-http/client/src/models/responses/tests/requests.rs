@@ -103,7 +103,7 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
         expect![[r#"
             {"model":"m-1","instructions":"You are \"terse\".\n","tools":[{"type":"function","name":"t_afe0f0996e87","description":"","parameters":{},"strict":false},
             {"type":"function","name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object","properties":{"title":{"type":"string"}}},"strict":false},
-            {"type":"function","name":"readTodos","description":"","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"summary":"auto"},"include":["reasoning.encrypted_content"],"store":false,"stream":true,"max_output_tokens":7,"prompt_cache_key":"0123",
+            {"type":"function","name":"readTodos","description":"","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"summary":"auto"},"include":["reasoning.encrypted_content"],"store":false,"stream":true,"max_output_tokens":16,"prompt_cache_key":"0123",
             "input":[{"type":"message","role":"developer","content":[{"type":"input_text","text":"of the history"}]},
             {"type":"message","role":"developer","content":[{"type":"input_text","text":"of the page"}]},
             {"type":"message","role":"user","content":[{"type":"input_text","text":"What?"},
