@@ -33,7 +33,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 pub(crate) use self::limits::window_key;
-pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntWindows, ModelLimits};
+pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntLimits, ModelLimits};
 pub use self::spec::ModelSpec;
 
 use self::anthropic::Anthropic;
@@ -146,8 +146,8 @@ impl HostedVendor {
         OpenAi::new(self.outbound.clone(), &base, trust, key, model)
     }
 
-    /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is
-    /// always sent: what a budget reserves for the call holds by it.
+    /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is sent,
+    /// unless the server's API does not have it: what a budget reserves for the call holds by it.
     ///
     /// # Errors
     /// As [`model`](Self::model).

@@ -22,15 +22,18 @@ use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder};
 use agent_core::secret::Secret;
+use agent_platform::model_notice::ModelNotice;
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use http::{HeaderMap, StatusCode};
 use url::Url;
 
 use self::answer::AnswerReader;
 pub use self::protocol::{AnswerContext, ResponsesProtocol};
+use self::request::without_output_limit;
 pub use self::server_error::Account;
 pub(crate) use self::server_error::turned_away;
-use self::server_error::{RESET_HEADER, ServerError};
+use self::server_error::{RESET_HEADER, ServerError, refuses_output_limit};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
@@ -77,8 +80,7 @@ impl ResponsesProtocol {
         if !response.status.is_success() {
             let OutboundResponse { status, headers, body } = response;
             let body = vendor_error::read_body(body).await;
-            let error = ServerError::from_response(status, headers, &body);
-            return Err(error.into_agent_error(self.account, SystemTime::now()));
+            return Err(self.server_error(status, headers, &body));
         }
         let prompt_tokens = context.prompt_tokens;
         let mut answer = AnswerReader::new(self, context);
@@ -97,6 +99,12 @@ impl ResponsesProtocol {
                 Ok(AnswerStream::new(body, answer, self.model.clone(), prompt_tokens).boxed())
             }
         }
+    }
+
+    /// Returns the error of an unsuccessful response.
+    fn server_error(&self, status: StatusCode, headers: HeaderMap, body: &[u8]) -> AgentError {
+        let error = ServerError::from_response(status, headers, body);
+        error.into_agent_error(self.account, SystemTime::now())
     }
 }
 
@@ -123,6 +131,12 @@ impl Responses {
         let protocol = protocol.with_key(key.as_ref());
         Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, protocol })
     }
+
+    async fn send(&self, payload: &Payload) -> Result<OutboundResponse, AgentError> {
+        let (key, body) = (self.key.as_ref(), payload.bytes().clone());
+        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
+        request.send().await
+    }
 }
 
 #[async_trait]
@@ -137,11 +151,32 @@ impl Model for Responses {
         Ok(body.finish())
     }
 
+    /// Sends the request. One that is refused because the server's API does not have a limit on the answer is sent again
+    /// without it, and later requests are built without it.
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let context = AnswerContext::of(&payload);
-        let (key, body) = (self.key.as_ref(), payload.into_bytes());
-        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
-        self.protocol.decode(request.send().await?, context).await
+        let (context, protocol) = (AnswerContext::of(&payload), &self.protocol);
+        let response = self.send(&payload).await?;
+        let unlimited = match response.status {
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
+                without_output_limit(protocol, &payload)
+            }
+            _ => None,
+        };
+        let Some(unlimited) = unlimited else { return protocol.decode(response, context).await };
+        let OutboundResponse { status, headers, body } = response;
+        let body = vendor_error::read_body(body).await;
+        if !refuses_output_limit(&body) {
+            let error = protocol.server_error(status, headers, &body);
+            protocol.model.learn(&error, context.prompt_tokens);
+            return Err(error);
+        }
+        let response = self.send(&unlimited).await?;
+        if response.status.is_success() {
+            protocol.model.record_refused_output_limit();
+        }
+        let notice = ModelNotice::OutputLimitRefused { request_sha256: unlimited.sha256() };
+        let events = protocol.decode(response, context).await?;
+        Ok(futures_util::stream::iter([Ok(notice.into())]).chain(events).boxed())
     }
 }
 

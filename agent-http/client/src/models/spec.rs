@@ -111,6 +111,17 @@ impl ModelSpec {
         }
     }
 
+    /// Returns true if the server's API does not have a limit on the answer, as far as it has said so.
+    pub(super) fn refuses_output_limit(&self) -> bool {
+        self.limits.learnt.refuses_output_limit(&self.window_key)
+    }
+
+    /// Records that the server's API does not have a limit on the answer.
+    pub(super) fn record_refused_output_limit(&self) {
+        tracing::info!(model = %self.name, "the model's server refuses a limit on the answer");
+        self.limits.learnt.record_refused_output_limit(&self.window_key);
+    }
+
     /// Learns the context window if `failure` rejects a prompt of `estimated` tokens by the platform's count.
     pub(super) fn learn(&self, failure: &AgentError, estimated: Option<usize>) {
         self.limits.learn((self.provider, &self.name), &self.window_key, failure, estimated);

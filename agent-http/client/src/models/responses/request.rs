@@ -3,7 +3,7 @@
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::Message;
 use agent_core::model::ModelRequest;
-use agent_core::payload::{PayloadBuilder, PromptSection};
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
 use agent_platform::parameters::ReasoningLevel;
 use serde::Serialize;
@@ -23,6 +23,10 @@ const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gp
 
 /// Least limit on the answer that the API accepts, in tokens.
 const MIN_OUTPUT_TOKENS: usize = 16;
+/// Members in front of the limit on the answer.
+const STREAM_MEMBERS: &str = r#","store":false,"stream":true"#;
+/// Beginning of the member that limits the answer.
+const LIMIT_MEMBER: &str = r#","max_output_tokens":"#;
 
 /// Appends the body of a request.
 ///
@@ -41,10 +45,9 @@ pub(super) fn push_body(
     push_instructions(protocol, request, body);
     push_tools(request, body);
     push_reasoning(protocol, request, body);
-    body.raw(r#","store":false,"stream":true"#);
-    if protocol.sends_output_limit {
-        let max_output_tokens = protocol.model.limits().max_output_tokens.max(MIN_OUTPUT_TOKENS);
-        body.raw(r#","max_output_tokens":"#).output_limit(max_output_tokens);
+    body.raw(STREAM_MEMBERS);
+    if protocol.sends_output_limit && !protocol.model.refuses_output_limit() {
+        body.raw(LIMIT_MEMBER).output_limit(output_limit(protocol));
     }
     push_sampling(&protocol.model.parameters, body);
     push_extra(&protocol.model.parameters, body);
@@ -55,6 +58,22 @@ pub(super) fn push_body(
     push_input(protocol, request, body);
     body.raw("}");
     Ok(())
+}
+
+fn output_limit(protocol: &ResponsesProtocol) -> usize {
+    protocol.model.limits().max_output_tokens.max(MIN_OUTPUT_TOKENS)
+}
+
+/// Returns a request of an API key without its limit on the answer; `None` if its limit is not the model's own: a budget that
+/// has lowered it holds by it.
+pub(super) fn without_output_limit(protocol: &ResponsesProtocol, payload: &Payload) -> Option<Payload> {
+    let (bytes, member) = (payload.bytes(), format!("{LIMIT_MEMBER}{}", output_limit(protocol)));
+    let found = format!("{STREAM_MEMBERS}{member},");
+    let start = bytes.windows(found.len()).position(|part| part == found.as_bytes())? + STREAM_MEMBERS.len();
+    let mut body = Payload::builder(bytes.len());
+    body.buffer().extend_from_slice(&bytes[..start]);
+    body.buffer().extend_from_slice(&bytes[start + member.len()..]);
+    Some(body.finish())
 }
 
 fn push_instructions(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
