@@ -4,6 +4,8 @@ mod reasoning;
 mod stream;
 mod wire;
 
+use std::sync::Arc;
+
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
@@ -33,7 +35,7 @@ const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
 pub struct OpenAi {
     endpoint: LazyTarget,
     key: Option<Secret>,
-    model: ModelSpec,
+    model: Arc<ModelSpec>,
 }
 
 impl OpenAi {
@@ -51,7 +53,7 @@ impl OpenAi {
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        Ok(Self { endpoint, key, model: model.into().at(PROVIDER, base.as_str()) })
+        Ok(Self { endpoint, key, model: Arc::new(model.into().at(PROVIDER, base.as_str())) })
     }
 
     /// Returns the name of the field that limits the answer.
@@ -64,6 +66,7 @@ impl OpenAi {
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let prompt_tokens = payload.prompt_tokens();
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
         let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
         let response = request.send().await?;
@@ -79,7 +82,7 @@ impl OpenAi {
             }
             "text/html" => Err(errors::web_page()),
             // Compatible servers send streams with various media types.
-            _ => Ok(ChatStream::new(response).boxed()),
+            _ => Ok(ChatStream::new(response, Arc::clone(&self.model), prompt_tokens).boxed()),
         }
     }
 }

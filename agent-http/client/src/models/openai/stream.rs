@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use agent_core::error::AgentError;
@@ -14,6 +15,7 @@ use crate::lines::SseDecoder;
 use crate::models::errors::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
+use crate::models::spec::ModelSpec;
 use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
 use crate::relay::DeltaTemplate;
@@ -28,6 +30,8 @@ pub(super) struct ChatStream {
     template: DeltaTemplate,
     answer: AnswerDecoder,
     is_finished: bool,
+    model: Arc<ModelSpec>,
+    prompt_tokens: Option<usize>,
 }
 
 /// Result of reading the buffered SSE events.
@@ -43,7 +47,12 @@ enum DecodeStep {
 }
 
 impl ChatStream {
-    pub(super) fn new(response: OutboundResponse) -> Self {
+    /// Creates the stream. The context window of `model` is learnt if the server rejects a prompt of `prompt_tokens`.
+    pub(super) fn new(
+        response: OutboundResponse,
+        model: Arc<ModelSpec>,
+        prompt_tokens: Option<usize>,
+    ) -> Self {
         let body = response.into_stream();
         let template = DeltaTemplate::new(body.relay().delta_template);
         Self {
@@ -52,6 +61,8 @@ impl ChatStream {
             template,
             answer: AnswerDecoder::default(),
             is_finished: false,
+            model,
+            prompt_tokens,
         }
     }
 
@@ -71,7 +82,7 @@ impl ChatStream {
             }
             self.answer.take(chunk)?;
             if reports_error {
-                return Err(reported_error());
+                return Err(VendorError::from_body(event.data).into_error(reported_error()));
             }
             if !self.answer.ready.is_empty() {
                 return Ok(DecodeStep::Ready);
@@ -82,6 +93,7 @@ impl ChatStream {
 
     fn end(&mut self, failure: AgentError) -> Poll<Option<Result<ModelEvent, AgentError>>> {
         self.is_finished = true;
+        self.model.learn(&failure, self.prompt_tokens);
         Poll::Ready(Some(Err(failure)))
     }
 }
@@ -261,10 +273,12 @@ fn non_empty(text: Option<String>) -> Option<String> {
 
 fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
     Ok(match word {
-        "length" => FinishReason::Length,
+        // Mistral's word for an answer that reaches the end of the context window.
+        "length" | "model_length" => FinishReason::Length,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "content_filter" => FinishReason::ContentFilter,
-        "error" => return Err(reported_error()),
+        // DeepSeek's word for an answer that its servers have broken off.
+        "error" | "insufficient_system_resource" => return Err(reported_error()),
         _ => FinishReason::Stop,
     })
 }

@@ -121,6 +121,7 @@ async fn every_end_is_told_from_being_cut_off() {
     let cases: Vec<(String, &[&str])> = vec![
         (sse(&length), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("content_filter"), DONE.into()]), &["text a", "finish ContentFilter"]),
+        (sse(&[text("a"), finish("model_length"), DONE.into()]), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("eos"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), finish("stop")]), &["text a", "finish Stop"]),
         (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
@@ -148,7 +149,10 @@ async fn errors_inside_an_answer_that_began_well_are_errors() {
         (sse(&[r#"{"error":"overloaded"}"#]), &["fails Failed"]),
         (named(r#"{"message":"overloaded"}"#), &["fails Failed"]),
         (named("overloaded"), &["fails Failed"]),
+        (named(OVERFLOW), &["fails ContextExceeded"]),
+        (named(r#"{"message":"prompt is too long"}"#), &["fails ContextExceeded"]),
         (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[text("a"), finish("insufficient_system_resource"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), "sorry".into(), text("b")]), &["text a", "fails Failed"]),
         (sse(&[r#"{"choices":[{"#]), &["fails Failed"]),
         (sse(&[r#"{"choices":"none"}"#]), &["fails Failed"]),
@@ -533,7 +537,7 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     let limits = ModelLimits::default();
     let of_limits = |limits| {
         let spec = ModelSpec::new("m-1").with_limits(limits).at(PROVIDER, server.url.as_str());
-        OpenAi { model: spec, ..model(&server) }
+        OpenAi { model: spec.into(), ..model(&server) }
     };
     let (one, same) = (of_limits(limits.clone()), of_limits(limits));
     assert_eq!(one.info().context_window, 128_000);
@@ -547,8 +551,21 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     for model in [&one, &same] {
         assert!(model.info().context_window <= 4_096, "{:?}", model.info());
     }
-    let another = OpenAi { model: one.model.clone().at(PROVIDER, "http://other.example/"), ..one };
+    let spec = ModelSpec::clone(&one.model).at(PROVIDER, "http://other.example/");
+    let another = OpenAi { model: spec.into(), ..one };
     assert_eq!(another.info().context_window, 128_000);
+}
+
+/// Gateways begin a response before the model's server has rejected the prompt.
+#[tokio::test]
+async fn the_window_is_learnt_from_an_error_inside_an_answer() {
+    let body = format!(": PROCESSING\n\n{}", sse(&[OVERFLOW]));
+    let answer = chunked_response("200 OK", SSE, body.as_bytes(), 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let model = model(&server);
+    assert_eq!(model.info().context_window, 128_000);
+    assert_eq!(answer_of(&model).await, ["fails ContextExceeded"]);
+    assert!(model.info().context_window <= 4_096, "{:?}", model.info());
 }
 
 #[test]
