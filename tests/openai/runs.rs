@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{OpenAiApp, client_tools, expect_error, expect_json, frames, mint, text};
+use crate::support::server::session_token;
 use crate::support::vendor::{Step, answer, delta, event, finish, stream_head, tool_calls};
 use crate::support::{poll_until, read_until};
 
@@ -262,6 +263,38 @@ async fn a_stored_run_may_wait_for_approval() {
     // A run that is not kept cannot wait.
     let completion = test.complete(json!({})).await;
     assert_eq!(completion["choices"][0]["message"]["content"], "As you like.");
+}
+
+#[tokio::test]
+async fn results_of_the_clients_tools_are_kept_while_another_call_waits() {
+    let test = OpenAiApp::start_with(with_approval("wait")).await;
+    let calls = || tool_calls(&[("c1", "createTodo", r#"{"title":"Buy milk"}"#), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls(), answer(&["It is red."])]);
+    let in_thread = [("x-thread-id", "t1")];
+    let asked = json!({"role": "user", "content": "Paint"});
+    let body = json!({"tools": client_tools(), "messages": [asked]});
+    let first = expect_json(test.send(body, &in_thread).await).await;
+    let message = &first["choices"][0]["message"];
+    assert_eq!(first["choices"][0]["finish_reason"], "tool_calls");
+    let result = json!({"role": "tool", "tool_call_id": "c2", "content": "painted"});
+    let messages = json!([asked, message, result]);
+    let second = test.send(json!({"tools": client_tools(), "messages": messages}), &in_thread).await;
+    assert_eq!(second.headers()["x-agent-run-state"], "waiting");
+    let second = expect_json(second).await;
+    let notice = "A tool call of this answer waits for a person's approval.";
+    assert_eq!(second["choices"][0]["message"]["content"], notice);
+    assert_eq!(test.vendor.received_bodies("m").len(), 1);
+
+    let approvals = test.call("GET", "/api/approvals?state=open").await;
+    let id = approvals["approvals"][0]["id"].as_str().expect("an id");
+    let approve = test.app.request("POST", &format!("/api/approvals/{id}"));
+    let approve = approve.bearer_auth(session_token("u1", "c1")).json(&json!({"decision": "approve"}));
+    assert_eq!(approve.send().await.expect("an answer").status(), 200);
+    poll_until(async || test.call("GET", "/api/threads/t1").await, |thread| thread["status"] == "idle").await;
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let sent = request_body["messages"].as_array().expect("messages").iter();
+    let results: Vec<&Value> = sent.filter(|message| message["role"] == "tool").collect();
+    assert_eq!((results.len(), &results[1]["content"]), (2, &json!("painted")));
 }
 
 #[tokio::test]

@@ -10,9 +10,9 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
-    /// The caller has decided about all own calls of a run that waits, and others about theirs not yet. Decisions and results of
-    /// the client's calls are those that are not stored.
-    OthersDecide {
+    /// A run waits for further decisions: the caller has decided about all own calls and others about theirs not yet, or has sent
+    /// results of the client's calls alone. Decisions and results are those that are not stored.
+    StillWaiting {
         run: Box<Run>,
         decisions: Vec<Decision>,
         results: Vec<NewNode>,
@@ -31,7 +31,7 @@ impl From<BeginError> for HttpError {
             BeginError::Store(error) => error.into(),
             BeginError::Turn(error) => error.into(),
             BeginError::Request(error) => error,
-            BeginError::OthersDecide { run, .. } => ConversationError::InterruptsOpen { run }.into(),
+            BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
         }
     }
 }

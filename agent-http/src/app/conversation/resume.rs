@@ -17,9 +17,9 @@ impl KeptTurn {
     /// Returns the decisions of the request about the calls of a run that waits, without those that are stored already.
     ///
     /// # Errors
-    /// [`ConversationError::InterruptsOpen`] if calls remain about which the caller may decide,
-    /// [`BeginError::OthersDecide`] if others decide about those that remain, [`ConversationError::ApprovalExpired`] for a decision
-    /// that comes too late; 400 for arguments that do not conform to the tool's schema.
+    /// [`BeginError::StillWaiting`] if others decide about the calls that remain, or the request has results of the client's
+    /// calls alone; [`ConversationError::InterruptsOpen`] if calls remain otherwise; [`ConversationError::ApprovalExpired`] for a
+    /// decision that comes too late; 400 for arguments that do not conform to the tool's schema.
     pub(super) async fn decisions(
         &self,
         app: &App,
@@ -57,19 +57,22 @@ impl KeptTurn {
         if !run.is_undecided() {
             return Ok(decisions);
         }
-        let mut is_incomplete = false;
+        let mut awaits_caller = false;
         for approval in run.approvals.iter().filter(|approval| approval.state == ApprovalState::Open) {
-            is_incomplete |=
+            awaits_caller |=
                 app.may_decide(principal, &owner, approval).await.map_err(BeginError::Request)?;
         }
         let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), Some(&run), &key)?;
         let (results, other): (Vec<NewNode>, Vec<NewNode>) =
             placed.nodes.into_iter().partition(|node| node.message.role() == NodeRole::Tool);
-        is_incomplete |= !has_decided && results.is_empty();
+        let is_complete = match self.fields.resume.is_empty() {
+            true => !results.is_empty(),
+            false => !awaits_caller && (has_decided || !results.is_empty()),
+        };
         // Messages are stored with the run that follows the last decision.
-        match is_incomplete || !other.is_empty() {
-            true => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
-            false => Err(BeginError::OthersDecide { run: Box::new(run), decisions, results }),
+        match is_complete && other.is_empty() {
+            true => Err(BeginError::StillWaiting { run: Box::new(run), decisions, results }),
+            false => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
         }
     }
 }

@@ -159,7 +159,7 @@ impl KeptTurn {
         match self.begin(app, principal, turn).await {
             Ok((events, kept)) => Ok((events, Box::new(kept))),
             // A background run is read through its log, which this run does not have.
-            Err(BeginError::OthersDecide { run, .. }) if !self.fields.is_background => {
+            Err(BeginError::StillWaiting { run, .. }) if !self.fields.is_background => {
                 Ok(ask_again(&run, ids, principal.caller.audience()))
             }
             Err(error) => {
@@ -230,14 +230,14 @@ impl KeptTurn {
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
-                Err(BeginError::OthersDecide { run, decisions, results }) => {
+                Err(BeginError::StillWaiting { run, decisions, results }) => {
                     let owner = thread_key(principal, &turn).thread_owner();
                     let run = self.store_results(app, &owner, *run, results).await?;
                     let run = self.store_decisions(app, &owner, run, &decisions).await?;
                     // Others may have decided meanwhile.
                     if run.is_undecided() || attempts >= MAX_BEGIN_ATTEMPTS {
                         let (run, decisions, results) = (Box::new(run), Vec::new(), Vec::new());
-                        return Err(BeginError::OthersDecide { run, decisions, results });
+                        return Err(BeginError::StillWaiting { run, decisions, results });
                     }
                     attempts += 1;
                 }
