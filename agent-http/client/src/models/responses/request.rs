@@ -25,6 +25,9 @@ const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gp
 const MIN_OUTPUT_TOKENS: usize = 16;
 /// Members in front of the limit on the answer.
 const STREAM_MEMBERS: &str = r#","store":false,"stream":true"#;
+/// Item of the input with the word without which the API refuses requests for a JSON object. It does not look for it in the
+/// instructions, which describe the format.
+const JSON_ITEM: &str = r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"The final answer is in JSON."}]}"#;
 /// Beginning of the member that limits the answer.
 const LIMIT_MEMBER: &str = r#","max_output_tokens":"#;
 
@@ -155,6 +158,8 @@ fn push_input(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut P
         body.raw(r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"#);
         request.prompt.push_system_json(body.buffer());
         body.raw("}]}");
+    } else if request.response_format.as_ref().is_some_and(|format| format.schema.is_none()) {
+        body.raw(JSON_ITEM);
     }
     let separate = |body: &mut PayloadBuilder| {
         if body.buffer().len() > start {
