@@ -30,8 +30,10 @@ pub enum ModelNotice {
         /// Hash of the body that was sent.
         request_sha256: String,
     },
-    /// The server refuses a limit on the answer, and the request was sent again without it.
-    OutputLimitRefused {
+    /// The server's API does not have a member of the request, which was sent again without it.
+    ParameterRefused {
+        /// Name of the member.
+        parameter: String,
         /// Hash of the body that was sent.
         request_sha256: String,
     },

@@ -11,6 +11,7 @@ mod limits;
 mod names;
 pub mod ollama;
 pub mod openai;
+mod optional_member;
 mod prompt_tokens;
 mod response_format;
 pub mod responses;

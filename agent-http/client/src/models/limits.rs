@@ -169,18 +169,18 @@ fn learnt_window(
     Some(window.max(MIN_CONTEXT_WINDOW))
 }
 
-/// Limits of models learnt from servers' errors, by address and model. When it is full, a new one replaces any other, at
-/// the cost of one more rejected call.
+/// Limits of models learnt from servers' errors, and members of requests that the servers refuse, by address and model. When
+/// it is full, a new one replaces any other, at the cost of one more rejected call.
 #[derive(Debug, Default)]
 pub struct LearntLimits(Mutex<HashMap<String, LearntModel>>);
 
 /// What is learnt of one model.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct LearntModel {
     /// Context window, in tokens.
     window: Option<usize>,
-    /// True if the server's API does not have a limit on the answer.
-    refuses_output_limit: bool,
+    /// Names of members that the server's API does not have.
+    refused_members: Vec<&'static str>,
     learnt_at: Instant,
 }
 
@@ -190,17 +190,21 @@ impl LearntLimits {
     }
 
     fn get(&self, key: &str) -> Option<LearntModel> {
-        self.lock().get(key).copied().filter(|learnt| learnt.learnt_at.elapsed() < LEARNT_TTL)
+        self.lock().get(key).filter(|learnt| learnt.learnt_at.elapsed() < LEARNT_TTL).cloned()
     }
 
-    /// Returns true if the server of the model under `key` refuses a limit on the answer.
-    pub(super) fn refuses_output_limit(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|learnt| learnt.refuses_output_limit)
+    /// Returns true if the server of the model under `key` refuses a member of requests.
+    pub(super) fn refuses(&self, key: &str, member: &str) -> bool {
+        self.get(key).is_some_and(|learnt| learnt.refused_members.contains(&member))
     }
 
-    /// Records that the server of the model under `key` refuses a limit on the answer.
-    pub(super) fn record_refused_output_limit(&self, key: &str) {
-        self.update(key, |learnt| learnt.refuses_output_limit = true);
+    /// Records that the server of the model under `key` refuses a member of requests.
+    pub(super) fn record_refusal(&self, key: &str, member: &'static str) {
+        self.update(key, |learnt| {
+            if !learnt.refused_members.contains(&member) {
+                learnt.refused_members.push(member);
+            }
+        });
     }
 
     fn update(&self, key: &str, change: impl FnOnce(&mut LearntModel)) {
@@ -216,7 +220,7 @@ impl LearntLimits {
         let learnt_at = Instant::now();
         let mut learnt = match known {
             Some(known) => LearntModel { learnt_at, ..known },
-            None => LearntModel { window: None, refuses_output_limit: false, learnt_at },
+            None => LearntModel { window: None, refused_members: Vec::new(), learnt_at },
         };
         change(&mut learnt);
         models.insert(key.to_owned(), learnt);

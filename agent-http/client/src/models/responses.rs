@@ -22,21 +22,22 @@ use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder};
 use agent_core::secret::Secret;
-use agent_platform::model_notice::ModelNotice;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, StatusCode};
 use url::Url;
 
 use self::answer::AnswerReader;
 pub use self::protocol::{AnswerContext, ResponsesProtocol};
-use self::request::without_output_limit;
+use self::request::limit_member;
 pub use self::server_error::Account;
 pub(crate) use self::server_error::turned_away;
-use self::server_error::{RESET_HEADER, ServerError, refuses_output_limit};
+use self::server_error::{RESET_HEADER, ServerError};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
+use super::optional_member::{after_notice, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -132,9 +133,8 @@ impl Responses {
         Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, protocol })
     }
 
-    async fn send(&self, payload: &Payload) -> Result<OutboundResponse, AgentError> {
-        let (key, body) = (self.key.as_ref(), payload.bytes().clone());
-        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
+    async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
+        let request = self.endpoint.target()?.post_json(self.key.as_ref(), "text/event-stream", body)?;
         request.send().await
     }
 }
@@ -151,32 +151,17 @@ impl Model for Responses {
         Ok(body.finish())
     }
 
-    /// Sends the request. One that is refused because the server's API does not have a limit on the answer is sent again
-    /// without it, and later requests are built without it.
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let (context, protocol) = (AnswerContext::of(&payload), &self.protocol);
-        let response = self.send(&payload).await?;
-        let unlimited = match response.status {
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
-                without_output_limit(protocol, &payload)
-            }
-            _ => None,
-        };
-        let Some(unlimited) = unlimited else { return protocol.decode(response, context).await };
-        let OutboundResponse { status, headers, body } = response;
-        let body = vendor_error::read_body(body).await;
-        if !refuses_output_limit(&body) {
+        let (member, model, prompt_tokens) = (limit_member(protocol), &protocol.model, context.prompt_tokens);
+        let post = |body| self.post(body);
+        let refusal = |status, headers, body: Bytes| {
             let error = protocol.server_error(status, headers, &body);
-            protocol.model.learn(&error, context.prompt_tokens);
-            return Err(error);
-        }
-        let response = self.send(&unlimited).await?;
-        if response.status.is_success() {
-            protocol.model.record_refused_output_limit();
-        }
-        let notice = ModelNotice::OutputLimitRefused { request_sha256: unlimited.sha256() };
-        let events = protocol.decode(response, context).await?;
-        Ok(futures_util::stream::iter([Ok(notice.into())]).chain(events).boxed())
+            model.learn(&error, prompt_tokens);
+            error
+        };
+        let (response, notice) = send_with_optional(&payload, &member, model, post, refusal).await?;
+        Ok(after_notice(notice, protocol.decode(response, context).await?))
     }
 }
 

@@ -556,6 +556,40 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     assert_eq!(another.info().context_window, 128_000);
 }
 
+#[tokio::test]
+async fn stream_options_that_the_server_does_not_have_are_left_out_from_then_on() {
+    let of_mistral = json!({"object": "error", "message": {"detail": [{"type": "extra_forbidden",
+        "loc": ["body", "stream_options", "include_usage"], "msg": "Extra inputs are not permitted", "input": true}]}});
+    let of_groq = json!({"error": {"message": "property 'stream_options' is unsupported, did you mean 'stream'?",
+        "type": "invalid_request_error"}});
+    let elsewhere = json!({"error": {"message": "Unknown parameter: 'tools'."}});
+    for (status, error, is_repeated) in [
+        ("422 Unprocessable Entity", of_mistral, true),
+        ("400 Bad Request", of_groq, true),
+        ("400 Bad Request", elsewhere, false),
+    ] {
+        let refused = chunked_response(status, JSON, error.to_string().as_bytes(), 4096, true);
+        let body = sse(&[text("a"), finish("stop"), DONE.into()]);
+        let answer = chunked_response("200 OK", SSE, body.as_bytes(), 4096, true);
+        let respond = move |request: &str| match request.contains("stream_options") {
+            true => refused.clone(),
+            false => answer.clone(),
+        };
+        let server = LoopbackServer::respond_by(respond, AfterResponse::Close).await;
+        let model = model(&server);
+        let lines = answer_of(&model).await;
+        if !is_repeated {
+            assert_eq!((lines, server.requests().len()), (vec!["refused Failed".to_owned()], 1));
+            continue;
+        }
+        let later = model.prepare(&request()).expect("prepared").sha256();
+        assert!(lines[0].contains("parameterRefused") && lines[0].contains(&later), "{lines:?}");
+        assert_eq!(lines[1..], ["text a", "finish Stop"], "{error}");
+        assert_eq!(answer_of(&model).await, ["text a", "finish Stop"]);
+        assert_eq!(server.requests().len(), 3);
+    }
+}
+
 /// Gateways begin a response before the model's server has rejected the prompt.
 #[tokio::test]
 async fn the_window_is_learnt_from_an_error_inside_an_answer() {

@@ -3,7 +3,7 @@
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::Message;
 use agent_core::model::ModelRequest;
-use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
 use agent_platform::parameters::ReasoningLevel;
 use serde::Serialize;
@@ -14,6 +14,7 @@ use super::items::{is_supported, push_items};
 use super::protocol::ResponsesProtocol;
 use crate::models::answer_parts::ItemMaker;
 use crate::models::names::wire_tool_name;
+use crate::models::optional_member::OptionalMember;
 use crate::models::response_format::push_responses;
 use crate::models::sampling::{push_extra, push_sampling};
 use crate::models::spec::ModelSpec;
@@ -28,7 +29,8 @@ const STREAM_MEMBERS: &str = r#","store":false,"stream":true"#;
 /// Item of the input with the word without which the API refuses requests for a JSON object. It does not look for it in the
 /// instructions, which describe the format.
 const JSON_ITEM: &str = r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"The final answer is in JSON."}]}"#;
-/// Beginning of the member that limits the answer.
+/// Name of the member that limits the answer, and its beginning.
+const OUTPUT_LIMIT: &str = "max_output_tokens";
 const LIMIT_MEMBER: &str = r#","max_output_tokens":"#;
 
 /// Appends the body of a request.
@@ -49,7 +51,7 @@ pub(super) fn push_body(
     push_tools(request, body);
     push_reasoning(protocol, request, body);
     body.raw(STREAM_MEMBERS);
-    if protocol.sends_output_limit && !protocol.model.refuses_output_limit() {
+    if protocol.sends_output_limit && !protocol.model.refuses(OUTPUT_LIMIT) {
         body.raw(LIMIT_MEMBER).output_limit(output_limit(protocol));
     }
     push_sampling(&protocol.model.parameters, body);
@@ -67,16 +69,11 @@ fn output_limit(protocol: &ResponsesProtocol) -> usize {
     protocol.model.limits().max_output_tokens.max(MIN_OUTPUT_TOKENS)
 }
 
-/// Returns a request of an API key without its limit on the answer; `None` if its limit is not the model's own: a budget that
-/// has lowered it holds by it.
-pub(super) fn without_output_limit(protocol: &ResponsesProtocol, payload: &Payload) -> Option<Payload> {
-    let (bytes, member) = (payload.bytes(), format!("{LIMIT_MEMBER}{}", output_limit(protocol)));
-    let found = format!("{STREAM_MEMBERS}{member},");
-    let start = bytes.windows(found.len()).position(|part| part == found.as_bytes())? + STREAM_MEMBERS.len();
-    let mut body = Payload::builder(bytes.len());
-    body.buffer().extend_from_slice(&bytes[..start]);
-    body.buffer().extend_from_slice(&bytes[start + member.len()..]);
-    Some(body.finish())
+/// Returns the member that limits the answer to the model's own limit. One that a budget has lowered is another, by which the
+/// budget holds.
+pub(super) fn limit_member(protocol: &ResponsesProtocol) -> OptionalMember {
+    let text = format!("{LIMIT_MEMBER}{}", output_limit(protocol)).into();
+    OptionalMember { name: OUTPUT_LIMIT, before: STREAM_MEMBERS, text }
 }
 
 fn push_instructions(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {

@@ -204,26 +204,6 @@ fn not_permitted(account: Account) -> AgentError {
     }
 }
 
-/// Parts of the texts with which servers refuse a member that their API does not have, in lower case and without quotation
-/// marks. Values that are refused have other texts.
-const UNKNOWN_MEMBER_PHRASES: [&str; 9] = [
-    "unsupported parameter",
-    "unsupported_parameter",
-    "unknown parameter",
-    "unknown_parameter",
-    "unrecognized",
-    "unexpected keyword",
-    "not permitted",
-    "additional properties",
-    "max_output_tokens is not supported",
-];
-
-/// Returns true if the body of an error refuses the limit on the answer because the server's API does not have it.
-pub(super) fn refuses_output_limit(body: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(body).to_ascii_lowercase().replace(['\'', '`', '"', '\\'], "");
-    text.contains("max_output_tokens") && UNKNOWN_MEMBER_PHRASES.iter().any(|phrase| text.contains(phrase))
-}
-
 #[cfg(test)]
 mod tests {
     use super::Account::{ApiKey, Subscription};

@@ -127,7 +127,7 @@ async fn a_limit_that_the_server_does_not_have_is_left_out_from_then_on() {
         let model = limited_model(&server);
         let lines = answer_of(&model).await;
         let later = model.prepare(&request()).expect("prepared");
-        assert!(lines[0].contains("outputLimitRefused") && lines[0].contains(&later.sha256()), "{lines:?}");
+        assert!(lines[0].contains("parameterRefused") && lines[0].contains(&later.sha256()), "{lines:?}");
         assert_eq!(lines[1..], ["text hi", "finish Stop"], "{error}");
         assert!(later.with_output_limit(300).is_none(), "a budget cannot lower what is not sent");
         assert_eq!(answer_of(&model).await, ["text hi", "finish Stop"]);
