@@ -1,5 +1,6 @@
 //! Adapter for servers that speak OpenAI's Chat Completions API, streaming.
 
+mod messages;
 mod reasoning;
 mod stream;
 mod wire;
@@ -90,7 +91,7 @@ impl OpenAi {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {
                 let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT).await?;
-                let events = stream::decode_response(&body)?;
+                let events = stream::decode_response(&body, &self.model)?;
                 futures_util::stream::iter(events.into_iter().map(Ok)).boxed()
             }
             "text/html" => return Err(errors::web_page()),
@@ -138,7 +139,10 @@ impl Model for OpenAi {
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
-        push_messages(request, Dialect::ChatCompletions, &mut body);
+        match self.model.echoes_reasoning() {
+            true => messages::push_with_reasoning(request, &self.model.name, &mut body),
+            false => push_messages(request, Dialect::ChatCompletions, &mut body),
+        }
         body.raw("}");
         let offered = request.tool_choice.offered(&request.tools);
         body.prompt_tokens(Some(request_tokens(request, offered)));

@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use agent_core::error::AgentError;
-use agent_core::message::FinishReason;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 
 use super::wire::{Call, Choice, Chunk, Text, WireUsage};
 use crate::lines::SseDecoder;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::errors::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
@@ -19,6 +20,9 @@ use crate::models::spec::ModelSpec;
 use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
 use crate::relay::DeltaTemplate;
+
+/// Limit on the reasoning that is kept of an answer, in bytes.
+const MAX_REASONING_BYTES: usize = 4 << 20;
 
 /// A stream of model events decoded from a response body.
 ///
@@ -59,7 +63,7 @@ impl ChatStream {
             body,
             decoder: SseDecoder::default(),
             template,
-            answer: AnswerDecoder::default(),
+            answer: AnswerDecoder::new(&model),
             is_finished: false,
             model,
             prompt_tokens,
@@ -139,8 +143,11 @@ impl Stream for ChatStream {
 ///
 /// # Errors
 /// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
-pub(super) fn decode_response(body: &[u8]) -> Result<VecDeque<ModelEvent>, AgentError> {
-    let mut answer = AnswerDecoder::default();
+pub(super) fn decode_response(
+    body: &[u8],
+    model: &Arc<ModelSpec>,
+) -> Result<VecDeque<ModelEvent>, AgentError> {
+    let mut answer = AnswerDecoder::new(model);
     let chunk = parse_chunk(body)?;
     if chunk.error.is_none() && chunk.choices.is_none() {
         return Err(unknown_response());
@@ -161,6 +168,31 @@ struct AnswerDecoder {
     model: Option<String>,
     finish: Option<FinishReason>,
     has_content: bool,
+    /// Present for a model that requires its reasoning in later requests.
+    reasoning: Option<KeptReasoning>,
+}
+
+/// Reasoning of an answer, with the model that made it.
+struct KeptReasoning {
+    model: Arc<ModelSpec>,
+    text: String,
+}
+
+impl KeptReasoning {
+    fn push(&mut self, delta: &str) -> Result<(), AgentError> {
+        if self.text.len() + delta.len() > MAX_REASONING_BYTES {
+            let message = "the model's reasoning exceeds the size limit";
+            return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
+        }
+        self.text.push_str(delta);
+        Ok(())
+    }
+
+    /// Returns the item that the next request of the run sends back.
+    fn into_item(self) -> ProviderItem {
+        let json = ItemMaker::reasoning(&self.model.name).keep(&self.text).into();
+        ProviderItem { json, text_before: 0, calls_before: 0 }
+    }
 }
 
 /// The index and identifier of a started tool call, by which later fragments are matched to it.
@@ -170,6 +202,11 @@ struct StartedCall {
 }
 
 impl AnswerDecoder {
+    fn new(model: &Arc<ModelSpec>) -> Self {
+        let kept = || KeptReasoning { model: Arc::clone(model), text: String::new() };
+        Self { reasoning: model.echoes_reasoning().then(kept), ..Self::default() }
+    }
+
     /// Takes the next ready event. Frees the queue when it is empty, since most chunks make one event that is never
     /// queued.
     fn next(&mut self) -> Option<ModelEvent> {
@@ -200,7 +237,10 @@ impl AnswerDecoder {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         // Some servers send the reasoning under both names.
         let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(non_empty).next();
-        self.ready.extend(reasoning.map(ModelEvent::Reasoning));
+        if let Some(delta) = reasoning {
+            self.reasoning.as_mut().map_or(Ok(()), |kept| kept.push(&delta))?;
+            self.ready.push_back(ModelEvent::Reasoning(delta));
+        }
         let content = delta.content.map(|Text(text)| text.into_owned());
         for text in [content, delta.refusal].into_iter().filter_map(non_empty) {
             self.has_content = true;
@@ -246,6 +286,8 @@ impl AnswerDecoder {
             None if self.calls.is_empty() => FinishReason::Stop,
             None => FinishReason::ToolCalls,
         };
+        let kept = self.reasoning.take().filter(|kept| !self.calls.is_empty() && !kept.text.is_empty());
+        self.ready.extend(kept.map(|kept| ModelEvent::ProviderItem(kept.into_item())));
         self.ready.push_back(ModelEvent::Finish(reason));
     }
 }

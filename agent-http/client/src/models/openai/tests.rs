@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use agent_core::message::{Message, ToolCall};
+use agent_core::message::{Message, ProviderItem, ToolCall};
+use agent_core::model::ModelEvent;
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -554,6 +555,52 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     let spec = ModelSpec::clone(&one.model).at(PROVIDER, "http://other.example/");
     let another = OpenAi { model: spec.into(), ..one };
     assert_eq!(another.info().context_window, 128_000);
+}
+
+#[tokio::test]
+async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
+    let call = r#"{"index":0,"id":"c1","function":{"name":"x","arguments":"{}"}}"#;
+    let parts = [
+        delta(r#"{"reasoning_content":"Hm"}"#),
+        delta(r#"{"reasoning_content":", \"so\""}"#),
+        calls(call),
+        finish("tool_calls"),
+        DONE.into(),
+    ];
+    let answer = chunked_response("200 OK", SSE, sse(&parts).as_bytes(), 4096, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let named = |name: &str| {
+        OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, None, name)
+            .expect("a model")
+    };
+    let later_reasoning = |model: &OpenAi, items: &[ProviderItem]| {
+        let answer = Message::with_tool_calls("", vec![ToolCall::new("c1", "x", "{}")]);
+        let answer = Message { provider_items: items.to_vec(), ..answer };
+        let appended_messages = vec![answer, Message::tool_result("c1", "ok")];
+        let payload = model.prepare(&ModelRequest { appended_messages, ..request() }).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!(body["messages"].as_array().map(Vec::len), Some(3), "{body}");
+        body["messages"][1]["reasoning_content"].clone()
+    };
+    for (name, expected, of_others) in [
+        ("deepseek-v4-pro", json!("Hm, \"so\""), json!("I call x.")),
+        ("moonshotai/Kimi-K2", json!("Hm, \"so\""), json!("I call x.")),
+        ("m-1", Value::Null, Value::Null),
+    ] {
+        let model = named(name);
+        let payload = model.prepare(&request()).expect("prepared");
+        let events: Vec<_> = model.start(payload).await.expect("an answer").collect().await;
+        let items = events.into_iter().filter_map(|event| match event {
+            Ok(ModelEvent::ProviderItem(item)) => Some(item),
+            _ => None,
+        });
+        let items: Vec<ProviderItem> = items.collect();
+        assert_eq!(later_reasoning(&model, &items), expected, "{name}");
+        // Calls of former turns have none, and the item of one model is not sent to another.
+        assert_eq!(later_reasoning(&model, &[]), of_others, "{name}");
+        let other = later_reasoning(&named("deepseek-v3"), &items);
+        assert_eq!(other, "I call x.", "{name}");
+    }
 }
 
 #[tokio::test]
