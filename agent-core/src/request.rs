@@ -63,6 +63,8 @@ pub struct TurnRequest {
     pub whole_delivery: Option<WholeDelivery>,
     /// Reason for a proactive turn.
     pub trigger: Option<String>,
+    /// Limit on the answer of each model call, in tokens, if it is lower than that of the model.
+    pub max_output_tokens: Option<std::num::NonZeroU32>,
     /// Format of the answer, in place of the role's.
     pub response_format: Option<Arc<ResponseFormat>>,
     /// True if the conversation is kept on the server.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::approvals::{call, results, resume_entry, start, start_with};
+use super::client_tools::client_tools;
 use super::stores::{config, start as start_process};
 use super::{ConversationApp, call_as, everyone};
 use crate::processes::TestDatabase;
@@ -277,6 +278,85 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
     };
     let decided = poll_until(read, |calls| calls.iter().any(|call| call["userId"] == "u2")).await;
     assert_eq!(decided.len(), 2, "each decision is recorded once: {decided:?}");
+}
+
+#[tokio::test]
+async fn results_of_the_client_count_while_others_decide() {
+    let test = start_with_two_rules().await;
+    let calls = tool_calls(&[("c1", "readTodos", "{}"), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls, answer(&["It is red."])]);
+    let body = json!({"threadId": "t", "message": "Paint", "todoListId": "l1", "tools": client_tools()});
+    let asking = test.chat(body).await;
+    let theirs = asking.last()["outcome"]["interrupts"][0].clone();
+    assert_eq!(asking.last()["outcome"]["pendingToolCallIds"], json!(["c2"]));
+    let result = json!({"role": "tool", "toolCallId": "c2", "content": "painted"});
+    // Nothing is kept with a message, which no run would store.
+    let said = json!([result, {"role": "user", "content": "And the door"}]);
+    let said = json!({"agentId": "a1", "threadId": "t", "messages": said});
+    expect_problem(test.app.chat(&said).await, 409, "INTERRUPTS_OPEN").await;
+    let turn = test.continue_turn(json!({"threadId": "t", "messages": [result]})).await;
+    let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
+    assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("waiting"), &json!(3)));
+    assert_eq!(test.vendor.received_bodies("m").len(), 1);
+    assert_eq!(test.decide("u2", &theirs, json!({"decision": "approve"})).await.0, 200);
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    let sent = tool_results(&test);
+    assert!(sent[0].contains("Water the basil"), "{sent:?}");
+    assert_eq!(sent[1..], ["painted"]);
+    assert_eq!(test.get("/api/threads/t").await["messageCount"], 5);
+}
+
+#[tokio::test]
+async fn a_decided_turn_waits_for_results_of_the_client() {
+    for by_route in [true, false] {
+        let test = start(json!({})).await;
+        let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "paint", "{}")]);
+        test.vendor.on("m", [calls, answer(&["It is red."])]);
+        let body = json!({"threadId": "t", "message": "Paint", "todoListId": "l1", "tools": client_tools()});
+        let asking = test.chat(body).await;
+        let interrupt = asking.last()["outcome"]["interrupts"][0].clone();
+        if by_route {
+            assert_eq!(test.decide("u1", &interrupt, json!({"decision": "approve"})).await.0, 200);
+        } else {
+            let turn = test.resume("t", &interrupt, json!(true)).await;
+            assert_eq!(turn.last()["outcome"], json!({"type": "success", "pendingToolCallIds": ["c2"]}));
+        }
+        let is_ready = |thread: &Value| thread["status"] == "awaitingTools";
+        poll_until(async || test.get("/api/threads/t").await, is_ready).await;
+        assert_eq!(test.titles().await, ["Water the basil", "Milk"], "the approved call is made at once");
+        assert_eq!(test.vendor.received_bodies("m").len(), 1, "the model waits for all results");
+        let result = json!([{"role": "tool", "toolCallId": "c2", "content": "painted"}]);
+        let turn = test.continue_turn(json!({"threadId": "t", "messages": result})).await;
+        assert_eq!(turn.last()["outcome"], Value::Null);
+        let sent = tool_results(&test);
+        assert!(sent[0].contains("Milk"), "{sent:?}");
+        assert_eq!(sent[1..], ["painted"]);
+        assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+    }
+}
+
+#[tokio::test]
+async fn a_message_with_a_decision_goes_on_without_results_of_the_client() {
+    let test = start(json!({})).await;
+    let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls, answer(&["As you like."])]);
+    let body = json!({"threadId": "t", "message": "Paint", "todoListId": "l1", "tools": client_tools()});
+    let asking = test.chat(body).await;
+    let resume = resume_entry(&asking.last()["outcome"]["interrupts"][0], json!(true));
+    let turn = test.continue_turn(json!({"threadId": "t", "message": "Never mind", "resume": resume})).await;
+    assert_eq!(turn.last()["outcome"], Value::Null);
+    assert!(tool_results(&test)[1].starts_with("no result"), "{:?}", tool_results(&test));
+}
+
+/// Returns the results of calls in the latest prompt.
+fn tool_results(test: &ConversationApp) -> Vec<String> {
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages").iter();
+    let results = messages.filter(|message| message["role"] == "tool");
+    results.map(|result| result["content"].as_str().expect("text").to_owned()).collect()
 }
 
 #[tokio::test]

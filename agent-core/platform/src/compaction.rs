@@ -36,6 +36,7 @@ use std::sync::Arc;
 use agent_core::backend::ModelSource;
 use agent_core::clock::Clock;
 
+pub use step::ConversationTooLongError;
 pub use store::{MAX_USER_SUMMARIES, SUMMARY_RETENTION, Summaries, Summary, SummaryOwner};
 
 use crate::providers::Providers;

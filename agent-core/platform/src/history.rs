@@ -249,6 +249,7 @@ fn read_chat(
         can_suspend: false,
         whole_delivery: None,
         trigger: None,
+        max_output_tokens: None,
         response_format: response_format::read(&sources)?,
         is_stored: false,
         is_preview: false,

@@ -55,10 +55,21 @@ fn check_fits(assembly: &AssemblyInput<'_>) -> Result<(), AgentError> {
     if needed <= max {
         return Ok(());
     }
-    let message = format!(
-        "the conversation exceeds the model's context window: it needs {needed} tokens, {max} are available, and this agent's compaction is off"
-    );
-    Err(AgentError::new(AgentErrorKind::InvalidRequest, message))
+    let error = ConversationTooLongError { needed, available: max };
+    Err(AgentError::new(AgentErrorKind::InvalidRequest, error.to_string()).with_source(error))
+}
+
+/// Error of a conversation that exceeds the context window, and that the agent does not compact. It is the source of an
+/// [`AgentError`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the conversation exceeds the model's context window: it needs {needed} tokens, {available} are available, and this agent's compaction is off"
+)]
+pub struct ConversationTooLongError {
+    /// Tokens of the prompt.
+    pub needed: usize,
+    /// Limit on the prompt, in tokens.
+    pub available: usize,
 }
 
 fn prompt_tokens(assembly: &AssemblyInput<'_>) -> usize {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::time;
 use super::{
-    Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, LogEnd, Run, RunKey, RunState,
-    RunTrigger,
+    Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, LogEnd, NewNode, Run, RunKey,
+    RunState, RunTrigger,
 };
 
 /// Maximum length of the reason that a person gives, in characters.
@@ -78,6 +78,9 @@ pub enum RunChange {
         /// Process that has begun it.
         process: String,
     },
+    /// Adds results of the client's calls below the messages of a run that waits; their parents are not read. Results of calls
+    /// that are not [pending](Run::pending_calls) are left out, and a run that does not wait stays as it is.
+    AddResults(Vec<NewNode>),
     /// Cancels a run that waits, and frees its thread. Any other run stays as it is.
     CancelWaiting(CancelReason),
     /// Ends a run that waits for decisions that have expired: adds a result for each call that was not made, and frees
@@ -164,6 +167,16 @@ impl Run {
     pub fn at(mut self, now: Timestamp) -> Self {
         self.approvals = self.approvals.into_iter().map(|approval| approval.at(now)).collect();
         self
+    }
+
+    /// Removes a call from those that the client has to execute. Returns false for a call that is not one of them.
+    pub(super) fn complete_client_call(&mut self, call: &str) -> bool {
+        let Some(RunOutcome::Interrupt { pending_tool_call_ids, .. }) = &mut self.outcome else {
+            return false;
+        };
+        let count = pending_tool_call_ids.len();
+        pending_tool_call_ids.retain(|id| **id != *call);
+        pending_tool_call_ids.len() < count
     }
 
     /// Returns true if a decision is awaited.

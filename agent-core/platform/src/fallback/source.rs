@@ -93,7 +93,10 @@ impl<S: ModelSource> FallbackModels<S> {
     ) -> Result<FallbackedModel, AgentError> {
         let numbers = Arc::new(CallNumbers::default());
         let model = |settings: &EmbeddedAi| match context {
-            Some(context) => self.models.model_with_numbers(settings, context, &numbers),
+            Some(context) => {
+                let limited = self.limited_settings(settings, context)?;
+                self.models.model_with_numbers(limited.as_ref().unwrap_or(settings), context, &numbers)
+            }
             None => ModelSource::model(&*self.models, settings),
         };
         let entry = |settings: &EmbeddedAi, model| CallEntry {
@@ -114,6 +117,21 @@ impl<S: ModelSource> FallbackModels<S> {
             is_trusted: context.is_some_and(|context| context.caller.audience() == Audience::Trusted),
             holds_answers: may_repeat && context.is_some_and(|context| context.whole_delivery.is_some()),
         })
+    }
+
+    /// Returns the settings of a model with the run's limit on its answers; `None` if the model's own is not higher.
+    fn limited_settings(
+        &self,
+        settings: &EmbeddedAi,
+        context: &ExecutionContext,
+    ) -> Result<Option<EmbeddedAi>, AgentError> {
+        let Some(limit) = context.max_output_tokens else { return Ok(None) };
+        if self.models.model(settings)?.info().max_output_tokens <= limit.get() as usize {
+            return Ok(None);
+        }
+        let mut limited = settings.clone();
+        limited.parameters.insert("maxOutputTokens".to_owned(), limit.get().into());
+        Ok(Some(limited))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Decisions that leave calls open about which others decide: they are stored, and so is a run that ends with the interrupts of
-//! the others, which the client gets again.
+//! Decisions, and results of the client's calls, that leave calls open about which others decide: they are stored, and so is a
+//! run that ends with the interrupts of the others, which the client gets again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,8 +8,8 @@ use agent_core::event::{Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEv
 use agent_core::ids::RunId;
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    AskAgain, ChangeRun, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, Run, RunChange,
-    RunKey, RunTriggerKind, ThreadOwner,
+    AskAgain, ChangeRun, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, NewNode, Run,
+    RunChange, RunKey, RunTriggerKind, ThreadOwner,
 };
 use agent_platform::spawner::Spawner;
 use futures_util::future::{BoxFuture, ready};
@@ -21,6 +21,25 @@ use crate::error::HttpError;
 use crate::stream::{Departure, RunRecorder, RunSource};
 
 impl KeptTurn {
+    /// Stores results of the client's calls in a run that waits for decisions. Returns the run as it is then.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadFull`], and those of the store.
+    pub(super) async fn store_results(
+        &self,
+        app: &App,
+        owner: &ThreadOwner,
+        waiting: Run,
+        results: Vec<NewNode>,
+    ) -> Result<Run, ConversationError> {
+        if results.is_empty() {
+            return Ok(waiting);
+        }
+        let (now, key) = (app.conversations.now(), RunKey { owner: owner.clone(), id: waiting.id });
+        let change = RunChange::AddResults(results);
+        Ok(self.store.change_run(ChangeRun { run: key, change, now }).await?.run.at(now))
+    }
+
     /// Stores decisions about calls of a run that waits for others, too. Returns the run as it is then.
     ///
     /// # Errors

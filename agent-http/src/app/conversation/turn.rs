@@ -157,7 +157,7 @@ impl KeptTurn {
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         let error = match self.begin(app, principal, turn).await {
             Ok((events, kept)) => return Ok((events, Box::new(kept))),
-            Err(BeginError::OthersDecide { run, .. }) => {
+            Err(BeginError::StillWaiting { run, .. }) => {
                 match self.ask_again(app, principal, ids, &run).await {
                     Ok(ended) => return Ok(ended),
                     Err(error) => error,
@@ -230,12 +230,14 @@ impl KeptTurn {
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
-                Err(BeginError::OthersDecide { run, decisions }) => {
+                Err(BeginError::StillWaiting { run, decisions, results }) => {
                     let owner = thread_key(principal, &turn).thread_owner();
-                    let run = self.store_decisions(app, &owner, *run, &decisions).await?;
+                    let run = self.store_results(app, &owner, *run, results).await?;
+                    let run = self.store_decisions(app, &owner, run, &decisions).await?;
                     // Others may have decided meanwhile.
                     if run.is_undecided() || attempts >= MAX_BEGIN_ATTEMPTS {
-                        return Err(BeginError::OthersDecide { run: Box::new(run), decisions: Vec::new() });
+                        let (run, decisions, results) = (Box::new(run), Vec::new(), Vec::new());
+                        return Err(BeginError::StillWaiting { run, decisions, results });
                     }
                     attempts += 1;
                 }

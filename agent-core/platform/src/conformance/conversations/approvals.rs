@@ -22,6 +22,11 @@ pub(super) async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
 }
 
 pub(super) async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: &str) -> Run {
+    waiting_run_with(store, thread, id, &[]).await
+}
+
+/// Begins and ends a run as [`waiting_run`] does, with further calls that the client has to execute.
+async fn waiting_run_with(store: &dyn Conversations, thread: &str, id: &str, pending: &[&str]) -> Run {
     let begun = done("a beginning", store.begin_run(begin(key(thread), id, None, "Send both", 0)).await);
     let calls = CALLS.map(|call| ToolCall::new(call, "send", r#"{"to":"bob"}"#)).to_vec();
     let parent = begun.nodes.last().map(|node| node.id.clone());
@@ -35,8 +40,8 @@ pub(super) async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: 
         metadata: Some(json!({"agentd": {"by": "company", "editable": true}})),
         ..Interrupt::default()
     });
-    let outcome =
-        RunOutcome::Interrupt { interrupts: interrupts.to_vec(), pending_tool_call_ids: Vec::new() };
+    let pending_tool_call_ids = pending.iter().map(|call| (*call).into()).collect();
+    let outcome = RunOutcome::Interrupt { interrupts: interrupts.to_vec(), pending_tool_call_ids };
     let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
     done("an end", store.end_run(EndRun { ending, ..end(ada(), id, vec![answer], 5) }).await).run
 }
@@ -130,7 +135,12 @@ pub(super) async fn an_approved_call_begins_once_in_its_process(store: &dyn Conv
     assert!(results[1].contains("was not made"), "{results:?}");
 }
 
-pub(super) async fn a_result_completes_its_call(store: &dyn Conversations) {
+pub(super) async fn results_complete_their_calls(make: &impl AsyncFn() -> Arc<dyn Conversations>) {
+    a_result_completes_its_call(&*make().await).await;
+    results_of_the_client_are_added_once(&*make().await).await;
+}
+
+async fn a_result_completes_its_call(store: &dyn Conversations) {
     let run = waiting_run(store, "r1").await;
     let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
     let begun = done("a continuation", store.begin_run(continuing("r2", &run, decisions, 20)).await);
@@ -144,6 +154,37 @@ pub(super) async fn a_result_completes_its_call(store: &dyn Conversations) {
     assert_eq!(first.approvals[0].executed, CallExecution::Done);
     assert_eq!(first.approvals[1].executed, CallExecution::No);
     assert_eq!(path(store, &key("t")).await.len(), 4, "each call has a result");
+}
+
+async fn results_of_the_client_are_added_once(store: &dyn Conversations) {
+    let run = waiting_run_with(store, "t", "r1", &["call-3", "call-4"]).await;
+    let before = thread(store, &key("t")).await;
+    let result = |call: &str, text: &str| NewNode {
+        origin: NodeOrigin::Client,
+        ..NewNode::user(None, Message::tool_result(call, text))
+    };
+    let add = |results: Vec<NewNode>| change("r1", RunChange::AddResults(results), 10);
+    let results =
+        vec![result("call-3", "painted"), result("call-3", "painted again"), result("call-1", "forged")];
+    let added = done("results", store.change_run(add(results)).await);
+    assert!(added.is_changed);
+    let pending: Vec<&str> = added.run.pending_calls().iter().map(|call| &**call).collect();
+    assert_eq!((added.run.state, pending), (RunState::Waiting, vec!["call-4"]));
+    assert_eq!(added.run.node_ids.len(), run.node_ids.len() + 1);
+    let nodes = path(store, &key("t")).await;
+    assert_eq!(texts(&nodes[2..]), ["painted"]);
+    assert_eq!(added.run.node_ids.last(), nodes.last().map(|node| &node.id));
+    let after = thread(store, &key("t")).await;
+    assert_eq!((after.version, after.message_count), (before.version + 1, before.message_count + 1));
+    assert_eq!((after.head.as_ref(), after.status), (added.run.node_ids.last(), ThreadStatus::Waiting));
+    let again = done("again", store.change_run(add(vec![result("call-3", "late")])).await);
+    assert_eq!(again, ChangedRun { run: added.run.clone(), is_changed: false });
+    // The run that continues is below the results.
+    let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
+    done("a continuation", store.begin_run(continuing("r2", &added.run, decisions, 20)).await);
+    let late = done("too late", store.change_run(add(vec![result("call-4", "late")])).await);
+    assert!(!late.is_changed, "{late:?}");
+    assert_eq!(path(store, &key("t")).await.len(), nodes.len());
 }
 
 /// Runs the tests of open questions, which expire, are withdrawn and are asked again.

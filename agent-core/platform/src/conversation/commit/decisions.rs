@@ -92,6 +92,7 @@ pub fn added_run(change: &ChangeRun) -> Option<&AskAgain> {
 pub fn last_node<'r>(change: &ChangeRun, run: &'r Run) -> Option<&'r NodeId> {
     match &change.change {
         RunChange::Expire => run.node_ids.last().filter(|_| run.has_expired(whole_millis(change.now))),
+        RunChange::AddResults(_) => run.node_ids.last().filter(|_| run.state == RunState::Waiting),
         _ => None,
     }
 }
@@ -131,6 +132,10 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
                 return Err(ConversationError::CallRefused);
             }
             approval.executed = CallExecution::Begun;
+        }
+        RunChange::AddResults(_) if run.state != RunState::Waiting => {}
+        RunChange::AddResults(results) => {
+            (thread, run, nodes) = add_results(thread, run, known, results, now)?;
         }
         RunChange::CancelWaiting(_) if run.state != RunState::Waiting => {}
         RunChange::CancelWaiting(reason) => {
@@ -182,6 +187,45 @@ fn ask_again(
     Ok(StoredRun { run: asking, process: ask.process.clone() })
 }
 
+/// Adds results of the client's calls to a run that waits for decisions. The first result of a call counts.
+fn add_results(
+    mut thread: Thread,
+    mut run: Run,
+    known: KnownNodes,
+    results: &[NewNode],
+    now: Timestamp,
+) -> Result<(Thread, Run, Vec<StoredNode>), ConversationError> {
+    let mut parent = run.node_ids.last().cloned();
+    let mut new = Vec::new();
+    for result in results {
+        let message = result.message.as_message();
+        let call = message.and_then(|message| message.tool_call_id.as_deref());
+        if call.is_some_and(|call| run.complete_client_call(call)) {
+            let parent_id = parent.replace(result.id.clone());
+            new.push(NewNode { parent_id, ..result.clone() });
+        }
+    }
+    if new.is_empty() {
+        return Ok((thread, run, Vec::new()));
+    }
+    let mut placement = Placement::new(&thread, known, now);
+    placement.run = Some((run.turn_id.clone(), run.id.clone()));
+    let nodes = placement.add_all(new, true)?;
+    add_below(&mut thread, &mut run, &nodes, now);
+    thread.version += 1;
+    Ok((thread, run, nodes))
+}
+
+/// Records nodes that were added below the messages of a run. Another branch that is shown stays so.
+fn add_below(thread: &mut Thread, run: &mut Run, nodes: &[StoredNode], last_activity: Timestamp) {
+    let (head, last) = (thread.head.clone(), run.node_ids.last().cloned());
+    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
+    apply_nodes(thread, nodes, last_activity);
+    if head != last {
+        thread.head = head;
+    }
+}
+
 /// Ends a run whose decisions were not made in time. The thread's last activity stays.
 fn expire(
     mut thread: Thread,
@@ -191,8 +235,7 @@ fn expire(
 ) -> Result<(Thread, Run, Vec<StoredNode>), ConversationError> {
     let run = run.at(now).step(RunStep::Continue, now);
     let mut run = run.map_err(|error| ConversationError::Invalid(error.to_string()))?;
-    let last = run.node_ids.last().cloned();
-    let mut parent = last.clone();
+    let mut parent = run.node_ids.last().cloned();
     let result = |approval: &Approval| {
         let message = Message::tool_result(&*approval.tool_call_id, approval.refusal());
         let node = NewNode { origin: NodeOrigin::Run, ..NewNode::user(parent.take(), message) };
@@ -203,13 +246,8 @@ fn expire(
     let mut placement = Placement::new(&thread, known, now);
     placement.run = Some((run.turn_id.clone(), run.id.clone()));
     let nodes = placement.add_all(results, false)?;
-    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
-    let (head, last_activity) = (thread.head.clone(), thread.last_activity_at);
-    apply_nodes(&mut thread, &nodes, last_activity);
-    if head != last {
-        // Another branch is shown.
-        thread.head = head;
-    }
+    let last_activity = thread.last_activity_at;
+    add_below(&mut thread, &mut run, &nodes, last_activity);
     if thread.open_run_id.as_ref() == Some(&run.id) {
         let awaits_client = !run.pending_calls().is_empty();
         thread.open_run_id = awaits_client.then(|| run.id.clone());
