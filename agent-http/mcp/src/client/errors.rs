@@ -135,7 +135,9 @@ pub(super) fn format_rpc_error(data: &ErrorData) -> String {
     format!("the tool server rejected the request: {} ({})", data.message, data.code.0)
 }
 
-fn downcast_transport_error(error: &(dyn Error + 'static)) -> Option<&StreamableHttpError<AnswerError>> {
+fn downcast_transport_error<'e>(
+    error: &'e (dyn Error + 'static),
+) -> Option<&'e StreamableHttpError<AnswerError>> {
     error.downcast_ref()
 }
 
