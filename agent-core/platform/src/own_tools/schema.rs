@@ -102,10 +102,8 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
     for (name, value) in fields {
         match value {
             Value::Object(_) | Value::Array(_) => check_addresses(value, id, false)?,
-            Value::String(reference) if name == "$ref" => {
-                if local_pointer(reference).is_none() {
-                    return Err("has a reference that is not a path in it, such as #/$defs/item".to_owned());
-                }
+            Value::String(reference) if name == "$ref" && local_pointer(reference).is_none() => {
+                return Err("has a reference that is not a path in it, such as #/$defs/item".to_owned());
             }
             _ if REFUSED_KEYWORDS.contains(&name.as_str()) => {
                 return Err(format!("has {name}, which is not supported"));
