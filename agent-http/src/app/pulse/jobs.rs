@@ -196,8 +196,11 @@ async fn check_not_of_assignment(app: &App, principal: &Principal, id: &JobId) -
     let Some(Record { value: link, .. }) = link else { return Ok(()) };
     let is_being_synchronized = link.busy_until.is_some_and(|until| until > app.pulse.now());
     let linked = link.last_sent.and_then(|last_sent| last_sent.job);
-    let is_linked = linked.is_some_and(|linked| linked.job_id == *id);
-    if !is_linked && !(is_being_synchronized && may_be_unlinked_job(app, &job, assignment).await?) {
+    let mut is_assignments = linked.is_some_and(|linked| linked.job_id == *id);
+    if !is_assignments && is_being_synchronized {
+        is_assignments = may_be_unlinked_job(app, &job, assignment).await?;
+    }
+    if !is_assignments {
         return Ok(());
     }
     let remedy = "change, disable or delete the assignment";
