@@ -85,7 +85,8 @@ impl ToolServerTransport for OutboundTransport {
             outbound = outbound.secret_header(&name, &value)?;
         }
         let response = outbound.send().await?;
-        if response.is_encoded() {
+        // An unsuccessful status tells the outcome, whatever its body is.
+        if response.is_encoded() && response.status.is_success() {
             let text = "the tool server compressed its response, which no request allows";
             return Err(AgentError::new(AgentErrorKind::Failed, text));
         }

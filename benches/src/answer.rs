@@ -135,7 +135,7 @@ impl Behaviour {
         let opening = framing.opening(&model);
         let chunks = self.chunks();
         let paced = |opening: &str| -> Vec<String> {
-            let piece = |n| {
+            let piece = |n: usize| {
                 let before = if n == 0 { opening } else { "" };
                 let after = if n + 1 == chunks { end("stop") } else { String::new() };
                 format!("{before}{}{after}", tokens(n..n + 1))

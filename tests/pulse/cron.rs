@@ -369,10 +369,9 @@ async fn local_follow_ups_of_assignments_are_handed_over() {
     assert_eq!(times, [time], "beside the job that the synchronization creates");
 }
 
-/// It does not run between its creation at the scheduler and its pause there.
-#[tokio::test]
-async fn a_paused_local_job_is_due_only_once_it_is_paused_at_the_scheduler() {
-    let vendor = Vendor::start().await;
+/// Stores a paused local job that is due, and starts an application that hands it over to a scheduler. Returns the paths of the
+/// requests that the scheduler has received.
+async fn hand_over_paused_job(vendor: &Vendor) -> Vec<String> {
     let status = r#"{"jobId":"j","executeAt":"2100-01-01T00:00:00Z","state":"paused"}"#;
     vendor.on_all(json_response("200 OK", "", status));
     let stores = server::stores(&workspace(NOWHERE)).await;
@@ -386,12 +385,29 @@ async fn a_paused_local_job_is_due_only_once_it_is_paused_at_the_scheduler() {
     let left = async || stores.jobs.count(&open).await.expect("a count");
     poll_until(left, |left| *left == 0).await;
     let received = vendor.received();
-    let calls: Vec<_> =
-        received.iter().map(|request| request.path().split('?').next().unwrap_or_default()).collect();
-    assert_eq!(calls, ["/jobs", "/jobs/j/pause", "/jobs/j/reschedule"]);
+    received.iter().map(|request| request.path().split('?').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// It does not run between its creation at the scheduler and its pause there.
+#[tokio::test]
+async fn a_paused_local_job_is_due_only_once_it_is_paused_at_the_scheduler() {
+    let vendor = Vendor::start().await;
+    let paths = hand_over_paused_job(&vendor).await;
+    assert_eq!(paths, ["/jobs", "/jobs/j/pause", "/jobs/j/reschedule"]);
+    let received = vendor.received();
     let created = received[0].json();
     assert!(created["executeAt"].is_null() && created["delayMs"].as_u64() > Some(60_000), "{created}");
     assert_eq!(received[2].json(), json!({"executeAt": "2026-01-01T00:00:00.000Z"}));
+}
+
+#[tokio::test]
+async fn a_paused_local_job_whose_schedule_is_rejected_leaves_no_job_at_the_scheduler() {
+    let vendor = Vendor::start().await;
+    let reschedule = "/jobs/j/reschedule?companyId=c1&userId=u1";
+    vendor.on(reschedule, [json_response("422 Unprocessable Content", "", "{}")]);
+    let paths = hand_over_paused_job(&vendor).await;
+    assert_eq!(paths, ["/jobs", "/jobs/j/pause", "/jobs/j/reschedule", "/jobs/j"]);
+    assert!(vendor.received()[3].head.starts_with("DELETE "));
 }
 
 /// Stores a local job that is due, and claims it as a process that is killed before it runs.

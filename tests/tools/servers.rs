@@ -344,6 +344,7 @@ async fn the_model_is_told_where_a_call_may_have_taken_effect() {
             (result_response(&json!({"content": "text"})), true),
             (json_response("403 Forbidden", "", "{}"), false),
             (json_response("500 Internal Server Error", "", ""), false),
+            (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), false),
         ] {
             server.on("refund", [steps.clone()]).on("search", [steps]);
             let result = run(&app, &vendor, "crm_refund", 1).await.remove(0);

@@ -100,7 +100,12 @@ async fn schedule_paused(pulse: &dyn Pulse, request: &JobRequest) -> Result<(), 
     let created = pulse.schedule_job(&JobRequest { schedule: later, ..request.clone() }).await?;
     let scope = request.scope();
     pulse.control_job(&scope, &created.job_id, JobControl::Pause).await?;
-    pulse.reschedule_job(&scope, &created.job_id, &request.schedule).await.map(drop)
+    let rescheduled = pulse.reschedule_job(&scope, &created.job_id, &request.schedule).await;
+    if let Err(PulseError::Invalid(_) | PulseError::Conflict(_)) = &rescheduled {
+        // A job whose schedule is rejected is not handed over.
+        pulse.cancel_job(&scope, &created.job_id).await?;
+    }
+    rescheduled.map(drop)
 }
 
 fn spec(schedule: &Schedule) -> ScheduleSpec {
