@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::endpoint::{Endpoint, Operation, Public, RequestContext, Schemas};
 use crate::health::HealthRoute;
+use crate::serve::PROBE_PATHS;
 use crate::service::HandlerResult;
 use crate::state::ServiceState;
 
@@ -27,10 +28,11 @@ where
         let handler = move |context: RequestContext<S>, ()| respond(context.state, route);
         Endpoint::new(Method::GET, path, Public, handler, describe)
     };
+    let [live_path, ready_path, health_path] = PROBE_PATHS;
     [
-        endpoint("/livez", HealthRoute::Live, describe_live),
-        endpoint("/readyz", HealthRoute::Ready, describe_ready),
-        endpoint("/health", HealthRoute::Health, describe_health),
+        endpoint(live_path, HealthRoute::Live, describe_live),
+        endpoint(ready_path, HealthRoute::Ready, describe_ready),
+        endpoint(health_path, HealthRoute::Health, describe_health),
         endpoint("/metrics", HealthRoute::Metrics, describe_metrics),
     ]
 }

@@ -4,16 +4,17 @@
 //! connections, the size of a request head and the time to read it, the time for which a write may stall, and the time that
 //! shutdown waits. The bounds on bodies are in [`crate::request`], since only a handler knows how large a body it accepts.
 //!
-//! Path of a request: `accept` acquires a permit of the semaphore with [`ServeLimits::connections`] permits, for which
-//! `eviction` may close a connection without a request; `connection` drives hyper over a `guard`, which wraps the
-//! socket; `exchange` gives each request its id, tracing span and access-log line, and converts a malformed target or a
-//! panic into a problem response; the caller's service produces the response.
+//! Path of a request: `accept` takes one of the `places`, whose number is [`ServeLimits::connections`]. Without a free
+//! one the connection is `waiting`: `eviction` may close an idle connection for it, and a health probe is answered
+//! beyond the limit. `connection` drives hyper over a `guard`, which wraps the socket; `exchange` gives each request its
+//! id, tracing span and access-log line, and converts a malformed target or a panic into a problem response; the
+//! caller's service produces the response.
 //!
 //! Cancellation is drop. When a client closes its connection, or only its sending half, the service's future or the
 //! response body is dropped at once, and with it everything that it was waiting for.
 //!
 //! A request head that is not valid HTTP is answered by hyper itself, with a bare 400, 414 or 431 and no problem
-//! body.
+//! body. So is a request, with 503, whose connection waits for a place and is replaced by a later one.
 
 mod accept;
 mod connection;
@@ -22,9 +23,11 @@ mod exchange;
 mod guard;
 mod limits;
 mod peer;
+mod places;
 mod target;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod workers;
 
 use std::io;
@@ -37,6 +40,7 @@ use crate::shutdown::Shutdown;
 pub use accept::FINAL_EVENT_TIMEOUT;
 pub use limits::ServeLimits;
 pub use peer::Peer;
+pub(crate) use waiting::PROBE_PATHS;
 pub use workers::Workers;
 
 /// Serves HTTP/1.1 on `listener` until `shutdown` begins, then drains.

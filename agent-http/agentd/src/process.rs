@@ -4,7 +4,8 @@ use agent_http::serve::ServeLimits;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Descriptors for all that is not a connection: standard streams, databases, listeners, timers.
+/// Descriptors for all that is not a connection below the limit: standard streams, databases, listeners, timers, and the
+/// connections that wait for a place or carry a health probe beyond the limit.
 const RESERVED_DESCRIPTORS: u64 = 256;
 
 /// Descriptors of a connection to a service that calls others: its own and that of the upstream request.

@@ -2,18 +2,19 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use agent_platform::backoff::Backoff;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{self, Instant};
 
 use super::connection::ConnectionSpawner;
 use super::eviction::EvictionQueue;
+use super::places::Places;
+use super::waiting::WaitingRoom;
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::{Shutdown, ShutdownStage};
@@ -45,8 +46,8 @@ impl Accept for TcpListener {
 
 /// Accepts connections until the lame-duck time after the begin of `shutdown` is over, then drains.
 ///
-/// The semaphore is both the connection limit and the count of running connections: a connection releases its permit
-/// when its task ends, so acquiring all permits means that no connection is left.
+/// The places are both the connection limit and the count of running connections: a connection releases its place when
+/// its task ends, so no connection is left when all places are free.
 pub(super) async fn run<S: HttpService>(
     source: impl Accept,
     service: S,
@@ -55,8 +56,7 @@ pub(super) async fn run<S: HttpService>(
     shutdown: Shutdown,
 ) {
     let (lame_duck, drain) = (limits.lame_duck, limits.drain);
-    let max_connections = limits.connections.max(1);
-    let slots = Arc::new(Semaphore::new(max_connections as usize));
+    let places = Places::new(limits.connections.max(1));
     // A message starts the drain. Closing the channel, also by dropping this future, ends all connections at once.
     let (drain_all, draining) = watch::channel(());
     let connections = ConnectionSpawner::new(service, limits, draining, shutdown.clone(), workers);
@@ -65,7 +65,7 @@ pub(super) async fn run<S: HttpService>(
         shutdown.wait_for(ShutdownStage::LameDuck).await;
         let _ = time::timeout(lame_duck, shutdown.wait_for(ShutdownStage::Draining)).await;
     };
-    accept_until(lame_duck_over, &source, &slots, &connections).await;
+    accept_until(lame_duck_over, &source, &places, &connections).await;
     drop(source);
 
     shutdown.advance(ShutdownStage::Draining);
@@ -73,51 +73,51 @@ pub(super) async fn run<S: HttpService>(
     let graceful = drain - FINAL_EVENT_TIMEOUT.min(drain / 2);
     tokio::select! {
         biased;
-        _ = slots.acquire_many(max_connections) => return,
+        () = places.wait_until_free() => return,
         () = shutdown.wait_for(ShutdownStage::Ending) => {}
         () = time::sleep(graceful) => {}
     }
-    let running = max_connections as usize - slots.available_permits();
-    tracing::warn!(connections = running, "ending exchanges that exceeded the drain timeout");
+    tracing::warn!(connections = places.taken(), "ending exchanges that exceeded the drain timeout");
     shutdown.end();
-    if time::timeout(FINAL_EVENT_TIMEOUT, slots.acquire_many(max_connections)).await.is_err() {
-        let remaining = max_connections as usize - slots.available_permits();
-        tracing::warn!(connections = remaining, "closing connections that exceeded the drain timeout");
+    if time::timeout(FINAL_EVENT_TIMEOUT, places.wait_until_free()).await.is_err() {
+        tracing::warn!(connections = places.taken(), "closing connections that exceeded the drain timeout");
         drop(drain_all);
         // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
-        let _ = time::timeout(ABORT_TIMEOUT, slots.acquire_many(max_connections)).await;
+        let _ = time::timeout(ABORT_TIMEOUT, places.wait_until_free()).await;
     }
 }
 
 async fn accept_until<S: HttpService>(
     shutdown: impl Future<Output = ()>,
     source: &impl Accept,
-    slots: &Arc<Semaphore>,
+    places: &Places,
     connections: &ConnectionSpawner<S>,
 ) {
     let mut shutdown = pin!(shutdown);
     let mut backoff = ACCEPT_BACKOFF;
     let mut last_warning = None;
+    let mut waiting = WaitingRoom::default();
     loop {
+        admit_waiting(&mut waiting, places, connections);
+        if !waiting.is_empty() {
+            let is_evicted = connections.evictions().evict_for(waiting.len());
+            warn_of_limit(is_evicted, &mut last_warning);
+        }
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => return,
-            accepted = source.accept() => accepted,
+            accepted = next_connection(source, &mut waiting, connections.evictions()) => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            None => {}
+            Some(Ok((stream, peer))) => {
                 backoff = ACCEPT_BACKOFF;
-                let slot = tokio::select! {
-                    biased;
-                    () = &mut shutdown => return,
-                    slot = acquire_slot(slots, connections.evictions(), &mut last_warning) => slot,
-                };
-                connections.spawn(stream, peer, slot);
+                waiting.push(stream, peer);
             }
-            Err(error) if is_connection_error(&error) => {
+            Some(Err(error)) if is_connection_error(&error) => {
                 tracing::debug!(%error, "a connection was closed before it was accepted");
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 let pause = backoff.next_pause();
                 tracing::error!(%error, pause_ms = pause.as_millis() as u64, "failed to accept a connection; pausing");
                 tokio::select! {
@@ -130,29 +130,55 @@ async fn accept_until<S: HttpService>(
     }
 }
 
-/// Acquires the place of a connection. At the limit, it evicts a connection without a request, or waits if none may be
-/// evicted.
-async fn acquire_slot(
-    slots: &Arc<Semaphore>,
+/// Accepts the next connection. Returns `None` if a connection that waits may have a place now.
+///
+/// The order of the branches is random, so that neither many new connections nor many changes delay the others.
+async fn next_connection(
+    source: &impl Accept,
+    waiting: &mut WaitingRoom,
     evictions: &EvictionQueue,
-    last_warning: &mut Option<Instant>,
-) -> OwnedSemaphorePermit {
-    loop {
-        if let Ok(slot) = slots.clone().try_acquire_owned() {
-            return slot;
-        }
-        let spared = evictions.wait_until_spared();
-        let is_evicted = evictions.evict();
-        if last_warning.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
-            tracing::warn!(is_evicted, "connection limit reached; further clients wait");
-            *last_warning = Some(Instant::now());
-        }
-        tokio::select! {
-            biased;
-            slot = slots.clone().acquire_owned() => return slot.expect("the semaphore is never closed"),
-            // The evicted connection stays open.
-            () = spared, if is_evicted => {}
-        }
+) -> Option<io::Result<(TcpStream, SocketAddr)>> {
+    let is_any_waiting = !waiting.is_empty();
+    tokio::select! {
+        accepted = source.accept() => Some(accepted),
+        () = evictions.changed(), if is_any_waiting => None,
+        () = waiting.wait_for_input(), if is_any_waiting => None,
+    }
+}
+
+/// Serves the connections that have waited and for which there is a place: in the order of their arrival, then those
+/// for which places are kept, then health probes.
+fn admit_waiting<S: HttpService>(
+    waiting: &mut WaitingRoom,
+    places: &Places,
+    connections: &ConnectionSpawner<S>,
+) {
+    while !waiting.is_empty()
+        && let Some(place) = places.try_take()
+        && let Some(connection) = waiting.take_oldest()
+    {
+        connections.spawn(connection.stream, connection.peer, place);
+    }
+    let has_few_connections =
+        |address: IpAddr| connections.evictions().open_connections(address) < places.kept_share();
+    while !waiting.is_empty()
+        && let Some(place) = places.try_take_kept()
+        && let Some(connection) = waiting.take_from_address(has_few_connections)
+    {
+        connections.spawn(connection.stream, connection.peer, place);
+    }
+    while !waiting.is_empty()
+        && let Some(place) = places.try_take_for_probe()
+        && let Some(connection) = waiting.take_probe()
+    {
+        connections.spawn(connection.stream, connection.peer, place);
+    }
+}
+
+fn warn_of_limit(is_evicted: bool, last_warning: &mut Option<Instant>) {
+    if last_warning.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+        tracing::warn!(is_evicted, "connection limit reached; further clients wait");
+        *last_warning = Some(Instant::now());
     }
 }
 

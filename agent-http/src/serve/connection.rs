@@ -17,11 +17,12 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::eviction::{Evictable, EvictionQueue};
 use super::exchange::ExchangeService;
 use super::guard::{Guard, InputWatch};
+use super::places::Place;
 use super::{Peer, ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::Shutdown;
@@ -37,6 +38,8 @@ pub(super) struct ConnectionSpawner<S> {
     service: Arc<S>,
     limits: Arc<ServeLimits>,
     protocol: Arc<http1::Builder>,
+    /// Serves one exchange of each connection.
+    probe_protocol: Arc<http1::Builder>,
     keep_alive: Option<HeaderValue>,
     draining: watch::Receiver<()>,
     shutdown: Shutdown,
@@ -63,32 +66,41 @@ impl<S: HttpService> ConnectionSpawner<S> {
             .max_buf_size(limits.head_bytes.max(MIN_BUFFER_BYTES));
         let keep_alive = keep_alive::keep_alive_value(limits.head_read);
         let evictions = EvictionQueue::new(limits.connections);
-        let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
-        Self { service, limits, protocol, keep_alive, draining, shutdown, workers, evictions }
+        let mut probe_protocol = protocol.clone();
+        probe_protocol.keep_alive(false);
+        let (protocol, probe_protocol) = (Arc::new(protocol), Arc::new(probe_protocol));
+        let (service, limits) = (Arc::new(service), Arc::new(limits));
+        Self { service, limits, protocol, probe_protocol, keep_alive, draining, shutdown, workers, evictions }
     }
 
-    /// Returns the queue of connections that have no request head yet.
+    /// Returns the open connections by address, of which idle ones can be evicted.
     pub(super) fn evictions(&self) -> &EvictionQueue {
         &self.evictions
     }
 
-    /// Serves `stream` in a task that holds `slot` until it ends.
-    pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
+    /// Serves `stream` in a task that holds `place` until it ends.
+    pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, place: Place) {
         if let Err(error) = set_socket_options(&stream, &self.limits) {
             tracing::debug!(%error, "failed to set socket options");
         }
-        let (service, protocol) = (self.service.clone(), self.protocol.clone());
-        let (limits, draining) = (self.limits.clone(), self.draining.clone());
-        let (keep_alive, shutdown) = (self.keep_alive.clone(), self.shutdown.clone());
+        let (protocol, keep_alive) = if place.is_for_probe() {
+            (self.probe_protocol.clone(), None)
+        } else {
+            (self.protocol.clone(), self.keep_alive.clone())
+        };
+        let (service, limits) = (self.service.clone(), self.limits.clone());
+        let (draining, shutdown) = (self.draining.clone(), self.shutdown.clone());
         // Inserted here, so that connections that wait for their worker thread count.
         let evictable = Arc::new(self.evictions.insert(Peer(peer).network()));
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let input = Arc::<InputWatch>::default();
-            let guard = Guard::new(stream, &limits, unread.clone(), input.clone());
-            let (relay, first_head) = (&limits.relay, evictable.clone());
+            let guard = Guard::new(stream, &limits, unread.clone(), input.clone(), evictable.clone());
+            let (relay, recorder) = (&limits.relay, evictable.clone());
             let exchanges =
-                ExchangeService::new(service, peer, unread, keep_alive, relay, shutdown, first_head);
+                ExchangeService::new(service, peer, unread, keep_alive, relay, shutdown, recorder);
+            // The last reference: the place is free before waiting clients are told.
+            let entry = evictable.clone();
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
@@ -97,7 +109,8 @@ impl<S: HttpService> ConnectionSpawner<S> {
                 if ended.is_err() {
                     tracing::error!(%peer, "a response body panicked; the connection is closed");
                 }
-                drop(slot);
+                drop(place);
+                drop(entry);
             })
         };
         match &self.workers {
@@ -172,13 +185,13 @@ async fn drive<S: HttpService>(
                 closing = None;
                 continue;
             }
-            Step::InputRead(CloseReason::Eviction) if evictable.has_head() => {
+            Step::InputRead(CloseReason::Eviction) if !evictable.is_evicted() => {
                 input.end();
                 closing = None;
                 continue;
             }
             Step::InputRead(CloseReason::Eviction) => {
-                return tracing::debug!("connection without a request closed for another client");
+                return tracing::debug!("idle connection closed for another client");
             }
         };
         input.begin();
@@ -233,8 +246,8 @@ mod tests {
         let limits = ServeLimits::default();
         let service = Arc::new(service_fn(|_: Request<Body>| async { Ok(Response::new(full("hello"))) }));
         let (unread, input) = (Arc::new(AtomicBool::new(false)), Arc::<InputWatch>::default());
-        let guard = Guard::new(stream, &limits, unread.clone(), input.clone());
         let (shutdown, evictable) = (Shutdown::default(), Arc::new(evictable));
+        let guard = Guard::new(stream, &limits, unread.clone(), input.clone(), evictable.clone());
         let exchanges =
             ExchangeService::new(service, peer, unread, None, &limits.relay, shutdown, evictable.clone());
         let connection = Box::pin(http1::Builder::new().serve_connection(guard, exchanges));
@@ -270,7 +283,7 @@ mod tests {
             let queue = EvictionQueue::new(1);
             let evicted = evictable(&queue);
             let _next = evictable(&queue);
-            assert!(queue.evict());
+            assert!(queue.evict_for(1));
             let (_drain_all, draining) = watch::channel(());
             let answer = drive_with_an_unreported_head(head, draining, evicted).await;
             assert_eq!(answer.ends_with("hello"), is_answered, "{head:?}: {answer:?}");

@@ -1,41 +1,51 @@
-//! Eviction of connections without a request, by client address.
+//! Eviction of idle connections, by client address.
 //!
-//! Silent connections of a single client could otherwise hold all places for
-//! [`ServeLimits::head_read`](super::ServeLimits::head_read) and keep other clients out, health probes included. At the
-//! limit, a new connection therefore replaces the oldest one without a head of the address that has the most of them,
-//! if these are more than the address's share of all places. A connection whose first head was read is neither counted
-//! nor evicted: of a reverse proxy, which has one address for all clients, only connections that it has not used yet
-//! can be closed.
+//! Idle connections, on which no exchange is in progress, of a single client could otherwise hold all places: silent
+//! ones for [`ServeLimits::head_read`](super::ServeLimits::head_read), those with a request from time to time for ever.
+//! For a client that finds no place, the longest idle connection of the address that has the most of them is therefore
+//! closed, if these are more than the address's share of all places. RFC 9112 section 9.5 lets a server close an idle
+//! connection at any time. A connection is not idle, and never closed for another client, from the head of a request to
+//! the last byte of its response.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-/// Divisor of the maximum number of connections: the connections without a head that one address keeps at the limit.
+/// Divisor of the maximum number of connections: the idle connections that one address keeps at the limit.
 const ADDRESS_SHARE: u32 = 16;
 
-/// Connections without a request head, in the order of their arrival for each address.
+/// Open connections by address, with the idle ones in the order in which they became idle.
 #[derive(Debug)]
 pub(super) struct EvictionQueue {
-    /// Number of connections without a head that an address may keep at the limit.
+    /// Number of idle connections that an address may keep at the limit.
     share: usize,
-    /// Notified when an evicted connection stays open, since its head was read before it closed.
-    spared: Notify,
-    candidates: Mutex<Candidates>,
+    /// Notified when a waiting client may find a place: a connection has ended, an evicted one stays open, or one of an
+    /// address beyond its share has become idle.
+    changed: Notify,
+    connections: Mutex<OpenConnections>,
 }
 
 /// The maximum number of connections bounds the maps, since each entry is an open connection.
 #[derive(Debug, Default)]
-struct Candidates {
+struct OpenConnections {
     next_id: u64,
-    by_address: HashMap<IpAddr, BTreeMap<u64, Arc<EvictionSignal>>>,
-    /// Addresses with more connections than their share; fewer than [`ADDRESS_SHARE`].
+    by_address: HashMap<IpAddr, AddressConnections>,
+    /// Addresses with more idle connections than their share; fewer than [`ADDRESS_SHARE`].
     over_share: BTreeSet<IpAddr>,
+    /// Number of evicted connections that have not ended yet.
+    evicted: usize,
+}
+
+#[derive(Debug, Default)]
+struct AddressConnections {
+    open: usize,
+    idle: BTreeMap<u64, Arc<EvictionSignal>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,112 +58,185 @@ impl EvictionQueue {
     /// Creates the queue of a server with at most `max_connections` connections.
     pub(super) fn new(max_connections: u32) -> Arc<Self> {
         let share = (max_connections / ADDRESS_SHARE).max(1) as usize;
-        Arc::new(Self { share, spared: Notify::new(), candidates: Mutex::default() })
+        Arc::new(Self { share, changed: Notify::new(), connections: Mutex::default() })
     }
 
-    /// Adds a connection from `address`. It can be evicted until its first head is recorded.
+    /// Adds a connection from `address`, which is idle until its first request head.
     pub(super) fn insert(self: &Arc<Self>, address: IpAddr) -> Evictable {
         let signal = Arc::<EvictionSignal>::default();
-        let mut candidates = self.lock();
-        let id = candidates.next_id;
-        candidates.next_id += 1;
-        let connections = candidates.by_address.entry(address).or_default();
-        connections.insert(id, signal.clone());
-        if connections.len() > self.share {
-            candidates.over_share.insert(address);
+        let mut connections = self.lock();
+        connections.by_address.entry(address).or_default().open += 1;
+        let id = connections.insert_idle(address, &signal, self.share);
+        drop(connections);
+        Evictable {
+            queue: self.clone(),
+            address,
+            signal,
+            idle_id: AtomicU64::new(id),
+            is_in_exchange: AtomicBool::new(false),
+            is_response_ended: AtomicBool::new(false),
         }
-        drop(candidates);
-        Evictable { queue: self.clone(), address, id, signal, has_head: AtomicBool::new(false) }
     }
 
-    /// Evicts the oldest connection of the address that has the most, if these are more than its share. Returns false
-    /// if there is none.
+    /// Returns the number of open connections from `address`.
+    pub(super) fn open_connections(&self, address: IpAddr) -> usize {
+        self.lock().by_address.get(&address).map_or(0, |connections| connections.open)
+    }
+
+    /// Evicts idle connections until as many are closing as clients wait. Each is the longest idle one of the address
+    /// that has the most, if these are more than its share. Returns false if there are too few.
     ///
-    /// The connection closes as soon as its task has found that no head has arrived.
-    pub(super) fn evict(&self) -> bool {
-        let mut candidates = self.lock();
-        let count = |address: &IpAddr| candidates.by_address.get(address).map_or(0, BTreeMap::len);
-        let Some(address) = candidates.over_share.iter().copied().max_by_key(count) else { return false };
-        let oldest = candidates.by_address.get(&address).and_then(|connections| connections.keys().next());
-        let Some(id) = oldest.copied() else { return false };
-        let Some(signal) = candidates.remove(address, id, self.share) else { return false };
-        drop(candidates);
-        signal.is_evicted.store(true, Ordering::Release);
-        signal.task.wake();
-        true
+    /// An evicted connection closes as soon as its task has found that no request head has arrived.
+    pub(super) fn evict_for(&self, waiting_clients: usize) -> bool {
+        loop {
+            let mut connections = self.lock();
+            if connections.evicted >= waiting_clients {
+                return true;
+            }
+            let Some(signal) = connections.evict(self.share) else { return false };
+            drop(connections);
+            signal.task.wake();
+        }
     }
 
-    /// Completes when an evicted connection stays open. It counts from this call on, not only from the first poll.
-    pub(super) fn wait_until_spared(&self) -> impl Future<Output = ()> {
-        self.spared.notified()
+    /// Completes when a waiting client may find a place. A change before the call counts if no call has reported it.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Candidates> {
-        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Candidates {
-    /// Removes a connection; `None` if it was removed before.
-    fn remove(&mut self, address: IpAddr, id: u64, share: usize) -> Option<Arc<EvictionSignal>> {
-        let connections = self.by_address.get_mut(&address)?;
-        let signal = connections.remove(&id)?;
-        if connections.len() <= share {
-            self.over_share.remove(&address);
+impl OpenConnections {
+    /// Adds an open connection to the idle ones, and returns its id there.
+    fn insert_idle(&mut self, address: IpAddr, signal: &Arc<EvictionSignal>, share: usize) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let idle = &mut self.by_address.entry(address).or_default().idle;
+        idle.insert(id, signal.clone());
+        if idle.len() > share {
+            self.over_share.insert(address);
         }
-        if connections.is_empty() {
-            self.by_address.remove(&address);
+        id
+    }
+
+    /// Removes a connection from the idle ones; `None` if it was evicted.
+    fn remove_idle(&mut self, address: IpAddr, id: u64, share: usize) -> Option<Arc<EvictionSignal>> {
+        let idle = &mut self.by_address.get_mut(&address)?.idle;
+        let signal = idle.remove(&id)?;
+        if idle.len() <= share {
+            self.over_share.remove(&address);
         }
         Some(signal)
     }
+
+    /// Evicts one connection, whose task must then be woken; `None` if no address has more than its share.
+    fn evict(&mut self, share: usize) -> Option<Arc<EvictionSignal>> {
+        let idle =
+            |address: &IpAddr| self.by_address.get(address).map_or(0, |connections| connections.idle.len());
+        let address = self.over_share.iter().copied().max_by_key(idle)?;
+        let longest_idle = self.by_address.get(&address)?.idle.keys().next().copied()?;
+        let signal = self.remove_idle(address, longest_idle, share)?;
+        self.evicted += 1;
+        // Under the lock, so that a head that is read afterwards takes it back.
+        signal.is_evicted.store(true, Ordering::Release);
+        Some(signal)
+    }
+
+    /// Removes a connection that has ended from the open ones.
+    fn remove_open(&mut self, address: IpAddr) {
+        if let Entry::Occupied(mut connections) = self.by_address.entry(address) {
+            connections.get_mut().open -= 1;
+            if connections.get().open == 0 {
+                connections.remove();
+            }
+        }
+    }
 }
 
-/// Place of a connection in the [`EvictionQueue`]. It leaves the queue with its first head, or on drop.
+/// Entry of a connection in the [`EvictionQueue`], removed on drop.
+///
+/// The connection's place must be free before the drop, which tells the waiting clients of it.
 #[derive(Debug)]
 pub(super) struct Evictable {
     queue: Arc<EvictionQueue>,
     address: IpAddr,
-    id: u64,
     signal: Arc<EvictionSignal>,
-    has_head: AtomicBool,
+    /// Id among the idle connections, unless an exchange is in progress.
+    idle_id: AtomicU64,
+    /// True from a request head until its response has been written.
+    is_in_exchange: AtomicBool,
+    /// True from the end of a response body until it has been written.
+    is_response_ended: AtomicBool,
 }
 
 impl Evictable {
-    /// Records that a request head was read. From the first one on the connection is not evicted, not even if it was
-    /// chosen before.
-    pub(super) fn record_head(&self) {
-        let is_first = !self.has_head.swap(true, Ordering::Relaxed);
-        if is_first && !self.leave() {
-            self.queue.spared.notify_waiters();
+    /// Records that a request head was read. The connection stays open, even if it was evicted before.
+    pub(super) fn begin_exchange(&self) {
+        self.is_response_ended.store(false, Ordering::Relaxed);
+        // A pipelined request may be read before the previous response has been written.
+        if self.is_in_exchange.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut connections = self.queue.lock();
+        let id = self.idle_id.load(Ordering::Relaxed);
+        if connections.remove_idle(self.address, id, self.queue.share).is_none() {
+            connections.evicted -= 1;
+            self.signal.is_evicted.store(false, Ordering::Relaxed);
+            drop(connections);
+            self.queue.changed.notify_one();
         }
     }
 
-    /// Returns true if a request head was read.
-    pub(super) fn has_head(&self) -> bool {
-        self.has_head.load(Ordering::Relaxed)
+    /// Records that the body of a response has ended, but may not have been written yet.
+    pub(super) fn end_response(&self) {
+        self.is_response_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Completes when the connection is evicted before its first head is recorded. Only the last task is woken.
+    /// Records that everything was written. If the response has ended, the connection is idle again.
+    pub(super) fn record_flush(&self) {
+        if !self.is_response_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        self.is_response_ended.store(false, Ordering::Relaxed);
+        self.is_in_exchange.store(false, Ordering::Relaxed);
+        let mut connections = self.queue.lock();
+        let id = connections.insert_idle(self.address, &self.signal, self.queue.share);
+        let is_over_share = connections.over_share.contains(&self.address);
+        drop(connections);
+        self.idle_id.store(id, Ordering::Relaxed);
+        if is_over_share {
+            self.queue.changed.notify_one();
+        }
+    }
+
+    /// Returns true if the connection was evicted and no request head was read since.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.signal.is_evicted.load(Ordering::Acquire)
+    }
+
+    /// Completes when the connection is evicted. Only the last task is woken.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.has_head() {
+        if self.is_in_exchange.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
         self.signal.task.register(cx.waker());
-        if self.signal.is_evicted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Leaves the queue; false if the connection was evicted.
-    fn leave(&self) -> bool {
-        let mut candidates = self.queue.lock();
-        candidates.remove(self.address, self.id, self.queue.share).is_some()
+        if self.is_evicted() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl Drop for Evictable {
     fn drop(&mut self) {
-        if !self.has_head() {
-            self.leave();
+        let (id, is_idle) = (*self.idle_id.get_mut(), !*self.is_in_exchange.get_mut());
+        let mut connections = self.queue.lock();
+        if is_idle && connections.remove_idle(self.address, id, self.queue.share).is_none() {
+            connections.evicted -= 1;
         }
+        connections.remove_open(self.address);
+        drop(connections);
+        self.queue.changed.notify_one();
     }
 }
 
@@ -173,8 +256,19 @@ mod tests {
         connection.poll_evicted(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
+    /// Returns true if a change was reported since the last call.
+    fn take_change(queue: &EvictionQueue) -> bool {
+        pin!(queue.changed()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    fn complete_exchange(connection: &Evictable) {
+        connection.begin_exchange();
+        connection.end_response();
+        connection.record_flush();
+    }
+
     #[test]
-    fn the_oldest_of_the_address_with_the_most_is_evicted_down_to_its_share() {
+    fn the_longest_idle_of_the_address_with_the_most_is_evicted_down_to_its_share() {
         let queue = EvictionQueue::new(32);
         let connect = |peer: &str, count: usize| -> Vec<Evictable> {
             (0..count).map(|_| insert(&queue, peer)).collect()
@@ -184,36 +278,63 @@ mod tests {
         let largest = connect("192.0.2.3:1", 5);
         let evicted = |connections: &[Evictable]| connections.iter().map(is_evicted).collect::<Vec<_>>();
 
-        assert!(queue.evict());
-        assert_eq!(evicted(&largest), [true, false, false, false, false]);
-        assert!(queue.evict());
-        assert_eq!(evicted(&largest), [true, true, false, false, false]);
+        // The first of the largest has just been used.
+        complete_exchange(&largest[0]);
+        assert!(queue.evict_for(1));
+        assert_eq!(evicted(&largest), [false, true, false, false, false]);
+        assert!(queue.evict_for(1), "one is closing already");
+        assert_eq!(evicted(&largest), [false, true, false, false, false]);
+        assert!(queue.evict_for(2));
+        assert_eq!(evicted(&largest), [false, true, true, false, false]);
         assert_eq!(evicted(&large), [false, false, false]);
         // Both have three now, one more than their share.
-        assert!(queue.evict() && queue.evict());
-        assert_eq!(evicted(&largest), [true, true, true, false, false]);
+        assert!(queue.evict_for(4));
+        assert_eq!(evicted(&largest), [false, true, true, true, false]);
         assert_eq!(evicted(&large), [true, false, false]);
-        assert!(!queue.evict(), "each address has its share of two");
+        assert!(!queue.evict_for(5), "each address has its share of two");
         assert_eq!(evicted(&small), [false, false]);
     }
 
     #[test]
-    fn connections_with_a_head_or_that_have_ended_do_not_count() {
+    fn connections_in_an_exchange_or_that_have_ended_do_not_count() {
         let queue = EvictionQueue::new(16);
         let first = insert(&queue, "192.0.2.1:1");
         let second = insert(&queue, "192.0.2.1:2");
-        first.record_head();
-        first.record_head();
-        assert!(!queue.evict(), "the only one without a head");
+        first.begin_exchange();
+        first.begin_exchange();
+        assert!(!queue.evict_for(1), "the only idle one");
         let third = insert(&queue, "192.0.2.1:3");
         drop(second);
-        assert!(!queue.evict());
+        assert!(!queue.evict_for(1));
         let fourth = insert(&queue, "192.0.2.1:4");
-        assert!(queue.evict());
+        assert_eq!(queue.open_connections(first.address), 3);
+        assert!(queue.evict_for(1));
         assert_eq!([&first, &third, &fourth].map(is_evicted), [false, true, false]);
         drop((first, third, fourth));
-        let candidates = queue.lock();
-        assert!(candidates.by_address.is_empty() && candidates.over_share.is_empty());
+        let connections = queue.lock();
+        assert!(connections.by_address.is_empty() && connections.over_share.is_empty());
+        assert_eq!(connections.evicted, 0);
+    }
+
+    #[test]
+    fn a_connection_is_idle_again_when_its_response_has_been_written() {
+        let queue = EvictionQueue::new(16);
+        let connections = [insert(&queue, "192.0.2.1:1"), insert(&queue, "192.0.2.1:2")];
+        connections[0].begin_exchange();
+        connections[0].record_flush();
+        assert!(!queue.evict_for(1), "the response goes on");
+        connections[0].end_response();
+        assert!(!queue.evict_for(1), "the end of the response is not written");
+        // A pipelined request begins before that.
+        connections[0].begin_exchange();
+        connections[0].record_flush();
+        assert!(!queue.evict_for(1), "another exchange has begun");
+        connections[0].end_response();
+        assert!(!take_change(&queue));
+        connections[0].record_flush();
+        assert!(take_change(&queue), "waiting clients hear of it");
+        assert!(queue.evict_for(1));
+        assert_eq!(connections.each_ref().map(is_evicted), [false, true]);
     }
 
     #[test]
@@ -221,22 +342,34 @@ mod tests {
         let queue = EvictionQueue::new(16);
         let _others = [insert(&queue, "192.0.2.1:1"), insert(&queue, "[2001:db8:0:1::1]:1")];
         let connections = ["[2001:db8::1]:1", "[2001:db8::2]:1"].map(|peer| insert(&queue, peer));
-        assert!(queue.evict());
+        assert_eq!(queue.open_connections(connections[0].address), 2);
+        assert!(queue.evict_for(1));
         assert_eq!(connections.each_ref().map(is_evicted), [true, false]);
-        assert!(!queue.evict());
+        assert!(!queue.evict_for(2));
     }
 
     #[test]
     fn a_head_that_is_read_after_the_eviction_spares_the_connection() {
         let queue = EvictionQueue::new(1);
         let connections = [insert(&queue, "192.0.2.1:1"), insert(&queue, "192.0.2.1:2")];
-        let mut spared = pin!(queue.wait_until_spared());
-        assert!(queue.evict());
+        assert!(queue.evict_for(1));
         assert!(is_evicted(&connections[0]));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(spared.as_mut().poll(&mut cx).is_pending());
-        connections[0].record_head();
-        assert!(spared.as_mut().poll(&mut cx).is_ready());
-        assert!(!is_evicted(&connections[0]));
+        assert!(!take_change(&queue));
+        connections[0].begin_exchange();
+        assert!(take_change(&queue));
+        assert!(!connections[0].is_evicted() && !is_evicted(&connections[0]));
+        assert!(!queue.evict_for(1), "the other one is the address's share");
+    }
+
+    #[test]
+    fn an_evicted_connection_that_ends_makes_room_once() {
+        let queue = EvictionQueue::new(1);
+        let mut connections =
+            ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3"].map(|peer| Some(insert(&queue, peer)));
+        assert!(queue.evict_for(1));
+        connections[0] = None;
+        assert!(take_change(&queue));
+        assert!(queue.evict_for(1), "the next client needs another place");
+        assert!(connections[1].as_ref().is_some_and(Evictable::is_evicted));
     }
 }

@@ -75,12 +75,14 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeServ
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.evictable.record_head();
+        self.evictable.begin_exchange();
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
         let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
+        let evictable = self.evictable.clone();
         let exchange =
             exchange(request, S::clone(&self.service), self.peer, self.defers_log, self.shutdown.clone());
         let exchange = exchange.map(move |mut response| {
+            response.body_mut().evictable = Some(evictable);
             // hyper closes a connection whose request body was not read to its end, without announcing it. Without
             // `Connection: close` the client would send its next request into the closing connection.
             if unread.load(Ordering::Relaxed) {
@@ -136,7 +138,13 @@ async fn exchange<S: HttpService>(
     access.status = Some(response.status());
     access.in_flight = response.extensions_mut().remove();
     let enters_span = response.extensions_mut().remove::<EntersSpan>().is_some();
-    response.map(|inner| ObservedBody { inner, enters_span, access: Some(access), defers_log })
+    response.map(|inner| ObservedBody {
+        inner,
+        enters_span,
+        access: Some(access),
+        defers_log,
+        evictable: None,
+    })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +168,8 @@ pub(super) struct ObservedBody {
     /// `Some` until drop.
     access: Option<AccessLogEntry>,
     defers_log: bool,
+    /// Entry of the connection, which hears of the drop.
+    evictable: Option<Arc<Evictable>>,
 }
 
 impl http_body::Body for ObservedBody {
@@ -196,6 +206,9 @@ impl http_body::Body for ObservedBody {
 impl Drop for ObservedBody {
     fn drop(&mut self) {
         use http_body::Body as _;
+        if let Some(evictable) = &self.evictable {
+            evictable.end_response();
+        }
         let Some(mut access) = self.access.take() else { return };
         // hyper does not poll a body to its end if the body already reports `is_end_stream`.
         access.complete |= self.inner.is_end_stream();

@@ -1,4 +1,5 @@
-//! Socket wrapper that detects four conditions that hyper does not handle, and joins small vectored writes.
+//! Socket wrapper that detects four conditions that hyper does not handle, joins small vectored writes, and records
+//! when a response has been written.
 //!
 //! - A client that stops reading. A write that makes no progress for the stall limit fails, which drops the
 //!   connection. The timer is re-armed lazily: a successful write only clears the stall, and the timer, when it
@@ -30,6 +31,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::ServeLimits;
+use super::eviction::Evictable;
 
 /// Maximum time that a lingering close discards input.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +68,7 @@ pub(super) struct Guard {
     /// Set once a request body was dropped before its end.
     unread: Arc<AtomicBool>,
     input: Arc<InputWatch>,
+    evictable: Arc<Evictable>,
     linger: Option<Pin<Box<Sleep>>>,
     joins_writes: bool,
 }
@@ -76,6 +79,7 @@ impl Guard {
         limits: &ServeLimits,
         unread: Arc<AtomicBool>,
         input: Arc<InputWatch>,
+        evictable: Arc<Evictable>,
     ) -> Self {
         Self {
             stream: TokioIo::new(stream),
@@ -83,6 +87,7 @@ impl Guard {
             reading: false,
             unread,
             input,
+            evictable,
             linger: None,
             joins_writes: limits.relay.joined_writes,
         }
@@ -168,7 +173,12 @@ impl Write for Guard {
         if !std::mem::take(&mut self.reading) {
             self.check_open(cx)?;
         }
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        // hyper flushes only what it has written whole. A connection with an unread body closes after the response.
+        if !self.unread.load(Ordering::Relaxed) {
+            self.evictable.record_flush();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

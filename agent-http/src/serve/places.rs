@@ -1,0 +1,145 @@
+//! Places of open connections.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Divisor of the maximum number of connections for the kept places, and of the kept places for the number of
+/// connections with which an address gets none of them.
+const KEPT_SHARE: u32 = 16;
+
+/// Maximum number of kept places.
+const MAX_KEPT: u32 = 64;
+
+/// Places for health probes, beyond the maximum number of connections.
+const PROBE_PLACES: u32 = 16;
+
+/// Places of open connections, in three pools: most are for all clients, some are kept for addresses with few
+/// connections, and some, beyond the maximum number of connections, are for single health probes.
+///
+/// Because of the kept places, the connections of one address never hold all places, even if all of them have an
+/// exchange in progress.
+#[derive(Debug)]
+pub(super) struct Places {
+    common: Pool,
+    kept: Pool,
+    probes: Pool,
+}
+
+#[derive(Debug)]
+struct Pool {
+    free: Arc<Semaphore>,
+    size: u32,
+}
+
+/// Place of one connection, which is free again on drop.
+#[derive(Debug)]
+pub(super) struct Place {
+    kind: PlaceKind,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceKind {
+    Connection,
+    Probe,
+}
+
+impl Places {
+    /// Creates the places of a server with at most `max_connections` connections and the probes beyond them.
+    pub(super) fn new(max_connections: u32) -> Self {
+        let kept = (max_connections / KEPT_SHARE).min(MAX_KEPT);
+        Self {
+            common: Pool::new(max_connections - kept),
+            kept: Pool::new(kept),
+            probes: Pool::new(PROBE_PLACES),
+        }
+    }
+
+    /// Takes one of the places for all clients, if one is free.
+    pub(super) fn try_take(&self) -> Option<Place> {
+        self.common.try_take(PlaceKind::Connection)
+    }
+
+    /// Takes a place that is kept for addresses with fewer than [`kept_share`](Self::kept_share) connections.
+    pub(super) fn try_take_kept(&self) -> Option<Place> {
+        self.kept.try_take(PlaceKind::Connection)
+    }
+
+    /// Takes a place for the exchange of a health probe.
+    pub(super) fn try_take_for_probe(&self) -> Option<Place> {
+        self.probes.try_take(PlaceKind::Probe)
+    }
+
+    /// Returns the number of connections with which an address gets no further kept place.
+    pub(super) fn kept_share(&self) -> usize {
+        (self.kept.size / KEPT_SHARE).max(1) as usize
+    }
+
+    /// Returns the number of places that are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.pools().iter().map(|pool| pool.size as usize - pool.free.available_permits()).sum()
+    }
+
+    /// Waits until all places are free. None must be taken meanwhile.
+    pub(super) async fn wait_until_free(&self) {
+        for pool in self.pools() {
+            let all = pool.free.acquire_many(pool.size).await;
+            drop(all);
+        }
+    }
+
+    fn pools(&self) -> [&Pool; 3] {
+        [&self.common, &self.kept, &self.probes]
+    }
+}
+
+impl Pool {
+    fn new(size: u32) -> Self {
+        Self { free: Arc::new(Semaphore::new(size as usize)), size }
+    }
+
+    fn try_take(&self, kind: PlaceKind) -> Option<Place> {
+        let permit = self.free.clone().try_acquire_owned().ok()?;
+        Some(Place { kind, _permit: permit })
+    }
+}
+
+impl Place {
+    /// Returns true if the place is for a single exchange of a health probe.
+    pub(super) fn is_for_probe(&self) -> bool {
+        self.kind == PlaceKind::Probe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sixteenth_of_the_places_is_kept_up_to_a_maximum() {
+        for (max_connections, kept, share) in
+            [(1, 0, 1), (15, 0, 1), (16, 1, 1), (48, 3, 1), (1024, 64, 4), (10_000, 64, 4), (u32::MAX, 64, 4)]
+        {
+            let places = Places::new(max_connections);
+            assert_eq!(places.kept.size, kept, "{max_connections}");
+            assert_eq!(places.common.size + kept, max_connections);
+            assert_eq!(places.kept_share(), share, "{max_connections}");
+        }
+    }
+
+    #[tokio::test]
+    async fn all_pools_count_as_taken_until_they_are_free() {
+        let places = Places::new(16);
+        let taken = [places.try_take(), places.try_take_kept(), places.try_take_for_probe()];
+        assert_eq!(
+            taken.each_ref().map(|place| place.as_ref().map(Place::is_for_probe)),
+            [Some(false), Some(false), Some(true)]
+        );
+        assert!(places.try_take_kept().is_none());
+        assert_eq!(places.taken(), 3);
+        drop(taken);
+        places.wait_until_free().await;
+        assert_eq!(places.taken(), 0);
+    }
+}
