@@ -2103,9 +2103,9 @@ export interface components {
             /** @description Settings that are legal and have no effect; in the answer to a `PUT` only. */
             warnings?: components["schemas"]["RoleFinding"][];
         };
-        /** @description One page of documents that are embedded again. */
+        /** @description One page of documents that are embedded or extracted again. */
         AnnouncedDocuments: {
-            /** @description Identifiers of the documents that wait to be embedded. */
+            /** @description Identifiers of the documents that wait to be embedded or extracted. */
             documents: string[];
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
@@ -5451,7 +5451,8 @@ export interface operations {
                             archived: boolean;
                             /** @enum {string} */
                             origin: "chat" | "job" | "proactive" | "client";
-                            messageCount: number;
+                            /** @description The messages of all branches; absent for visitors. */
+                            messageCount?: number;
                             metadata: Record<string, unknown>;
                             createdAt?: string;
                             lastActivityAt?: string;
@@ -6646,6 +6647,8 @@ export interface operations {
                 embedder?: string;
                 /** @description With `all`, drops the vectors that the documents have and embeds them anew, as after a repair of the model's server. */
                 embeddings?: "missing" | "all";
+                /** @description With `outdated`, extracts the texts of originals anew that another version of the extractor has extracted, and embeds nothing at once. */
+                texts?: "outdated";
             };
             header?: never;
             path?: never;
@@ -9145,7 +9148,8 @@ export interface operations {
                             archived: boolean;
                             /** @enum {string} */
                             origin: "chat" | "job" | "proactive" | "client";
-                            messageCount: number;
+                            /** @description The messages of all branches; absent for visitors. */
+                            messageCount?: number;
                             metadata: Record<string, unknown>;
                             createdAt?: string;
                             lastActivityAt?: string;
@@ -9205,7 +9209,8 @@ export interface operations {
                         archived: boolean;
                         /** @enum {string} */
                         origin: "chat" | "job" | "proactive" | "client";
-                        messageCount: number;
+                        /** @description The messages of all branches; absent for visitors. */
+                        messageCount?: number;
                         metadata: Record<string, unknown>;
                         createdAt?: string;
                         lastActivityAt?: string;
@@ -9333,7 +9338,8 @@ export interface operations {
                         archived: boolean;
                         /** @enum {string} */
                         origin: "chat" | "job" | "proactive" | "client";
-                        messageCount: number;
+                        /** @description The messages of all branches; absent for visitors. */
+                        messageCount?: number;
                         metadata: Record<string, unknown>;
                         createdAt?: string;
                         lastActivityAt?: string;
@@ -9456,7 +9462,8 @@ export interface operations {
                         archived: boolean;
                         /** @enum {string} */
                         origin: "chat" | "job" | "proactive" | "client";
-                        messageCount: number;
+                        /** @description The messages of all branches; absent for visitors. */
+                        messageCount?: number;
                         metadata: Record<string, unknown>;
                         createdAt?: string;
                         lastActivityAt?: string;
@@ -9509,7 +9516,8 @@ export interface operations {
                         archived: boolean;
                         /** @enum {string} */
                         origin: "chat" | "job" | "proactive" | "client";
-                        messageCount: number;
+                        /** @description The messages of all branches; absent for visitors. */
+                        messageCount?: number;
                         metadata: Record<string, unknown>;
                         createdAt?: string;
                         lastActivityAt?: string;
@@ -9563,7 +9571,8 @@ export interface operations {
                             archived: boolean;
                             /** @enum {string} */
                             origin: "chat" | "job" | "proactive" | "client";
-                            messageCount: number;
+                            /** @description The messages of all branches; absent for visitors. */
+                            messageCount?: number;
                             metadata: Record<string, unknown>;
                             createdAt?: string;
                             lastActivityAt?: string;
@@ -9628,7 +9637,8 @@ export interface operations {
                         archived: boolean;
                         /** @enum {string} */
                         origin: "chat" | "job" | "proactive" | "client";
-                        messageCount: number;
+                        /** @description The messages of all branches; absent for visitors. */
+                        messageCount?: number;
                         metadata: Record<string, unknown>;
                         createdAt?: string;
                         lastActivityAt?: string;
@@ -10895,6 +10905,10 @@ export interface operations {
                     /** @description Functions that the client executes. */
                     tools?: Record<string, unknown>[];
                     tool_choice?: unknown;
+                    /** @description Limit on each answer of the agent's model, in tokens, below that of the agent. */
+                    max_completion_tokens?: number | null;
+                    /** @description Limit on each answer of the agent's model, in tokens, below that of the agent. */
+                    max_tokens?: number | null;
                     /** @description Keeps the run in a thread, or does not keep it. */
                     store?: boolean;
                     /** @constant */
