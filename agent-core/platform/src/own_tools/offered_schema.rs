@@ -1,6 +1,7 @@
 //! The form of an input schema that models receive. Vendors refuse choices at its top, and with them the whole request.
 
 use std::borrow::Cow;
+use std::ptr;
 
 use serde_json::{Map, Value, json};
 
@@ -51,7 +52,7 @@ fn without_choices(schema: &Value) -> Cow<'_, Value> {
     let fields = fields.filter(|fields| REFUSED_KEYWORDS.iter().any(|name| fields.contains_key(*name)));
     let Some(fields) = fields else { return Cow::Borrowed(schema) };
     let mut merged =
-        MergedProperties { root: schema, properties: Vec::new(), required: Vec::new(), schemas: 0 };
+        MergedProperties { root: schema, properties: Vec::new(), required: Vec::new(), schemas: Vec::new() };
     merged.add(schema, true);
     let mut offered = fields.clone();
     offered.retain(|name, _| !REFUSED_KEYWORDS.contains(&name.as_str()));
@@ -72,17 +73,18 @@ struct MergedProperties<'s> {
     properties: Vec<(&'s str, Vec<&'s Value>)>,
     /// Names of the properties that every choice requires.
     required: Vec<&'s str>,
-    /// Number of schemas so far.
-    schemas: usize,
+    /// The schemas so far, of which each is added once: one may refer to itself.
+    schemas: Vec<&'s Value>,
 }
 
 impl<'s> MergedProperties<'s> {
     /// Adds the properties of a schema; `is_certain` is false for one of several choices.
     fn add(&mut self, schema: &'s Value, is_certain: bool) {
-        self.schemas += 1;
-        if self.schemas > MAX_MERGED_SCHEMAS {
+        let is_known = self.schemas.iter().any(|known| ptr::eq(*known, schema));
+        if is_known || self.schemas.len() >= MAX_MERGED_SCHEMAS {
             return;
         }
+        self.schemas.push(schema);
         for (name, form) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             match self.properties.iter_mut().find(|(other, _)| other == name) {
                 Some((_, forms)) if forms.contains(&form) => {}
