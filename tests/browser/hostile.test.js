@@ -125,7 +125,7 @@ inPage('a list of very many threads is read in part, and shown in part', async (
   await page.getByRole('searchbox').fill('thread 77');
   await page.waitForFunction(() => document.querySelectorAll('.item').length === 11);
   await page.getByRole('searchbox').fill('');
-  await page.getByRole('button', { name: 'Show all 1000' }).click();
+  await page.getByRole('button', { name: 'Show all 1,000' }).click();
   await page.waitForFunction(() => document.querySelectorAll('.item').length === 1000);
 });
 

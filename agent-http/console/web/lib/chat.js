@@ -3,7 +3,7 @@
 import { AgentdError } from '../client/index.js';
 import { computed, signal } from '../vendor/ui.js';
 import { withFiles } from './attachments.js';
-import { newId } from './format.js';
+import { here, newId } from './format.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, endSession, has, href, replaceRoute, status } from './store.js';
 
@@ -48,7 +48,7 @@ export const context = {
   blocks: signal(''),
   todoListId: signal(''),
   toolChoice: signal(''),
-  timezone: signal(Intl.DateTimeFormat().resolvedOptions().timeZone),
+  timezone: signal(here),
 };
 
 /** Grows when something changes that a preview depends on. */
@@ -198,10 +198,16 @@ export async function open(agent, id, runId) {
     clear();
     promptVersion.value += 1;
     if (!id || !has('threads')) return;
-    await reload(id);
-    attachRunning(id);
+    await reopen();
   }
   if (runId && threadId.value === id) inspect(runId);
+}
+
+/** Reads the shown thread again, and shows its run in progress. */
+export async function reopen() {
+  const id = threadId.value;
+  await reload(id);
+  attachRunning(id);
 }
 
 /** Returns the address of the shown chat with parameters. @param {Record<string, any>} query */
@@ -210,7 +216,12 @@ export const chatLink = (query) => `${href('chat', agentId.value, threadId.value
 /** Shows the thread's run in progress, if it has one. */
 async function attachRunning(id) {
   const running = thread.value?.activeRunId;
-  if (running && has('runEvents') && threadId.value === id && !live.value) await attach(id, running);
+  if (!running || !has('runEvents') || threadId.value !== id || live.value) return;
+  try {
+    await attach(id, running);
+  } catch (error) {
+    if (threadId.value === id) loadError.value = error;
+  }
 }
 
 /** Reads the run that waits again, and the thread if it goes on because of decisions elsewhere. */

@@ -2,7 +2,7 @@
 
 import { html } from '../vendor/ui.js';
 import { agents, call, client, go, has, href, session } from '../lib/store.js';
-import { ErrorNote, Page, Selection, Tabs, lazy, pending, useLoad } from '../lib/ui.js';
+import { Page, Selection, Tabs, lazy, pending, useLoad } from '../lib/ui.js';
 import { RoleEditor } from './role-editor.js';
 
 const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
@@ -55,10 +55,11 @@ export function Agent({ id, tab = 'role', part }) {
 
 /** The backend that answers, and the outcome of each rule that selects it. */
 function Backend({ id }) {
-  const { data, error } = useLoad((signal) => client.preview({ agentId: id }, { signal }), id);
+  const load = useLoad((signal) => client.preview({ agentId: id }, { signal }), id);
+  const { data, error } = load;
   const rules = data?.selection.rules ?? error?.problem?.selection?.rules;
   return html`
-    ${error && html`<${ErrorNote} error=${error} />`}
+    ${pending(load)}
     ${data && html`<p class="figure"><strong>${data.selection.chosen}</strong> <span class="muted">answers. The first rule that matches decides.</span></p>`}
     <${Selection} rules=${rules} />`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
+  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, reopen, select, send,
   runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
@@ -77,7 +77,7 @@ function Conversation({ agent }) {
   const isEmpty = shown.length === 0 && !live.value && !isLoading.value && !loadError.value;
   return html`<div class="conversation" ref=${root} role="log" aria-live="off" aria-label="Messages" tabindex="0">
     <div class="column">
-      ${loadError.value && html`<${ErrorNote} error=${loadError.value} />`}
+      <${ErrorNote} error=${loadError.value} reload=${reopen} isLoading=${isLoading.value} />
       ${isEmpty && html`<${Welcome} agent=${agent} />`}
       ${isLoading.value && shown.length === 0 && !live.value && html`<p class="muted">Loading…</p>`}
       ${shown.map((item) => (item.kind === 'user'
@@ -202,7 +202,7 @@ function Answer({ item }) {
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
     ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
     <div class="message-tools">
       <${Siblings} item=${item} />
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}

@@ -2,8 +2,8 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime, number, size } from '../lib/format.js';
-import { call, listAll } from '../lib/store.js';
-import { Code, Confirm, Dot, ErrorNote, Menu, pending, useAction, useLoad } from '../lib/ui.js';
+import { address, call, listAll } from '../lib/store.js';
+import { Code, Dot, ErrorNote, Menu, pending, useAction, useConfirm, useFirst, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
 
 /** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */
@@ -18,13 +18,12 @@ export function Documents({ agent, isOwner, onSaved }) {
   const { content = {} } = agent.data;
   const list = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
   const [search, setSearch] = useState('');
-  const [isWhole, setWhole] = useState(false);
   const { error, run } = useAction();
   const [inPrompt, searched] = [new Set(content.documentIds), new Set(content.ragDocumentIds)];
   const isNamed = ({ id }) => inPrompt.has(id) || searched.has(id);
   const words = search.trim().toLowerCase();
   const all = (list.data ?? []).filter(({ id, title }) => `${id} ${title}`.toLowerCase().includes(words)).sort((one, other) => isNamed(other) - isNamed(one));
-  const shown = isWhole ? all : all.slice(0, SHOWN);
+  const [shown, more] = useFirst(all, SHOWN);
   const known = new Set((list.data ?? []).map(({ id }) => id));
   const missing = list.data ? [...new Set([...inPrompt, ...searched])].filter((id) => !known.has(id)) : [];
   const index = useIndexes(all.filter(isNamed).slice(0, INDEXED_AT_FIRST));
@@ -35,16 +34,16 @@ export function Documents({ agent, isOwner, onSaved }) {
     const body = { ...role, content: { ...content, [field]: isOn ? [...rest, id] : rest } };
     run(() => call('PUT /api/agents/{id}', { params: { id: role.id }, body, ifMatch: agent.etag }).then(onSaved));
   };
-  if (list.error) return html`<${ErrorNote} error=${list.error} />`;
   return html`
     <p class="muted">Documents of the company. The agent reads those that stand in its prompt, and finds passages of those that are searched.</p>
     <${Uploads} known=${known} onDone=${list.reload} />
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
+    ${pending(list)}
     ${missing.length > 0 && html`<p class="note">The role names documents that do not exist: ${missing.map((id, place) => html`${place > 0 ? ', ' : ''}<code>${id}</code>`)}.</p>`}
     ${(list.data?.length ?? 0) > 8 && html`<div class="field list-search"><input type="search" aria-label="Search the documents" placeholder="Search ${number(list.data.length)} documents" value=${search} onInput=${(event) => setSearch(event.target.value)} /></div>`}
     <ul class="rows">${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
       isOwner=${isOwner} onName=${name} onChange=${list.reload} />`)}</ul>
-    ${shown.length < all.length && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${number(all.length)}</button></p>`}
+    ${more}
     ${list.data?.length === 0 && html`<p class="muted">The company has no documents yet.</p>`}
     ${list.data?.length > 0 && all.length === 0 && html`<p class="muted">No document has this in its title.</p>`}`;
 }
@@ -85,17 +84,20 @@ function indexWords(indexed) {
 function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onChange }) {
   const { id, title, bytes, version, status } = document;
   const [isShown, setShown] = useState(false);
-  const [asks, setAsks] = useState(false);
   const { error, run } = useAction();
   const act = (route) => run(() => call(route, { params: { id } }).then(onChange));
   const words = [size(bytes), `version ${version}`, STATES[status], isShown ? '' : indexWords(index)].filter(Boolean);
   const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index?.embeddingFailure ? 'paused' : index ? 'done' : 'idle';
+  const [question, ask] = useConfirm(() => ({
+    title: 'Delete this document?', text: `“${title || id}” is deleted with its versions and its index. This cannot be undone. One that agents name is not deleted.`, action: 'Delete',
+    onConfirm: () => act('DELETE /api/documents/{id}'),
+  }));
   const items = [
     ...(status ? [
-      { name: 'Download the original', href: new URL(`api/documents/${encodeURIComponent(id)}/content`, globalThis.document.baseURI).href, download: id },
+      { name: 'Download the original', href: address(`api/documents/${encodeURIComponent(id)}/content`), download: id },
       { name: 'Extract the text again', run: () => act('POST /api/documents/{id}/reindex') },
     ] : []),
-    { name: 'Delete', isDanger: true, run: () => setAsks(true) },
+    { name: 'Delete', isDanger: true, run: ask },
   ];
   const box = (field, isOn, label) => html`<label class="check"><input type="checkbox" checked=${isOn} disabled=${!isOwner} aria-label=${`${label}: ${title || id}`}
     onChange=${(event) => onName(field, id, event.target.checked)} /><span>${label}</span></label>`;
@@ -103,20 +105,19 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
     <div class="item-main">
       <button type="button" class="item-title as-link" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>${title || id}</button>
       <p class="meta"><${Dot} state=${dot} /> <code>${id}</code> · ${words.join(' · ')}</p>
-      ${error && html`<${ErrorNote} error=${error} />`}
+      <${ErrorNote} error=${error} />
       ${isShown && html`<${DocumentText} id=${id} />`}
     </div>
     <div class="row doc-use">${box('documentIds', inPrompt, 'in the prompt')}${box('ragDocumentIds', searched, 'searched')}<${Menu} label=${`More for ${title || id}`} items=${items} /></div>
-    ${asks && html`<${Confirm} title="Delete this document?" text=${`“${title || id}” is deleted with its versions and its index. This cannot be undone. One that agents name is not deleted.`} action="Delete"
-      onConfirm=${() => act('DELETE /api/documents/{id}')} onClose=${() => setAsks(false)} />`}
+    ${question}
   </li>`;
 }
 
 function DocumentText({ id }) {
-  const load = useLoad((signal) => call('GET /api/documents/{id}', { params: { id }, signal }), id);
+  const load = useGet('GET /api/documents/{id}', { params: { id } });
   const wait = pending(load);
   if (wait) return wait;
-  const { text, indexed, content } = load.data.data;
+  const { text, indexed, content } = load.data;
   return html`${content?.error && html`<p class="field-error">${content.error}</p>`}
     <p class="meta">${[indexWords(indexed ?? null), indexed?.language && `language ${indexed.language}`, indexed?.embedder && `vectors by ${indexed.embedder}`, content?.mediaType, content?.needsOcr && `pages without text: ${[content.needsOcr].flat().join(', ')}`].filter(Boolean).join(' · ')}</p>
     <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
@@ -168,6 +169,6 @@ function Uploads({ known, onDone }) {
     <input ref=${input} type="file" multiple accept=${ACCEPT} class="visually-hidden" tabindex="-1" aria-label="Files to upload" onChange=${choose} />
     ${uploads.length > 0 && html`<div role="status"><ul class="plain uploads">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
       <${Dot} state=${{ ready: 'done', failed: state }[state] ?? 'running'} /> <span class="tool-name">${name}</span>
-      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul></div>`}
+      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span><${ErrorNote} error=${error} /></li>`)}</ul></div>`}
   </div>`;
 }
