@@ -606,7 +606,7 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
   await panel.getByRole('listitem').filter({ hasText: 'upload of images has a body that is not JSON' }).waitFor();
   const server = page.getByRole('region', { name: 'tool server shop' });
   await server.getByRole('button', { name: 'Compare' }).click();
-  await server.getByRole('button', { name: 'Accept 1 as they are now' }).waitFor();
+  await server.getByRole('button', { name: 'Accept 1 definition' }).waitFor();
   await server.locator('summary').click();
   await server.getByRole('region', { name: 'definition of search' }).filter({ hasText: 'Searches orders.' }).waitFor();
   // The server changes its definition after it was read: what was not seen is not accepted.

@@ -3,7 +3,7 @@
 import { AgentdError } from '../client/index.js';
 import { computed, signal } from '../vendor/ui.js';
 import { withFiles } from './attachments.js';
-import { here, newId } from './format.js';
+import { here, newId, textOf } from './format.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, endSession, has, href, replaceRoute, status } from './store.js';
 
@@ -374,7 +374,7 @@ async function start(fields, parentId, content) {
   const id = threadId.value ?? newId();
   const runId = newId();
   const run = new RunState(runId);
-  live.value = { run, parentId, content, isResume: Boolean(fields.resume) };
+  live.value = { run, parentId, content, fields };
   inspected.value = run;
   status.value = 'answering';
   if (!threadId.value) {
@@ -469,9 +469,23 @@ function withHistory(content, parentId) {
   return content ? { messages, message: messageOf(content), parentId: undefined } : { messages, parentId: undefined };
 }
 
-/** Removes a failed run from the view. */
+/** Removes a failed run from the view. The text of a message that the server has not taken is not lost. */
 export function dismiss() {
-  if (live.value?.isOver) live.value = undefined;
+  const { run, content, isOver } = live.value ?? {};
+  if (!isOver) return;
+  if (run.acceptedAt === undefined) draft.value ||= textOf(content);
+  live.value = undefined;
+}
+
+/** Sends what has failed again. If the answer to the request was lost, its run may have begun, and is shown instead. */
+export async function retry() {
+  const { run, content, parentId, fields } = live.value;
+  const params = { id: run.runId };
+  const isLost = has('runEvents') && !run.error.status;
+  const status = isLost ? await call('GET /api/runs/{id}', { params }).then(() => 200, (error) => error.status) : 404;
+  if (live.value?.run !== run || !status) return;
+  live.value = undefined;
+  await (status === 404 ? start(fields, parentId, content) : reopen());
 }
 
 /** Stops the run in progress. */

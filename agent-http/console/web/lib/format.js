@@ -11,6 +11,9 @@ const numbers = new Intl.NumberFormat('en');
 /** @param {number | undefined} value */
 export const number = (value) => (value === undefined ? '–' : numbers.format(value));
 
+/** Returns a number of things in words, such as `1 message`. @param {number} count @param {string} noun */
+export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? '' : 's'}`;
+
 /** Returns whole seconds in words of the two largest units. @param {number} seconds */
 export function remaining(seconds) {
   const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];

@@ -2,7 +2,7 @@
 
 import { html, useRef, useState } from '../vendor/ui.js';
 import { agentId, latestRuns, previewRequest } from '../lib/chat.js';
-import { number, pretty, size } from '../lib/format.js';
+import { counted, number, pretty, size } from '../lib/format.js';
 import { address, has } from '../lib/store.js';
 import { Code, Copy, Fold, Selection, lazy, useLoad } from '../lib/ui.js';
 
@@ -77,7 +77,7 @@ export function PromptTab({ preview, run }) {
     <h2 class="label">System prompt</h2>
     <${Parts} parts=${parts} cache=${cache} />
     ${contextParts.length > 0 && html`<h2 class="label">Before the latest message</h2><${Parts} parts=${contextParts} cache=${{}} />`}
-    ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${messages} messages, ${number(tokens)} tokens`).join('; ')}.</p>`}
+    ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${counted(messages, 'message')}, ${counted(tokens, 'token')}`).join('; ')}.</p>`}
     <${Fold} summary=${`Backend: ${preview.selection.chosen}`}><${Selection} rules=${preview.selection.rules} /><//>
     <${Payload} preview=${preview} />
     ${run && run.status !== 'running' && has('runEvents') && html`<${Recorded} key=${run.runId} runId=${run.runId} />`}`;

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { agentId, nodes, promptVersion } from '../lib/chat.js';
 import { Diff } from '../lib/diff.js';
+import { counted } from '../lib/format.js';
 import { call, route, session } from '../lib/store.js';
 import { Code, ErrorNote, Facts, Fold, pending, useAction, useGet } from '../lib/ui.js';
 import { TryTool } from './try.js';
@@ -97,13 +98,13 @@ function Server({ id, serverId, onPinned }) {
     setFound(undefined);
     promptVersion.value += 1;
   });
-  return html`<section aria-label=${`tool server ${serverId}`}>
+  return html`<section class="server" aria-label=${`tool server ${serverId}`}>
     <p class="between row"><span>Tool server <code>${serverId}</code></span>
       <button type="button" class="button small" onClick=${discover}>Compare</button></p>
     <${ErrorNote} error=${error} />
     ${found?.error && html`<p class="note note-error" role="alert">${found.error}</p>`}
     ${found && html`<ul class="plain">${found.tools.map((tool) => html`<${Definition} key=${tool.name} ...${tool} />`)}</ul>
-      <button type="button" class="button small primary" disabled=${found.status === 'unreachable'} onClick=${accept}>Accept ${accepted.length} as they are now</button>`}
+      <button type="button" class="button small primary" disabled=${found.status === 'unreachable'} onClick=${accept}>Accept ${counted(accepted.length, 'definition')}</button>`}
   </section>`;
 }
 

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, reopen, select, send,
+  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, reopen, retry, select, send,
   runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
@@ -248,7 +248,8 @@ function LiveTurn({ turn, onDraw }) {
       ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} text=${part.text} isOpen=${part.isOpen} result=${part.result} />`)}
       ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
       ${run.error && html`<${ErrorNote} error=${run.error}>
-        ${isOver && html`<button type="button" class="button small" onClick=${dismiss}>Dismiss</button>`}
+        ${isOver && html`<div class="row">${run.acceptedAt === undefined && html`<button type="button" class="button small" onClick=${retry}>Try again</button>`}
+          <button type="button" class="button small" onClick=${dismiss}>Dismiss</button></div>`}
       <//>`}
       ${run.status !== 'running' && html`<div class="message-tools"><${RunMeta} run=${run} /></div>`}
     </article>`;
@@ -284,7 +285,7 @@ function toolState({ result, isError, isOpen, approval }) {
 /** State of a call whose decision is on its way, or came from nobody. */
 function openState({ id }) {
   if (!live.value) return 'expired';
-  if (!live.value.isResume) return 'withdrawn';
+  if (!live.value.fields?.resume) return 'withdrawn';
   return decisions.value.get(id)?.verdict === 'deny' ? 'denied' : 'running';
 }
 

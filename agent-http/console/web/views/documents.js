@@ -1,7 +1,7 @@
 /** The documents of an agent: which it reads, the state of their index, and uploads. */
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
-import { dateTime, number, size } from '../lib/format.js';
+import { counted, dateTime, number, size } from '../lib/format.js';
 import { address, call, listAll } from '../lib/store.js';
 import { Code, Dot, ErrorNote, Menu, pending, useAction, useConfirm, useFirst, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
@@ -76,7 +76,7 @@ function indexWords(indexed) {
   if (indexed === undefined) return '';
   if (indexed === null) return 'not indexed';
   const { chunks, embedder, embedded, embeddingFailure: failure } = indexed;
-  const words = `${chunks === 1 ? '1 chunk' : `${number(chunks)} chunks`} indexed${embedder || failure ? `, ${number(embedded)} with vectors` : ''}`;
+  const words = `${counted(chunks, 'chunk')} indexed${embedder || failure ? `, ${number(embedded)} with vectors` : ''}`;
   if (!failure) return words;
   return `${words}: ${EMBEDDING_FAILURES[failure.reason] ?? failure.reason}${failure.retryAt ? `, next attempt ${dateTime(failure.retryAt)}` : ''}`;
 }

@@ -1,7 +1,7 @@
 /** The user's scheduled jobs: the list by state, a calendar of their next runs, one job, and what can be done with several at once. */
 
 import { html, useEffect, useState } from '../vendor/ui.js';
-import { day, duration, here, moment, number } from '../lib/format.js';
+import { counted, day, duration, here, moment, number } from '../lib/format.js';
 import { ACTIONS, FINAL, STATES, actOn, calendarDays, isChangeable, jobHint, jobName, scheduleWords, withRepeats } from '../lib/jobs.js';
 import { agents, call, go, href, listAll } from '../lib/store.js';
 import { Code, Dot, ErrorNote, Facts, Page, Select, Table, Tabs, Time, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
@@ -88,7 +88,7 @@ function useBulk(onDone) {
   return { progress, run, isRunning: Boolean(progress) && !progress.isOver };
 }
 
-const jobCount = (count) => (count === 1 ? '1 job' : `${number(count)} jobs`);
+const jobCount = (count) => counted(count, 'job');
 
 /** Returns the question about an action. A dialog that cancels says in both of its buttons what they do to `jobs`. */
 const questionOf = ({ name, ask, text, isFinal }, jobs) => (
@@ -122,7 +122,7 @@ function bulkStatus(progress, selected) {
 function confirmText({ action, jobs }, selected) {
   const others = selected - jobs.length;
   if (others === 0) return action.text;
-  return `${action.text} ${others === 1 ? '1 selected job is left as it is.' : `${number(others)} selected jobs are left as they are.`}`;
+  return `${action.text} ${counted(others, 'selected job')} ${others === 1 ? 'is left as it is' : 'are left as they are'}.`;
 }
 
 /** One job: what it does, when, how its attempts went, and what can be done with it. */
@@ -249,7 +249,7 @@ function Entry({ job }) {
   const isLate = new Date(executeAt) < new Date() && state !== 'running';
   return html`<li class="entry">
     <a href=${href('jobs', jobId)} title=${`${jobName(job)}: ${scheduleWords(schedule)}`}><${Dot} state=${isRepeat ? 'idle' : state} /><time datetime=${executeAt}>${mine}</time> <span class="entry-name">${jobHint(job) ?? jobName(job)}</span></a>
-    ${more > 0 && html`<p class="meta">and ${more} more ${more === 1 ? 'run' : 'runs'}</p>`}
+    ${more > 0 && html`<p class="meta">and ${counted(more, 'more run')}</p>`}
     ${state !== 'scheduled' && !isRepeat && html`<p class="meta">${state}</p>`}
     ${isLate && state === 'scheduled' && html`<p class="meta">overdue</p>`}
     ${theirs && theirs !== mine && html`<p class="meta">${theirs} in ${zone.split('/').at(-1).replaceAll('_', ' ')}</p>`}

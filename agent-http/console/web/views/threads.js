@@ -2,7 +2,7 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
-import { fileName, moment } from '../lib/format.js';
+import { counted, fileName, moment } from '../lib/format.js';
 import { address, agentName, agentNames, call, go, href, listAll } from '../lib/store.js';
 import { Dot, ErrorNote, Menu, Page, Search, Select, Time, pending, useAction, useConfirm, useFirst, useLoad } from '../lib/ui.js';
 
@@ -66,7 +66,7 @@ function ThreadRow({ thread }) {
         ? html`<a class="item-title" href=${href('chat', thread.agentId, thread.id)}>${name(thread)}</a>`
         : html`<form class="row" onSubmit=${rename}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
             <button class="button small primary">Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
-      <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${agentName(thread.agentId)} · ${thread.messageCount} messages · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
+      <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${agentName(thread.agentId)} · ${counted(thread.messageCount, 'message')} · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       <${ErrorNote} error=${error} />
     </div>
     <div class="row">

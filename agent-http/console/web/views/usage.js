@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
-import { number } from '../lib/format.js';
+import { counted, number } from '../lib/format.js';
 import { agentName, agentNames, agents, href, route, session } from '../lib/store.js';
 import { Facts, Meter, Page, Select, Table, Time, pending, useFirst, useGet, useLoad } from '../lib/ui.js';
 import { GROUPS, MEASURES, SERIES, columnsOf, daysUpTo, dollars, groupsOf, nanos, readUsage, roundUp, sumOf, table } from '../lib/usage.js';
@@ -136,7 +136,7 @@ function Chart({ columns, names, measure }) {
 /** The models whose calls are not in the cost. */
 function Unpriced({ models, calls }) {
   if (calls === 0) return null;
-  return html`<div class="note note-warn"><p>${calls === 1 ? 'One call has' : `${number(calls)} calls have`} no known price and ${calls === 1 ? 'is' : 'are'} not in the cost:</p>
+  return html`<div class="note note-warn"><p>${counted(calls, 'call')} ${calls === 1 ? 'has' : 'have'} no known price and ${calls === 1 ? 'is' : 'are'} not in the cost:</p>
     <ul class="chips plain">${models.map(({ provider, model, unpricedCalls }) => html`<li key=${`${provider} ${model}`} class="chip"><code>${provider}/${model}</code> ${number(unpricedCalls)}</li>`)}</ul>
     <p class="small">The operator adds prices by <code>MODEL_CATALOG</code>.</p></div>`;
 }

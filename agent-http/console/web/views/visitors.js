@@ -1,7 +1,7 @@
 /** What the owner of an agent sees of its visitors: their threads, and the feedback on its answers. */
 
 import { html, useState } from '../vendor/ui.js';
-import { contentText, dateTime, moment, number, pretty } from '../lib/format.js';
+import { contentText, counted, dateTime, moment, number, pretty } from '../lib/format.js';
 import { call, href, route } from '../lib/store.js';
 import { Code, Dot, ErrorNote, Fold, Markdown, Menu, Time, pending, useConfirm, useGet, usePages } from '../lib/ui.js';
 import { exportLinks } from './threads.js';
@@ -26,7 +26,7 @@ function ThreadList({ id }) {
     <ul class="rows">${(list.items ?? []).map((thread) => html`<li key=${`${thread.owner} ${thread.id}`} class="item">
       <div class="item-main">
         <a class="item-title" href=${`${href('agents', id, 'visitors', thread.id)}?${new URLSearchParams({ owner: thread.owner })}`}>${thread.title || 'Untitled'}</a>
-        <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${number(thread.messageCount)} messages · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
+        <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${counted(thread.messageCount, 'message')} · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       </div></li>`)}</ul>
     <${More} list=${list} />`;
 }
@@ -44,7 +44,7 @@ function VisitorThread({ agent, id, owner }) {
     ${pending(found)}<${ErrorNote} error=${error} />
     ${thread && html`<div class="row between thread-head"><h2>${thread.title || 'Untitled'}</h2>
       <${Menu} label="More for this thread" items=${[...exportLinks(id, owner), { name: 'Delete', isDanger: true, run: ask }]} /></div>
-      <p class="meta">begun ${dateTime(thread.createdAt)} · ${number(thread.messageCount)} messages${thread.nextCursor ? ' · the first of them' : ''}</p>
+      <p class="meta">begun ${dateTime(thread.createdAt)} · ${counted(thread.messageCount, 'message')}${thread.nextCursor ? ' · the first of them' : ''}</p>
       <div class="read-only">${(thread.nodes ?? []).map((node) => html`<${Message} key=${node.id} node=${node} />`)}</div>`}
     ${question}`;
 }
