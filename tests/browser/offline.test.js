@@ -86,6 +86,23 @@ inPage('a message whose answer was lost is not sent twice', async (page) => {
   assert.equal(count, 1);
 });
 
+inPage('what could not be read while the browser was offline is there once it is online', async (page, { context }) => {
+  await visit(page, 'chat/count');
+  await say(page, 'Count');
+  const answer = page.locator('.message.answer');
+  await answer.filter({ hasText: /\d \d/ }).waitFor();
+  await context.setOffline(true);
+  // The answer is whole, and neither its thread nor the preview can be read.
+  await answer.filter({ hasText: /\b100\b/ }).waitFor();
+  const alerts = page.getByRole('alert').filter({ hasText: 'NETWORK' });
+  await alerts.nth(1).waitFor();
+  await context.setOffline(false);
+  await page.waitForFunction(() => !document.querySelector('[role=alert]'));
+  await answer.getByRole('button', { name: 'Regenerate' }).waitFor();
+  assert.deepEqual((await answer.locator('.markdown').innerText()).trim().split(/\s+/).map(Number), Array.from({ length: 100 }, (_, place) => place + 1));
+  assert.deepEqual(await page.locator('.message.user .bubble').allInnerTexts(), ['Count']);
+});
+
 inPage('two tabs have the same thread, and a message that comes while the other tab is answered can be sent after it', async (page, { context }) => {
   await visit(page, 'chat/count');
   await ask(page, 'From the first');

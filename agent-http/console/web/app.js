@@ -8,14 +8,16 @@ import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useLoad, useTitl
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
 
-const Threads = lazy(() => import('./views/threads.js'), 'Threads');
-const Agents = lazy(() => import('./views/agents.js'), 'Agents');
-const Agent = lazy(() => import('./views/agents.js'), 'Agent');
-const Approvals = lazy(() => import('./views/approvals.js'), 'Approvals');
-const Jobs = lazy(() => import('./views/jobs.js'), 'Jobs');
-const Usage = lazy(() => import('./views/usage.js'), 'Usage');
-const Audit = lazy(() => import('./views/audit.js'), 'Audit');
-const AccountView = lazy(() => import('./views/account.js'), 'AccountView');
+/** The views beside the chat, which are loaded when they are first shown. */
+const PAGES = {
+  threads: lazy(() => import('./views/threads.js'), 'Threads'),
+  agents: lazy(() => import('./views/agents.js'), 'Agents'),
+  approvals: lazy(() => import('./views/approvals.js'), 'Approvals'),
+  jobs: lazy(() => import('./views/jobs.js'), 'Jobs'),
+  usage: lazy(() => import('./views/usage.js'), 'Usage'),
+  audit: lazy(() => import('./views/audit.js'), 'Audit'),
+  account: lazy(() => import('./views/account.js'), 'AccountView'),
+};
 const Palette = lazy(() => import('./views/palette.js'), 'Palette');
 
 const isPaletteOpen = signal(false);
@@ -117,24 +119,8 @@ function View() {
     if (shown.current !== address && document.activeElement === document.body) document.getElementById('main').focus({ preventScroll: true });
     shown.current = address;
   }, [address]);
-  switch (view) {
-    case 'threads':
-      return html`<${Threads} />`;
-    case 'agents':
-      return parts[0] ? html`<${Agent} key=${parts[0]} id=${parts[0]} tab=${parts[1]} part=${parts[2]} />` : html`<${Agents} />`;
-    case 'approvals':
-      return html`<${Approvals} />`;
-    case 'jobs':
-      return html`<${Jobs} id=${parts[0]} />`;
-    case 'usage':
-      return html`<${Usage} />`;
-    case 'audit':
-      return html`<${Audit} id=${parts[0]} />`;
-    case 'account':
-      return html`<${AccountView} />`;
-    default:
-      return html`<${ChatView} />`;
-  }
+  const Page = Object.hasOwn(PAGES, view) ? PAGES[view] : ChatView;
+  return html`<${Page} id=${parts[0]} tab=${parts[1]} part=${parts[2]} />`;
 }
 
 /** Chat and debug layer: side by side where there is room, else one of them by a row of tabs. */

@@ -207,8 +207,14 @@ export async function open(agent, id, runId) {
 export async function reopen() {
   const id = threadId.value;
   await reload(id);
+  if (live.value?.isOver && isStored(live.value.run)) live.value = undefined;
   attachRunning(id);
 }
+
+addEventListener('online', () => loadError.value && reopen());
+
+/** Returns true if messages of a run are among those of the thread. */
+const isStored = (run) => nodes.value.some(({ runId }) => runId === run.runId);
 
 /** Returns the address of the shown chat with parameters. @param {Record<string, any>} query */
 export const chatLink = (query) => `${href('chat', agentId.value, threadId.value)}?${new URLSearchParams(query)}`;
@@ -440,9 +446,8 @@ async function finish(id, run, content, parentId) {
     if (isLocal.value) loadError.value = undefined;
   }
   if (!isKept()) keepLocally(run, content, parentId);
-  const isStored = nodes.value.some((node) => node.runId === run.runId);
   // A run of which nothing is stored, or which cannot be read, stays as it is.
-  if (isStored || (run.status === 'finished' && !loadError.value)) live.value = undefined;
+  if (isStored(run) || (run.status === 'finished' && !loadError.value)) live.value = undefined;
   else live.value = { ...live.value, isOver: true };
   promptVersion.value += 1;
 }
@@ -483,7 +488,7 @@ export async function retry() {
   const params = { id: run.runId };
   const isLost = has('runEvents') && !run.error.status;
   const status = isLost ? await call('GET /api/runs/{id}', { params }).then(() => 200, (error) => error.status) : 404;
-  if (live.value?.run !== run || !status) return;
+  if (live.value?.run !== run || ![200, 404].includes(status)) return;
   live.value = undefined;
   await (status === 404 ? start(fields, parentId, content) : reopen());
 }

@@ -312,7 +312,7 @@ export function Menu({ label, name = 'More', items }) {
   </div>`;
 }
 
-/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
+/** Loads something when `key` changes, or again when the browser is online again, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
 export function useLoad(load, key) {
   const [state, setState] = useState({ isLoading: true });
   const [round, setRound] = useState(0);
@@ -330,6 +330,11 @@ export function useLoad(load, key) {
     setState((state) => ({ ...state, isLoading: true }));
     setRound((round) => round + 1);
   };
+  useEffect(() => {
+    if (!state.error || isFinal(state.error)) return undefined;
+    addEventListener('online', reload);
+    return () => removeEventListener('online', reload);
+  }, [state.error]);
   return { ...state, reload };
 }
 

@@ -10,7 +10,10 @@ const Documents = lazy(() => import('./documents.js'), 'Documents');
 const Visitors = lazy(() => import('./visitors.js'), 'Visitors');
 const Assignments = lazy(() => import('./assignments.js'), 'Assignments');
 
-export function Agents() {
+/** @param {{id?: string, tab?: string, part?: string}} props The list without `id`. */
+export const Agents = ({ id, ...place }) => (id ? html`<${Agent} key=${id} id=${id} ...${place} />` : html`<${List} />`);
+
+function List() {
   return html`<${Page} name="agents" title="Agents" actions=${html`<a class="button primary" href="#/agents/new">New agent</a>`}>
     <ul class="cards">${agents.value.map((agent) => html`<li key=${agent.id} class="card">
       <span class="avatar" aria-hidden="true">${[...(agent.name || agent.id)][0]?.toUpperCase()}</span>
@@ -31,7 +34,7 @@ const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, 
 /** Returns true if the user may save the role. */
 const mayChange = ({ ownerId }) => ownerId === session.value.userId || session.value.roles.includes('admin');
 
-export function Agent({ id, tab = 'role', part }) {
+function Agent({ id, tab = 'role', part }) {
   const isNew = id === 'new';
   const found = useLoad((signal) => (isNew ? Promise.resolve(undefined) : call('GET /api/agents/{id}', { params: { id }, signal })), id);
   const name = isNew ? 'New agent' : found.data?.data.name || id;
