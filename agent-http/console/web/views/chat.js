@@ -245,7 +245,7 @@ function LiveTurn({ turn, onDraw }) {
   return html`
     ${content && html`<article class="message user" aria-label="You"><${UserContent} content=${content} /></article>`}
     <article class="message answer" aria-label="Answer" aria-busy=${run.status === 'running'}>
-      ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} text=${part.text} isOpen=${part.isOpen} result=${part.result} />`)}
+      ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} version=${version} />`)}
       ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
       ${run.error && html`<${ErrorNote} error=${run.error}>
         ${isOver && html`<div class="row">${run.acceptedAt === undefined && html`<button type="button" class="button small" onClick=${retry}>Try again</button>`}
@@ -255,14 +255,15 @@ function LiveTurn({ turn, onDraw }) {
     </article>`;
 }
 
-function Part({ part }) {
+/** A part of an answer. That of a run in progress is the same object for all of its time, so that it has a `version` too. */
+function Part({ part, version }) {
   switch (part.kind) {
     case 'text':
       return html`<${Markdown} text=${part.text} isOpen=${part.isOpen} />`;
     case 'reasoning':
       return html`<${Reasoning} part=${part} />`;
     case 'tool':
-      return html`<${ToolCard} part=${part} />`;
+      return html`<${ToolCard} part=${part} version=${version} />`;
     default:
       return html`<p class="muted">This message was deleted.</p>`;
   }
