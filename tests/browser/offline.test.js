@@ -144,9 +144,14 @@ inPage('the buttons of the browser go back and forward among threads and views',
   await dialog.getByRole('button', { name: 'Cancel' }).click();
   assert.equal(await page.getByLabel('Personality').inputValue(), 'Calm.');
   assert.match(page.url(), /#\/agents\/text$/);
+  await page.getByRole('button', { name: 'Revert' }).click();
+  await page.goBack();
+  await shown('The second thread');
+  await page.goForward();
+  await page.getByLabel('Personality').fill('Calm.');
   await page.goBack();
   await dialog.getByRole('button', { name: 'Discard' }).click();
-  await page.locator('.composer').waitFor();
+  await shown('The second thread');
 });
 
 inPage('an answer is announced when it begins and when it ends, and not piece by piece', async (page) => {

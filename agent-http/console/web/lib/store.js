@@ -153,11 +153,16 @@ export const hasUnsaved = signal(false);
 /** Address that was asked for while there were such changes. */
 export const wantedHash = signal(undefined);
 let shownHash = location.hash;
+/** Place of the shown address in the browser's history, where the browser tells. */
+const place = () => globalThis.navigation?.currentEntry?.index;
+let shownPlace = place();
 
 addEventListener('hashchange', () => {
   if (hasUnsaved.value && location.hash !== shownHash) {
     wantedHash.value = location.hash;
-    history.replaceState(null, '', shownHash);
+    // An entry of the history to which the user has gone back stays there.
+    history[place() < shownPlace ? 'pushState' : 'replaceState'](null, '', shownHash);
+    shownPlace = place();
     return;
   }
   // A link that is opened in the page's own tab loads nothing.
@@ -166,6 +171,7 @@ addEventListener('hashchange', () => {
     return;
   }
   shownHash = location.hash;
+  shownPlace = place();
   route.value = parseRoute();
 });
 
