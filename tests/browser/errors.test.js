@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
-import { ask, forbidden, launch, pageTests, visit } from './support.js';
+import { ask, forbidden, launch, pageTests, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -45,13 +45,18 @@ inPage('what could not be loaded is asked for again, in every view', async (page
   const features = await page.evaluate(async () => (await (await fetch('api/console/session')).json()).features);
   const views = Object.entries(VIEWS).filter(([view]) => view !== 'account' || features.includes('subscription'));
   for (const [view, request] of views) {
-    await page.route(request, (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"the store is away"}' }));
+    let count = 0;
+    await page.route(request, (route) => {
+      count += 1;
+      return route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"the store is away"}' });
+    });
     await visit(page, view);
     const alert = page.getByRole('alert').filter({ hasText: 'the store is away' });
     const again = alert.first().getByRole('button', { name: 'Try again', exact: true });
-    const asked = again.waitFor().then(() => page.waitForResponse((response) => response.status() === 503));
+    await again.waitFor();
+    const before = count;
     await again.click();
-    await asked;
+    await until(() => count > before, `${view} is asked for again`);
     await again.waitFor();
     await page.unrouteAll({ behavior: 'wait' });
     await again.click();

@@ -18,6 +18,9 @@ async function say(page, text) {
   await page.keyboard.press('Enter');
 }
 
+/** Waits until the page would ask before changes that are not saved are left. */
+const isGuarded = (page) => page.waitForFunction(() => !dispatchEvent(new Event('beforeunload', { cancelable: true })));
+
 const isIdle = (page) => page.waitForFunction(() => !document.querySelector('[aria-busy=true]') && document.querySelector('.composer [type=submit]'));
 
 inOwnPage('a session that cannot be read is asked for again', async (page) => {
@@ -139,6 +142,7 @@ inPage('the buttons of the browser go back and forward among threads and views',
   await page.goForward();
   // Changes that are not saved are not lost by a button of the browser.
   await page.getByLabel('Personality').fill('Calm.');
+  await isGuarded(page);
   await page.goBack();
   const dialog = page.getByRole('dialog', { name: 'Leave without saving?' });
   await dialog.getByRole('button', { name: 'Cancel' }).click();
@@ -149,6 +153,7 @@ inPage('the buttons of the browser go back and forward among threads and views',
   await shown('The second thread');
   await page.goForward();
   await page.getByLabel('Personality').fill('Calm.');
+  await isGuarded(page);
   await page.goBack();
   await dialog.getByRole('button', { name: 'Discard' }).click();
   await shown('The second thread');
@@ -192,6 +197,11 @@ const VIEWS = {
 inOwnPage('every view has its place in 320 pixels, as at a zoom of 400 %', async (page) => {
   const overflow = () => page.evaluate(() => [document.documentElement, ...document.querySelectorAll('.main, .page, .conversation, .panel, .composer')]
     .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth).map(({ className, scrollWidth, clientWidth }) => `${className} ${scrollWidth} > ${clientWidth}`));
+  // The number of calls that wait is beside a name in the navigation.
+  const approval = { id: 'a', runId: 'r', agentId: 'text', threadId: 't', tool: 'search', by: 'user', state: 'open', arguments: {}, createdAt: new Date().toISOString(), expiresAt: new Date(Date.now() + 3_600_000).toISOString() };
+  await page.route('**/api/approvals?*', (route) => route.fulfill({ json: { approvals: [approval] } }));
+  await page.reload();
+  await page.locator('.badge').waitFor({ state: 'attached' });
   await visit(page, 'chat/garden');
   await ask(page, 'When are you open?');
   const found = [['chat', await overflow()]];
