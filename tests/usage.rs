@@ -482,6 +482,12 @@ async fn each_attempt_at_a_runtime_is_booked() {
     assert_eq!(booked, [failed(1), failed(2), answered], "{usage}");
 }
 
+/// Returns true for a time whose fraction is of milliseconds at most.
+fn is_whole_millisecond(time: &Value) -> bool {
+    let time = time.as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    time.is_some_and(|time| time.subsec_nanosecond() % 1_000_000 == 0)
+}
+
 #[tokio::test]
 async fn the_own_limits_are_shown() {
     // Of two runs, the first one is counted for half a minute.
@@ -494,7 +500,7 @@ async fn the_own_limits_are_shown() {
         limits
             .iter()
             .map(|limit| {
-                assert!(limit["resetsAt"].is_string() && limit["policy"] == "minute", "{limit}");
+                assert!(is_whole_millisecond(&limit["resetsAt"]) && limit["policy"] == "minute", "{limit}");
                 let number = |name: &str| limit[name].as_u64().expect("a number");
                 (limit["unit"].as_str().expect("text").to_owned(), number("used"), number("amount"))
             })

@@ -62,11 +62,9 @@ pub struct BackendCapabilities {
     pub budget: TokenBudget,
     /// Exact token counter of the model; `None` if only the platform's counter is available, which may estimate.
     pub counter: Option<Arc<dyn TokenCounter>>,
-    /// Lifetime of the run token with which a remote runtime calls the agent's tools: the longest time for which it
-    /// may call them. `None` for a backend that calls the tools itself.
+    /// Longest time for which a remote runtime calls the tools with the run token; `None` for a backend that calls them itself.
     pub run_token_ttl: Option<Duration>,
-    /// True if the backend's own event stream contains the tool calls made with the run token; if false, the platform
-    /// adds the calls that reach its own tool server.
+    /// True if the backend's events contain the tool calls made with the run token; otherwise the platform adds them.
     pub reports_tool_calls: bool,
 }
 

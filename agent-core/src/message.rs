@@ -85,8 +85,7 @@ impl Message {
     }
 }
 
-/// Item of a model's answer in the provider's own format, such as encrypted reasoning. The adapter that received it
-/// sends it back to the provider, at its place in the answer.
+/// Item of an answer in the provider's own format, such as encrypted reasoning, which the adapter sends back in its place.
 #[derive(Debug, Clone)]
 pub struct ProviderItem {
     /// The item in the form of the adapter, which makes of it what it sends back.

@@ -113,8 +113,7 @@ impl Prompt {
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
-    /// Returns the length of system prompt and messages as the model reads them, in bytes, as a capacity for a text
-    /// buffer. Separators between messages are not counted.
+    /// Returns the length in bytes of system prompt and messages as the model reads them, without separators.
     pub fn text_len(&self) -> usize {
         self.system_len() + self.messages.iter().map(|message| message.text_len()).sum::<usize>()
     }

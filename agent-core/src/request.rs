@@ -37,8 +37,8 @@ impl Principal {
 pub struct TurnRequest {
     /// The agent.
     pub agent_id: AgentId,
-    /// The conversation so far, oldest message first, including the latest message; repaired.
-    pub messages: Vec<Arc<Message>>,
+    /// The conversation so far, oldest message first, including the latest message; repaired. Turns may share the list.
+    pub messages: Arc<Vec<Arc<Message>>>,
     /// The conversation's identifier.
     pub thread_id: ThreadId,
     /// The run's identifier.
@@ -63,6 +63,8 @@ pub struct TurnRequest {
     pub whole_delivery: Option<WholeDelivery>,
     /// Reason for a proactive turn.
     pub trigger: Option<String>,
+    /// Limit on the answer of each model call, in tokens, if it is lower than that of the model.
+    pub max_output_tokens: Option<std::num::NonZeroU32>,
     /// Format of the answer, in place of the role's.
     pub response_format: Option<Arc<ResponseFormat>>,
     /// True if the conversation is kept on the server.
@@ -83,7 +85,7 @@ impl TurnRequest {
     pub fn new(agent_id: impl Into<AgentId>, messages: Vec<Message>) -> Self {
         Self {
             agent_id: agent_id.into(),
-            messages: messages.into_iter().map(Arc::new).collect(),
+            messages: Arc::new(messages.into_iter().map(Arc::new).collect()),
             thread_id: crate::new_id().into(),
             run_id: crate::new_id().into(),
             ..Self::default()

@@ -93,6 +93,9 @@ pub struct ExecutionContext {
     /// That of the [request](crate::request::TurnRequest::whole_delivery). Not serialized.
     #[serde(skip)]
     pub whole_delivery: Option<WholeDelivery>,
+    /// That of the [request](crate::request::TurnRequest::max_output_tokens). Not serialized.
+    #[serde(skip)]
+    pub max_output_tokens: Option<std::num::NonZeroU32>,
     /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,

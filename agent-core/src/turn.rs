@@ -412,6 +412,7 @@ async fn execution_context(
         token_id: principal.token_id.clone(),
         can_suspend: request.can_suspend,
         whole_delivery: request.whole_delivery.clone(),
+        max_output_tokens: request.max_output_tokens,
         trace: request.trace.clone(),
         ..ExecutionContext::default()
     })

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::AgentError;
+use agent_core::prompt::AssembleError;
+use agent_platform::compaction::ConversationTooLongError;
 use agent_platform::history::FieldError;
 use agent_platform::job_request::JobRequestError;
 use agent_platform::records::StoreError;
@@ -343,9 +345,16 @@ impl HttpError {
         self.extras.as_deref().map_or(ErrorFormat::default(), |extras| extras.format)
     }
 
+    /// Returns true if the prompt exceeds the context window by our own count.
+    fn is_over_budget(&self) -> bool {
+        let mut causes = std::iter::successors(self.source(), |&cause| cause.source());
+        causes.any(|cause| cause.is::<AssembleError>() || cause.is::<ConversationTooLongError>())
+    }
+
     fn openai_error(&self) -> Vec<u8> {
         let param = self.extras.as_deref().and_then(|extras| extras.param.as_deref());
-        let error = OpenAiError::new(self.code, &self.detail, param);
+        let code = if self.is_over_budget() { Code::ContextLengthExceeded } else { self.code };
+        let error = OpenAiError::new(code, &self.detail, param);
         serde_json::to_vec(&error).expect("strings serialise")
     }
 

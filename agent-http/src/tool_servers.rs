@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::outbound::{OutboundClient, OutboundResponse, Target, UrlTrust, status_failure};
+use agent_client::outbound::{OutboundClient, OutboundResponse, Target, UrlTrust, status_failure, was_sent};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::TraceContext;
 use agent_core::secret::Secret;
@@ -85,12 +85,17 @@ impl ToolServerTransport for OutboundTransport {
             outbound = outbound.secret_header(&name, &value)?;
         }
         let response = outbound.send().await?;
-        if response.is_encoded() {
+        // An unsuccessful status tells the outcome, whatever its body is.
+        if response.is_encoded() && response.status.is_success() {
             let text = "the tool server compressed its response, which no request allows";
             return Err(AgentError::new(AgentErrorKind::Failed, text));
         }
         let OutboundResponse { status, headers, body } = response;
         let status_error = (!status.is_success()).then(|| status_failure(status, &headers));
         Ok(TransportResponse { status, headers, body: body.boxed(), status_error })
+    }
+
+    fn was_sent(&self, failure: &AgentError) -> bool {
+        was_sent(failure)
     }
 }

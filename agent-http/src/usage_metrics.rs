@@ -141,6 +141,7 @@ fn outcome_label(outcome: &str) -> &'static str {
     match outcome {
         "ok" => "ok",
         "cancelled" => "cancelled",
+        "lost" => "lost",
         code => AgentErrorKind::from_code(code).map_or(OTHER, AgentErrorKind::code),
     }
 }
@@ -273,7 +274,7 @@ mod tests {
     fn calls_are_counted_without_tenants_and_with_few_models() {
         let registry = Metrics::default();
         let metrics = UsageMetrics::new(&registry);
-        for outcome in ["ok", "ok", "RATE_LIMITED", "THEIR_CODE", "cancelled"] {
+        for outcome in ["ok", "ok", "RATE_LIMITED", "THEIR_CODE", "cancelled", "lost"] {
             metrics.on_model_call(&entry("gpt-5", outcome), "openai");
         }
         for n in 0..MAX_MODELS + 50 {
@@ -287,10 +288,11 @@ mod tests {
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"RATE_LIMITED\"} 1\n",
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"other\"} 1\n",
             "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"cancelled\"} 1\n",
+            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"lost\"} 1\n",
             "agentd_model_attempts_total{provider=\"other\",model=\"other\",outcome=\"ok\"} 51\n",
-            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"input\"} 35\n",
-            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"output\"} 10\n",
-            "agentd_cost_usd_total{provider=\"openai\",model=\"gpt-5\"} 2.5\n",
+            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"input\"} 42\n",
+            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"output\"} 12\n",
+            "agentd_cost_usd_total{provider=\"openai\",model=\"gpt-5\"} 3.0\n",
             "agentd_tool_calls_total{tool=\"createTodo\",outcome=\"ok\"} 1\n",
             "agentd_tool_calls_total{tool=\"custom\",outcome=\"error\"} 250\n",
         ] {

@@ -29,7 +29,7 @@ fn app_over() -> &'static Path {
 /// Compares the time from a request to the first token over PostgreSQL with that over SQLite. The requests alternate.
 pub(crate) async fn first_tokens(url: &str, bench: &Bench, repeats: usize) -> Result<Vec<Comparison>> {
     let sqlite = bench.start_over(StoreKind::Sqlite, app_over())?;
-    let postgres = bench.start_over(StoreKind::Postgres(url), app_over())?;
+    let postgres = bench.start_over(StoreKind::Database(url), app_over())?;
     let (mut plain, mut chosen) = (Latencies::default(), Latencies::default());
     let token = session(company_id())?;
     let chat_with_id = || {
@@ -94,7 +94,7 @@ impl Latencies {
 /// Compares the runs per second of several processes over one database with those of one: with as many worker threads
 /// in each as the one has, and with one in each.
 pub(crate) async fn processes(url: &str, bench: &Bench, repeats: usize) -> Result<Vec<Comparison>> {
-    let single = bench.start_over(StoreKind::Postgres(url), app_over())?;
+    let single = bench.start_over(StoreKind::Database(url), app_over())?;
     let start = |worker_threads| {
         let replicas = (0..PROCESSES).map(|_| bench.start_replica(url, app_over(), worker_threads));
         replicas.collect::<Result<Vec<_>>>()

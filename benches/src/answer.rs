@@ -43,6 +43,16 @@ pub enum Behaviour {
         /// Milliseconds between two tokens, at most 1,000.
         every_ms: u64,
     },
+    /// `later-WxNxM`: the head of the response at once, the first of N tokens W milliseconds later, and the others M
+    /// milliseconds apart, one write each.
+    Later {
+        /// Milliseconds between the head and the first token, at most 10,000.
+        after_ms: u64,
+        /// Number of tokens, at most 10,000.
+        chunks: usize,
+        /// Milliseconds between two tokens, at most 1,000.
+        every_ms: u64,
+    },
     /// `first`: one token in the first write, the others in a second write immediately after it.
     First,
     /// `hang`: one token, then an open stream without data until the client disconnects.
@@ -56,6 +66,7 @@ impl fmt::Display for Behaviour {
         match self {
             Self::Burst { chunks } => write!(f, "burst-{chunks}"),
             Self::Paced { chunks, every_ms } => write!(f, "paced-{chunks}x{every_ms}"),
+            Self::Later { after_ms, chunks, every_ms } => write!(f, "later-{after_ms}x{chunks}x{every_ms}"),
             Self::First => f.write_str("first"),
             Self::Hang => f.write_str("hang"),
             Self::Tool => f.write_str("tool"),
@@ -84,6 +95,11 @@ impl FromStr for Behaviour {
                 let chunks = number(chunks, 10_000)? as usize;
                 Some(Self::Paced { chunks, every_ms: number(every, 1_000)? })
             }),
+            Some(("later", times)) => times.split_once('x').and_then(|(after, pace)| {
+                let (chunks, every) = pace.split_once('x')?;
+                let (after_ms, chunks) = (number(after, 10_000)?, number(chunks, 10_000)? as usize);
+                Some(Self::Later { after_ms, chunks, every_ms: number(every, 1_000)? })
+            }),
             Some(_) => None,
         };
         parsed.ok_or(UnknownBehaviour)
@@ -94,7 +110,7 @@ impl Behaviour {
     /// Returns the number of tokens in the response.
     pub fn chunks(self) -> usize {
         match self {
-            Self::Burst { chunks } | Self::Paced { chunks, .. } => chunks,
+            Self::Burst { chunks } | Self::Paced { chunks, .. } | Self::Later { chunks, .. } => chunks,
             Self::First => 8,
             Self::Hang | Self::Tool => 1,
         }
@@ -118,15 +134,22 @@ impl Behaviour {
         let end = |reason| framing.end(&model, reason, &self.text());
         let opening = framing.opening(&model);
         let chunks = self.chunks();
+        let paced = |opening: &str| -> Vec<String> {
+            let piece = |n: usize| {
+                let before = if n == 0 { opening } else { "" };
+                let after = if n + 1 == chunks { end("stop") } else { String::new() };
+                format!("{before}{}{after}", tokens(n..n + 1))
+            };
+            (0..chunks).map(piece).collect()
+        };
         let pieces = match self {
             Self::Burst { .. } => vec![format!("{opening}{}{}", tokens(0..chunks), end("stop"))],
-            Self::Paced { .. } => (0..chunks)
-                .map(|n| {
-                    let before = if n == 0 { opening.as_str() } else { "" };
-                    let after = if n + 1 == chunks { end("stop") } else { String::new() };
-                    format!("{before}{}{after}", tokens(n..n + 1))
-                })
-                .collect(),
+            Self::Paced { .. } => paced(&opening),
+            Self::Later { .. } => {
+                let head = framing.head();
+                let tokens = paced(&opening[head.len()..]);
+                [vec![head], tokens].concat()
+            }
             Self::First => {
                 vec![format!("{opening}{}", tokens(0..1)), format!("{}{}", tokens(1..chunks), end("stop"))]
             }
@@ -138,10 +161,15 @@ impl Behaviour {
             Self::Tool => vec![format!("{}{}{}", framing.head(), tool_call(&model), end("tool_calls"))],
         };
         let every = match self {
-            Self::Paced { every_ms, .. } => Duration::from_millis(every_ms),
+            Self::Paced { every_ms, .. } | Self::Later { every_ms, .. } => Duration::from_millis(every_ms),
             _ => Duration::ZERO,
         };
-        Script { pieces: pieces.into_iter().map(Bytes::from).collect(), every, hangs: self == Self::Hang }
+        let silence = match self {
+            Self::Later { after_ms, .. } => Some(Duration::from_millis(after_ms)),
+            _ => None,
+        };
+        let pieces = pieces.into_iter().map(Bytes::from).collect();
+        Script { pieces, silence, every, hangs: self == Self::Hang }
     }
 }
 
@@ -186,10 +214,25 @@ impl Framing {
 pub struct Script {
     /// The writes in order; the first one begins with the response head.
     pub pieces: Vec<Bytes>,
+    /// Interval between the first write and the second, if it differs from the others.
+    pub silence: Option<Duration>,
     /// Interval between writes; zero for none.
     pub every: Duration,
     /// True if the stream stays open after the last write.
     pub hangs: bool,
+}
+
+impl Script {
+    /// Returns a response with a JSON body of a stated length.
+    pub(crate) fn json(body: &Value) -> Self {
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let pieces = vec![(head + &body).into()];
+        Self { pieces, silence: None, every: Duration::ZERO, hangs: false }
+    }
 }
 
 const LAST_CHUNK: &str = "0\r\n\r\n";
@@ -263,6 +306,7 @@ mod tests {
         let all = [
             Behaviour::Burst { chunks: 200 },
             Behaviour::Paced { chunks: 40, every_ms: 40 },
+            Behaviour::Later { after_ms: 600, chunks: 40, every_ms: 50 },
             Behaviour::First,
             Behaviour::Hang,
             Behaviour::Tool,
@@ -270,7 +314,8 @@ mod tests {
         for behaviour in all {
             assert_eq!(behaviour.to_string().parse(), Ok(behaviour));
         }
-        for name in ["", "burst-", "burst-0", "burst-10001", "paced-40", "paced-40x0", "gpt-4o", "hang-1"] {
+        let paced = ["paced-40", "paced-40x0", "later-600x40", "later-0x40x50", "later-600x40x"];
+        for name in ["", "burst-", "burst-0", "burst-10001", "gpt-4o", "hang-1"].into_iter().chain(paced) {
             assert_eq!(name.parse::<Behaviour>(), Err(UnknownBehaviour), "{name}");
         }
     }
@@ -286,6 +331,11 @@ mod tests {
             assert_eq!(script.pieces.len(), 3);
             assert!(script.pieces[0].starts_with(b"HTTP/1.1 200 OK\r\n"));
             assert!(script.pieces[2].ends_with(end));
+            // The same bytes, the head of them in a write of its own.
+            let later = Behaviour::Later { after_ms: 20, chunks: 3, every_ms: 40 }.script(framing, false);
+            assert_eq!(later.pieces.len(), 4);
+            assert!(later.pieces[0].ends_with(b"\r\n\r\n") && later.pieces[3].ends_with(end));
+            assert_eq!(later.silence, Some(Duration::from_millis(20)));
         }
     }
 }

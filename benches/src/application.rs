@@ -38,8 +38,8 @@ pub enum StoreKind<'u> {
     Memory,
     /// A new SQLite file.
     Sqlite,
-    /// The PostgreSQL database with this URL.
-    Postgres(&'u str),
+    /// The database with this URL, of either kind.
+    Database(&'u str),
 }
 
 impl Bench {
@@ -112,7 +112,7 @@ impl Bench {
     /// # Errors
     /// The application could not be started.
     pub fn start_replica(&self, url: &str, app_over: &Path, worker_threads: &str) -> Result<RunningSubject> {
-        self.start_app_over(StoreKind::Postgres(url), app_over, None, worker_threads)
+        self.start_app_over(StoreKind::Database(url), app_over, None, worker_threads)
     }
 
     fn start_app_over(
@@ -125,7 +125,7 @@ impl Bench {
         let mut command = Command::new(app_over);
         command.arg(if matches!(store, StoreKind::Memory) { "memory" } else { "database" }).args(workspace);
         command.env_clear().envs(self.application_settings()).env("TOKIO_WORKER_THREADS", worker_threads);
-        if let StoreKind::Postgres(url) = store {
+        if let StoreKind::Database(url) = store {
             command.env("DATABASE_URL", url);
         }
         command.current_dir(tempfile::tempdir_in(self.scratch.path())?.keep());
@@ -212,6 +212,36 @@ pub fn chat_with(credential: ChatCredential<'_>, mut body: Value) -> Step {
     let request = post("/api/agent/chat", "application/x-ndjson", &header, &body);
     let expected = Expected { text: BEHAVIOUR.text(), ..Expected::default() };
     Step { request, wire: Wire::AgUi, expected }
+}
+
+/// Returns a chat with the agent of a behaviour in [`Bench::models_workspace`] and these further members of the request.
+pub fn model_chat(token: &str, behaviour: Behaviour, mut body: Value) -> Step {
+    body["agentId"] = format!("agent-{behaviour}").into();
+    body["message"] = MESSAGE.into();
+    let credential = format!("authorization: Bearer {token}\r\n");
+    let request = post("/api/agent/chat", "application/x-ndjson", &credential, &body);
+    let expected = Expected { text: behaviour.text(), ..Expected::default() };
+    Step { request, wire: Wire::AgUi, expected }
+}
+
+/// Returns a request of the log of a run with a behaviour's answer, from its first event to its end.
+pub fn run_log(token: &str, run_id: &str, behaviour: Behaviour) -> Step {
+    let request = format!(
+        "GET /api/runs/{run_id}/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/x-ndjson\r\n\
+         authorization: Bearer {token}\r\n\r\n"
+    )
+    .into_bytes();
+    let expected = Expected { text: behaviour.text(), ..Expected::default() };
+    Step { request, wire: Wire::AgUi, expected }
+}
+
+/// Returns a request that cancels a run.
+pub fn cancel_run(token: &str, run_id: &str) -> Vec<u8> {
+    format!(
+        "POST /api/runs/{run_id}/cancel HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\
+         content-length: 0\r\n\r\n"
+    )
+    .into_bytes()
 }
 
 /// Returns a chat in which a user asks the agent of [`Bench::workspace`] a question.

@@ -83,6 +83,20 @@ impl Connection {
         Ok(())
     }
 
+    /// Runs a step, calls `observe` with the response so far after each read of the socket, and checks the response.
+    ///
+    /// # Errors
+    /// The response is wrong or incomplete, or timed out.
+    pub async fn observe(&mut self, step: &Step, mut observe: impl FnMut(&ResponseParser)) -> Result<()> {
+        let observed = |reading: &ResponseParser| {
+            observe(reading);
+            false
+        };
+        let reading =
+            timeout(EXCHANGE_TIMEOUT, self.read(step, observed)).await.context("no end of the answer")??;
+        reading.check(&step.expected)
+    }
+
     /// Returns the number of socket reads so far. Chunks that a subject sends separately count separately if the
     /// client keeps up.
     pub fn reads(&self) -> usize {
@@ -92,7 +106,7 @@ impl Connection {
     async fn read(
         &mut self,
         step: &Step,
-        enough: impl Fn(&ResponseParser) -> bool,
+        mut enough: impl FnMut(&ResponseParser) -> bool,
     ) -> Result<ResponseParser> {
         self.stream.write_all(&step.request).await?;
         let mut reading = ResponseParser::new(step.wire);
@@ -102,7 +116,8 @@ impl Connection {
                 "connection closed in the middle of an answer"
             );
             self.reads += 1;
-            if reading.advance(&mut self.inbox)? || enough(&reading) {
+            let is_complete = reading.advance(&mut self.inbox)?;
+            if enough(&reading) || is_complete {
                 return Ok(reading);
             }
         }

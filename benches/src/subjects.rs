@@ -195,6 +195,11 @@ impl Bench {
         Ok(Self { programs, upstream, _upstream: process, scratch })
     }
 
+    /// Returns the address of the mock vendor.
+    pub fn vendor(&self) -> SocketAddr {
+        self.upstream
+    }
+
     /// Returns the vendor's base URL, as OpenAI clients expect it.
     pub(crate) fn vendor_url(&self) -> String {
         format!("http://{}/v1", self.upstream)

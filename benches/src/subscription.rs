@@ -37,12 +37,7 @@ pub(crate) fn issuer_answer(path: &str) -> Option<Script> {
         }),
         _ => return None,
     };
-    let body = body.to_string();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    Some(Script { pieces: vec![(head + &body).into()], every: Duration::ZERO, hangs: false })
+    Some(Script::json(&body))
 }
 
 /// Starts the application and the runtime, and signs the user in. Measured by `POST /api/agent/chat`: application to

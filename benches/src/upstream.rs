@@ -1,12 +1,16 @@
 //! The mock model vendor: `POST …/chat/completions` and `POST …/responses`, streamed, with the behaviour named by the
-//! model; its issuer of subscriptions' tokens: `POST /issuer/…`; and the mock workflow: `POST /webhook/BEHAVIOUR`.
+//! model; its issuer of subscriptions' tokens: `POST /issuer/…`; the mock workflow: `POST /webhook/BEHAVIOUR`; and
+//! `POST /open-streams`, the number of streams that are open without data.
 //!
 //! It uses raw TCP and responses prepared in advance, so that it uses little CPU time beside the subject.
 
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,8 +23,11 @@ use tokio::{
 };
 
 use crate::answer::{Behaviour, Framing, Script};
+use crate::delivery::{HttpConnection, body};
 use crate::subscription;
 
+/// Path of the number of open streams.
+const OPEN_STREAMS_PATH: &str = "/open-streams";
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_BODY: usize = 4 * 1024 * 1024;
 /// Time limit of an open stream without data, and of an idle connection.
@@ -39,13 +46,26 @@ pub async fn serve(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-/// Cache of the scripts requested so far.
+/// Returns the number of streams of the mock vendor that are open without data.
+///
+/// # Errors
+/// The connection is not one to the mock vendor.
+pub async fn open_streams(vendor: &mut HttpConnection) -> anyhow::Result<usize> {
+    let request = format!("POST {OPEN_STREAMS_PATH} HTTP/1.1\r\nhost: vendor\r\ncontent-length: 0\r\n\r\n");
+    let message = vendor.call(request.as_bytes(), 200).await?;
+    Ok(serde_json::from_slice(body(&message))?)
+}
+
+/// Cache of the scripts requested so far, and the number of open streams without data.
 #[derive(Default)]
-struct Scripts(Mutex<HashMap<(Behaviour, Framing, bool), Arc<Script>>>);
+struct Scripts {
+    made: Mutex<HashMap<(Behaviour, Framing, bool), Arc<Script>>>,
+    open_streams: AtomicUsize,
+}
 
 impl Scripts {
     fn get(&self, behaviour: Behaviour, framing: Framing, tool_answered: bool) -> Arc<Script> {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let script = made
             .entry((behaviour, framing, tool_answered))
             .or_insert_with(|| Arc::new(behaviour.script(framing, tool_answered)));
@@ -85,12 +105,16 @@ async fn connection(mut stream: TcpStream, scripts: Arc<Scripts>) -> io::Result<
         let script = match head.asked {
             Target::Model(framing) => script(framing, &inbox[..head.length], &scripts),
             Target::Issuer(script) => Some(Arc::new(script)),
+            Target::OpenStreams => {
+                let count = scripts.open_streams.load(Ordering::Relaxed);
+                Some(Arc::new(Script::json(&count.into())))
+            }
             Target::Webhook(behaviour) => Some(scripts.get(behaviour, Framing::Workflow, false)),
             Target::Other => None,
         };
         inbox.advance(head.length);
         match script {
-            Some(script) => play(&mut stream, &script).await?,
+            Some(script) => play(&mut stream, &script, &scripts.open_streams).await?,
             None => refuse(&mut stream, "400 Bad Request").await?,
         }
     }
@@ -105,6 +129,7 @@ struct Head {
 enum Target {
     Model(Framing),
     Issuer(Script),
+    OpenStreams,
     Webhook(Behaviour),
     Other,
 }
@@ -114,6 +139,9 @@ impl Target {
         let Some(path) = path.filter(|_| method == Some("POST")) else { return Self::Other };
         if let Some(script) = subscription::issuer_answer(path) {
             return Self::Issuer(script);
+        }
+        if path == OPEN_STREAMS_PATH {
+            return Self::OpenStreams;
         }
         match path.strip_prefix("/webhook/").map(str::parse) {
             Some(Ok(behaviour)) => Self::Webhook(behaviour),
@@ -167,20 +195,37 @@ fn script(framing: Framing, body: &[u8], scripts: &Scripts) -> Option<Arc<Script
     Some(scripts.get(behaviour, framing, tool_answered))
 }
 
-async fn play(stream: &mut TcpStream, script: &Script) -> io::Result<()> {
+async fn play(stream: &mut TcpStream, script: &Script, open_streams: &AtomicUsize) -> io::Result<()> {
     let mut due = Instant::now();
-    for piece in &script.pieces {
+    for (number, piece) in script.pieces.iter().enumerate() {
         if !script.every.is_zero() {
             sleep_until(due).await;
-            due += script.every;
+            due += script.silence.filter(|_| number == 0).unwrap_or(script.every);
         }
         stream.write_all(piece).await?;
     }
     if script.hangs {
+        let _open = OpenStream::new(open_streams);
         // Ends when the client disconnects; the load generator never sends more on such a stream.
         timeout(IDLE_TIMEOUT, stream.read_u8()).await??;
     }
     Ok(())
+}
+
+/// An open stream without data, counted until it is dropped.
+struct OpenStream<'c>(&'c AtomicUsize);
+
+impl<'c> OpenStream<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for OpenStream<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn refuse(stream: &mut TcpStream, status: &str) -> io::Result<()> {

@@ -75,6 +75,16 @@ impl ResponseParser {
         }
     }
 
+    /// Returns true if the run has started.
+    pub fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// Returns the text received so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Consumes received bytes from `inbox` and returns true if the message is complete. Bytes of an incomplete
     /// element stay in `inbox`.
     ///

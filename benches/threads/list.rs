@@ -10,13 +10,14 @@ use benches::application::{company_id, session, user_id};
 use benches::comparison::{Bound, Comparison};
 use benches::delivery::{HttpConnection, body};
 use benches::measure::millis;
-use benches::subjects::{Bench, Programs, WORKER_THREADS};
+use benches::subjects::{Bench, WORKER_THREADS};
 use benches::table::{median, percentile};
 use jiff::{Timestamp, ToSpan};
 use rusqlite::{Connection, params};
 use serde_json::Value;
 
 use crate::stored::{create_all, open, thread};
+use crate::thread_app::{app_over, programs};
 
 /// Number of owners, which have as many threads each.
 const OWNERS: usize = 10;
@@ -46,7 +47,7 @@ pub(crate) async fn measure(repeats: usize, threads: usize) -> Result<Vec<Compar
     let filled = fill_started.elapsed().as_secs();
     let bench = Bench::start(programs())?;
     let url = format!("sqlite://{}", path.display());
-    let application = bench.start_replica(&url, Path::new(env!("CARGO_BIN_EXE_app_over")), WORKER_THREADS)?;
+    let application = bench.start_replica(&url, app_over(), WORKER_THREADS)?;
     let raw = Connection::open(&path)?;
     let mut connection = HttpConnection::connect(application.address).await?;
     let pages = [1, far_page].map(|number| ListPage::new(number, per_owner, started));
@@ -83,14 +84,6 @@ pub(crate) async fn measure(repeats: usize, threads: usize) -> Result<Vec<Compar
         rows.push(Comparison::new("the same, p50", "ms", Bound::Unbounded, reference, figures));
     }
     Ok(rows)
-}
-
-fn programs() -> Programs {
-    Programs {
-        upstream: env!("CARGO_BIN_EXE_upstream").into(),
-        bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
-        agentd: None,
-    }
 }
 
 fn id(n: usize) -> String {

@@ -130,7 +130,7 @@ async fn load_and_merge(
         ..MergeInput::default()
     })?;
     loaded.read_path(store, key, &merged.path, true).await?;
-    let prompt = merged.prompt(loaded.path_messages());
+    let prompt = loaded.prompt(&merged);
     cache.keep(key, loaded);
     Ok((prompt.len(), merged))
 }
@@ -163,7 +163,7 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
         now,
     };
     let begun_run = store.begin_run(begin).await?;
-    cache.apply(key, &begun_run.thread, &begun_run.links, &begun_run.nodes);
+    cache.apply_begin(key, &begun_run);
     let end = EndRun {
         owner: key.thread_owner(),
         run_id,
@@ -178,7 +178,7 @@ async fn run(store: &SqliteStore, cache: &ThreadCache, key: &ThreadKey) -> Resul
         now,
     };
     let ended_run = store.end_run(end).await?;
-    cache.apply(key, &ended_run.thread, &ended_run.links, &ended_run.nodes);
+    cache.apply_end(key, &ended_run);
     Ok(())
 }
 

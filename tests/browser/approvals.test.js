@@ -38,7 +38,7 @@ inPage('a call that needs approval is made when it is approved', async (page) =>
   await button(card(page), 'Approve').click();
   await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
   await page.locator('.tool summary', { hasText: 'createDoc' }).click();
-  assert.match(await page.locator('.tool').innerText(), /Approved by u1, in the chat/);
+  await page.locator('.tool', { hasText: 'Approved by u1, in the chat' }).waitFor();
   assert.equal(await page.locator('.message.answer').count(), 1, 'the answer goes on');
   assert.ok((await documents(page)).includes(title));
 });
@@ -180,7 +180,7 @@ test('a colleague decides where the role lets the company decide', async () => {
   await colleague.page.getByText('Approved by u2').first().waitFor();
   await asking.page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
   await asking.page.locator('.tool summary').click();
-  assert.match(await asking.page.locator('.tool').innerText(), /Approved by u2, outside of the chat/);
+  await asking.page.locator('.tool', { hasText: 'Approved by u2, outside of the chat' }).waitFor();
   assert.ok((await documents(asking.page)).includes(`${title}-2`));
   assert.deepEqual([...asking.faults, ...colleague.faults], []);
   await Promise.all([close(asking), close(colleague)]);

@@ -38,6 +38,14 @@ const stored = (at, threadId, condition) => until(async () => {
 /** Waits until the server has a thread's run to its end, and returns it. */
 const ended = (at, threadId) => stored(at, threadId, (run) => run.endedAt);
 
+/** Lets the model go on with an answer that waits behind a gate. */
+async function openGate(name) {
+  const body = JSON.stringify({ model: 'release', messages: [{ role: 'user', content: name }] });
+  const response = await fetch(`${required('MODEL_URL')}/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+  assert.equal(response.status, 200);
+  await response.text();
+}
+
 const threadOf = (page) => page.url().split('/').at(-1);
 
 /** Tells a page that its tab is in the background, or in the foreground again. */
@@ -52,9 +60,10 @@ test('a connection that has died in a sleep is left, and the answer is whole', L
   const { context, page, faults } = await signedIn(browser, undefined, proxy.address);
   await page.clock.install();
   await visit(page, 'chat/count');
-  await say(page, 'Count');
+  await say(page, 'Count behind sleep');
   await answer(page).filter({ hasText: /\d \d/ }).waitFor();
   assert.ok(proxy.stall() > 0);
+  await openGate('sleep');
   const run = await ended(base, threadOf(page));
   assert.equal(run.state, 'completed');
   assert.ok((await numbers(page)).at(-1) < 100, 'the page hears nothing of it');
@@ -75,10 +84,11 @@ test('an answer that ends before its server restarts is read from the next serve
   const { address } = first;
   const { context, page, faults } = await signedIn(browser, undefined, address);
   await visit(page, 'chat/count');
-  await say(page, 'Count');
+  await say(page, 'Count behind restart');
   await answer(page).filter({ hasText: /\d \d/ }).waitFor();
   // The tab has left its run when the server goes, and comes back while there is none.
   await setHidden(page, true);
+  await openGate('restart');
   assert.equal((await ended(address, threadOf(page))).state, 'completed');
   await first.terminate();
   const failed = page.waitForEvent('requestfailed', (request) => request.url().includes('/events'));

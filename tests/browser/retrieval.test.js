@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
 import { manage } from './host.js';
-import { ask, launch, pageTests, picture, visit } from './support.js';
+import { ask, launch, pageTests, picture, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -25,11 +25,12 @@ inPage('a question shows what was found in the documents, and why each hit is in
   const names = ['Care of ferns', 'Copy of the care', 'Old wells'].map((name) => `${name} ${id}`);
   const files = names.map((name, place) => ({ name: `${name}.md`, mimeType: 'text/markdown', buffer: Buffer.from(place < 2 ? FERNS : WELLS) }));
   await page.getByLabel('Files to upload').setInputFiles(files);
-  for (const [place, name] of names.entries()) {
+  for (const name of names) {
     await page.locator('.uploads li', { hasText: name }).getByText('ready').waitFor();
     await page.locator('.item', { hasText: name }).getByRole('checkbox', { name: /^searched/ }).click();
-    await page.waitForFunction(async ([id, count]) => (await (await fetch(`api/agents/${id}`)).json()).content.ragDocumentIds.length === count, [id, place + 2]);
   }
+  // Each change is made to what the changes before it have made.
+  await until(async () => (await manage('GET', `api/agents/${id}`)).content.ragDocumentIds.length === names.length + 1, 'the documents are searched');
   await page.reload();
   await visit(page, `chat/${id}`);
   await page.getByRole('tab', { name: 'Retrieval' }).click();

@@ -5,6 +5,7 @@ import { resolve } from 'node:path';
 import process from 'node:process';
 import { run } from 'node:test';
 import { tap } from 'node:test/reporters';
+import { inspect } from 'node:util';
 
 /**
  * Files that run at once. A file is often idle: it waits for a slow answer, or for one process of the browser after another. Each file
@@ -19,7 +20,14 @@ const all = () => readdirSync(import.meta.dirname).filter((name) => name.endsWit
 
 const named = process.argv.slice(2);
 const files = (named.length > 0 ? named : all()).map((name) => resolve(import.meta.dirname, name));
+
+/** Failed tests, which are printed once more below all results: nobody finds them among hundreds of lines. */
+const failures = [];
 run({ files, concurrency: CONCURRENCY })
-  .on('test:fail', () => { process.exitCode = 1; })
+  .on('test:fail', ({ name, details }) => {
+    process.exitCode = 1;
+    failures.push(`${name}\n${inspect(details.error.cause ?? details.error)}`);
+  })
   .compose(tap)
+  .on('end', () => { for (const failure of failures) console.error(`FAILED ${failure}\n`); })
   .pipe(process.stdout);

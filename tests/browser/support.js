@@ -3,8 +3,11 @@
 //   BASE_URL          the application's address, with the console switched on
 //   INTERNAL_SECRET   its secret, by which the tests make links
 //   CHROMIUM          the browser's program
+//   MODEL_URL         the fake model's address
 //   SESSION_TOKEN     a session of the user u1, who owns the agents
 //   PICTURES          a folder for pictures of each view
+//   CPU_SLOWDOWN, LATENCY_MS
+//                     a factor and a time, which may be absent: see below
 //   APP_PROGRAM, APP_ARGUMENTS, APP_SETTINGS
 //                     a program that is an application of its own over a database with the same agents, and that a test
 //                     may kill: its arguments and its environment as JSON. It prints its address, and ends with its stdin
@@ -33,6 +36,22 @@ export const launch = () => chromium.launch({
   executablePath: required('CHROMIUM'),
   args: ['--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
 });
+
+/** Factor by which the pages' scripts and layout are slower than they could be: a test that does not wait for them fails sooner. */
+const SLOWDOWN = Number(process.env.CPU_SLOWDOWN ?? 1);
+/** Time that each response takes longer. */
+const LATENCY_MS = Number(process.env.LATENCY_MS ?? 0);
+
+async function slowDown(page) {
+  try {
+    const session = await page.context().newCDPSession(page);
+    await session.send('Emulation.setCPUThrottlingRate', { rate: SLOWDOWN });
+    await session.send('Network.enable');
+    await session.send('Network.emulateNetworkConditions', { offline: false, latency: LATENCY_MS, downloadThroughput: -1, uploadThroughput: -1 });
+  } catch {
+    // The page has been closed.
+  }
+}
 
 /** Makes a link that signs in once. `at` is the address of the application, if it is another one. */
 export async function link(user = 'u1', at = base) {
@@ -65,6 +84,7 @@ export async function openPage(browser, options = {}, at = base) {
   context.on('request', (request) => {
     if (new URL(request.url()).origin !== new URL(at).origin) faults.push(`request: ${request.url()}`);
   });
+  if (SLOWDOWN > 1 || LATENCY_MS > 0) context.on('page', slowDown);
   const page = await context.newPage();
   const opened = { context, page, faults };
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
@@ -123,8 +143,9 @@ export async function until(condition, words) {
   }
 }
 
-/** Sends a message and waits for the end of the answer. */
+/** Sends a message as soon as the page takes one, and waits for the end of the answer. */
 export async function ask(page, text) {
+  await page.locator('.composer [type=submit]').waitFor();
   const answers = await page.locator('.message.answer').count();
   await page.getByRole('textbox', { name: 'Message' }).fill(text);
   await page.keyboard.press('Enter');

@@ -502,10 +502,11 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   await uploads.filter({ hasText: 'picture.json' }).getByRole('alert').waitFor();
   const row = page.locator('.item', { hasText: name });
   await row.getByRole('checkbox', { name: /^searched/ }).click();
-  await page.waitForFunction(async (id) => {
+  const named = () => page.evaluate(async (id) => {
     const { content } = await (await fetch(`api/agents/${id}`)).json();
-    return content.ragDocumentIds?.length === 1 && content.documentIds.join() === 'hours';
+    return [content.documentIds, content.ragDocumentIds ?? []].join('; ');
   }, id);
+  await until(async () => /^hours; [^,;]+$/.test(await named()), 'the document is searched');
   // A document is indexed when it is searched first.
   const { status } = await send(page, 'POST', `api/agents/${id}/retrieve`, { query: 'ferns' });
   assert.equal(status, 200);
@@ -524,7 +525,7 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
   await row.getByRole('alert').filter({ hasText: 'CONFLICT' }).waitFor();
   await row.getByRole('checkbox', { name: /^searched/ }).click();
-  await page.waitForFunction(async (id) => !(await (await fetch(`api/agents/${id}`)).json()).content.ragDocumentIds?.length, id);
+  await until(async () => (await named()) === 'hours; ', 'the document is not searched');
   await row.getByRole('button', { name: /^More for/ }).click();
   await row.getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();

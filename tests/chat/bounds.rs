@@ -165,6 +165,35 @@ async fn a_prompt_that_stays_too_long_is_named() {
 }
 
 #[tokio::test]
+async fn a_message_beyond_the_first_models_window_is_for_the_fallback_with_a_larger_one() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [overflow(), answer(&["By the first."])]);
+    vendor.on("large", [answer(&["By the large one."])]);
+    let model = |name: &str| json!({"provider": "openai", "model": name, "baseUrl": vendor.base_url(), "apiKey": "k"});
+    let mut embedded = model("m");
+    embedded["fallbacks"] = json!([model("large")]);
+    let app = server::app(&workspace_of("EmbeddedAI", &embedded), &[]).await;
+    let long = "basil and soil ".repeat(2_500);
+    for (message, expected, requests) in
+        [(&*long, "By the large one.", 1), (&*long, "By the large one.", 1), ("Hello", "By the first.", 2)]
+    {
+        let response = app.chat(&json!({"agentId": "a1", "message": message})).await;
+        assert_eq!(response.status(), 200);
+        let events = parse_run(&response.text().await.expect("a whole body"));
+        assert_eq!(text_of(&events), expected);
+        assert_eq!(vendor.received_bodies("m").len(), requests, "its window is known from the first call");
+    }
+    let request = app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
+    let response = request.json(&json!({"agentId": "a1", "message": long})).send().await.expect("an answer");
+    let shown: Value = response.json().await.expect("JSON");
+    assert_eq!(shown["payload"]["model"], "large", "{}", shown["attempts"]);
+    assert_eq!(shown["attempts"][0]["reason"], "CONTEXT_LENGTH_EXCEEDED", "{}", shown["attempts"]);
+    let tokens = |name: &str| shown["budget"][name].as_u64().expect("a number");
+    assert!(tokens("promptTokens") <= tokens("maxPromptTokens"), "{}", shown["budget"]);
+    assert_eq!(shown["budget"]["maxPromptTokens"], shown["attempts"][1]["maxPromptTokens"]);
+}
+
+#[tokio::test]
 async fn the_role_sets_the_window_and_the_limit_on_an_answer() {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");

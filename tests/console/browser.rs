@@ -1,13 +1,16 @@
 //! The console and the widget in a real browser: the suite in `tests/browser`, against an application with a fake model.
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::testing::SignInDecision;
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio::sync::watch;
 
 use super::ON;
 use crate::pulse::callback_url;
@@ -32,6 +35,8 @@ const BROWSERS: [&str; 5] = [
 
 /// Last number in the answer of the model `count`, which therefore takes two seconds.
 const COUNTED: usize = 100;
+/// Last number in the answer of the model `count` before its gate opens, if it has one.
+const COUNTED_BEFORE_GATE: usize = COUNTED / 2;
 /// Interval between the deltas of the models `slow` and `count`.
 const TICK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -87,10 +92,28 @@ fn in_pieces(reasoning: &str, text: &str) -> Vec<Step> {
     steps
 }
 
+/// Gates in answers of the model `count`, by name. A request for the model `release` opens the gate that its message names.
+#[derive(Default)]
+struct Gates(Mutex<BTreeMap<String, watch::Sender<bool>>>);
+
+impl Gates {
+    fn wait(&self, name: &str) -> Step {
+        Step::Until(self.0.lock().expect("unpoisoned").entry(name.to_owned()).or_default().subscribe())
+    }
+
+    fn open(&self, name: &str) {
+        self.0.lock().expect("unpoisoned").entry(name.to_owned()).or_default().send_replace(true);
+    }
+}
+
 /// Returns the fake model's response: it is selected by the model's name.
-fn respond(body: &Value) -> Vec<Step> {
+fn respond(body: &Value, gates: &Gates) -> Vec<Step> {
     let text = message_text(body);
     match body["model"].as_str() {
+        Some("release") => {
+            gates.open(&text);
+            answer(&["Released."])
+        }
         Some("markdown") => in_pieces("The guest wants to see everything.", MARKDOWN),
         Some("echo") => in_pieces(&text, &text),
         Some("tools") if has_result(body) => answer(&["The ", "todo list has **one** open item."]),
@@ -98,7 +121,7 @@ fn respond(body: &Value) -> Vec<Step> {
         Some("echo-tools") if has_result(body) => answer(&[&text]),
         Some("echo-tools") => tool_calls(&[("call_1", &text, &json!({ "text": text }).to_string())]),
         Some("approvals") => approvals(body, &text),
-        Some("count") => count(),
+        Some("count") => count(text.strip_prefix("Count behind ").map(|name| gates.wait(name))),
         Some("text") if !parts(body).is_empty() => {
             let mut part_texts = parts(body);
             part_texts.sort_by_key(|part| !part.starts_with("data:"));
@@ -137,11 +160,15 @@ fn approvals(body: &Value, text: &str) -> Vec<Step> {
 }
 
 /// Returns an answer of numbers, one each tick, in which a gap or a repetition can be seen.
-fn count() -> Vec<Step> {
-    let ticks = (1..=COUNTED)
-        .flat_map(|number| [delta(json!({ "content": format!("{number} ") })), Step::Pause(TICK_INTERVAL)]);
+fn count(gate: Option<Step>) -> Vec<Step> {
+    let ticks = |numbers: RangeInclusive<usize>| {
+        let texts = numbers.map(|number| delta(json!({ "content": format!("{number} ") })));
+        texts.flat_map(|text| [text, Step::Pause(TICK_INTERVAL)])
+    };
     let mut steps = vec![stream_head()];
-    steps.extend(ticks);
+    steps.extend(ticks(1..=COUNTED_BEFORE_GATE));
+    steps.extend(gate);
+    steps.extend(ticks(COUNTED_BEFORE_GATE + 1..=COUNTED));
     steps.extend(finish("stop"));
     steps
 }
@@ -242,7 +269,8 @@ async fn settings_of_process(vendor: &Vendor, folder: &Path) -> Value {
 /// Starts the application with a scheduler, and with a runtime whose users approve every sign-in.
 async fn start() -> Bench {
     let vendor = Vendor::start().await;
-    vendor.on_all_with(respond);
+    let gates = Gates::default();
+    vendor.on_all_with(move |body| respond(body, &gates));
     let runtime = CodingRuntime::start().await;
     runtime.issuer.decide(SignInDecision::Approved);
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
@@ -287,6 +315,7 @@ async fn the_console_works_in_a_browser() {
         .env("BASE_URL", app.url("/"))
         .env("INTERNAL_SECRET", INTERNAL_SECRET)
         .env("TOOL_SERVER_URL", bench.tool_server.plain_url())
+        .env("MODEL_URL", bench.vendor.base_url())
         .env("SESSION_TOKEN", session_token("u1", "c1"))
         .env("CHROMIUM", browser())
         .env("PICTURES", pictures)

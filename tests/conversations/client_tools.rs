@@ -7,7 +7,7 @@ use crate::support::expect_problem;
 use crate::support::server::session_token;
 use crate::support::vendor::{answer, tool_calls};
 
-fn client_tools() -> Value {
+pub(super) fn client_tools() -> Value {
     let parameters = json!({"type": "object", "properties": {"color": {"type": "string"}}});
     json!([{"name": "paint", "description": "Paints the page.", "parameters": parameters}])
 }

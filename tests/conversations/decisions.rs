@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::approvals::{call, results, resume_entry, start, start_with};
+use super::client_tools::client_tools;
 use super::stores::{config, start as start_process};
 use super::{ConversationApp, call_as, everyone};
 use crate::processes::TestDatabase;
@@ -41,6 +42,14 @@ async fn get(app: &Server, path: &str) -> Value {
     let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
     assert_eq!(status, 200, "{path}: {body}");
     body
+}
+
+/// Returns the events of a log.
+async fn read_events(app: &Server, path: &str) -> Vec<Value> {
+    let response = app.request("GET", path).bearer_auth(session_token("u1", "c1")).send().await;
+    let response = response.expect("an answer");
+    assert_eq!(response.status(), 200, "{path}");
+    parse_events(&response.text().await.expect("a whole body"))
 }
 
 /// Asks for a todo in a thread and returns the id of the approval that is waited for.
@@ -216,24 +225,45 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
     assert_eq!(test.get(&path(&own)).await["state"], "open");
     // What the request says about the call of others is ignored.
     let both = resume(json!([entry(&own, true), entry(&theirs, true)]));
-    for _ in 0..2 {
-        let turn = test.continue_turn(both.clone()).await;
+    let outcome = json!({"type": "interrupt", "interrupts": [theirs]});
+    let other_process = test.another_process().await;
+    for id in ["again", "and again"] {
+        let mut body = both.clone();
+        body["runId"] = json!(id);
+        let turn = test.continue_turn(body.clone()).await;
         let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
         assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
-        assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
+        assert_eq!((&turn.last()["outcome"], turn.run_id().as_str()), (&outcome, id));
+        // The run is stored with its log, in the turn of the run that waits.
+        let path = format!("/api/runs/{}", id.replace(' ', "%20"));
+        let run = test.get(&path).await;
+        assert_eq!((&run["state"], &run["outcome"]), (&json!("completed"), &outcome));
+        assert_eq!((&run["turnId"], &run["continues"]), (&json!(asking.run_id()), &json!(asking.run_id())));
+        assert_eq!(run["trigger"]["kind"], "resume");
+        for app in [&test.app, &other_process] {
+            assert_eq!(read_events(app, &format!("{path}/events")).await, turn.events);
+            assert_eq!(read_events(app, &format!("{path}/events?after=0")).await, turn.events[1..]);
+            let used = app.chat(&body).await;
+            assert_eq!(used.headers()["location"], format!("{path}/events"));
+            expect_problem(used, 409, "CONFLICT").await;
+        }
     }
     let approval = test.get(&path(&own)).await;
     assert_eq!((&approval["state"], &approval["via"]), (&json!("approved"), &json!("chat")));
     assert_eq!(test.get(&path(&theirs)).await["state"], "open");
     let changed = resume(json!([entry(&own, false)]));
     expect_problem(test.app.chat(&changed).await, 409, "CONFLICT").await;
-    // A run in the background would have no log.
     let mut background = both;
     background["background"] = json!(true);
-    let problem = expect_problem(test.app.chat(&background).await, 409, "INTERRUPTS_OPEN").await;
-    assert_eq!(problem["interrupts"], json!([theirs]));
-    assert_eq!(test.get("/api/threads/t").await["status"], "waiting");
-    assert_eq!(test.get("/api/runs?threadId=t").await["runs"].as_array().expect("runs").len(), 1);
+    let accepted = test.app.chat(&background).await;
+    assert_eq!(accepted.status(), 202);
+    let log = accepted.headers()["location"].to_str().expect("text").to_owned();
+    assert_eq!(read_events(&test.app, &log).await.last().expect("an end")["outcome"], outcome);
+    // The run that has asked waits.
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!((&thread["status"], &thread["openRunId"]), (&json!("waiting"), &json!(asking.run_id())));
+    assert_eq!(test.get(&format!("/api/runs/{}", asking.run_id())).await["state"], "waiting");
+    assert_eq!(test.get("/api/runs?threadId=t").await["runs"].as_array().expect("runs").len(), 4);
     assert_eq!(test.titles().await, ["Water the basil"], "no call is made before the last decision");
     assert_eq!(test.vendor.received_bodies("m").len(), 1);
     assert_eq!(test.decide("u2", &theirs, json!({"decision": "approve"})).await.0, 200);
@@ -248,6 +278,85 @@ async fn a_decision_counts_while_others_decide_about_the_other_calls() {
     };
     let decided = poll_until(read, |calls| calls.iter().any(|call| call["userId"] == "u2")).await;
     assert_eq!(decided.len(), 2, "each decision is recorded once: {decided:?}");
+}
+
+#[tokio::test]
+async fn results_of_the_client_count_while_others_decide() {
+    let test = start_with_two_rules().await;
+    let calls = tool_calls(&[("c1", "readTodos", "{}"), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls, answer(&["It is red."])]);
+    let body = json!({"threadId": "t", "message": "Paint", "todoListId": "l1", "tools": client_tools()});
+    let asking = test.chat(body).await;
+    let theirs = asking.last()["outcome"]["interrupts"][0].clone();
+    assert_eq!(asking.last()["outcome"]["pendingToolCallIds"], json!(["c2"]));
+    let result = json!({"role": "tool", "toolCallId": "c2", "content": "painted"});
+    // Nothing is kept with a message, which no run would store.
+    let said = json!([result, {"role": "user", "content": "And the door"}]);
+    let said = json!({"agentId": "a1", "threadId": "t", "messages": said});
+    expect_problem(test.app.chat(&said).await, 409, "INTERRUPTS_OPEN").await;
+    let turn = test.continue_turn(json!({"threadId": "t", "messages": [result]})).await;
+    let types: Vec<&Value> = turn.events.iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["RUN_STARTED", "RUN_FINISHED"]);
+    assert_eq!(turn.last()["outcome"], json!({"type": "interrupt", "interrupts": [theirs]}));
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("waiting"), &json!(3)));
+    assert_eq!(test.vendor.received_bodies("m").len(), 1);
+    assert_eq!(test.decide("u2", &theirs, json!({"decision": "approve"})).await.0, 200);
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    let sent = tool_results(&test);
+    assert!(sent[0].contains("Water the basil"), "{sent:?}");
+    assert_eq!(sent[1..], ["painted"]);
+    assert_eq!(test.get("/api/threads/t").await["messageCount"], 5);
+}
+
+#[tokio::test]
+async fn a_decided_turn_waits_for_results_of_the_client() {
+    for by_route in [true, false] {
+        let test = start(json!({})).await;
+        let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "paint", "{}")]);
+        test.vendor.on("m", [calls, answer(&["It is red."])]);
+        let body = json!({"threadId": "t", "message": "Paint", "todoListId": "l1", "tools": client_tools()});
+        let asking = test.chat(body).await;
+        let interrupt = asking.last()["outcome"]["interrupts"][0].clone();
+        if by_route {
+            assert_eq!(test.decide("u1", &interrupt, json!({"decision": "approve"})).await.0, 200);
+        } else {
+            let turn = test.resume("t", &interrupt, json!(true)).await;
+            assert_eq!(turn.last()["outcome"], json!({"type": "success", "pendingToolCallIds": ["c2"]}));
+        }
+        let is_ready = |thread: &Value| thread["status"] == "awaitingTools";
+        poll_until(async || test.get("/api/threads/t").await, is_ready).await;
+        assert_eq!(test.titles().await, ["Water the basil", "Milk"], "the approved call is made at once");
+        assert_eq!(test.vendor.received_bodies("m").len(), 1, "the model waits for all results");
+        let result = json!([{"role": "tool", "toolCallId": "c2", "content": "painted"}]);
+        let turn = test.continue_turn(json!({"threadId": "t", "messages": result})).await;
+        assert_eq!(turn.last()["outcome"], Value::Null);
+        let sent = tool_results(&test);
+        assert!(sent[0].contains("Milk"), "{sent:?}");
+        assert_eq!(sent[1..], ["painted"]);
+        assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+    }
+}
+
+#[tokio::test]
+async fn a_message_with_a_decision_goes_on_without_results_of_the_client() {
+    let test = start(json!({})).await;
+    let calls = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls, answer(&["As you like."])]);
+    let body = json!({"threadId": "t", "message": "Paint", "todoListId": "l1", "tools": client_tools()});
+    let asking = test.chat(body).await;
+    let resume = resume_entry(&asking.last()["outcome"]["interrupts"][0], json!(true));
+    let turn = test.continue_turn(json!({"threadId": "t", "message": "Never mind", "resume": resume})).await;
+    assert_eq!(turn.last()["outcome"], Value::Null);
+    assert!(tool_results(&test)[1].starts_with("no result"), "{:?}", tool_results(&test));
+}
+
+/// Returns the results of calls in the latest prompt.
+fn tool_results(test: &ConversationApp) -> Vec<String> {
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = request_body["messages"].as_array().expect("messages").iter();
+    let results = messages.filter(|message| message["role"] == "tool");
+    results.map(|result| result["content"].as_str().expect("text").to_owned()).collect()
 }
 
 #[tokio::test]

@@ -308,18 +308,25 @@ async fn a_run_whose_events_cannot_be_stored_continues_and_its_log_marks_the_gap
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_has_no_gap_if_the_disk_has_room_again_in_time() {
+async fn a_log_has_no_gap_if_the_store_is_writable_again_in_time() {
+    // One after the other, so that the messages in the log are of the store that fails.
+    check_log_without_gap(FailingStore::full().await).await;
+    check_log_without_gap(FailingStore::read_only().await).await;
+}
+
+async fn check_log_without_gap(test: FailingStore) {
     let log = LogBuffer::install();
-    let test = FailingStore::full().await;
+    let failures = || log.text().matches("the logs of runs were not stored").count();
     let large = large_text();
     let (mut response, mut shown, gates) = test.begin("r", &[&[], &[&large], &[]]).await;
+    let failures_before = failures();
     test.fail().await;
     gates[0].send_replace(true);
     shown.push_str(&read_until(&mut response, "2.\"").await);
-    let has_failed = async || log.text().contains("the logs of runs were not stored");
-    poll_until(has_failed, |failed| *failed).await;
-    let (_, there) = test.get("/api/runs/r/events?wait=false").await;
-    assert!(there.starts_with(&shown), "readers see what is not stored, too: {there}");
+    poll_until(async || failures(), |count| *count > failures_before).await;
+    // Readers see what is not stored, too. The first may find a connection that was closed.
+    let there = async || test.get("/api/runs/r/events?wait=false").await.1;
+    poll_until(there, |there| there.starts_with(&shown)).await;
     test.heal().await;
     gates[1].send_replace(true);
     shown.push_str(&response.text().await.expect("a whole body"));
@@ -359,6 +366,44 @@ async fn an_end_that_the_disk_has_no_room_for_is_an_error_and_is_stored_later() 
         test.vendor.on("m", [answer(&["Again."])]);
         test.say("r", None, "More").await;
         assert_eq!(test.path("r").await, dialogue(&["Hello", &complete_text, "More", "Again."]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_cancelled_while_nothing_can_be_stored_is_cancelled_later() {
+    on_each_store(async |test: FailingStore| {
+        let large = large_text();
+        let (mut response, mut shown, gates) = test.begin("r", &[&[], &[&large], &["Too late: "]]).await;
+        test.fail().await;
+        gates[0].send_replace(true);
+        shown.push_str(&read_until(&mut response, "2.\"").await);
+        // The first request may find a connection that was closed.
+        let cancel =
+            async || test.request("POST", "/api/runs/r/cancel").send().await.expect("an answer").status();
+        poll_until(cancel, |status| *status == 200).await;
+        shown.push_str(&response.text().await.expect("a whole body"));
+        let last = parse_run(&shown).pop().expect("an end");
+        assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("STORE_UNAVAILABLE")));
+        let busy = expect_problem(test.chat(&body("r", None, "More")).await, 409, "THREAD_BUSY").await;
+        assert_eq!(busy["activeRunId"], "r");
+        test.heal().await;
+        let run = test.ended_run("r").await;
+        assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("requested")));
+        assert_eq!(run["events"]["complete"], true);
+        let log = test.log("r").await;
+        assert_eq!(parse_run(&log).last().expect("an end")["outcome"], json!({"type": "cancelled"}));
+        let all_but_end = |log: &str| log.lines().rev().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(all_but_end(&log), all_but_end(&shown), "all but the end is as it was shown");
+        // The request to the model was dropped, so that its later words are nowhere.
+        gates[1].send_replace(true);
+        let answer_text = format!("1.{large}2.");
+        assert_eq!(test.path("r").await, dialogue(&["Hello", &answer_text]));
+        let nodes = test.get_json("/api/threads/r").await["nodes"].clone();
+        assert_eq!(nodes[1]["status"], "cancelled");
+        test.vendor.on("m", [answer(&["Again."])]);
+        test.say("r", None, "More").await;
+        assert_eq!(test.path("r").await, dialogue(&["Hello", &answer_text, "More", "Again."]));
     })
     .await;
 }

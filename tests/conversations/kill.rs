@@ -1,6 +1,7 @@
 //! Repeated `kill -9` of processes while runs stream, and a process that is stopped for longer than its lease.
 
 mod approvals;
+mod processes;
 mod queue;
 
 use std::time::Duration;
@@ -19,6 +20,8 @@ use crate::support::{client, env_number, parse_run, poll_until};
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "RUN_KILL_ROUNDS";
 const DEFAULT_ROUNDS: usize = 3;
+/// Environment variable that overrides the number of stops of a process, 1.
+const STOP_ROUNDS_ENV: &str = "RUN_STOP_ROUNDS";
 /// Runs of a round; every fourth ends by itself.
 const RUNS: usize = 8;
 /// Pause between two tokens of a run that does not end.
@@ -216,24 +219,25 @@ async fn a_process_stopped_for_longer_than_its_lease_adds_nothing() {
     let url = cluster.url("postgres");
     let vendor = create(&url).await;
     let (stopped, other) = (start(&url).await, start(&url).await);
-    let response = begin(&stopped, "r", "Hello").await;
-    let (started, has_started) = tokio::sync::oneshot::channel();
-    let reader = tokio::spawn(read(response, "r".to_owned(), 30, started));
-    has_started.await.expect("it streams");
-    stopped.set_suspended(true).await;
-    let run =
-        poll_until(async || get_json(&other, "/api/runs/r").await, |run| run["endedAt"].is_string()).await;
-    assert_eq!(run["state"], "interrupted");
-    let log = get(&other, "/api/runs/r/events").await;
-    stopped.set_suspended(false).await;
-    let read_text =
-        tokio::time::timeout(Duration::from_secs(20), reader).await.expect("it ends").expect("it reads");
-    assert!(
-        read_text.lines.last().expect("an end").contains("RUN_INTERRUPTED"),
-        "{:?}",
-        read_text.lines.last()
-    );
-    vendor.wait_for_disconnects(1).await;
-    assert_eq!(get(&other, "/api/runs/r/events").await, log, "the log is sealed");
-    assert_eq!(get_json(&other, "/api/runs/r").await["events"], run["events"]);
+    for round in 0..env_number(STOP_ROUNDS_ENV, 1) {
+        let id = format!("r{round}");
+        let (path, log_path) = (format!("/api/runs/{id}"), format!("/api/runs/{id}/events"));
+        let response = begin(&stopped, &id, "Hello").await;
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        // Stops come at other places of each run.
+        let reader = tokio::spawn(read(response, id, 5 + round * 7 % 40, started));
+        has_started.await.expect("it streams");
+        stopped.set_suspended(true).await;
+        let run = poll_until(async || get_json(&other, &path).await, |run| run["endedAt"].is_string()).await;
+        assert_eq!(run["state"], "interrupted");
+        let log = get(&other, &log_path).await;
+        stopped.set_suspended(false).await;
+        let read_text =
+            tokio::time::timeout(Duration::from_secs(20), reader).await.expect("it ends").expect("it reads");
+        let last = read_text.lines.last();
+        assert!(last.expect("an end").contains("RUN_INTERRUPTED"), "{last:?}");
+        vendor.wait_for_disconnects(round + 1).await;
+        assert_eq!(get(&other, &log_path).await, log, "the log is sealed");
+        assert_eq!(get_json(&other, &path).await["events"], run["events"]);
+    }
 }

@@ -1,9 +1,10 @@
 //! Two processes over one store.
 
-use agent_platform::records::{Collection, Precondition, RecordsExt as _};
+use agent_platform::records::{Collection, Key, Precondition, RecordsExt as _};
+use agent_platform::workspace::{collection, get_document};
 use serde_json::json;
 
-use super::{OWNER, WAIT, get, send, stores, upload};
+use super::{ADMIN, OWNER, WAIT, get, send, stores, upload};
 use crate::support::{expect_json, expect_problem, poll_until, server};
 
 #[tokio::test]
@@ -49,4 +50,35 @@ async fn pieces_of_interrupted_uploads_are_swept() {
     let app = server::app_with_stores(stores.clone(), &[]).await;
     poll_until(async || records.count(&pieces).await.expect("counted"), |count| *count == 0).await;
     assert_eq!(get(&app, OWNER, "/api/documents/d").await.status(), 200);
+}
+
+#[tokio::test]
+async fn texts_of_an_older_extractor_are_extracted_again_on_request() {
+    let stores = stores().await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    for id in ["new", "old"] {
+        let path = format!("/api/documents/{id}/content");
+        expect_json(upload(&app, OWNER, &path, &WAIT, "The text.").await, 200).await;
+    }
+    let company = "c1".into();
+    let stored = get_document(&*stores.records, &company, "old").await.expect("read").expect("there");
+    let mut document = stored.value;
+    let content = document.content.as_mut().expect("an upload");
+    let current = content.extractor.replace("agent-extract/0".to_owned());
+    let key = Key::new(&company, collection::DOCUMENTS, "old").expect("a key");
+    stores.records.put_as(&key, &document, Precondition::Any).await.expect("put");
+
+    let outdated = ("POST", "/api/documents/reindex?texts=outdated");
+    expect_problem(send(&app, OWNER, outdated, &[], "").await, 403, "FORBIDDEN").await;
+    for query in ["texts=all", "texts=outdated&embeddings=all", "texts=outdated&embedder="] {
+        let path = format!("/api/documents/reindex?{query}");
+        expect_problem(send(&app, ADMIN, ("POST", &path), &[], "").await, 400, "INVALID_REQUEST").await;
+    }
+    let begun = expect_json(send(&app, ADMIN, outdated, &[], "").await, 202).await;
+    assert_eq!(begun, json!({"documents": ["old"]}));
+    let fetch = async || expect_json(get(&app, OWNER, "/api/documents/old").await, 200).await;
+    let document = poll_until(fetch, |document| document["content"]["extractor"] == json!(current)).await;
+    assert_eq!((&document["text"], &document["content"]["status"]), (&json!("The text."), &json!("ready")));
+    let begun = expect_json(send(&app, ADMIN, outdated, &[], "").await, 202).await;
+    assert_eq!(begun, json!({"documents": []}));
 }

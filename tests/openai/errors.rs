@@ -232,7 +232,32 @@ async fn errors_of_the_vendor_before_the_answer_have_their_status() {
     assert!(response.headers().get("x-should-retry").is_none(), "nothing has been carried out");
     expect_error(response, 502, "backend_failed").await;
     let error = expect_error(test.send(json!({}), &[]).await, 400, "context_length_exceeded").await;
-    assert_eq!(error["type"], "invalid_request_error");
+    assert_eq!((&error["type"], &error["param"]), (&json!("invalid_request_error"), &json!("messages")));
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_by_the_own_count_has_the_code_of_the_api() {
+    for compaction in [json!({"mode": "cut"}), json!({"mode": "off"})] {
+        let test = OpenAiApp::start_with(|agent| {
+            agent["content"]["contextWindow"] = json!(4096);
+            agent["content"]["compaction"] = compaction.clone();
+        })
+        .await;
+        let long = json!({"messages": [{"role": "user", "content": "one more word ".repeat(4096)}]});
+        for (is_stream, headers) in [(false, &[][..]), (true, &[][..]), (false, &[("x-thread-id", "t1")][..])]
+        {
+            let mut sent = long.clone();
+            sent["stream"] = json!(is_stream);
+            let response = test.send(sent, headers).await;
+            assert_eq!(response.headers()["x-should-retry"], "false");
+            let error = expect_error(response, 400, "context_length_exceeded").await;
+            assert_eq!(
+                (&error["type"], &error["param"]),
+                (&json!("invalid_request_error"), &json!("messages"))
+            );
+        }
+        assert!(test.vendor.received().is_empty(), "{compaction}");
+    }
 }
 
 /// The client of a stream has been given the text; that of a single object has not.

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{OpenAiApp, client_tools, expect_error, expect_json, frames, mint, text};
-use crate::support::vendor::{Step, answer, delta, event, stream_head, tool_calls};
+use crate::support::server::session_token;
+use crate::support::vendor::{Step, answer, delta, event, finish, stream_head, tool_calls};
 use crate::support::{poll_until, read_until};
 
 #[tokio::test]
@@ -93,6 +94,40 @@ async fn a_stream_has_the_chunks_of_the_answer() {
     let last: Value = serde_json::from_str(with_usage.last().expect("a chunk")).expect("JSON");
     assert_eq!((&last["choices"], &last["usage"]["total_tokens"]), (&json!([]), &json!(18)));
     assert_eq!(with_usage.len(), frames.len() + 1);
+}
+
+#[tokio::test]
+async fn the_client_limits_answers_below_the_limit_of_the_agent() {
+    let test = OpenAiApp::start_with(|agent| {
+        agent["children"][0]["content"]["parameters"] = json!({"maxOutputTokens": 500});
+    })
+    .await;
+    for (sent, expected) in [
+        (json!({}), 500),
+        (json!({"max_tokens": null}), 500),
+        (json!({"max_tokens": 40}), 40),
+        (json!({"max_completion_tokens": 30}), 30),
+        (json!({"max_completion_tokens": 30, "max_tokens": 20}), 20),
+        (json!({"max_tokens": 501}), 500),
+        (json!({"max_tokens": 5_000_000_000_u64}), 500),
+    ] {
+        test.complete(sent.clone()).await;
+        let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+        assert_eq!(request_body["max_tokens"], expected, "{sent}");
+    }
+    // Each call of the run has the limit, and an answer that reaches it is cut off.
+    let mut cut = vec![stream_head(), delta(json!({"content": "Once upon a"}))];
+    cut.extend(finish("length"));
+    test.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), cut]);
+    let frames = test.stream(json!({"max_tokens": 40})).await;
+    assert!(frames.last().expect("a chunk").contains(r#""finish_reason":"length""#), "{frames:?}");
+    let limits: Vec<Value> =
+        test.vendor.received_bodies("m").into_iter().map(|body| body["max_tokens"].clone()).collect();
+    assert_eq!(limits[limits.len() - 2..], [40, 40]);
+    for wrong in [json!(0), json!(-1), json!("40"), json!(1.5)] {
+        let response = test.send(json!({"max_tokens": wrong}), &[]).await;
+        assert_eq!(expect_error(response, 400, "invalid_request").await["param"], "max_tokens");
+    }
 }
 
 #[tokio::test]
@@ -228,6 +263,38 @@ async fn a_stored_run_may_wait_for_approval() {
     // A run that is not kept cannot wait.
     let completion = test.complete(json!({})).await;
     assert_eq!(completion["choices"][0]["message"]["content"], "As you like.");
+}
+
+#[tokio::test]
+async fn results_of_the_clients_tools_are_kept_while_another_call_waits() {
+    let test = OpenAiApp::start_with(with_approval("wait")).await;
+    let calls = || tool_calls(&[("c1", "createTodo", r#"{"title":"Buy milk"}"#), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls(), answer(&["It is red."])]);
+    let in_thread = [("x-thread-id", "t1")];
+    let asked = json!({"role": "user", "content": "Paint"});
+    let body = json!({"tools": client_tools(), "messages": [asked]});
+    let first = expect_json(test.send(body, &in_thread).await).await;
+    let message = &first["choices"][0]["message"];
+    assert_eq!(first["choices"][0]["finish_reason"], "tool_calls");
+    let result = json!({"role": "tool", "tool_call_id": "c2", "content": "painted"});
+    let messages = json!([asked, message, result]);
+    let second = test.send(json!({"tools": client_tools(), "messages": messages}), &in_thread).await;
+    assert_eq!(second.headers()["x-agent-run-state"], "waiting");
+    let second = expect_json(second).await;
+    let notice = "A tool call of this answer waits for a person's approval.";
+    assert_eq!(second["choices"][0]["message"]["content"], notice);
+    assert_eq!(test.vendor.received_bodies("m").len(), 1);
+
+    let approvals = test.call("GET", "/api/approvals?state=open").await;
+    let id = approvals["approvals"][0]["id"].as_str().expect("an id");
+    let approve = test.app.request("POST", &format!("/api/approvals/{id}"));
+    let approve = approve.bearer_auth(session_token("u1", "c1")).json(&json!({"decision": "approve"}));
+    assert_eq!(approve.send().await.expect("an answer").status(), 200);
+    poll_until(async || test.call("GET", "/api/threads/t1").await, |thread| thread["status"] == "idle").await;
+    let request_body = test.vendor.received_bodies("m").pop().expect("a request");
+    let sent = request_body["messages"].as_array().expect("messages").iter();
+    let results: Vec<&Value> = sent.filter(|message| message["role"] == "tool").collect();
+    assert_eq!((results.len(), &results[1]["content"]), (2, &json!("painted")));
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! Assignments: authorization, and their jobs in the scheduler.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use agent_platform::assignment::{AssignmentSync, sync_key};
+use agent_platform::records::{Precondition, Record, RecordsExt};
 use agent_platform::workspace::delete_user;
+use jiff::Timestamp;
 
 use super::*;
 use crate::support::expect_problem;
@@ -85,6 +89,42 @@ async fn the_job_of_an_assignment_changes_with_the_assignment_only() {
     let read = expect_json(ask(&bench.app, OWNER, "GET", &job, None).await, 200).await;
     assert_eq!(read["state"], "cancelled");
     expect_json(ask(&bench.app, OWNER, "DELETE", &job, None).await, 200).await;
+}
+
+/// A synchronization that is under way, or that a killed process has left, has created a job that the assignment does not name
+/// yet. A follow-up is no such job.
+#[tokio::test]
+async fn a_follow_up_can_be_cancelled_while_its_assignment_is_synchronized() {
+    let bench = open(NOWHERE, &[]).await;
+    let hours_ahead = |hours: u64| {
+        let time = Timestamp::now().saturating_add(Duration::from_secs(3600 * hours)).expect("a time");
+        format!("{time:.3}")
+    };
+    let (time, later) = (hours_ahead(1), hours_ahead(2));
+    let mut assignment = every_day("One");
+    assignment["schedule"] = json!({"enabled": true, "executeAt": time});
+    let made = expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&assignment)).await, 201).await;
+    let key = sync_key(&"c1".into(), "s1").expect("a key");
+    let link: Record<AssignmentSync> =
+        bench.stores.records.get_as(&key).await.expect("read").expect("a link");
+    let busy_until = Some("2100-01-01T00:00:00Z".parse().expect("a time"));
+    let busy = AssignmentSync { busy_until, ..link.value };
+    bench.stores.records.put_as(&key, &busy, Precondition::Any).await.expect("stored");
+    let create = async |mut request: Value| {
+        request["payload"] = create_todo("One");
+        request["payload"]["assignmentId"] = "s1".into();
+        request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&request)).await["jobId"].clone()
+    };
+    let follow_up = create(json!({"executeAt": later})).await;
+    let unlinked = [create(json!({"executeAt": time})).await, create(json!({"cron": "0 9 * * *"})).await];
+    let cancel = async |id: &Value| {
+        let path = format!("/api/pulse/jobs/{}", id.as_str().expect("an id"));
+        ask(&bench.app, OWNER, "DELETE", &path, None).await
+    };
+    expect_json(cancel(&follow_up).await, 200).await;
+    for id in unlinked.iter().chain([&made["sync"]["jobId"]]) {
+        expect_problem(cancel(id).await, 409, "CONFLICT").await;
+    }
 }
 
 #[tokio::test]

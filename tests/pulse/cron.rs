@@ -1,5 +1,7 @@
 //! Cron fallback: runs due occurrences, and none that the scheduler has delivered or will deliver.
 
+use std::time::Duration;
+
 use agent_core::clock::SystemClock;
 use agent_core::ids::JobId;
 use agent_jobs::job::{
@@ -8,7 +10,7 @@ use agent_jobs::job::{
 };
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::local_pulse::LocalPulse;
-use agent_platform::pulse::{JobRequest, Pulse};
+use agent_platform::pulse::{JobControl, JobRequest, Pulse};
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -186,12 +188,15 @@ async fn start_with_held_turns(vendor: &ControlledVendor, settings: &[(&str, &st
     for _ in 0..HELD_TURNS {
         let payload = json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1",
             "message": "What is to be done?"});
-        let due =
-            ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
-        let request = JobRequest::new(serde_json::from_value(payload).expect("a payload"), due);
+        let request = JobRequest::new(serde_json::from_value(payload).expect("a payload"), past_time());
         local.schedule_job(&JobRequest { max_attempts: Some(1), ..request }).await.expect("a job");
     }
     (app, stores)
+}
+
+/// Returns the schedule of a job that is due.
+fn past_time() -> ScheduleSpec {
+    ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() }
 }
 
 async fn count_jobs(stores: &Stores, state: JobState) -> u64 {
@@ -330,26 +335,123 @@ async fn many_local_jobs_are_handed_over_at_once() {
     poll_until(left, |left| *left == 0).await;
 }
 
-/// The process that ran a local job was killed, and the next one has a scheduler.
+/// A follow-up of an assignment's tool has the payload of the assignment's job, and is a job of its own.
 #[tokio::test]
-async fn a_local_run_that_was_lost_is_finished_where_it_began() {
+async fn local_follow_ups_of_assignments_are_handed_over() {
     let stores = server::stores(&workspace(NOWHERE)).await;
+    let alone = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let daily = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    let path = "/api/agents/a1/assignments/s1";
+    expect_json(ask(&alone, OWNER, "PUT", path, Some(&daily)).await, 201).await;
     let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
-    let payload = serde_json::from_value(create_todo("Once")).expect("a payload");
-    let due = ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
-    local.schedule_job(&JobRequest::new(payload, due)).await.expect("a job");
-    let now = Timestamp::now();
-    let quota = CompanyQuota::new(1);
-    let claim = ClaimRequest { now, due_until: now, lease_until: now, limit: 1, quota };
-    assert_eq!(stores.jobs.claim_due(claim).await.expect("claimed").len(), 1);
+    let mut payload = create_todo("Later");
+    payload["assignmentId"] = "s1".into();
+    let time = Timestamp::now().saturating_add(Duration::from_secs(3600)).expect("a time");
+    let time = format!("{time:.3}");
+    let due = ScheduleSpec { execute_at: Some(time.clone()), ..ScheduleSpec::default() };
+    let request = JobRequest {
+        idempotency_key: Some("followUp:local-j:1".to_owned()),
+        ..JobRequest::new(serde_json::from_value(payload).expect("a payload"), due)
+    };
+    local.schedule_job(&request).await.expect("a job");
+    alone.stop();
+    alone.stopped().await;
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
     let _app = app(&stores, &scheduler.url(""), &[]).await;
     let open = JobFilter { open: true, ..JobFilter::default() };
+    let left = async || stores.jobs.count(&open).await.expect("a count");
+    poll_until(left, |left| *left == 0).await;
+    let moved =
+        request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&assignmentId=s1&state=open", None).await;
+    let moved = moved["jobs"].as_array().expect("jobs").iter();
+    let times: Vec<_> = moved.filter_map(|job| job["schedule"]["executeAt"].as_str()).collect();
+    assert_eq!(times, [time], "beside the job that the synchronization creates");
+}
+
+/// Stores a paused local job that is due, and starts an application that hands it over to a scheduler. Returns the paths of the
+/// requests that the scheduler has received.
+async fn hand_over_paused_job(vendor: &Vendor) -> Vec<String> {
+    let status = r#"{"jobId":"j","executeAt":"2100-01-01T00:00:00Z","state":"paused"}"#;
+    vendor.on_all(json_response("200 OK", "", status));
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let request =
+        JobRequest::new(serde_json::from_value(create_todo("Late")).expect("a payload"), past_time());
+    let job = local.schedule_job(&request).await.expect("a job");
+    local.control_job(&request.scope(), &job.job_id, JobControl::Pause).await.expect("paused");
+    let _app = app(&stores, &format!("http://{}", vendor.address), &[]).await;
+    let open = JobFilter { open: true, ..JobFilter::default() };
+    let left = async || stores.jobs.count(&open).await.expect("a count");
+    poll_until(left, |left| *left == 0).await;
+    let received = vendor.received();
+    received.iter().map(|request| request.path().split('?').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// It does not run between its creation at the scheduler and its pause there.
+#[tokio::test]
+async fn a_paused_local_job_is_due_only_once_it_is_paused_at_the_scheduler() {
+    let vendor = Vendor::start().await;
+    let paths = hand_over_paused_job(&vendor).await;
+    assert_eq!(paths, ["/jobs", "/jobs/j/pause", "/jobs/j/reschedule"]);
+    let received = vendor.received();
+    let created = received[0].json();
+    assert!(created["executeAt"].is_null() && created["delayMs"].as_u64() > Some(60_000), "{created}");
+    assert_eq!(received[2].json(), json!({"executeAt": "2026-01-01T00:00:00.000Z"}));
+}
+
+#[tokio::test]
+async fn a_paused_local_job_whose_schedule_is_rejected_leaves_no_job_at_the_scheduler() {
+    let vendor = Vendor::start().await;
+    let reschedule = "/jobs/j/reschedule?companyId=c1&userId=u1";
+    vendor.on(reschedule, [json_response("422 Unprocessable Content", "", "{}")]);
+    let paths = hand_over_paused_job(&vendor).await;
+    assert_eq!(paths, ["/jobs", "/jobs/j/pause", "/jobs/j/reschedule", "/jobs/j"]);
+    assert!(vendor.received()[3].head.starts_with("DELETE "));
+}
+
+/// Stores a local job that is due, and claims it as a process that is killed before it runs.
+async fn lose_local_run(stores: &Stores) -> (JobRequest, JobId) {
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let request =
+        JobRequest::new(serde_json::from_value(create_todo("Once")).expect("a payload"), past_time());
+    let job = local.schedule_job(&request).await.expect("a job");
+    let now = Timestamp::now();
+    let quota = CompanyQuota::new(1);
+    let claim = ClaimRequest { now, due_until: now, lease_until: now, limit: 1, quota };
+    assert_eq!(stores.jobs.claim_due(claim).await.expect("claimed").len(), 1);
+    (request, job.job_id)
+}
+
+/// Starts an application with a scheduler, which finishes a lost run under its own key.
+async fn expect_finished_run(stores: &Stores) {
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, &format!("{}/callback", refused_url()), &[]).await;
+    let _app = app(stores, &scheduler.url(""), &[]).await;
+    let open = JobFilter { open: true, ..JobFilter::default() };
     let open = async || stores.jobs.count(&open).await.expect("a count");
     poll_until(open, |open| *open == 0).await;
-    assert_eq!(todo_titles(&stores).await, ["Once"]);
+    assert_eq!(todo_titles(stores).await, ["Once"]);
     assert_eq!(request_scheduler(&scheduler, "GET", "/jobs", None).await["jobs"], json!([]));
+}
+
+/// The process that ran a local job was killed, and the next one has a scheduler.
+#[tokio::test]
+async fn a_local_run_that_was_lost_is_finished_where_it_began() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    lose_local_run(&stores).await;
+    expect_finished_run(&stores).await;
+}
+
+/// A pause lets the run in progress end, and the kill does not change that.
+#[tokio::test]
+async fn a_local_run_that_was_lost_is_finished_although_its_job_is_paused() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let (request, job) = lose_local_run(&stores).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let paused = local.control_job(&request.scope(), &job, JobControl::Pause).await.expect("paused");
+    assert_eq!((paused.state, paused.delivering), (JobState::Paused, true));
+    expect_finished_run(&stores).await;
 }
 
 #[tokio::test]
@@ -364,6 +466,24 @@ async fn jobs_that_the_scheduler_cannot_deliver_are_run_once() {
     let second = poll_until(&run, |run| run["due"] == 1).await;
     assert_eq!((&second["done"], &second["doneBefore"]), (&json!(0), &json!(1)));
     assert_eq!(todo_titles(&stores).await, ["Due"]);
+}
+
+/// The scheduler has delivered it, and delivers it again at the time that the vendor has asked for.
+#[tokio::test]
+async fn a_failed_occurrence_that_waits_for_its_retry_is_not_due() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [json_response("429 Too Many Requests", "retry-after: 3600\r\n", "{}")]);
+    let AppWithScheduler { app, scheduler, .. } = open(&vendor.base_url(), &[]).await;
+    let turn =
+        json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1", "message": "Hello"});
+    request_scheduler(&scheduler, "POST", "/jobs", Some(&json!({"payload": turn, "delayMs": 0}))).await;
+    let fetch = || request_scheduler(&scheduler, "GET", "/jobs", None);
+    let failed = poll_until(fetch, |jobs| jobs["jobs"][0]["state"] == "retryable").await;
+    assert_eq!(failed["jobs"][0]["attempts"][0]["status"], 429, "{failed}");
+    let asked = vendor.received().len();
+    let run = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!((&run["source"], &run["due"]), (&json!("scheduler"), &json!(0)), "{run}");
+    assert_eq!(vendor.received().len(), asked);
 }
 
 #[tokio::test]

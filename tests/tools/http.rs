@@ -8,8 +8,9 @@ use agentd::stores::Stores;
 use serde_json::{Value, json};
 
 use super::select_runtime;
+use crate::pulse::{deliver_callback, delivery};
 use crate::support::log::LogBuffer;
-use crate::support::server::{self, Server, session_token};
+use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
 
@@ -137,6 +138,64 @@ async fn a_service_that_misbehaves_harms_one_call() {
         assert!(result.starts_with("invalid arguments: /orderId"), "{order}: {result}");
     }
     assert_eq!((service.received().len(), elsewhere.connections()), (request_count, 0));
+}
+
+#[tokio::test]
+async fn the_model_is_told_where_a_call_may_have_taken_effect() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    let mut tool = get_order(&service);
+    tool["request"]["method"] = json!("POST");
+    let app = server::app(&workspace_with(&vendor, tool), &[]).await;
+    let huge = format!(r#"{{"data":"{}"}}"#, "x".repeat(2 << 20));
+    for (steps, is_unknown) in [
+        (vec![Step::Reset], true),
+        (json_response("200 OK", "", &huge), true),
+        (json_response("200 OK", "content-encoding: gzip\r\n", "bomb"), true),
+        (json_response("303 See Other", "location: /orders\r\n", ""), true),
+        (json_response("200 OK", "", "{"), true),
+        (json_response("201 Created", "", r#"{"id":7}"#), true),
+        (json_response("404 Not Found", "", "{}"), false),
+        (json_response("500 Internal Server Error", "", "{}"), false),
+        (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), false),
+        (json_response("503 Service Unavailable", "", &huge), false),
+        (json_response("200 OK", "", r#"{"data":"done"}"#), false),
+    ] {
+        service.on("/orders/7", [steps]);
+        let request_count = service.received().len();
+        let (result, _) = run(&app, &vendor, r#"{"orderId":"7"}"#).await;
+        let is_told = result.ends_with("; the call may or may not have taken effect");
+        assert_eq!(is_told, is_unknown, "{result}");
+        assert_eq!(service.received().len(), request_count + 1, "it is not repeated: {result}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_repeats_a_request_only_if_its_outcome_is_known() {
+    let settings = [("PULSE_URL", "http://127.0.0.1:9"), ("PULSE_SECRET", PULSE_SECRET)];
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    let mut tool = get_order(&service);
+    tool["request"]["method"] = json!("POST");
+    let app = server::app(&workspace_with(&vendor, tool), &settings).await;
+    for (number, (steps, calls)) in [
+        (vec![Step::Reset], 1),
+        (json_response("200 OK", "", "{"), 1),
+        (json_response("504 Gateway Timeout", "", ""), 1),
+        (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        service.on("/orders/7", [steps]);
+        let request_count = service.received().len();
+        let job = json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1",
+            "toolId": "getOrder", "arguments": {"orderId": "7"}});
+        let delivered = delivery(job, &format!("j{number}"), 1);
+        let (status, code) = if calls == 1 { (422, "OUTCOME_UNKNOWN") } else { (502, "BACKEND_FAILED") };
+        for _ in 0..2 {
+            expect_problem(deliver_callback(&app, &delivered).await, status, code).await;
+        }
+        assert_eq!(service.received().len() - request_count, calls, "case {number}");
+    }
 }
 
 #[tokio::test]

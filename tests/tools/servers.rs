@@ -5,9 +5,11 @@ use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::{Value, json};
 
 use super::select_runtime;
-use crate::support::server::{self, Server, session_token};
+use crate::pulse::{deliver_callback, delivery};
+use crate::support::server::{self, PULSE_SECRET, Server, session_token};
 use crate::support::tool_server::{
-    FakeMcpServer, MCP_REVISIONS, McpRevision, result_response, text_result, tools_response,
+    FakeMcpServer, MCP_REVISIONS, McpRevision, REQUEST_ID_PLACEHOLDER, result_response, text_result,
+    tools_response,
 };
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{expect_problem, parse_events, parse_run, poll_until, text_of, workspace};
@@ -258,7 +260,7 @@ async fn a_server_that_misbehaves_harms_one_call() {
             (json_response("302 Found", metadata, ""), "a redirect, which is not followed"),
             (vec![Step::Reset], "the tool server failed"),
             (result_response(&json!({"tools": "none"})), "the tool server"),
-            (result_response(&json!({"tools": [], "nextCursor": "again"})), "lists too many tools"),
+            (result_response(&json!({"tools": [], "nextCursor": "again"})), "list of tools does not end"),
         ] {
             server.on("tools/list", [steps]);
             let result = run(&app, &vendor, "crm_search", 1).await.remove(0);
@@ -268,6 +270,146 @@ async fn a_server_that_misbehaves_harms_one_call() {
         server.on("tools/list", [list(&["search"])]).on("search", [text_result("found")]);
         assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["found"]);
         assert_eq!(states(&app).await[1], state("crm_search", "ok"));
+    }
+}
+
+/// Returns a response of server-sent events. In place of the text `$ID` they have the request's id.
+fn events_response(messages: &[Value]) -> Vec<Step> {
+    let events: String = messages.iter().map(|message| format!("data: {message}\n\n")).collect();
+    let events = events.replace(r#""$ID""#, REQUEST_ID_PLACEHOLDER);
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n";
+    vec![Step::Send(format!("{head}{events}").into())]
+}
+
+fn found() -> Value {
+    json!({"jsonrpc": "2.0", "id": "$ID", "result": {"content": [{"type": "text", "text": "found"}]}})
+}
+
+#[tokio::test]
+async fn a_server_of_sessions_may_ping_and_tell_of_changes_during_a_call() {
+    let (vendor, server) = (Vendor::start().await, start_server(McpRevision::Sessions).await);
+    let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+    pin(&app, "crm", &["search"]).await;
+    let log = json!({"level": "info", "data": SECRET});
+    server.on(
+        "search",
+        [events_response(&[
+            json!({"jsonrpc": "2.0", "id": "ping-1", "method": "ping"}),
+            json!({"jsonrpc": "2.0", "method": "notifications/message", "params": log}),
+            json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
+            found(),
+        ])],
+    );
+    let request_count = server.received().len();
+    assert_eq!(run(&app, &vendor, "crm_search", 2).await, ["found"; 2]);
+    let names = server.received_names().split_off(request_count);
+    let lists = names.iter().filter(|name| *name == "tools/list").count();
+    assert_eq!(lists, 2, "the list is read again after it has changed: {names:?}");
+    // A response has no method.
+    server.wait_for_names(|names| names.iter().filter(|name| name.is_empty()).count() == 2).await;
+    let received = server.received();
+    let answers = received.iter().filter(|request| request.body.windows(6).any(|text| text == b"ping-1"));
+    let answers: Vec<Value> = answers.map(|answer| answer.json()["result"].clone()).collect();
+    assert!(answers.len() == 2 && answers.iter().all(Value::is_object), "{answers:?}");
+}
+
+#[tokio::test]
+async fn progress_is_reported_without_secrets() {
+    let (vendor, server) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
+    let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+    pin(&app, "crm", &["search"]).await;
+    let report = json!({"progressToken": "$ID", "progress": 1, "message": format!("with {SECRET}")});
+    let report = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": report});
+    server.on("search", [events_response(&[report, found()])]);
+    let events = run_events(&app, &vendor, "crm_search", 1).await;
+    let report = events.iter().find(|event| event["value"]["kind"] == "toolProgress");
+    assert_eq!(report.expect("a report")["value"]["message"], "with ***", "{events:?}");
+}
+
+#[tokio::test]
+async fn the_model_is_told_where_a_call_may_have_taken_effect() {
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let mut refund = definition("refund");
+        refund["annotations"] = json!({"destructiveHint": true});
+        server.on("tools/list", [tools_response(&[definition("search"), refund])]);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search", "refund"]).await;
+        let cut_off = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
+        for (steps, is_unknown) in [
+            (vec![Step::Reset], true),
+            (vec![Step::Send(cut_off.into()), Step::Close], true),
+            (json_response("200 OK", "", "{"), true),
+            (events_response(&[]), true),
+            (result_response(&json!({"content": "text"})), true),
+            (json_response("403 Forbidden", "", "{}"), false),
+            (json_response("500 Internal Server Error", "", ""), false),
+            (json_response("503 Service Unavailable", "content-encoding: gzip\r\n", "bomb"), false),
+        ] {
+            server.on("refund", [steps.clone()]).on("search", [steps]);
+            let result = run(&app, &vendor, "crm_refund", 1).await.remove(0);
+            let suffix = "; the call may or may not have taken effect";
+            assert_eq!(result.ends_with(suffix), is_unknown, "{revision:?}: {result}");
+            let result = run(&app, &vendor, "crm_search", 1).await.remove(0);
+            assert!(!result.ends_with(suffix), "a call that only reads: {result}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_job_does_not_repeat_a_call_that_may_have_taken_effect() {
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let mut refund = definition("refund");
+        refund["annotations"] = json!({"destructiveHint": true});
+        server.on("tools/list", [tools_response(&[refund])]).on("refund", [vec![Step::Reset]]);
+        let stores = server::stores(&workspace_with(&vendor, &[entry("crm", &server)])).await;
+        let settings = [("PULSE_URL", "http://127.0.0.1:9"), ("PULSE_SECRET", PULSE_SECRET)];
+        let app = server::app_with_stores(stores, &settings).await;
+        pin(&app, "crm", &["refund"]).await;
+        let job = json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1",
+            "toolId": "crm_refund", "arguments": {"q": "x"}});
+        for _ in 0..2 {
+            let answer = deliver_callback(&app, &delivery(job.clone(), "j1", 1)).await;
+            expect_problem(answer, 422, "OUTCOME_UNKNOWN").await;
+        }
+        let names = server.received_names();
+        assert_eq!(names.iter().filter(|name| *name == "refund").count(), 1, "{revision:?}: {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_are_repeated_in_the_headers_for_which_a_definition_asks() {
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let mut search = definition("search");
+        search["inputSchema"]["properties"]["q"]["x-mcp-header"] = json!("Query");
+        server.on("tools/list", [tools_response(&[search])]);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search"]).await;
+        assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["search is done"]);
+        let names = server.received_names();
+        let call = names.iter().position(|name| name == "search").expect("a call");
+        let head = server.received()[call].head.to_ascii_lowercase();
+        let is_repeated = head.contains("\r\nmcp-param-query: x\r\n");
+        assert_eq!(is_repeated, revision == McpRevision::Stateless, "{head}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_cursor_ends_a_list_of_the_older_revisions_alone() {
+    for revision in MCP_REVISIONS {
+        let (vendor, server) = (Vendor::start().await, start_server(revision).await);
+        let app = server::app(&workspace_with(&vendor, &[entry("crm", &server)]), &[]).await;
+        pin(&app, "crm", &["search"]).await;
+        let page = |name: &str| json!({"tools": [definition(name)], "nextCursor": ""});
+        match revision {
+            McpRevision::Sessions => server.on("tools/list", [result_response(&page("search"))]),
+            McpRevision::Stateless => {
+                server.on("tools/list", [result_response(&page("hidden")), list(&["search"])])
+            }
+        };
+        assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["search is done"], "{revision:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::put_budget;
+use super::{is_whole_millisecond, put_budget};
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, parse_events, poll_until, workspace};
@@ -103,9 +103,11 @@ async fn a_company_has_so_many_runs_a_minute() {
     assert_eq!(refused.headers()["ratelimit-policy"], "\"company-minute\";q=4;w=60");
     let problem = expect_problem(refused, 429, "RATE_LIMITED").await;
     assert_eq!(problem["violated-policies"], json!(["company-minute"]));
+    assert!(is_whole_millisecond(&problem["budget"]["resetsAt"]), "{problem}");
     assert_eq!((&problem["budget"]["kind"], &problem["budget"]["amount"]), (&json!("company"), &json!(4)));
     let shown = test.shown("boss").await;
     assert_eq!((&shown[0]["unit"], &shown[0]["used"]), (&json!("runs"), &json!(4)), "{shown:?}");
+    assert!(is_whole_millisecond(&shown[0]["resetsAt"]), "{shown:?}");
     assert_eq!(test.ask("u2", "c2", "a2").await.status(), 200, "another company");
     test.put_company(json!([{"unit": "runs", "amount": 1, "window": "minute"}])).await;
     assert_eq!(test.ask("u1", "c1", "a1").await.status(), 200, "the budget replaces it");

@@ -6,9 +6,12 @@ mod formula;
 mod number_format;
 mod parts;
 mod presentation;
+mod relations;
+mod slide_layout;
 mod slide_text;
 #[cfg(test)]
 mod tests;
+mod theme;
 mod word;
 mod workbook;
 mod xml;

@@ -1,6 +1,11 @@
 //! PDF documents.
 
+mod canvas;
+mod drawing;
+mod form;
+mod layers;
 mod shown_text;
+mod unseen_text;
 
 use std::ops::ControlFlow;
 
@@ -12,7 +17,9 @@ use unpdf::{
     RenderOptions,
 };
 
+use self::form::shown_fields;
 use self::shown_text::ShownText;
+use self::unseen_text::UnseenText;
 use crate::limits::ExtractionLimits;
 use crate::text_builder::TextBuilder;
 
@@ -20,6 +27,8 @@ use crate::text_builder::TextBuilder;
 const SCAN_COVERAGE: f32 = 0.5;
 /// Number of filled shapes on a page whose text is drawn as outlines.
 const MIN_OUTLINES: u32 = 100;
+/// Number of lines and curves for each character of text that is drawn in strokes.
+const MIN_STROKES: usize = 2;
 /// Number of invisible characters for each one that is painted on a scan, which may have a stamp or a signature.
 const MIN_INVISIBLE_SHARE: u32 = 8;
 
@@ -76,8 +85,8 @@ fn convert_error(error: &unpdf::Error) -> ExtractError {
 /// Collects the text of the pages.
 struct PageReader<'b> {
     bytes: &'b [u8],
-    /// The document without invisible text, if a page of it was read so.
-    shown: Option<ShownText>,
+    /// The document as it is read without text that is not seen, if a page of it may have some.
+    shown: Option<ShownText<'b>>,
     builder: TextBuilder,
     max_pages: u32,
     blocks: BlockRenderer,
@@ -135,7 +144,7 @@ impl<'b> PageReader<'b> {
 
     fn push_page(&mut self, page: &Page) -> Result<(), ExtractError> {
         self.begin_page(page.number)?;
-        let markdown = if has_hidden_text(page) { self.shown_text(page.number) } else { self.render(page) };
+        let markdown = self.shown_text(page);
         self.builder.push(&self.cleanup.process(&markdown))?;
         let has_text = self.builder.page_text().contains(char::is_alphanumeric);
         if needs_ocr(page, has_text) {
@@ -154,17 +163,33 @@ impl<'b> PageReader<'b> {
         markdown
     }
 
-    /// Returns the text of a page without what is drawn invisibly; none if it cannot be read so.
-    fn shown_text(&mut self, page: u32) -> String {
+    /// Returns the text of a page without what is not seen on it; none if the page has such text and cannot be read so.
+    fn shown_text(&mut self, page: &Page) -> String {
+        let has_hidden_text = has_hidden_text(page);
+        // Text behind the picture of a scan may be what was recognized in it.
+        let may_be_unseen = page.text_op_count > 0 && page.image_coverage < SCAN_COVERAGE;
+        if !has_hidden_text && !may_be_unseen {
+            return self.render(page);
+        }
         if self.shown.is_none() {
             self.shown = ShownText::load(self.bytes).ok();
         }
-        self.shown.as_ref().and_then(|shown| shown.page(page).ok()).unwrap_or_default()
+        let unseen = match &self.shown {
+            Some(shown) if may_be_unseen => shown.unseen_text(page.number),
+            _ => UnseenText::default(),
+        };
+        let drops_invisible = has_hidden_text && !is_stroked(page, unseen.stroke_count());
+        if !drops_invisible && unseen.is_empty() {
+            return self.render(page);
+        }
+        let text =
+            self.shown.as_mut().and_then(|shown| shown.page(page.number, unseen, drops_invisible).ok());
+        text.unwrap_or_default()
     }
 
     fn push_form_fields(&mut self) -> Result<(), ExtractError> {
         self.builder.end_paragraph();
-        for field in std::mem::take(&mut self.form_fields) {
+        for field in shown_fields(self.bytes, std::mem::take(&mut self.form_fields)) {
             let value = field.display_value();
             if !value.trim().is_empty() {
                 self.builder.push(&format!("{}: {value}\n", field.name))?;
@@ -196,6 +221,13 @@ fn has_hidden_text(page: &Page) -> bool {
             !is_scan
         }
     }
+}
+
+/// Returns true for a page without other text whose invisible text may be that of letters that are drawn in strokes, as plans
+/// have them.
+fn is_stroked(page: &Page, stroke_count: usize) -> bool {
+    page.painted_text_chars <= page.margin_text_chars
+        && stroke_count / MIN_STROKES >= page.invisible_text_chars as usize
 }
 
 /// Returns true for a page whose text is in pictures, outlines or fonts without characters; a page number beside a

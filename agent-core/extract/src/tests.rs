@@ -150,6 +150,10 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
     let shown = line(0, 690, "The first rule.") + &line(0, 400, "The last rule.");
     let next_line = format!("BT /F1 12 Tf 14 TL 72 600 Td 3 Tr ({hidden}) ' 0 Tr (A line below.) ' ET");
     let picture = "q 612 0 0 792 0 0 cm /Im1 Do Q ";
+    let strokes = |count: u32| {
+        let stroke = |number: u32| format!("{} 600 m {} 604 l S ", 72 + number, 75 + number);
+        (0..count).map(stroke).collect::<String>()
+    };
     let form = "q 3 Tr /Fm1 Do Q ";
     let image =
         "/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8";
@@ -162,8 +166,9 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
         (shown.clone() + form, "The first rule. The last rule."),
         (format!("{picture}{shown}{}", line(3, 600, hidden)), "The first rule. The last rule."),
         (next_line, "A line below."),
-        // On a page that shows nothing.
+        // On a page that shows nothing, or no more than some lines.
         (line(3, 600, hidden), ""),
+        (strokes(20) + &line(3, 600, hidden), ""),
         // Text that is seen in what is painted in its shape, and text that is not.
         (
             format!(
@@ -175,6 +180,8 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
         ),
         // The mode is that of the graphics state.
         (format!("q 3 Tr Q {}", shown.replace("0 Tr", "")), "The first rule. The last rule."),
+        // The text of letters that are drawn in strokes.
+        (strokes(150) + &line(3, 600, recognized), recognized),
         // The text of a scan, which may have a stamp.
         (format!("{picture}{}", line(3, 600, recognized)), recognized),
         (format!("{picture}{}{}", line(3, 600, recognized), line(0, 400, "Paid")), recognized),
@@ -190,6 +197,168 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(words.join(" ").starts_with(expected), "{content}: {text}");
     }
+}
+
+/// Returns the words of a page by its content. Its resources are a picture, the forms `Text` with text at 72, 600 and `Dark` with a
+/// dark page, colors, and parameters.
+fn words_of_page(content: &str) -> String {
+    let mut pdf = PdfBuilder::new();
+    let font = "/Resources << /Font << /F1 3 0 R >> >>";
+    let form = "/Type /XObject /Subtype /Form /BBox [0 0 612 792]";
+    let image =
+        "/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8";
+    let image = pdf.stream(image, &[128]);
+    let text = pdf.stream(&format!("{form} {font}"), b"BT /F1 12 Tf 72 600 Td (A secret invoice.) Tj ET");
+    let dark = pdf.stream(form, b"0 0 .5 rg 0 0 612 792 re f");
+    let tint = pdf.object("<< /FunctionType 2 /Domain [0 1] /C0 [1] /C1 [0] /N 1 >>");
+    let resources = format!(
+        "/XObject << /Image {image} 0 R /Text {text} 0 R /Dark {dark} 0 R >> /ColorSpace << /Rgb [/CalRGB << /WhitePoint [.95 1 1.09] >>] \
+         /Spot [/Separation /Ink /DeviceGray {tint} 0 R] >> /ExtGState << /Clear << /ca 0 >> /Difference << /BM /Difference >> >>"
+    );
+    pdf.page(content.as_bytes(), &resources);
+    let text = extracted(MediaType::Pdf, &pdf.build()).unwrap().document.text;
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+const FIRST_LINE: &str = "0 g BT /F1 12 Tf 72 690 Td (The first rule.) Tj ET ";
+const LAST_LINE: &str = "0 g BT /F1 12 Tf 72 400 Td (The last rule.) Tj ET ";
+
+#[test]
+fn text_that_is_not_seen_on_a_white_page_is_dropped() {
+    let secret = "BT /F1 12 Tf 72 600 Td (A secret) Tj ( invoice.) Tj ET ";
+    let page = |between: &str| words_of_page(&format!("{FIRST_LINE}{between} {LAST_LINE}"));
+    for hidden in [
+        format!("1 g {secret}"),
+        format!(".98 .99 1 rg {secret}"),
+        format!("0 0 0 .01 k {secret}"),
+        format!("/DeviceRGB cs 1 1 1 sc {secret}"),
+        format!("/Rgb cs 1 1 1 scn {secret}"),
+        format!("1 g {}", secret.replace("(A secret) Tj", "[(A) -300 (secret)] TJ")),
+        "1 g BT /F1 12 Tf 14 TL 72 614 Td (A secret invoice.) ' 0 1 (An invoice.) \" ET".to_owned(),
+        format!("1 G 1 Tr {secret} 0 Tr"),
+        format!("1 g 1 G 2 Tr {secret} 0 Tr"),
+        format!("q /Clear gs {secret} Q"),
+        // Of a point, also by a matrix.
+        secret.replace("12 Tf", "1 Tf"),
+        format!("q .05 0 0 .05 0 0 cm {} Q", secret.replace("72 600", "1440 12000")),
+        // By a form, whose text inherits the color.
+        "1 g /Text Do".to_owned(),
+        // What is painted elsewhere, or in white, is not behind it.
+        format!("0 0 1 rg 0 500 612 60 re f 0 640 m 612 640 l S 10 10 592 772 re S 1 g {secret}"),
+        format!("1 g 0 0 612 792 re f {secret}"),
+        format!("0 g 300 590 200 30 re f 60 590 m 60 620 l S 1 g {secret}"),
+        format!("q 612 0 0 200 0 0 cm /Image Do Q 1 g {secret}"),
+        format!("q 0 0 1 rg Q q 1 g {secret} Q"),
+    ] {
+        assert_eq!(page(&hidden), "The first rule. The last rule.", "{hidden}");
+    }
+}
+
+#[test]
+fn text_that_may_be_seen_on_a_page_is_kept() {
+    let shown = "BT /F1 12 Tf 72 600 Td (A secret invoice.) Tj ET ";
+    let page = |between: &str| words_of_page(&format!("{FIRST_LINE}{between} {LAST_LINE}"));
+    for content in [
+        format!("0 0 1 rg 60 590 500 30 re f 1 g {shown}"),
+        format!("0 0 1 rg 60 590 m 500 590 l 500 620 l 60 620 l h f 1 g {shown}"),
+        format!("30 w 60 605 m 500 605 l S 1 g {shown}"),
+        format!("/Rgb cs 0 0 1 scn 60 590 500 30 re B 1 g {shown}"),
+        format!("q 612 0 0 200 0 500 cm /Image Do Q 1 g {shown}"),
+        format!("/Dark Do 1 g {shown}"),
+        format!("1 g /Dark Do {shown}"),
+        format!("/Shading sh 1 g {shown}"),
+        "0 0 1 rg 0 0 612 792 re f 1 g /Text Do".to_owned(),
+        // Once on the white page, and once on a dark one.
+        "1 g /Text Do /Dark Do /Text Do".to_owned(),
+        // Outlines, other colors, and the color of another state.
+        format!("1 g 1 Tr {shown} 0 Tr"),
+        format!("1 g 2 Tr {shown} 0 Tr"),
+        format!(".8 g {shown}"),
+        format!("/Spot cs 1 scn {shown}"),
+        format!("q 1 g Q {shown}"),
+        format!("q 1 g /Difference gs {shown} Q"),
+        // The size is that of the matrix, too.
+        format!("q 12 0 0 12 0 0 cm {} Q", shown.replace("12 Tf 72 600", "1 Tf 6 50")),
+        // The turned text of a margin.
+        format!("0 0 1 rg 60 100 30 600 re f 1 g {}", shown.replace("72 600 Td", "0 1 -1 0 80 200 Tm")),
+    ] {
+        let words = page(&content);
+        assert!(
+            words.contains("A secret invoice.") && words.contains("The last rule."),
+            "{content}: {words}"
+        );
+    }
+    // The text of a scan is behind its picture.
+    let scan = words_of_page(&format!("1 g {shown} q 612 0 0 792 0 0 cm /Image Do Q"));
+    assert_eq!(scan, "A secret invoice.");
+}
+
+/// Returns a document with further entries of its catalogue.
+fn with_catalogue(pdf: PdfBuilder, entries: &str) -> Vec<u8> {
+    let (document, entry) = (pdf.build(), b"/Type /Catalog");
+    let start = document.windows(entry.len()).position(|window| window == entry).unwrap();
+    let (before, after) = document.split_at(start + entry.len());
+    [before, b" ", entries.as_bytes(), after].concat()
+}
+
+#[test]
+fn layers_that_are_switched_off_are_not_read() {
+    let line = |y: u32, text: &str| format!("BT /F1 12 Tf 72 {y} Td ({text}) Tj ET ");
+    for (configuration, has_other) in [
+        ("/OFF [OTHER 0 R]", false),
+        ("/BaseState /OFF /ON [FIRST 0 R]", false),
+        ("/OFF []", true),
+        ("/BaseState /ON", true),
+    ] {
+        let mut pdf = PdfBuilder::new();
+        let [first, other] =
+            ["First", "Other"].map(|name| pdf.object(format!("<< /Type /OCG /Name ({name}) >>")));
+        let members = pdf.object(format!("<< /Type /OCMD /OCGs [{other} 0 R] >>"));
+        let either = pdf.object(format!("<< /Type /OCMD /OCGs [{first} 0 R {other} 0 R] >>"));
+        let content = format!(
+            "/OC /First BDC {}EMC /OC /Other BDC /Span BMC {}EMC {}EMC /OC /Members BDC {}EMC /OC /Either BDC {}EMC {}",
+            line(690, "The first rule."),
+            line(650, "Other one."),
+            line(610, "Other two."),
+            line(570, "Other three."),
+            line(530, "The second rule."),
+            line(490, "The last rule."),
+        );
+        let names =
+            format!("/First {first} 0 R /Other {other} 0 R /Members {members} 0 R /Either {either} 0 R");
+        pdf.page(content.as_bytes(), &format!("/Properties << {names} >>"));
+        let configuration =
+            configuration.replace("FIRST", &first.to_string()).replace("OTHER", &other.to_string());
+        let layers = format!("/OCProperties << /OCGs [{first} 0 R {other} 0 R] /D << {configuration} >> >>");
+        let text = extracted(MediaType::Pdf, &with_catalogue(pdf, &layers)).unwrap().document.text;
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = match has_other {
+            true => "The first rule. Other one. Other two. Other three. The second rule. The last rule.",
+            false => "The first rule. The second rule. The last rule.",
+        };
+        assert_eq!(words, expected, "{configuration}");
+    }
+}
+
+#[test]
+fn fields_of_forms_are_read_as_they_are_shown() {
+    let mut pdf = PdfBuilder::new();
+    pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "A form." }]);
+    let child = pdf.object("<< /V (a bicycle) /Rect [10 10 90 30] >>");
+    let parent = format!("<< /T (parent) /FT /Tx /Kids [{child} 0 R] >>");
+    let fields = [
+        "<< /T (name) /FT /Tx /V (Ann) /F 4 /Rect [10 10 90 30] >>",
+        "<< /T (hidden) /FT /Tx /V (secret) /F 2 /Rect [10 10 90 30] >>",
+        "<< /T (reset) /FT /Tx /DV (secret) /Rect [10 10 90 30] >>",
+        "<< /T (password) /FT /Tx /Ff 8192 /V (secret) /Rect [10 10 90 30] >>",
+        "<< /T (flat) /FT /Tx /V (secret) /Rect [10 10 90 10] >>",
+        "<< /T (none) /Kids [] >>",
+        &parent,
+    ]
+    .map(|field| format!("{} 0 R ", pdf.object(field)));
+    let document = with_catalogue(pdf, &format!("/AcroForm << /Fields [{}] >>", fields.concat()));
+    let text = extracted(MediaType::Pdf, &document).unwrap().document.text;
+    assert_eq!(text, "A form.\n\nname: Ann\nparent: a bicycle");
 }
 
 #[test]

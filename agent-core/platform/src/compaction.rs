@@ -15,11 +15,13 @@
 //! | `text` | texts in place of messages, and the record for the model that summarizes |
 //! | `summarizer` | calls of that model |
 //! | `store` | [`Summaries`] at rest |
+//! | `prefix_hashes` | hashes of the messages that summaries replace, from turn to turn |
 //! | `tasks` | work in the background |
 //! | `step` | the step of a turn: [`Compaction`] |
 //! | `report` | account in previews and events |
 
 mod plan;
+mod prefix_hashes;
 mod report;
 mod step;
 mod store;
@@ -34,16 +36,19 @@ use std::sync::Arc;
 use agent_core::backend::ModelSource;
 use agent_core::clock::Clock;
 
+pub use step::ConversationTooLongError;
 pub use store::{MAX_USER_SUMMARIES, SUMMARY_RETENTION, Summaries, Summary, SummaryOwner};
 
 use crate::providers::Providers;
 use crate::spawner::Spawner;
+use prefix_hashes::PrefixHashes;
 use tasks::SummaryTasks;
 
 /// Shortens the histories of prompts by the settings of roles. Clones share the work in progress.
 #[derive(Clone)]
 pub struct Compaction {
     tasks: Arc<SummaryTasks>,
+    prefixes: Arc<PrefixHashes>,
 }
 
 impl Compaction {
@@ -56,7 +61,8 @@ impl Compaction {
         clock: Arc<dyn Clock>,
         spawner: Arc<dyn Spawner>,
     ) -> Self {
-        Self { tasks: Arc::new(SummaryTasks::new(summaries, (models, providers), clock, spawner)) }
+        let tasks = SummaryTasks::new(summaries, (models, providers), clock, spawner);
+        Self { tasks: Arc::new(tasks), prefixes: Arc::default() }
     }
 
     /// Returns the store of summaries.

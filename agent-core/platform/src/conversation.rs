@@ -56,7 +56,7 @@ pub use agent_feedback::{AgentFeedback, FeedbackCursor, FeedbackPage, RatedMessa
 pub use approval::{Approval, ApprovalState, CallExecution, DecisionRoute};
 pub use approval_request::{approval_interrupt, parse_approval_id};
 pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentContext, TurnContext};
-pub use decision::{ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, RunChange, Verdict};
+pub use decision::{AskAgain, ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, RunChange, Verdict};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use export::{ExportFormat, OwnerExport, ThreadExport, VisitorNodes};
@@ -97,6 +97,7 @@ pub use thread::{
     MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,
     ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleSource, VisitorThreadCursor,
 };
+pub(crate) use thread_cache::message_bytes;
 pub use thread_cache::{LoadedThread, ThreadCache};
 pub use thread_limit::{
     MAX_NODE_CHILDREN, MAX_THREAD_NODES, MAX_USER_THREADS, MAX_VISITOR_THREADS, ThreadLimit, max_threads,

@@ -10,8 +10,12 @@
 //!
 //! [`FallbackServers`] do the same for runs at agent servers, each of which is one call.
 //!
+//! A prompt is assembled for the first entry, and if it does not fit that, for the fallback with the largest window
+//! ([`FallbackBudget`]).
+//!
 //! [`Circuits`] keep the calls of a process away from a model that keeps failing, and bound the repetitions.
 
+mod budget;
 mod call;
 mod circuits;
 mod class;
@@ -29,10 +33,12 @@ mod target;
 mod tests;
 mod unpriced;
 
+pub use budget::{FallbackBudget, FallbackLimits};
 pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
 pub use class::{FailureClass, UpstreamError};
 pub use first_content::{FirstContentModels, FirstContentServers};
 pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
+pub(crate) use preview::prepared_prompt_limit;
 pub use preview::{AttemptPreview, preview_attempts};
 pub use report::AttemptReport;
 pub use servers::FallbackServers;

@@ -47,7 +47,7 @@ pub use json::JsonBody;
 pub use limits::MAX_ID_BYTES;
 pub(crate) use limits::{MAX_LIST_ITEMS, MAX_MESSAGES};
 pub(crate) use media::part_for_media_type;
-pub use repair::{is_missing_result, repair};
+pub use repair::{is_missing_result, repair_shared};
 pub use resume::ResumeEntry;
 pub use runtime::RuntimeRequest;
 pub use stored_file::stored_file_id;
@@ -236,7 +236,7 @@ fn read_chat(
     thread_fields.results = conversation.results;
     let turn = TurnRequest {
         agent_id: sources.id("agentId")?.unwrap_or_default().into(),
-        messages: conversation.messages,
+        messages: Arc::new(conversation.messages),
         thread_id: thread_id(&sources)?.unwrap_or_default().into(),
         run_id: sources.id("runId")?.unwrap_or_default().into(),
         tab_id: sources.id("tabId")?,
@@ -249,6 +249,7 @@ fn read_chat(
         can_suspend: false,
         whole_delivery: None,
         trigger: None,
+        max_output_tokens: None,
         response_format: response_format::read(&sources)?,
         is_stored: false,
         is_preview: false,

@@ -25,8 +25,9 @@ use futures_util::lock::Mutex as AsyncMutex;
 use jiff::Timestamp;
 
 use crate::company_permits::CompanyPermits;
-use crate::records::{Inventory, StoreError};
+use crate::records::{Inventory, Key, Precondition, Records, RecordsExt as _, StoreError, UpdateAttempts};
 use crate::spawner::Spawner;
+use crate::workspace::{ContentStatus, Document, collection, reindex_document};
 
 /// Function that is called with the company and the document whenever an extraction has ended.
 pub type ExtractionListener = Arc<dyn Fn(&CompanyId, &str) + Send + Sync>;
@@ -122,6 +123,36 @@ impl Ingestion {
     /// Returns the media type of a document by its content; `None` if the extractor does not read it.
     pub fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
         self.0.services.extractor.detect(declared_media_type, bytes)
+    }
+
+    /// Lets the text of a document's upload be extracted again if another extractor, or another version of it, has extracted
+    /// it. Returns false for any other document. The present text stays until then.
+    ///
+    /// # Errors
+    /// Errors of the store; [`StoreError::Conflict`] if other writers change the document again and again.
+    pub async fn extract_outdated(&self, company_id: &CompanyId, id: &str) -> Result<bool, StoreError> {
+        let records: &dyn Records = &*self.0.services.records;
+        let key = Key::new(company_id, collection::DOCUMENTS, id)?;
+        let mut attempts = UpdateAttempts::new(records, &key);
+        loop {
+            let found = records.get_as::<Document>(&key).await?;
+            let Some(found) = found.filter(|found| self.is_outdated(&found.value)) else { return Ok(false) };
+            match reindex_document(records, found, Precondition::Any).await {
+                Ok(_) => break,
+                Err(error) => attempts.retry(error).await?,
+            }
+        }
+        self.wake();
+        Ok(true)
+    }
+
+    /// Returns true for a document with a text by another extractor that this one can extract, too.
+    fn is_outdated(&self, document: &Document) -> bool {
+        document.content.as_ref().is_some_and(|content| {
+            content.status == ContentStatus::Ready
+                && content.extractor.as_deref() != Some(self.extractor_id())
+                && self.supports(&content.media_type)
+        })
     }
 
     /// Returns the current time.

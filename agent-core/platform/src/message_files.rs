@@ -114,7 +114,7 @@ impl MessageFiles<'_> {
     /// Errors of the store.
     pub async fn load(
         &self,
-        messages: &mut [Arc<Message>],
+        messages: &mut Arc<Vec<Arc<Message>>>,
         thread: Option<&ThreadId>,
     ) -> Result<(), StoreError> {
         let ids = newest_file_ids(messages.iter().map(|message| &**message));
@@ -135,8 +135,9 @@ impl MessageFiles<'_> {
                 contents.insert(id.to_owned(), prompt_part(&record.value, &bytes));
             }
         }
-        // Other messages stay shared.
-        for message in messages.iter_mut().filter(|message| file_ids(message).next().is_some()) {
+        // Other messages stay shared, and the list if none has a file.
+        let list = Arc::make_mut(messages);
+        for message in list.iter_mut().filter(|message| file_ids(message).next().is_some()) {
             let Content::Parts(parts) = &mut Arc::make_mut(message).content else { continue };
             for part in parts {
                 let Some(id) = file_id(part) else { continue };

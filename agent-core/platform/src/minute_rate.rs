@@ -9,6 +9,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 const MICROS_PER_MINUTE: u64 = 60_000_000;
@@ -23,6 +24,13 @@ const MAX_CLOCK_SKEW_MICROS: u64 = 60_000_000;
 pub struct RateLimitError {
     /// Time until a request may be tried again.
     pub retry_after: Duration,
+}
+
+/// Returns the end of a wait that begins at `now`, in whole milliseconds, rounded up. It is [`Timestamp::MAX`] at most.
+pub(crate) fn end_of_wait(now: Timestamp, wait: Duration) -> Timestamp {
+    let end = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+    let up = i64::from(end.subsec_nanosecond() % 1_000_000 != 0);
+    Timestamp::from_millisecond(end.as_millisecond() + up).unwrap_or(end)
 }
 
 /// State of a limit per minute, as it is stored.
@@ -226,6 +234,20 @@ mod tests {
             let state = MinuteState::with_batch(Some(stored), first, per_minute, now);
             prop_assert_eq!(Some(MinuteState::with_batch(Some(state), second, per_minute, now)), one_by_one);
         }
+    }
+
+    #[test]
+    fn a_wait_ends_at_a_whole_millisecond_that_is_not_early() {
+        let now = Timestamp::new(1_700_000_000, 123_456_789).expect("a time");
+        for (wait, end) in [
+            (Duration::ZERO, "2023-11-14T22:13:20.124Z"),
+            (Duration::from_nanos(543_211), "2023-11-14T22:13:20.124Z"),
+            (Duration::from_nanos(543_212), "2023-11-14T22:13:20.125Z"),
+            (Duration::from_micros(1_876_544), "2023-11-14T22:13:22.001Z"),
+        ] {
+            assert_eq!(end_of_wait(now, wait).to_string(), end, "{wait:?}");
+        }
+        assert_eq!(end_of_wait(now, Duration::MAX), Timestamp::MAX);
     }
 
     #[test]

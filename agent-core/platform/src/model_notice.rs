@@ -30,6 +30,13 @@ pub enum ModelNotice {
         /// Hash of the body that was sent.
         request_sha256: String,
     },
+    /// The server's API does not have a member of the request, which was sent again without it.
+    ParameterRefused {
+        /// Name of the member.
+        parameter: String,
+        /// Hash of the body that was sent.
+        request_sha256: String,
+    },
     /// An attempt at the call, as its creator describes it. Only calls of more than one attempt have them.
     ModelAttempt(Map<String, Value>),
     /// Parameters of the agent that the model is not sent, since its API does not have them or it refuses them.

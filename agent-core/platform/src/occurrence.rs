@@ -250,6 +250,20 @@ pub(crate) async fn claim(
     }
 }
 
+/// Returns true if the latest attempt at an occurrence of a job has failed in the application.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn has_failed(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    (job_id, occurrence): (&JobId, u64),
+) -> Result<bool, StoreError> {
+    let key = Collection::new(company_id, OCCURRENCE_COLLECTION)?.key(occurrence_key(job_id, occurrence))?;
+    let stored: Option<Record<OccurrenceState>> = records.get_as(&key).await?;
+    Ok(stored.is_some_and(|stored| matches!(stored.value, OccurrenceState::Failed { .. })))
+}
+
 async fn owner_state(
     records: &dyn Records,
     process: &ProcessLease,

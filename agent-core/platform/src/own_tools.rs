@@ -17,6 +17,7 @@ mod definition;
 mod fingerprint;
 mod inspection;
 mod limits;
+mod offered_schema;
 mod open_api;
 mod pins;
 mod redact;
@@ -61,7 +62,7 @@ pub struct HttpToolRequest {
     pub url: Url,
     /// Headers, whose values may be secret.
     pub headers: Vec<(String, Secret)>,
-    /// JSON body.
+    /// Body of the type `content_type`.
     pub body: Option<Vec<u8>>,
     /// Media type of the body.
     pub content_type: String,
@@ -88,12 +89,10 @@ pub struct HttpToolResponse {
 pub struct HttpToolError {
     /// Message for the model, without an address or text of the server.
     pub message: String,
-    /// True unless the request was certainly not sent.
+    /// True unless the request was certainly not sent, so that the server may have processed it.
     pub was_sent: bool,
     /// True if there was no connection or it broke, so that the same request may succeed.
     pub is_transient: bool,
-    /// True if the server may have processed the request, and its response is not known.
-    pub is_outcome_unknown: bool,
 }
 
 /// HTTP client of tool calls, which applies the operator's address policy and follows no redirect.
@@ -125,12 +124,12 @@ pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<ToolSett
         _ => "openApi",
     };
     if names.len() > MAX_OWN_TOOLS {
-        let message = format!("makes {} tools of the agent's own; the limit is {MAX_OWN_TOOLS}", names.len());
+        let message = format!("makes more than {MAX_OWN_TOOLS} tools of the agent's own");
         found.push(ToolSettingsError::new(path, message));
     }
     if bytes > MAX_DEFINITION_BYTES {
         let path = if tools.open_api.is_empty() { "httpTools" } else { "openApi" };
-        let message = format!("makes {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
+        let message = format!("makes more than {MAX_DEFINITION_BYTES} bytes of definitions");
         found.push(ToolSettingsError::new(path, message));
     }
     found
@@ -148,7 +147,15 @@ struct FaultCheck<F> {
 }
 
 impl<F: Fn(&str) -> bool> FaultCheck<F> {
+    /// Returns true if the tools so far exceed a limit, so that the others need not be compiled.
+    fn is_over_limit(&self) -> bool {
+        self.names.len() > MAX_OWN_TOOLS || self.bytes > MAX_DEFINITION_BYTES
+    }
+
     fn http_tool(&mut self, at: &str, tool: &OwnTool) {
+        if self.is_over_limit() {
+            return;
+        }
         match HttpTool::parse(tool) {
             Ok(parsed) => {
                 self.bytes += parsed.definition_bytes();
@@ -159,6 +166,9 @@ impl<F: Fn(&str) -> bool> FaultCheck<F> {
     }
 
     fn open_api(&mut self, at: &str, entry: &OwnTool) {
+        if self.is_over_limit() {
+            return;
+        }
         match open_api::parse_open_api(entry) {
             Ok(tools) => {
                 self.id(at, entry.settings.get("id").and_then(Value::as_str).unwrap_or_default());

@@ -24,7 +24,7 @@ pub use selection::SelectionReport;
 pub use sent_prompts::LatestPrompts;
 
 use crate::approval_floor::{ApprovalFloor, RequiredApproval};
-use crate::fallback::{AttemptPreview, preview_attempts};
+use crate::fallback::{AttemptPreview, prepared_prompt_limit, preview_attempts};
 use crate::layers::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 
 /// A turn that would be sent, and its inputs: the response of the preview routes.
@@ -113,7 +113,7 @@ pub struct CachePreview {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetPreview {
-    /// Limit on the prompt, in tokens.
+    /// Limit on the prompt, in tokens: that of the agent's own model, or of the fallback for which a longer prompt is assembled.
     pub max_prompt_tokens: usize,
     /// Cost of the prompt, in tokens.
     pub prompt_tokens: usize,
@@ -133,9 +133,14 @@ impl Preview {
         let payload = prepared.request.payload.clone();
         let manifest = Manifest::new(&prompt);
         let cache = CachePreview { stable_prefix_bytes: manifest.stable_prefix_bytes, reuse };
+        let (own_limit, prompt_tokens) =
+            (prepared.capabilities.budget.max_prompt_tokens, manifest.tokens.total());
+        // A prompt that exceeds it is assembled for a fallback.
+        let limit_of_fallback =
+            if prompt_tokens > own_limit { prepared_prompt_limit(&payload) } else { None };
         let budget = BudgetPreview {
-            max_prompt_tokens: prepared.capabilities.budget.max_prompt_tokens,
-            prompt_tokens: manifest.tokens.total(),
+            max_prompt_tokens: limit_of_fallback.unwrap_or(own_limit),
+            prompt_tokens,
             tokens: manifest.tokens,
             token_counter: manifest.token_counter,
             messages: manifest.messages,

@@ -119,7 +119,7 @@ impl Replay {
         }
         let turn = TurnRequest {
             agent_id: request.agent_id.clone(),
-            messages: messages.into_iter().map(Arc::new).collect(),
+            messages: Arc::new(messages.into_iter().map(Arc::new).collect()),
             thread_id: request.thread_id.clone(),
             run_id: request.run_id.clone(),
             todo_list_id: request.todo_list_id.clone(),

@@ -38,9 +38,10 @@ use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
+use jiff::Timestamp;
 
 use crate::company_table::CompanyTableLimits;
-use crate::minute_rate::MinuteUse;
+use crate::minute_rate::{MinuteUse, end_of_wait};
 use crate::records::{Collection, Key, Records, StoreError};
 use crate::spawner::Spawner;
 
@@ -224,6 +225,13 @@ pub struct RateState {
     pub used: u32,
     /// Time until nothing is used, if no further request is made.
     pub resets_in: Duration,
+}
+
+impl RateState {
+    /// Returns the time at which nothing is used if no further request is made, in whole milliseconds.
+    pub fn resets_at(&self, now: Timestamp) -> Timestamp {
+        end_of_wait(now, self.resets_in)
+    }
 }
 
 /// Scope in which a request may be decided.

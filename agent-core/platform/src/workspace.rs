@@ -38,7 +38,7 @@ mod user_jobs;
 mod users;
 mod view;
 
-pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
+pub use assignments::{Assignment, AssignmentSchedule, assignment_key, is_assignment_job, list_assignments};
 pub use companies::{CompanyMatch, find_agent_company};
 pub(crate) use contents::{
     INGESTION_COLLECTION, IngestionTask, PendingPieces, TaskLease, discard_pieces, page_starts_write,

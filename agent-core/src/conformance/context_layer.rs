@@ -134,7 +134,7 @@ async fn stability_holds(subject: &ContextLayerSubject) {
     later.now += Duration::from_secs(100_000);
     later.context.run_id = "another-run".into();
     let mut request = (*later.request).clone();
-    request.messages.clear();
+    request.messages = Arc::default();
     request.page_context = Some("another page".into());
     request.blocks_context = vec!["another block".into()];
     request.tab_id = Some("another-tab".to_owned());

@@ -61,8 +61,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Wraps a source of events. The source need not close what it opened; the stream adds `RUN_STARTED` and the
-    /// terminal event. An `Err` ends the run.
+    /// Wraps a source of events. The stream adds `RUN_STARTED`, the ends of what is open, and the terminal event.
     pub fn new(
         run: RunIds,
         source: impl Stream<Item = Result<SourceEvent, AgentError>> + Send + 'static,

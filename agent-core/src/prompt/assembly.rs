@@ -60,7 +60,7 @@ pub enum AssembleError {
 
 impl From<AssembleError> for AgentError {
     fn from(error: AssembleError) -> Self {
-        Self::new(AgentErrorKind::InvalidRequest, error.to_string())
+        Self::new(AgentErrorKind::InvalidRequest, error.to_string()).with_source(error)
     }
 }
 

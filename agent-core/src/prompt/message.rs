@@ -87,6 +87,12 @@ impl PromptMessage {
         }
     }
 
+    /// Returns the message in the form without the turn's context.
+    pub fn without_context(&self) -> &Self {
+        let MessageForm::WithContext(with) = &self.form else { return self };
+        &with.original
+    }
+
     /// Returns the turn's context in front of the message; only user messages have one.
     pub fn context(&self) -> &[Fragment] {
         match &self.form {
@@ -242,7 +248,7 @@ impl WithContext {
 }
 
 /// Appends the text of the content, parts joined by newlines.
-pub(super) fn push_text(content: &Content, out: &mut String) {
+fn push_text(content: &Content, out: &mut String) {
     match content {
         Content::Text(text) => out.push_str(text),
         Content::Parts(parts) => {

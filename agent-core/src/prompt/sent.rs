@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::message::{PromptMessage, push_text};
+use super::message::PromptMessage;
 use crate::ids::{AgentId, CompanyId, ThreadId, UserId};
 use crate::message::Role;
 use crate::prompt::{Fragment, PartCache, Prompt, Stability};
@@ -65,34 +65,27 @@ impl SentContexts {
         max_prompt_tokens: usize,
         parts: &PartCache,
     ) -> Vec<ContextKey> {
-        let max_bytes = max_kept_bytes(max_prompt_tokens);
+        let (max_bytes, id) = (max_kept_bytes(max_prompt_tokens), Arc::<str>::from("context"));
         for message in history.iter_mut() {
             let context = message.original().sent_context.as_deref();
             if let Some(text) = context.filter(|text| !text.is_empty() && text.len() <= max_bytes) {
-                let fragment = Fragment::new("context", "history", Stability::Turn, parts.part(text));
+                let fragment = Fragment::new(id.clone(), "history", Stability::Turn, parts.part(text));
                 *message = PromptMessage::with_context(Arc::clone(message), vec![fragment]);
             }
         }
         let mut hasher = DefaultHasher::new();
-        let mut latest: Option<(&mut Arc<PromptMessage>, Vec<ContextKey>)> = None;
+        let mut latest: Option<(&mut Arc<PromptMessage>, u64)> = None;
         for message in history.iter_mut().filter(|message| message.role() == Role::User) {
-            if let Some((message, keys)) = latest.take() {
-                self.restore_one(message, keys);
+            if let Some((message, texts_hash)) = latest.take()
+                && message.original().sent_context.is_none()
+                && let Some(sent) = context_keys(context, texts_hash).iter().find_map(|key| self.0.get(key))
+            {
+                *message = PromptMessage::with_context(Arc::clone(message), sent.to_vec());
             }
-            let mut text = String::new();
-            push_text(&message.original().content, &mut text);
-            text.hash(&mut hasher);
-            latest = Some((message, context_keys(context, hasher.finish())));
+            message.original().content.to_text().hash(&mut hasher);
+            latest = Some((message, hasher.finish()));
         }
-        latest.map(|(_, keys)| keys).unwrap_or_default()
-    }
-
-    fn restore_one(&self, message: &mut Arc<PromptMessage>, keys: Vec<ContextKey>) {
-        if message.original().sent_context.is_none()
-            && let Some(sent) = keys.iter().find_map(|key| self.0.get(key))
-        {
-            *message = PromptMessage::with_context(Arc::clone(message), sent.to_vec());
-        }
+        latest.map(|(_, texts_hash)| context_keys(context, texts_hash)).unwrap_or_default()
     }
 
     /// Stores the context of a prompt that was sent, under `keys` and in the request's slot. Without keys nothing is stored.

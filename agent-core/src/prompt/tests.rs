@@ -418,6 +418,9 @@ fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
             assert_eq!(latest.json_len(dialect), cached.len());
         }
         assert_eq!(prompt.latest_user_text(), Some(latest.original().content.to_text()));
+        let plain = latest.without_context();
+        assert_eq!((plain.message(), plain.context().len()), (latest.original(), 0));
+        assert!(std::ptr::eq(plain.without_context(), plain));
     }
 }
 

@@ -3,6 +3,8 @@
 //! The column `body` of a thread and of a run has all of it as JSON; the other columns are derived from it on every
 //! write and exist for queries. The column `body` of a node has its message. The format is part of the schema version.
 
+use std::sync::Arc;
+
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
     ActiveThread, AgentFeedback, ContentHash, ConversationError, Feedback, LogChunk, MAX_CONTEXT_BYTES,
@@ -117,7 +119,7 @@ impl NodeRow {
             status: &self.status,
             sha: &self.sha,
         };
-        let (link, parent_id) = (link.parse()?, parent_id.map(Into::into));
+        let (link, parent_id) = (link.parse(None)?, parent_id.map(Into::into));
         Ok(StoredNode { link, parent_id, run_id, origin, created_at, feedback, message })
     }
 }
@@ -138,13 +140,22 @@ impl LinkColumns<'_> {
     /// Names of the columns, in the order of the fields.
     pub(crate) const NAMES: &'static str = "seq, parent, id, client_id, turn, role, status, sha";
 
-    pub(crate) fn parse(self) -> Result<NodeLink, StoreError> {
+    /// Parses a row. `neighbour` is the node of the row before, which shares the id of the turn if it is the same.
+    pub(crate) fn parse(self, neighbour: Option<&NodeLink>) -> Result<NodeLink, StoreError> {
+        let id: Arc<str> = self.id.into();
+        let same_turn = neighbour.map(|link| &link.turn_id).filter(|turn| turn.as_str() == self.turn);
+        let turn_id = match same_turn {
+            Some(turn) => turn.clone(),
+            // A node without a run is a turn of its own.
+            None if self.turn == self.id => Arc::clone(&id).into(),
+            None => self.turn.into(),
+        };
         Ok(NodeLink {
             seq: to_seq(self.seq),
             parent: self.parent.map(to_seq),
-            id: self.id.into(),
+            id: id.into(),
             client_id: self.client_id.map(str::to_owned),
-            turn_id: self.turn.into(),
+            turn_id,
             role: parse_name(NodeRole::from_name, self.role, self.id)?,
             status: parse_name(NodeStatus::from_name, self.status, self.id)?,
             hash: ContentHash::from_hex(self.sha),
@@ -431,5 +442,28 @@ impl<F> From<ConversationError> for RowError<F> {
 impl<F> From<StoreError> for RowError<F> {
     fn from(error: StoreError) -> Self {
         Self::Rejected(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_a_turn_share_its_id() {
+        let read = |seq: i64, id: &'static str, turn: &'static str, neighbour: Option<&NodeLink>| {
+            let (role, status) = (NodeRole::User.as_str(), NodeStatus::Complete.as_str());
+            let columns = LinkColumns { seq, parent: None, id, client_id: None, turn, role, status, sha: "" };
+            let link = columns.parse(neighbour).expect("a node");
+            assert_eq!((link.id.as_str(), link.turn_id.as_str()), (id, turn));
+            link
+        };
+        let is_shared = |one: &str, other: &str| std::ptr::eq(one, other);
+        let imported = read(0, "n0", "n0", None);
+        assert!(is_shared(&imported.turn_id, imported.id.as_str()));
+        let question = read(1, "n1", "r", Some(&imported));
+        let answer = read(2, "n2", "r", Some(&question));
+        assert!(is_shared(&question.turn_id, &answer.turn_id));
+        read(3, "n3", "q", Some(&answer));
     }
 }

@@ -46,7 +46,7 @@ use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
 use agent_platform::compaction::Compaction;
 use agent_platform::console::ConsoleSessions;
-use agent_platform::fallback::Circuits;
+use agent_platform::fallback::{Circuits, FallbackBudget};
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, Journals};
 use agent_platform::layers::{
@@ -311,6 +311,7 @@ fn platform(
     let models = embedded_models(config, outbound, local.model.clone(), &limits);
     let operator = models.operator_addresses();
     let models = with_fallbacks(config, models, usage, (providers, circuits, &local.permits));
+    let model_fallbacks = models.limits();
     let embedded = model_backend(config, models, (&tools, &journals), observers);
     let subscriptions = subscriptions(config, outbound, coding, &limits);
     let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
@@ -318,6 +319,7 @@ fn platform(
     let subscriptions = model_backend(config, subscriptions, (&tools, &journals), observers);
     let agent_server = agent_server_backend(config, outbound, public_url, limits);
     let agent_server = with_server_fallbacks(config, agent_server, (usage, operator), circuits.clone());
+    let history = FallbackBudget::new(compaction.clone(), [model_fallbacks, agent_server.limits()]);
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
         public_url: public_url.clone(),
@@ -338,7 +340,7 @@ fn platform(
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
         .with_sent_prompts(Arc::new(LatestPrompts::default()))
-        .with_history_step(compaction.clone())
+        .with_history_step(history)
         .with_run_tokens(run_tokens)
         .with_backend(ReportedToolChanges::new(usage::per_call(embedded, usage), changes.clone()))
         .with_backend(ReportedToolChanges::new(usage::per_call(subscriptions, usage), changes.clone()))

@@ -10,7 +10,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use tokio::time::Instant;
 
-use crate::outbound::{OutboundClient, UrlTrust, was_sent};
+use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, was_sent};
 
 /// Media types that are accepted, unless the tool names others. No range covers the types that end with `+json`.
 const ACCEPTED: &str = "application/json, application/*;q=0.8, text/*;q=0.5";
@@ -46,23 +46,34 @@ impl OutboundHttpTools {
             outbound = outbound.header(CONTENT_TYPE, content_type).body(Bytes::from(body.clone()));
         }
         let response = outbound.header_timeout(request.timeout).send().await?;
-        if response.is_encoded() {
-            let text = "the upstream service compressed its response, which no request allows";
-            return Err(AgentError::new(AgentErrorKind::Failed, text));
-        }
-        let (status, media_type) = (response.status.as_u16(), response.media_type());
+        let (status, media_type) = (response.status, response.media_type());
         let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let body = response.read_limited(request.max_response_bytes, remaining).await?;
-        Ok(HttpToolResponse { status, media_type, body: body.into() })
+        let body = match read(response, request.max_response_bytes, remaining).await {
+            // The status tells the outcome of the request, the body only the reason.
+            Err(_) if !status.is_success() => Bytes::new(),
+            body => body?,
+        };
+        Ok(HttpToolResponse { status: status.as_u16(), media_type, body: body.into() })
     }
 }
 
+/// Reads the body of a response.
+async fn read(
+    response: OutboundResponse,
+    max_bytes: usize,
+    remaining: Duration,
+) -> Result<Bytes, AgentError> {
+    if response.is_encoded() {
+        let text = "the upstream service compressed its response, which no request allows";
+        return Err(AgentError::new(AgentErrorKind::Failed, text));
+    }
+    response.read_limited(max_bytes, remaining).await
+}
+
 fn tool_error(error: &AgentError) -> HttpToolError {
-    use AgentErrorKind::{Timeout, Truncated, Unreachable};
     HttpToolError {
         message: error.to_string(),
         was_sent: was_sent(error),
-        is_transient: matches!(error.kind(), Unreachable | Truncated),
-        is_outcome_unknown: matches!(error.kind(), Unreachable | Truncated | Timeout),
+        is_transient: matches!(error.kind(), AgentErrorKind::Unreachable | AgentErrorKind::Truncated),
     }
 }

@@ -11,6 +11,7 @@ mod limits;
 mod names;
 pub mod ollama;
 pub mod openai;
+mod optional_member;
 mod prompt_tokens;
 mod response_format;
 pub mod responses;
@@ -33,7 +34,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 pub(crate) use self::limits::window_key;
-pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntWindows, ModelLimits};
+pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntLimits, ModelLimits};
 pub use self::spec::ModelSpec;
 
 use self::anthropic::Anthropic;
@@ -146,8 +147,8 @@ impl HostedVendor {
         OpenAi::new(self.outbound.clone(), &base, trust, key, model)
     }
 
-    /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is
-    /// always sent: what a budget reserves for the call holds by it.
+    /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is sent,
+    /// unless the server's API does not have it: what a budget reserves for the call holds by it.
     ///
     /// # Errors
     /// As [`model`](Self::model).

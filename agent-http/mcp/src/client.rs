@@ -26,13 +26,16 @@ mod exchange;
 mod http_client;
 mod limits;
 mod message;
+mod param_headers;
 mod session;
 mod stateless;
 mod tool_server;
 mod transport;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use agent_platform::own_tools::CallMeta;
@@ -41,8 +44,10 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
+use tokio::time;
 
 use self::connection::Connection;
+use self::param_headers::{PARAM_HEADER_KEYWORD, ParamHeaders};
 
 pub use self::discovery::{DiscoveryCache, DiscoveryEntry};
 pub use self::errors::MAX_RESULT_BYTES;
@@ -50,12 +55,19 @@ pub use self::limits::McpClientLimits;
 pub use self::tool_server::ToolServerSession;
 pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
 
+/// Time limit of all pages of a server's list of tools together, and of connecting before.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Tool registry of one run, backed by the MCP server that its request names.
 pub struct McpTools {
     tools: Vec<Arc<ToolSpec>>,
     transport: Arc<dyn ToolServerTransport>,
     limits: McpClientLimits,
     discovery: DiscoveryEntry,
+    /// Arguments that calls repeat in headers.
+    param_headers: ParamHeaders,
+    /// Number of notifications that the server's list of tools has changed.
+    list_changes: Arc<AtomicU64>,
     /// The connection, or a pending attempt to connect that concurrent calls share.
     connection: Mutex<Option<Connecting>>,
 }
@@ -71,7 +83,23 @@ impl McpTools {
         limits: McpClientLimits,
         discovery: DiscoveryEntry,
     ) -> Self {
-        Self { tools, transport, limits, discovery, connection: Mutex::default() }
+        let param_headers = ParamHeaders::default();
+        param_headers.set(tools.iter().filter_map(|tool| {
+            let schema = tool.input_schema.get();
+            let is_annotated = schema.contains(PARAM_HEADER_KEYWORD);
+            let schema = is_annotated.then(|| serde_json::from_str::<JsonObject>(schema).ok()).flatten()?;
+            Some((tool.name.clone(), schema))
+        }));
+        let list_changes = Arc::default();
+        Self {
+            tools,
+            transport,
+            limits,
+            discovery,
+            param_headers,
+            list_changes,
+            connection: Mutex::default(),
+        }
     }
 
     /// Returns the run's connection. Concurrent calls share one attempt to connect and its outcome; a call after a
@@ -82,8 +110,12 @@ impl McpTools {
             match slot.as_ref().filter(|connection| is_usable(connection)) {
                 Some(connection) => connection.clone(),
                 None => {
-                    let attempt =
-                        Connection::open(self.transport.clone(), self.limits, self.discovery.clone());
+                    let attempt = Connection::open(
+                        self.transport.clone(),
+                        self.limits,
+                        self.discovery.clone(),
+                        self.list_changes.clone(),
+                    );
                     slot.insert(attempt.boxed().shared()).clone()
                 }
             }
@@ -108,6 +140,13 @@ impl McpTools {
 
     /// Returns the server's own list of tools.
     async fn list_at_server(&self) -> Result<Vec<Tool>, ToolError> {
+        let list = time::timeout(LIST_TIMEOUT, self.request_list()).await;
+        let tools = list.map_err(|_| errors::unavailable(errors::SLOW_LIST))??;
+        self.param_headers.set(tools.iter().map(|tool| (tool.name.to_string(), &*tool.input_schema)));
+        Ok(tools)
+    }
+
+    async fn request_list(&self) -> Result<Vec<Tool>, ToolError> {
         let connection = self.connection().await?;
         let (client, is_cached) = match &*connection {
             Connection::Session(session) => return session.list_tools().await,
@@ -124,6 +163,11 @@ impl McpTools {
             return session.list_tools().await;
         }
         Err(ToolError::Unavailable(error.message()))
+    }
+
+    /// Returns the number of notifications that the server's list of tools has changed.
+    fn list_changes(&self) -> u64 {
+        self.list_changes.load(Ordering::SeqCst)
     }
 
     /// Closes the connection; the next request opens another one.
@@ -145,7 +189,8 @@ impl McpTools {
             }
             Connection::Stateless { client, is_cached } => (client, *is_cached),
         };
-        let error = match client.call(name, &arguments, meta, progress).await {
+        let headers = self.param_headers.of_call(name, &arguments);
+        let error = match client.call((name, headers), &arguments, meta, progress).await {
             Ok(result) => return result,
             Err(error) => error,
         };
@@ -155,7 +200,7 @@ impl McpTools {
         {
             return session.clone().call(name, arguments, meta, progress).await;
         }
-        Err(ToolError::Unavailable(error.message()))
+        Err(error.into_tool_error())
     }
 }
 

@@ -6,18 +6,30 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use crate::suspension::read_suspension;
 
 /// Converts a tool result to text, one block per line. Content that is not text is replaced by a description, since
-/// models read tool results as text: media and binary resources by type and size, links by URL. A result of structured
-/// content alone is its JSON.
+/// models read tool results as text: media and binary resources by type and size, links by URL. Structured content without
+/// a text follows as JSON.
 pub(crate) fn to_tool_output(result: CallToolResult) -> ToolOutput {
-    let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
+    let has_text = result.content.iter().any(has_text);
+    let mut blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
     let structured = result.structured_content;
+    if let Some(value) = structured.as_ref().filter(|_| !has_text) {
+        blocks.retain(|text| !text.trim().is_empty());
+        blocks.push(value.to_string());
+    }
     let suspension = result.meta.as_ref().and_then(|meta| read_suspension(&meta.0));
-    let text = match &structured {
-        Some(value) if blocks.is_empty() => value.to_string(),
-        _ => blocks.join("\n"),
-    };
     let is_error = result.is_error.unwrap_or_default();
-    ToolOutput { text, structured, is_error, suspension, ..ToolOutput::default() }
+    ToolOutput { text: blocks.join("\n"), structured, is_error, suspension, ..ToolOutput::default() }
+}
+
+/// Returns true if a block has a text of the server.
+fn has_text(block: &ContentBlock) -> bool {
+    match block {
+        ContentBlock::Text(text) => !text.text.trim().is_empty(),
+        ContentBlock::Resource(resource) => {
+            matches!(&resource.resource, ResourceContents::TextResourceContents { .. })
+        }
+        _ => false,
+    }
 }
 
 fn text_of(block: ContentBlock) -> String {
@@ -70,6 +82,12 @@ mod tests {
             (json!({"content": [text("no")], "isError": true}), "no", true),
             (json!({"structuredContent": {"n": 1}}), r#"{"n":1}"#, false),
             (json!({"content": [text("one")], "structuredContent": {"n": 1}}), "one", false),
+            (json!({"content": [text(" ")], "structuredContent": {"n": 1}}), r#"{"n":1}"#, false),
+            (
+                json!({"content": [blob, link], "structuredContent": {"n": 1}}),
+                "[resource file:///b, of unknown type, 4 bytes, omitted]\n[link to x: https://h/x (an x)]\n{\"n\":1}",
+                false,
+            ),
             (
                 json!({"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]}),
                 "[image, image/png, 3 bytes, omitted]",

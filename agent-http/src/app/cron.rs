@@ -15,8 +15,9 @@ use std::time::Instant;
 use agent_jobs::job::{Delivery, JobFilter, JobOrder, JobState, JobView};
 use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
 use agent_platform::local_pulse::is_local_job;
+use agent_platform::occurrence::has_failed;
 use agent_platform::pulse::{Pulse, PulseError};
-use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};
+use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, Records, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use jiff::Timestamp;
@@ -62,7 +63,8 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
     let began = Instant::now();
     let (search_deadline, run_deadline) = (began + app.pulse.deadline / 2, began + app.pulse.deadline);
     let Some(pulse) = app.pulse.remote.as_deref() else { return run_local(app, run_deadline).await };
-    let (source, due) = match due_from_scheduler(pulse, app.pulse.now(), search_deadline).await {
+    let (records, now) = (&*app.records, app.pulse.now());
+    let (source, due) = match due_from_scheduler(pulse, records, now, search_deadline).await {
         Ok(due) => ("scheduler", due),
         Err(error) => {
             tracing::warn!(%error, "the scheduler is unavailable; due jobs are reported from the cache");
@@ -97,26 +99,29 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
 /// Reads the scheduler's jobs to the end, or until the time is up.
 async fn due_from_scheduler(
     pulse: &dyn Pulse,
+    records: &dyn Records,
     now: Timestamp,
     until: Instant,
 ) -> Result<DueOccurrences, PulseError> {
     let mut due = DueOccurrences::new(MAX_RUNS_PER_CALL);
-    // Retryable occurrences are few, and overdue: their backoff concerns the scheduler, which could not deliver them.
     for state in [JobState::Retryable, JobState::Scheduled] {
         let filter = JobFilter { state: Some(state), ..JobFilter::default() };
         let mut cursor = None;
         while Instant::now() < until {
             let order = JobOrder::OldestFirst;
             let page = pulse.list_jobs(&filter, order, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
-            let is_due = |job: &JobView| state == JobState::Retryable || job.execute_at <= now;
-            for job in page.jobs.into_iter().filter(is_due) {
-                due.add(Delivery {
-                    payload: job.payload,
-                    job_id: job.job_id,
-                    occurrence: job.occurrence,
-                    scheduled_for: job.execute_at,
-                    attempt: job.attempt + 1,
-                });
+            for job in page.jobs {
+                let is_due = job.execute_at <= now
+                    || state == JobState::Retryable && is_undelivered(records, &job).await?;
+                if is_due {
+                    due.add(Delivery {
+                        payload: job.payload,
+                        job_id: job.job_id,
+                        occurrence: job.occurrence,
+                        scheduled_for: job.execute_at,
+                        attempt: job.attempt + 1,
+                    });
+                }
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -125,6 +130,21 @@ async fn due_from_scheduler(
         }
     }
     Ok(due)
+}
+
+/// Returns true if the scheduler could not deliver an occurrence that waits for another attempt, so that it is overdue. One
+/// that the application has run, and that failed, waits for the time that the scheduler or `Retry-After` has set.
+async fn is_undelivered(records: &dyn Records, job: &JobView) -> Result<bool, PulseError> {
+    let last = job.attempts.last().filter(|attempt| attempt.occurrence == job.occurrence);
+    if last.is_some_and(|attempt| attempt.status.is_none()) {
+        return Ok(true);
+    }
+    match has_failed(records, &job.payload.company_id, (&job.job_id, job.occurrence)).await {
+        Ok(failed) => Ok(!failed),
+        // Nothing is recorded under an invalid id.
+        Err(StoreError::Invalid(_)) => Ok(true),
+        Err(error) => Err(PulseError::Unavailable(error.into())),
+    }
 }
 
 /// Reads what the scheduler has last reported of each assignment's job, to the end or until the time is up.
@@ -187,6 +207,7 @@ mod tests {
 
     use agent_jobs::job::{Job, JobKind, JobPayload, NewJob};
     use agent_jobs::schedule::Schedule;
+    use agent_platform::memory::MemoryRecords;
     use agent_platform::testing::MemoryPulse;
 
     use super::super::due::CompanyRotation;
@@ -223,12 +244,12 @@ mod tests {
     async fn a_due_job_is_found_behind_thousands_of_others() {
         let now: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
         let pulse = scheduler(now).await;
-        let due = due_from_scheduler(&pulse, now, Instant::now() + Duration::from_secs(60)).await;
-        let due = due.expect("the scheduler answers");
+        let (records, until) = (MemoryRecords::default(), Instant::now() + Duration::from_secs(60));
+        let due = due_from_scheduler(&pulse, &records, now, until).await.expect("the scheduler answers");
         assert_eq!(due.count, 1);
         let chosen = CompanyRotation::default().choose(due, 1);
         assert_eq!(chosen[0].payload.company_id.as_str(), "last");
-        let none = due_from_scheduler(&pulse, now, Instant::now()).await.expect("it is cut short");
+        let none = due_from_scheduler(&pulse, &records, now, Instant::now()).await.expect("it is cut short");
         assert_eq!(none.count, 0, "the time is kept");
     }
 }

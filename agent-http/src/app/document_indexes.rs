@@ -1,5 +1,6 @@
 //! `GET /api/documents/{id}`, with the status of the document's index, and `POST /api/documents/reindex`, which embeds the
-//! company's documents again after a change or a repair of the embedding model.
+//! company's documents again after a change or a repair of the embedding model, or extracts their texts again after a change of
+//! the extractor.
 
 use agent_core::request::Principal;
 use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};
@@ -31,11 +32,11 @@ struct IndexedDocument {
     indexed: Option<IndexStatus>,
 }
 
-/// One page of documents that are embedded again.
+/// One page of documents that are embedded or extracted again.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct AnnouncedDocuments {
-    /// Identifiers of the documents that wait to be embedded.
+    /// Identifiers of the documents that wait to be embedded or extracted.
     documents: Vec<String>,
     /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,12 +68,17 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, head, .. } = context;
     check_admin(&app, &principal).await?;
+    let query = Query::from_uri(&head.uri);
+    match query.get("texts")? {
+        None => {}
+        Some("outdated") => return reindex_texts(&app, &principal, &query).await,
+        Some(_) => return Err(HttpError::invalid("texts", "is not \"outdated\"")),
+    }
     let retriever = app.documents.retriever();
     let embedder = retriever.and_then(|retriever| Some((retriever, retriever.embedder_id()?)));
     let Some((retriever, embedder)) = embedder else {
         return Err(HttpError::new(Code::NotConfigured, "no embedding model is configured"));
     };
-    let query = Query::from_uri(&head.uri);
     let wanted_embedder = query.get("embedder")?;
     let is_anew = match query.get("embeddings")? {
         None | Some("missing") => false,
@@ -102,9 +108,28 @@ pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) 
     answer::json(StatusCode::ACCEPTED, &announced)
 }
 
+/// Lets the texts of a page of documents be extracted again that another extractor has extracted.
+async fn reindex_texts(app: &App, principal: &Principal, query: &Query<'_>) -> HandlerResult {
+    for name in ["embedder", "embeddings"] {
+        if query.get(name)?.is_some() {
+            return Err(HttpError::invalid(name, "does not go with \"texts\""));
+        }
+    }
+    let company_id = &principal.company_id;
+    let page = list_document_summaries(&*app.records, company_id, &page_params(query)?).await?;
+    let mut documents = Vec::new();
+    for document in page.items.into_iter().filter(|document| document.status.is_some()) {
+        if app.uploads.ingestion.extract_outdated(company_id, &document.id).await? {
+            documents.push(document.id);
+        }
+    }
+    answer::json(StatusCode::ACCEPTED, &AnnouncedDocuments { documents, next_cursor: page.next_cursor })
+}
+
 pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
     let embedder = json!({"type": "string", "maxLength": 512});
     let embeddings = json!({"type": "string", "enum": ["missing", "all"], "default": "missing"});
+    let texts = json!({"type": "string", "enum": ["outdated"]});
     let summary = "Embeds documents of the company that lack vectors of the embedding model; for admins of the company.";
     Operation::new("reindexDocuments", TAG, summary)
         .describe("Looks at one page of the documents. They are found by their words meanwhile.")
@@ -120,6 +145,12 @@ pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
             "embeddings",
             "With `all`, drops the vectors that the documents have and embeds them anew, as after a repair of the model's server.",
             embeddings,
+        )
+        .parameter(
+            "query",
+            "texts",
+            "With `outdated`, extracts the texts of originals anew that another version of the extractor has extracted, and embeds nothing at once.",
+            texts,
         )
         .json_response(202, "The documents that wait.", schemas.schema_for::<AnnouncedDocuments>())
         .problems(&[Code::NotConfigured])

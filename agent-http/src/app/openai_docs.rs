@@ -57,6 +57,8 @@ pub(super) fn post_completion(_: &mut Schemas) -> Operation {
 }
 
 fn body_schema() -> Value {
+    let tokens = json!({"type": ["integer", "null"], "minimum": 1,
+        "description": "Limit on each answer of the agent's model, in tokens, below that of the agent."});
     json!({
         "type": "object",
         "description": "A request of the Chat Completions API. Further fields of it are ignored.",
@@ -68,6 +70,8 @@ fn body_schema() -> Value {
             "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
             "tools": {"type": "array", "items": {"type": "object"}, "description": "Functions that the client executes."},
             "tool_choice": {},
+            "max_completion_tokens": tokens,
+            "max_tokens": tokens,
             "store": {"type": "boolean", "description": "Keeps the run in a thread, or does not keep it."},
             "n": {"const": 1},
         },

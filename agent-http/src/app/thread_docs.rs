@@ -9,14 +9,14 @@ use crate::error::Code;
 
 pub(super) fn thread_schema() -> Value {
     let text = string_schema;
-    let required =
-        ["id", "agentId", "title", "titleFrom", "status", "archived", "origin", "messageCount", "metadata"];
+    let required = ["id", "agentId", "title", "titleFrom", "status", "archived", "origin", "metadata"];
     let properties = json!({
         "id": text(), "agentId": text(), "title": text(), "titleFrom": words(&["message", "user", "model"]),
         "status": words(&["idle", "running", "waiting", "awaitingTools"]), "activeRunId": text(),
         "head": {"type": "string", "description": "The leaf of the path that is shown and continued."},
         "archived": {"type": "boolean"}, "origin": words(&["chat", "job", "proactive", "client"]),
-        "messageCount": {"type": "integer"}, "metadata": {"type": "object"}, "createdAt": text(),
+        "messageCount": {"type": "integer", "description": "The messages of all branches; absent for visitors."},
+        "metadata": {"type": "object"}, "createdAt": text(),
         "lastActivityAt": text(), "expiresAt": text(), "version": {"type": "integer"},
     });
     object(&required, properties)

@@ -74,6 +74,18 @@ impl ThreadView {
         self
     }
 
+    /// Returns the JSON form for a visitor, whose nodes the page has.
+    pub(super) fn shown_to_visitor(self) -> Value {
+        let mut shown = self.thread.shown_to_visitor();
+        if let Some(nodes) = self.nodes {
+            shown["nodes"] = json!(nodes);
+        }
+        if let Some(cursor) = self.next_cursor {
+            shown["nextCursor"] = json!(cursor);
+        }
+        shown
+    }
+
     pub(super) fn version(&self) -> u64 {
         self.thread.version
     }

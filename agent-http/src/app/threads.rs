@@ -147,7 +147,14 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
         .store
         .threads(&conversations.owner, &filter, list.cursor.as_deref(), list.page_size())
         .await?;
-    private(answer::json(StatusCode::OK, &page))
+    private(match conversations.audience {
+        Audience::Trusted => answer::json(StatusCode::OK, &page),
+        Audience::Visitor => {
+            let mut shown = json!(page);
+            shown["threads"] = page.threads.iter().map(Thread::shown_to_visitor).collect();
+            answer::json(StatusCode::OK, &shown)
+        }
+    })
 }
 
 /// Body of `POST /api/threads`; its `messages` are read as those of a chat.
@@ -263,7 +270,13 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     }
     let unconditional = HeaderMap::new();
     let headers = if has_approvals { &unconditional } else { &head.headers };
-    private(resource::get_response(headers, &Versioned { version: view.version(), value: view }))
+    let version = view.version();
+    private(match conversations.audience {
+        Audience::Trusted => resource::get_response(headers, &Versioned { version, value: view }),
+        Audience::Visitor => {
+            resource::get_response(headers, &Versioned { version, value: view.shown_to_visitor() })
+        }
+    })
 }
 
 /// Body of `PATCH /api/threads/{id}`.
@@ -295,7 +308,10 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
         }
         patched => patched.map_err(|error| HttpError::from_node_error(error, "head"))?,
     };
-    let response = answer::json(StatusCode::OK, &thread)?;
+    let response = match conversations.audience {
+        Audience::Trusted => answer::json(StatusCode::OK, &thread)?,
+        Audience::Visitor => answer::json(StatusCode::OK, &thread.shown_to_visitor())?,
+    };
     private(Ok(resource::with_entity_tag(response, thread.version)))
 }
 

@@ -86,7 +86,7 @@ impl App {
     async fn load_files(
         &self,
         principal: &Principal,
-        messages: &mut [Arc<Message>],
+        messages: &mut Arc<Vec<Arc<Message>>>,
         thread: Option<&ThreadId>,
     ) -> Result<(), TurnError> {
         Ok(self.files_of(principal).load(messages, thread).await?)

@@ -11,7 +11,7 @@ use agent_platform::usage::{
 use http::StatusCode;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp, ToSpan};
+use jiff::{Timestamp, ToSpan};
 use serde_json::{Map, Value, json};
 
 use super::budgets::own_limits;
@@ -86,7 +86,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
     let mut limits: Vec<Value> = limits
         .into_iter()
         .map(|(unit, state)| {
-            let resets_at = now.saturating_add(SignedDuration::try_from(state.resets_in).unwrap_or_default());
+            let resets_at = state.resets_at(now).to_string();
             json!({
                 "policy": "minute",
                 "kind": "user",
@@ -95,7 +95,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
                 "amount": state.limit,
                 "used": state.used,
                 "reserved": 0,
-                "resetsAt": resets_at.unwrap_or(now).to_string(),
+                "resetsAt": resets_at,
             })
         })
         .collect();

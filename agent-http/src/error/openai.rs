@@ -37,8 +37,12 @@ struct ErrorObject<'a> {
 impl<'a> OpenAiError<'a> {
     /// Creates an error. `param` is the path of the invalid field.
     pub(crate) fn new(code: Code, message: &'a str, param: Option<&'a str>) -> Self {
-        // The turn names the field as the chat endpoint has it.
-        let param = if param == Some("toolChoice") { Some("tool_choice") } else { param };
+        let param = match (param, code) {
+            // The turn names the field as the chat endpoint has it.
+            (Some("toolChoice"), _) => Some("tool_choice"),
+            (None, Code::ContextLengthExceeded) => Some("messages"),
+            (param, _) => param,
+        };
         let kind = error_type(status(code));
         Self { error: ErrorObject { message, kind, param, code: wire_code(code, param) } }
     }
@@ -112,7 +116,7 @@ mod tests {
             (
                 Code::ContextLengthExceeded,
                 None,
-                json!(["invalid_request_error", null, "context_length_exceeded"]),
+                json!(["invalid_request_error", "messages", "context_length_exceeded"]),
             ),
             (Code::BackendFailed, None, json!(["server_error", null, "backend_failed"])),
             (

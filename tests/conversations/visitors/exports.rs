@@ -118,6 +118,74 @@ async fn all_threads_are_exported_a_line_each() {
     assert_eq!(none, "");
 }
 
+/// Returns a response without what each change of a thread changes.
+fn without_changes(mut shown: Value) -> Value {
+    match &mut shown {
+        Value::Object(fields) => {
+            fields.retain(|name, _| {
+                !["version", "head", "lastActivityAt", "expiresAt", "attached"].contains(&name.as_str())
+            });
+            fields.values_mut().for_each(|value| *value = without_changes(value.take()));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_changes(item.take())),
+        _ => {}
+    }
+    shown
+}
+
+#[tokio::test]
+async fn no_number_tells_a_visitor_how_much_is_hidden() {
+    let test = with_tools().await;
+    let visitor = test.visitor("a1").await;
+    test.vendor.on("m", [tool_calls(&[("c1", "listDocs", "{}")]), answer(&["There is one."])]);
+    let run = run_id(&test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await);
+    let cancel = format!("/api/runs/{run}/cancel");
+    let look = async || {
+        let mut seen = Vec::new();
+        for (method, path) in [
+            ("GET", "/api/threads"),
+            ("GET", "/api/threads/t"),
+            ("GET", "/api/threads/t?messages=tree"),
+            ("GET", "/api/threads/t?messages=none"),
+            ("GET", "/api/threads/t?format=ui-message"),
+            ("GET", "/api/threads/t/export"),
+            // Its only line.
+            ("GET", "/api/threads/export"),
+            ("POST", &*cancel),
+        ] {
+            let (status, shown) = test.send_for_json(&visitor, method, path).await;
+            assert!(status == 200 && shown.is_object(), "{method} {path}: {status} {shown}");
+            seen.push((path.to_owned(), without_changes(shown)));
+        }
+        let patch = Some(json!({"archived": false}));
+        let patched = test.send(&visitor, "PATCH", "/api/threads/t", patch).await;
+        seen.push(("PATCH".to_owned(), without_changes(patched.json().await.expect("a thread"))));
+        seen
+    };
+    let before = look().await;
+    let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
+    let store = &test.stores.conversations;
+    for (origin, message) in [
+        (NodeOrigin::Client, Message::user("canary")),
+        (NodeOrigin::Client, Message::assistant("canary")),
+        (NodeOrigin::Run, Message::tool_result("c9", "canary")),
+    ] {
+        let head = store.thread(&key).await.expect("it reads").expect("a thread").head;
+        let hidden = NewNode { origin, ..NewNode::user(head, message) };
+        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    }
+    for ((path, before), (_, after)) in before.into_iter().zip(look().await) {
+        assert_eq!(after, before, "{path}");
+    }
+    // The run's own messages may be more than those that are shown.
+    let (_, exported) = test.send_for_json(&visitor, "GET", "/api/threads/t/export").await;
+    let run = &exported["runs"][0];
+    assert_eq!((&run["nodeIds"], run.get("parentId")), (&json!([]), None), "{run}");
+    // The agent's owner may see all.
+    let threads = test.get("/api/agents/a1/threads").await;
+    assert!(threads["threads"][0]["messageCount"].as_u64().expect("a number") >= 5, "{threads}");
+}
+
 #[tokio::test]
 async fn a_visitor_exports_what_it_sees() {
     let test = with_tools().await;

@@ -68,6 +68,13 @@ impl Paint {
             return match function {
                 "rgb" | "rgba" => Self::from_rgb(&arguments),
                 "hsl" | "hsla" => Self::from_hsl(&arguments),
+                "hwb" => Self::from_hwb(&arguments),
+                "lab" | "lch" => Self::from_lightness(&arguments, 100.0),
+                "oklab" | "oklch" => Self::from_lightness(&arguments, 1.0),
+                "color" => match arguments.split_first() {
+                    Some((&"srgb", channels)) => Self::from_channels(channels, 1.0),
+                    _ => Self::Unknown,
+                },
                 _ => Self::Unknown,
             };
         }
@@ -106,8 +113,13 @@ impl Paint {
     }
 
     fn from_rgb(arguments: &[&str]) -> Self {
+        Self::from_channels(arguments, 255.0)
+    }
+
+    /// Returns the color of red, green and blue, of which the greatest number is `whole`.
+    fn from_channels(arguments: &[&str], whole: f32) -> Self {
         let [red, green, blue, rest @ ..] = arguments else { return Self::Unknown };
-        let channels = [red, green, blue].map(|channel| fraction(channel, 255.0));
+        let channels = [red, green, blue].map(|channel| fraction(channel, whole));
         let [Some(red), Some(green), Some(blue)] = channels else { return Self::Unknown };
         let solid = Self::Solid([red, green, blue].map(|channel| (channel * 255.0).round() as u8));
         solid.with_alpha(alpha(rest))
@@ -124,6 +136,27 @@ impl Paint {
             return Self::Unknown;
         }
         Self::Solid([(lightness * 255.0).round() as u8; 3]).with_alpha(alpha(rest))
+    }
+
+    /// Returns a color that is a mixture of white and black alone.
+    fn from_hwb(arguments: &[&str]) -> Self {
+        let [_, white, black, rest @ ..] = arguments else { return Self::Unknown };
+        match (fraction(white, 100.0), fraction(black, 100.0)) {
+            (Some(white), Some(black)) if white + black >= 1.0 => {
+                Self::Solid([(white / (white + black) * 255.0).round() as u8; 3]).with_alpha(alpha(rest))
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Returns white for the greatest lightness, which is `whole`, and black for the least one.
+    fn from_lightness(arguments: &[&str], whole: f32) -> Self {
+        let [lightness, _, _, rest @ ..] = arguments else { return Self::Unknown };
+        match fraction(lightness, whole) {
+            Some(lightness) if lightness >= 1.0 => Self::WHITE.with_alpha(alpha(rest)),
+            Some(lightness) if lightness <= 0.0 => Self::BLACK.with_alpha(alpha(rest)),
+            _ => Self::Unknown,
+        }
     }
 
     /// Returns the color with an alpha from 0 to 255.
@@ -185,6 +218,25 @@ pub(super) fn pixels(value: &str, em: f32, whole: f32) -> Option<f32> {
     Some(number * factor)
 }
 
+/// Returns true for a transformation that leaves an element no width or no height.
+pub(super) fn flattens(transform: &str) -> bool {
+    split_at_top(transform, ' ').any(|function| {
+        let Some((name, arguments)) =
+            function.strip_suffix(')').and_then(|function| function.split_once('('))
+        else {
+            return false;
+        };
+        matches!(name, "scale" | "scalex" | "scaley" | "scale3d") && is_flat(arguments, ',')
+    })
+}
+
+/// Returns true for factors by which an element has no width or no height.
+pub(super) fn is_flat(factors: &str, separator: char) -> bool {
+    let is_zero =
+        |factor: &str| factor.trim_end_matches('%').parse::<f32>().is_ok_and(|factor| factor == 0.0);
+    factors.split(separator).take(2).any(|factor| is_zero(factor.trim()))
+}
+
 /// A property with its value, both in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Declaration {
@@ -194,7 +246,7 @@ pub(super) struct Declaration {
 }
 
 /// Properties that decide on whether a text is seen. Shorthands stand for some of them.
-const PROPERTIES: [&str; 43] = [
+const PROPERTIES: [&str; 44] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
     "-webkit-text-stroke",
@@ -232,6 +284,7 @@ const PROPERTIES: [&str; 43] = [
     "padding-top",
     "position",
     "right",
+    "scale",
     "text-indent",
     "text-shadow",
     "top",

@@ -8,7 +8,9 @@
 //! - The background of an element that overlaps others, and any background if the page has further style sheets, is known
 //!   only if the element states it.
 
-use super::css::{MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, is_transparent, pixels, split_at_top};
+use super::css::{
+    MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, flattens, is_flat, is_transparent, pixels, split_at_top,
+};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
 
 /// Size of text in pixels up to which it is not read: a point.
@@ -228,7 +230,8 @@ fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
         && !value("display").contains("table");
     is_transparent(value("opacity"))
         || ["opacity(0)", "opacity(0%)"].iter().any(|filter| value("filter").contains(filter))
-        || ["scale(0)", "scale(0,0)", "scale(0, 0)"].iter().any(|scale| value("transform").contains(scale))
+        || flattens(value("transform"))
+        || is_flat(value("scale"), ' ')
         || (is_positioned && ["left", "top", "right", "bottom"].into_iter().any(lies_off_page))
         || lies_beside(cascade, "margin-left", "padding-left", font_pixels)
         || lies_beside(cascade, "margin-top", "padding-top", font_pixels)

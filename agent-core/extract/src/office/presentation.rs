@@ -10,7 +10,11 @@ use super::chart::chart_table;
 use super::color::{Color, look_alike};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
-use super::slide_text::{TextVisibility, color_behind, text_visibility};
+use super::relations::{part_name, related_part, relations_of};
+use super::slide_layout::{SlideLayout, SlideLayouts};
+use super::slide_text::{
+    Area, TextVisibility, area_of, color_behind, may_be_filled, may_overlap, text_visibility,
+};
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
 /// Placeholders of notes with what is no text of their author.
@@ -28,6 +32,7 @@ const CHART_RELATION: &str = "/chart";
 pub(super) fn change(parts: &mut OfficeParts<'_>) {
     let names = parts.names();
     let (mut hidden_slides, mut placed_charts) = (BTreeSet::new(), BTreeSet::new());
+    let mut layouts = SlideLayouts::default();
     for name in names.iter().filter(|name| is_slide(name)) {
         let Some(xml) = parts.xml(name) else { continue };
         if is_hidden_slide(&xml) {
@@ -37,8 +42,11 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
             hidden_slides.insert(name.as_str());
             continue;
         }
+        let layout = layouts.of_slide(parts, name, &xml);
         let charts = take_charts(parts, name, &mut placed_charts);
-        if let Some(changed) = ShapeEditor::new(&xml, &SLIDE_PLACEHOLDERS, charts).edit() {
+        let editor = ShapeEditor::new(&xml, &SLIDE_PLACEHOLDERS, &layout);
+        let editor = ShapeEditor { charts, background: layout.background_of(&xml), ..editor };
+        if let Some(changed) = editor.edit() {
             parts.put(name, changed);
         }
     }
@@ -61,16 +69,17 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     let mut placed = BTreeSet::new();
     for slide in names.iter().filter(|name| is_slide(name) && !hidden_slides.contains(name.as_str())) {
         let relations = parts.xml(&relations_of(slide)).unwrap_or_default();
-        if let Some(notes) = notes_of(&relations).filter(|notes| names.contains(notes))
+        if let Some(notes) = related_part(&relations, NOTES_RELATION).filter(|notes| names.contains(notes))
             && placed.insert(notes.clone())
         {
             notes_by_slide.insert(slide, notes);
         }
     }
+    let no_layout = SlideLayout::default();
     for (slide, notes) in notes_by_slide {
         let expected = slide.replace("slides/slide", "notesSlides/notesSlide");
         let Some(xml) = parts.xml(&notes) else { continue };
-        let changed = ShapeEditor::new(&xml, &NOTES_PLACEHOLDERS, BTreeMap::new()).edit();
+        let changed = ShapeEditor::new(&xml, &NOTES_PLACEHOLDERS, &no_layout).edit();
         parts.put(&expected, changed.unwrap_or(xml));
         if let Some(relations) = parts.bytes(&relations_of(&notes)) {
             parts.put(&relations_of(&expected), relations);
@@ -79,37 +88,6 @@ fn place_notes(parts: &mut OfficeParts<'_>, names: &[String], hidden_slides: &BT
     // Notes of other slides would be taken for those of the slide with their number.
     for name in names.iter().filter(|name| is_notes(name)) {
         parts.remove(name);
-    }
-}
-
-/// Returns the name of the part with the relations of a part.
-fn relations_of(name: &str) -> String {
-    match name.rsplit_once('/') {
-        Some((folder, file)) => format!("{folder}/_rels/{file}.rels"),
-        None => format!("_rels/{name}.rels"),
-    }
-}
-
-/// Returns the name of a slide's notes by the slide's relations.
-fn notes_of(relations: &str) -> Option<String> {
-    let mut events = XmlEvents::new(relations);
-    while let Some((event, _)) = events.next() {
-        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
-        let is_notes = attribute(&element, "Type").is_some_and(|kind| kind.ends_with(NOTES_RELATION));
-        if !is_notes {
-            continue;
-        }
-        return Some(part_name(&attribute(&element, "Target")?));
-    }
-    None
-}
-
-/// Returns the name of a part by the target of a slide's relation.
-fn part_name(target: &str) -> String {
-    match (target.strip_prefix('/'), target.strip_prefix("../")) {
-        (Some(absolute), _) => absolute.to_owned(),
-        (None, Some(sibling)) => format!("ppt/{sibling}"),
-        (None, None) => format!("ppt/slides/{target}"),
     }
 }
 
@@ -166,6 +144,8 @@ fn is_hidden_slide(xml: &str) -> bool {
 
 /// A shape or a cell of a table.
 struct Shape {
+    /// The name of its element.
+    name: String,
     start: usize,
     is_removed: bool,
     /// The color behind its text, if that is certain.
@@ -179,6 +159,11 @@ struct Shape {
 struct ShapeEditor<'x> {
     xml: &'x str,
     placeholders: &'x [&'x str],
+    layout: &'x SlideLayout,
+    /// The color behind the shapes, if that is certain.
+    background: Option<Color>,
+    /// The areas of shapes that paint; `None` for one that may be anywhere. They are kept only where the background is certain.
+    painted: Vec<Option<Area>>,
     /// Tables of charts that were not placed yet, by the identifiers of their relations.
     charts: BTreeMap<String, String>,
     /// The shapes that are open.
@@ -187,8 +172,17 @@ struct ShapeEditor<'x> {
 }
 
 impl<'x> ShapeEditor<'x> {
-    fn new(xml: &'x str, placeholders: &'x [&'x str], charts: BTreeMap<String, String>) -> Self {
-        Self { xml, placeholders, charts, shapes: Vec::new(), changes: XmlChanges::new(xml) }
+    fn new(xml: &'x str, placeholders: &'x [&'x str], layout: &'x SlideLayout) -> Self {
+        Self {
+            xml,
+            placeholders,
+            layout,
+            background: None,
+            painted: Vec::new(),
+            charts: BTreeMap::new(),
+            shapes: Vec::new(),
+            changes: XmlChanges::new(xml),
+        }
     }
 
     fn edit(mut self) -> Option<String> {
@@ -212,7 +206,8 @@ impl<'x> ShapeEditor<'x> {
         let is_older_form = element.name().into_inner() == "mc:Fallback";
         match element.local_name().into_inner() {
             _ if is_formula => {
-                let is_hidden = |run: &str| text_visibility(run) == TextVisibility::Hidden;
+                let colors = &self.layout.colors;
+                let is_hidden = |run: &str| text_visibility(run, colors) == TextVisibility::Hidden;
                 let (text, end) = read_formula(self.xml, events, &is_hidden);
                 self.changes.replace(start..end, format!("<a:r><a:t>{text}</a:t></a:r>"));
             }
@@ -226,13 +221,14 @@ impl<'x> ShapeEditor<'x> {
                 self.place_chart(element, range);
             }
             "spPr" | "tcPr" => {
-                let color = color_behind(&self.xml[start..events.skip(element)]);
+                let color = color_behind(&self.xml[start..events.skip(element)], &self.layout.colors);
                 if let Some(shape) = self.shapes.last_mut() {
                     shape.color = color;
                 }
             }
             name if is_shape(name) => {
-                self.shapes.push(Shape { start, is_removed: false, color: None, texts: Vec::new() });
+                let name = name.to_owned();
+                self.shapes.push(Shape { name, start, is_removed: false, color: None, texts: Vec::new() });
             }
             _ => self.apply(element),
         }
@@ -247,7 +243,7 @@ impl<'x> ShapeEditor<'x> {
 
     /// Removes the text of a run that is not seen. Text in a color is checked at the end of its shape.
     fn check_text(&mut self, run: Range<usize>) {
-        match text_visibility(&self.xml[run.clone()]) {
+        match text_visibility(&self.xml[run.clone()], &self.layout.colors) {
             TextVisibility::Shown => {}
             TextVisibility::Hidden => self.changes.remove(run),
             TextVisibility::Colored(color) => {
@@ -278,13 +274,51 @@ impl<'x> ShapeEditor<'x> {
         let Some(shape) = self.shapes.pop() else { return };
         if shape.is_removed {
             self.changes.remove(shape.start..end);
+            return;
         }
-        for (color, text) in shape.texts {
-            if shape.color.is_some_and(|behind| look_alike(color, behind)) {
-                self.changes.remove(text);
+        let behind = shape.color.or_else(|| self.background_of(&shape, end));
+        for (color, text) in &shape.texts {
+            if behind.is_some_and(|behind| look_alike(*color, behind)) {
+                self.changes.remove(text.clone());
             }
         }
+        if self.background.is_some() && self.paints(&shape, end) {
+            self.painted.push(self.area_of(&shape, end));
+        }
     }
+
+    /// Returns the color behind the text of a shape without a fill, if no other shape may be behind it.
+    fn background_of(&self, shape: &Shape, end: usize) -> Option<Color> {
+        let background = self.background.filter(|_| shape.name == "sp" && !shape.texts.is_empty())?;
+        let xml = &self.xml[shape.start..end];
+        if may_be_filled(xml) || (self.layout.fills_placeholders && is_placeholder(xml)) {
+            return None;
+        }
+        let area = self.area_of(shape, end);
+        let is_free = self.painted.iter().all(|painted| !may_overlap(*painted, area));
+        is_free.then_some(background)
+    }
+
+    /// Returns true for a shape that may paint something behind the shapes that follow it.
+    fn paints(&self, shape: &Shape, end: usize) -> bool {
+        let xml = &self.xml[shape.start..end];
+        match shape.name.as_str() {
+            "sp" => may_be_filled(xml) || (self.layout.fills_placeholders && is_placeholder(xml)),
+            // Their shapes and cells are shapes of their own, or within one.
+            "grpSp" | "tc" => false,
+            _ => true,
+        }
+    }
+
+    /// Returns the area of a shape; `None` within a group, which has coordinates of its own.
+    fn area_of(&self, shape: &Shape, end: usize) -> Option<Area> {
+        self.shapes.is_empty().then(|| area_of(&self.xml[shape.start..end])).flatten()
+    }
+}
+
+/// Returns true for a shape whose properties may be those of a placeholder of the layout.
+fn is_placeholder(shape: &str) -> bool {
+    shape.contains("<p:ph")
 }
 
 /// Returns true for the elements of shapes and of the cells of tables.

@@ -1,8 +1,9 @@
-//! Visibility of text on slides by its own properties and the fill of its shape. Colors of themes are not read.
+//! Visibility of text on slides by its own properties, the fill of its shape, and what is behind that.
 
 use quick_xml::events::{BytesStart, Event};
 
 use super::color::{Color, look_alike, parse_color};
+use super::theme::SlideColors;
 use super::xml::{XmlEvents, attribute};
 
 /// Size of text in hundredths of a point up to which it is not read.
@@ -29,23 +30,23 @@ pub(super) enum TextVisibility {
 enum Fill {
     None,
     Color(Color),
-    /// A gradient, a picture, or a color of a theme.
+    /// A gradient, a picture, or a color that is changed or not known.
     Unknown,
 }
 
 /// Returns the visibility of a run by its element or that of its properties.
-pub(super) fn text_visibility(run: &str) -> TextVisibility {
+pub(super) fn text_visibility(run: &str, colors: &SlideColors) -> TextVisibility {
     let mut properties = RunProperties::default();
     walk(run, |path, element| {
         let start = path.iter().position(|name| name == "rPr");
         let path: Vec<&str> = path.iter().skip(start.unwrap_or(path.len())).map(String::as_str).collect();
-        properties.apply(&path, element);
+        properties.apply(&path, element, colors);
     });
     properties.visibility()
 }
 
 /// Returns the color behind the text of a shape or cell by the element with its properties. `None` if it is not certain.
-pub(super) fn color_behind(properties: &str) -> Option<Color> {
+pub(super) fn color_behind(properties: &str, colors: &SlideColors) -> Option<Color> {
     let (mut fill, mut is_filled) = (Fill::Unknown, false);
     walk(properties, |path, element| {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -56,9 +57,9 @@ pub(super) fn color_behind(properties: &str) -> Option<Color> {
                 let shape = attribute(element, "prst").unwrap_or_default();
                 is_filled = FILLED_SHAPES.contains(&shape.as_str());
             }
-            (["spPr" | "tcPr", "solidFill"], "srgbClr") => fill = parse_fill(element),
+            (["spPr" | "tcPr", "solidFill"], _) => fill = read_fill(element, colors),
             // A color with an opacity or another modification.
-            (["spPr" | "tcPr", "solidFill", "srgbClr"], _) => fill = Fill::Unknown,
+            (["spPr" | "tcPr", "solidFill", _], _) => fill = Fill::Unknown,
             _ => {}
         }
     });
@@ -91,8 +92,57 @@ fn walk(xml: &str, mut visit: impl FnMut(&[String], &BytesStart<'_>)) {
     }
 }
 
-fn parse_fill(color: &BytesStart<'_>) -> Fill {
-    attribute(color, "val").as_deref().and_then(parse_color).map_or(Fill::Unknown, Fill::Color)
+/// Returns true for a shape that may have a fill: its own, unless it is none, or that of a style.
+pub(super) fn may_be_filled(shape: &str) -> bool {
+    let (mut is_filled, mut has_style) = (None, false);
+    walk(shape, |path, element| match (path.last().map(String::as_str), element.local_name().into_inner()) {
+        (Some("spPr"), "noFill") => is_filled = Some(false),
+        (Some("spPr"), "solidFill" | "gradFill" | "blipFill" | "pattFill" | "grpFill") => {
+            is_filled = Some(true);
+        }
+        (_, "style") => has_style = true,
+        _ => {}
+    });
+    is_filled.unwrap_or(has_style)
+}
+
+/// The area of a shape on a slide, as its edges at the left, the top, the right and the bottom.
+pub(super) type Area = [i64; 4];
+
+/// Returns the area of a shape; `None` if it is turned, or has that of a placeholder.
+pub(super) fn area_of(shape: &str) -> Option<Area> {
+    let (mut offset, mut size, mut is_turned) = (None, None, false);
+    walk(shape, |path, element| {
+        let pair = |first: &str, second: &str| {
+            let number = |name: &str| attribute(element, name)?.parse::<i64>().ok();
+            Some((number(first)?, number(second)?))
+        };
+        match (path.last().map(String::as_str), element.local_name().into_inner()) {
+            (_, "xfrm") => is_turned |= attribute(element, "rot").is_some_and(|angle| angle != "0"),
+            (Some("xfrm"), "off") => offset = offset.or(pair("x", "y")),
+            (Some("xfrm"), "ext") => size = size.or(pair("cx", "cy")),
+            _ => {}
+        }
+    });
+    let ((left, top), (width, height)) = offset.zip(size).filter(|_| !is_turned)?;
+    Some([left, top, left.saturating_add(width), top.saturating_add(height)])
+}
+
+/// Returns true for areas that may overlap. One that is not known may be anywhere.
+pub(super) fn may_overlap(area: Option<Area>, other: Option<Area>) -> bool {
+    let (Some([left, top, right, bottom]), Some(other)) = (area, other) else { return true };
+    left < other[2] && other[0] < right && top < other[3] && other[1] < bottom
+}
+
+/// Reads the color of a fill.
+fn read_fill(color: &BytesStart<'_>, colors: &SlideColors) -> Fill {
+    let value = attribute(color, "val");
+    let color = match color.local_name().into_inner() {
+        "srgbClr" => value.as_deref().and_then(parse_color),
+        "schemeClr" => value.as_deref().and_then(|name| colors.color(name)),
+        _ => None,
+    };
+    color.map_or(Fill::Unknown, Fill::Color)
 }
 
 /// Parses an opacity in thousandths of a percent, or in percent with a sign.
@@ -118,7 +168,7 @@ struct RunProperties {
 
 impl RunProperties {
     /// Applies an element by the names of those around it, from that of the properties on.
-    fn apply(&mut self, path: &[&str], element: &BytesStart<'_>) {
+    fn apply(&mut self, path: &[&str], element: &BytesStart<'_>, colors: &SlideColors) {
         let name = element.local_name();
         match (path, name.into_inner()) {
             ([], "rPr") => self.size = attribute(element, "sz").and_then(|size| size.parse().ok()),
@@ -126,14 +176,14 @@ impl RunProperties {
             (["rPr"], "solidFill" | "gradFill" | "blipFill" | "pattFill" | "grpFill") => {
                 self.fill = Some(Fill::Unknown);
             }
-            (["rPr", "solidFill"], "srgbClr") => self.fill = Some(parse_fill(element)),
+            (["rPr", "solidFill"], _) => self.fill = Some(read_fill(element, colors)),
             (["rPr", "solidFill", _], "alpha") => {
                 let opacity = attribute(element, "val").as_deref().and_then(parse_opacity);
                 self.is_transparent |= opacity.is_some_and(|opacity| opacity <= MAX_HIDDEN_OPACITY);
             }
-            (["rPr", "solidFill", "srgbClr"], _) => self.fill = Some(Fill::Unknown),
+            (["rPr", "solidFill", _], _) => self.fill = Some(Fill::Unknown),
             (["rPr"], "highlight") => self.highlight = Some(Fill::Unknown),
-            (["rPr", "highlight"], "srgbClr") => self.highlight = Some(parse_fill(element)),
+            (["rPr", "highlight"], _) => self.highlight = Some(read_fill(element, colors)),
             (["rPr"], "ln") => self.has_outline = true,
             (["rPr", "ln"], "noFill") => self.has_outline = false,
             (["rPr"], "hlinkClick") | (["rPr", "effectLst" | "effectDag"], _) => {
@@ -200,9 +250,9 @@ mod tests {
             ("", alpha("100%"), TextVisibility::Shown),
         ] {
             let properties = format!("<a:rPr {attributes}>{properties}</a:rPr>");
-            assert_eq!(text_visibility(&properties), expected, "{properties}");
+            assert_eq!(text_visibility(&properties, &SlideColors::default()), expected, "{properties}");
             let run = format!("<a:r>{properties}<a:t>text</a:t></a:r>");
-            assert_eq!(text_visibility(&run), expected, "{run}");
+            assert_eq!(text_visibility(&run, &SlideColors::default()), expected, "{run}");
         }
     }
 
@@ -220,7 +270,7 @@ mod tests {
             (format!("<a:tcPr><a:lnL>{fill}</a:lnL></a:tcPr>"), None),
             ("<a:tcPr><a:solidFill><a:srgbClr val=\"102030\"><a:alpha val=\"5\"/></a:srgbClr></a:solidFill></a:tcPr>".to_owned(), None),
         ] {
-            assert_eq!(color_behind(&properties), expected, "{properties}");
+            assert_eq!(color_behind(&properties, &SlideColors::default()), expected, "{properties}");
         }
     }
 }

@@ -30,7 +30,13 @@ fn extracted(media_type: MediaType, parts: &[(String, Vec<u8>)]) -> Extraction {
 
 /// Returns the text of a Word document by its body.
 fn word_text(body: &str) -> String {
+    word_text_beside(&[], body)
+}
+
+/// Returns the text of a Word document with further parts by its body.
+fn word_text_beside(further_parts: &[(&str, &str)], body: &str) -> String {
     let mut parts = docx_parts();
+    further_parts.iter().for_each(|(name, xml)| put(&mut parts, name, xml));
     let document = format!("<w:document xmlns:w=\"{WORD}\"><w:body>{body}</w:body></w:document>");
     put(&mut parts, "word/document.xml", &document);
     let styles = "<w:style w:type=\"character\" w:styleId=\"Secret\"><w:rPr><w:vanish/></w:rPr></w:style>\
@@ -69,6 +75,37 @@ fn hidden_runs_are_dropped() {
         ("<w:rPrChange w:id=\"1\"><w:rPr><w:vanish/></w:rPr></w:rPrChange>", true),
     ] {
         let text = word_text(&format!("<w:p>{}{}</w:p>", run("", "seen "), run(properties, "x")));
+        assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
+    }
+}
+
+#[test]
+fn colors_of_themes_are_those_of_the_theme() {
+    let theme = "<a:theme><a:clrScheme><a:dk1><a:sysClr val=\"windowText\" lastClr=\"000000\"/></a:dk1><a:lt1><a:sysClr \
+        val=\"window\" lastClr=\"FFFFFF\"/></a:lt1></a:clrScheme></a:theme>";
+    let theme = ("word/theme/theme1.xml", theme);
+    let usual = "<w:settings><w:clrSchemeMapping w:bg1=\"light1\" w:t1=\"dark1\"/></w:settings>";
+    let exchanged = usual.replace("light1", "dark2");
+    let shading = |fill: &str| {
+        format!("<w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"auto\" w:themeFill=\"{fill}\"/>")
+    };
+    for (properties, settings, is_shown) in [
+        // The value is not what is seen.
+        ("<w:color w:val=\"000000\" w:themeColor=\"background1\"/>".to_owned(), usual, false),
+        ("<w:color w:themeColor=\"light1\" w:themeShade=\"FF\"/>".to_owned(), usual, false),
+        ("<w:color w:val=\"FFFFFF\" w:themeColor=\"text1\"/>".to_owned(), usual, true),
+        (
+            "<w:color w:val=\"808080\" w:themeColor=\"background1\" w:themeShade=\"80\"/>".to_owned(),
+            usual,
+            true,
+        ),
+        (format!("<w:color w:val=\"FFFFFF\"/>{}", shading("background1")), usual, false),
+        (format!("<w:color w:val=\"FFFFFF\"/>{}", shading("text1")), usual, true),
+        (format!("<w:color w:val=\"000000\"/>{}", shading("text1")), usual, false),
+        ("<w:color w:val=\"000000\" w:themeColor=\"background1\"/>".to_owned(), exchanged.as_str(), true),
+    ] {
+        let body = format!("<w:p>{}{}</w:p>", run("", "seen "), run(&properties, "x"));
+        let text = word_text_beside(&[theme, ("word/settings.xml", settings)], &body);
         assert!(text.starts_with("seen") && text.contains('x') == is_shown, "{properties}: {text}");
     }
 }
@@ -214,10 +251,14 @@ fn sheet_text(content: &str) -> String {
         &format!("<worksheet xmlns=\"{SHEET}\">{content}</worksheet>"),
     );
     let styles = "<numFmts><numFmt numFmtId=\"164\" formatCode=\";;;\"/></numFmts><fonts><font/><font><color \
-        rgb=\"FFFFFFFF\"/></font></fonts><fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill \
-        patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill></fills><cellXfs><xf/><xf numFmtId=\"14\"/>\
+        rgb=\"FFFFFFFF\"/></font><font><sz val=\"1\"/></font><font><sz val=\"11\"/><color theme=\"4\" tint=\"-0.25\"/></font>\
+        <font><color rgb=\"FF030201\"/></font></fonts><fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill \
+        patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill><fill><patternFill patternType=\"solid\"><fgColor \
+        theme=\"4\" tint=\"-0.25\"/></patternFill></fill><fill><patternFill patternType=\"gray125\"><fgColor theme=\"4\" \
+        tint=\"-0.25\"/></patternFill></fill></fills><cellXfs><xf/><xf numFmtId=\"14\"/>\
         <xf numFmtId=\"10\"/><xf numFmtId=\"20\"/><xf numFmtId=\"164\"/><xf fontId=\"1\" fillId=\"0\"/>\
-        <xf fontId=\"1\" fillId=\"1\"/></cellXfs>";
+        <xf fontId=\"1\" fillId=\"1\"/><xf fontId=\"2\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"2\"/><xf fontId=\"4\" fillId=\"1\"/>\
+        <xf fontId=\"3\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"3\"/></cellXfs>";
     put(&mut parts, "xl/styles.xml", &format!("<styleSheet xmlns=\"{SHEET}\">{styles}</styleSheet>"));
     edit(&mut parts, "xl/workbook.xml", "sheetId=\"2\"", "sheetId=\"2\" state=\"veryHidden\"");
     edit(&mut parts, "xl/workbook.xml", "name=\"Days\"", "name=\"R&amp;D\"");
@@ -303,6 +344,68 @@ fn hidden_cells_are_dropped() {
 }
 
 #[test]
+fn text_of_cells_that_is_not_seen_is_dropped() {
+    let cells = |row: u32, cells: [(u32, &str); 3]| {
+        let cells = ["A", "B", "C"].iter().zip(cells);
+        let cells = cells.map(|(column, (style, text))| text_cell(&format!("{column}{row}"), style, text));
+        format!("<row r=\"{row}\">{}</row>", cells.collect::<String>())
+    };
+    let header = cells(1, [(0, "a"), (0, "b"), (0, "c")]);
+    // Of a point, in the color of the theme that the fill has, and nearly in that of the fill.
+    let hidden = cells(2, [(7, "secret"), (8, "secret"), (9, "secret")]);
+    // Without that fill, in a pattern, and on black.
+    let shown = cells(3, [(10, "plain"), (11, "pattern"), (6, "white")]);
+    let rows = format!("<sheetData>{header}{hidden}{shown}</sheetData>");
+    assert_eq!(sheet_text(&rows), "## R&D\n\na: plain; b: pattern; c: white");
+    // Rules may give cells other colors, and no other size.
+    let text = sheet_text(&format!("{rows}<conditionalFormatting/>"));
+    assert_eq!(text, "## R&D\n\nb: secret; c: secret\na: plain; b: pattern; c: white");
+}
+
+#[test]
+fn parts_of_the_text_of_a_cell_that_are_not_seen_are_dropped() {
+    let run = |properties: &str, text: &str| format!("<r><rPr>{properties}</rPr><t>{text}</t></r>");
+    let white = "<color rgb=\"FFFFFFFF\"/><sz val=\"11\"/>";
+    let text = |start: &str| {
+        format!("{}{}{}", run("", start), run(white, " white"), run("<sz val=\"1\"/>", " secret"))
+    };
+    let inline = |reference: &str, style: u32| {
+        format!("<c r=\"{reference}\" s=\"{style}\" t=\"inlineStr\"><is>{}</is></c>", text(reference))
+    };
+    let style = |fill: u32| format!("<xf fillId=\"{fill}\"/>");
+    let shared = |index: u32| format!("<c r=\"A{0}\" t=\"s\"><v>{index}</v></c>", index + 1);
+    let extract = |fills: u32, after: &str| {
+        let mut parts = xlsx_parts();
+        let rows = format!(
+            "<row r=\"1\">{}{}</row><row r=\"2\">{}{}</row>",
+            shared(0),
+            inline("B1", 0),
+            shared(1),
+            inline("B2", fills)
+        );
+        let sheet = format!("<worksheet xmlns=\"{SHEET}\"><sheetData>{rows}</sheetData>{after}</worksheet>");
+        put(&mut parts, "xl/worksheets/sheet1.xml", &sheet);
+        let strings = format!("<sst xmlns=\"{SHEET}\"><si>{}</si><si>{}</si></sst>", text("A1"), text("A2"));
+        put(&mut parts, "xl/sharedStrings.xml", &strings);
+        let dark =
+            "<fill><patternFill patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill>";
+        let styles: String = (0..=fills).map(style).collect();
+        let styles = format!(
+            "<styleSheet xmlns=\"{SHEET}\"><fonts><font/></fonts><fills><fill><patternFill patternType=\"none\"/></fill>{dark}</fills>\
+             <cellXfs>{styles}</cellXfs></styleSheet>"
+        );
+        put(&mut parts, "xl/styles.xml", &styles);
+        extracted(MediaType::Xlsx, &parts).document.text
+    };
+    assert!(extract(0, "").starts_with("## Days\n\nA1: A2; B1: B2\n"), "{}", extract(0, ""));
+    // A text in a list may be that of the dark cell, which shows its own.
+    let with_dark_cell = "## Days\n\nA1 white: A2 white; B1: B2 white\n";
+    assert!(extract(1, "").starts_with(with_dark_cell), "{}", extract(1, ""));
+    let with_rules = extract(0, "<conditionalFormatting/>");
+    assert!(with_rules.contains("B2 white") && !with_rules.contains("secret"), "{with_rules}");
+}
+
+#[test]
 fn shapes_that_are_hidden_or_there_twice_are_dropped() {
     let shape = |attributes: &str, text: &str| {
         format!(
@@ -362,6 +465,89 @@ fn text_of_slides_that_is_not_seen_is_dropped() {
     assert!(!text.contains("secret"), "{text}");
     for seen in ["on a dark slide", "on white", "in a style", "plain"] {
         assert!(text.contains(seen), "{seen}: {text}");
+    }
+}
+
+/// Returns the text of a slide by its background and shapes, and by the map of colors and the shapes of its master.
+fn text_on_background(background: &str, shapes: &str, color_map: &str, master_shapes: &str) -> String {
+    let relations = |kind: &str, target: &str| {
+        format!(
+            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\"><Relationship Id=\"rId1\" \
+             Target=\"{target}\" Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}\"/></Relationships>"
+        )
+    };
+    let master = format!(
+        "<p:sldMaster><p:cSld><p:bg><p:bgRef idx=\"1001\"><a:schemeClr val=\"bg1\"/></p:bgRef></p:bg><p:spTree>{master_shapes}</p:spTree>\
+         </p:cSld><p:clrMap {color_map}/></p:sldMaster>"
+    );
+    let theme = "<a:theme><a:themeElements><a:clrScheme><a:dk1><a:srgbClr val=\"000000\"/></a:dk1><a:lt1><a:srgbClr val=\"FFFFFF\"/></a:lt1>\
+        </a:clrScheme><a:fmtScheme><a:bgFillStyleLst><a:solidFill><a:schemeClr val=\"phClr\"/></a:solidFill></a:bgFillStyleLst>\
+        </a:fmtScheme></a:themeElements></a:theme>";
+    let mut parts = pptx_parts();
+    for (name, xml) in [
+        ("ppt/slides/_rels/slide1.xml.rels", relations("slideLayout", "../slideLayouts/slideLayout1.xml")),
+        (
+            "ppt/slideLayouts/slideLayout1.xml",
+            "<p:sldLayout><p:cSld><p:spTree/></p:cSld></p:sldLayout>".to_owned(),
+        ),
+        (
+            "ppt/slideLayouts/_rels/slideLayout1.xml.rels",
+            relations("slideMaster", "../slideMasters/slideMaster1.xml"),
+        ),
+        ("ppt/slideMasters/slideMaster1.xml", master),
+        ("ppt/slideMasters/_rels/slideMaster1.xml.rels", relations("theme", "../theme/theme1.xml")),
+        ("ppt/theme/theme1.xml", theme.to_owned()),
+    ] {
+        put(&mut parts, name, &xml);
+    }
+    edit(&mut parts, "ppt/slides/slide1.xml", "<p:cSld>", &format!("<p:cSld>{background}"));
+    edit(&mut parts, "ppt/slides/slide1.xml", "</p:spTree>", &format!("{shapes}</p:spTree>"));
+    extracted(MediaType::Pptx, &parts).document.text
+}
+
+#[test]
+fn text_of_the_color_of_the_slide_is_dropped_where_nothing_else_is_behind_it() {
+    let area = |x: u32, y: u32| {
+        format!("<a:xfrm><a:off x=\"{x}\" y=\"{y}\"/><a:ext cx=\"200\" cy=\"50\"/></a:xfrm>")
+    };
+    let text = |properties: &str| {
+        format!(
+            "<p:sp><p:spPr>{}<a:noFill/></p:spPr><p:txBody><a:bodyPr/><a:p><a:r>{properties}<a:t>secret</a:t></a:r></a:p></p:txBody>\
+             </p:sp>",
+            area(100, 100)
+        )
+    };
+    let white = text(&in_color("FFFFFF"));
+    let named = text("<a:rPr><a:solidFill><a:schemeClr val=\"bg1\"/></a:solidFill></a:rPr>");
+    let picture = |x: u32| format!("<p:pic><p:blipFill/><p:spPr>{}</p:spPr></p:pic>", area(x, 120));
+    let gradient = format!("<p:sp><p:spPr>{}<a:gradFill/></p:spPr></p:sp>", area(50, 80));
+    let style = "<p:sp><p:spPr/><p:style><a:fillRef idx=\"1\"/></p:style></p:sp>";
+    let solid = |color: &str| format!("<p:bg><p:bgPr><a:solidFill>{color}</a:solidFill></p:bgPr></p:bg>");
+    let dark = solid("<a:srgbClr val=\"102030\"/>");
+    let named_dark = solid("<a:schemeClr val=\"tx1\"/>");
+    let usual = "bg1=\"lt1\" tx1=\"dk1\"";
+    for (background, shapes, color_map, master_shapes, is_shown) in [
+        ("", white.clone(), usual, "", false),
+        ("", named.clone(), usual, "", false),
+        ("", white.clone(), "bg1=\"dk1\" tx1=\"lt1\"", "", true),
+        // Pictures elsewhere, behind the text, and in front of it.
+        ("", picture(400) + &white, usual, "", false),
+        ("", picture(200) + &white, usual, "", true),
+        ("", white.clone() + &picture(200), usual, "", false),
+        ("", gradient + &white, usual, "", true),
+        ("", style.to_owned() + &white, usual, "", true),
+        // A group has coordinates of its own.
+        ("", format!("{}<p:grpSp>{white}</p:grpSp>", picture(400)), usual, "", true),
+        ("", format!("<p:grpSp>{white}</p:grpSp>"), usual, "", false),
+        ("", white.clone(), usual, "<p:pic/>", true),
+        (dark.as_str(), white.clone(), usual, "", true),
+        (dark.as_str(), text(&in_color("102030")), usual, "", false),
+        (named_dark.as_str(), text(&in_color("000000")), usual, "", false),
+        ("<p:bg><p:bgPr><a:blipFill/></p:bgPr></p:bg>", white, usual, "", true),
+    ] {
+        let text = text_on_background(background, &shapes, color_map, master_shapes);
+        assert!(text.contains("Leave policy"), "{text}");
+        assert_eq!(text.contains("secret"), is_shown, "{background} {shapes} {color_map}: {text}");
     }
 }
 

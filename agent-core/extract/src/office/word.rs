@@ -8,6 +8,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::color::{Color, look_alike, parse_color};
 use super::formula::read_formula;
 use super::parts::OfficeParts;
+use super::theme::ThemeColors;
 use super::xml::{XmlChanges, XmlEvents, attribute};
 
 /// Elements with what was there before tracked changes: text, and properties, which would be read in place of the present
@@ -32,9 +33,18 @@ const MAX_BASES: usize = 16;
 /// Size of text in half points up to which it is not read.
 const MAX_HIDDEN_SIZE: u32 = 2;
 
+/// Colors of a theme that text and shadings name, with the attributes that change them.
+const TEXT_THEME_COLOR: [&str; 3] = ["w:themeColor", "w:themeTint", "w:themeShade"];
+const FILL_THEME_COLOR: [&str; 3] = ["w:themeFill", "w:themeFillTint", "w:themeFillShade"];
+/// The names of a theme's colors in a document, with those that they usually stand for.
+const COLOR_MAPPING: [(&str, &str); 4] =
+    [("w:bg1", "light1"), ("w:t1", "dark1"), ("w:bg2", "light2"), ("w:t2", "dark2")];
+
 /// Changes the parts of a Word document.
 pub(super) fn change(parts: &mut OfficeParts<'_>) {
-    let styles = parts.xml("word/styles.xml").map(|xml| WordStyles::read(&xml)).unwrap_or_default();
+    let theme = read_theme(parts);
+    let styles = parts.xml("word/styles.xml").unwrap_or_default();
+    let styles = WordStyles::read(&styles, theme);
     let mut texts = Vec::new();
     for name in parts.names() {
         if name.ends_with(".xml") && name != "word/styles.xml" {
@@ -48,6 +58,21 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
             parts.put(&name, changed);
         }
     }
+}
+
+/// Reads the colors of the theme; none if the document has other names for them.
+fn read_theme(parts: &mut OfficeParts<'_>) -> ThemeColors {
+    let settings = parts.xml("word/settings.xml").unwrap_or_default();
+    let mut events = XmlEvents::new(&settings);
+    while let Some((event, _)) = events.next() {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        let is_other =
+            |(name, usual): (&str, &str)| attribute(&element, name).is_some_and(|color| color != usual);
+        if element.name().into_inner() == "w:clrSchemeMapping" && COLOR_MAPPING.into_iter().any(is_other) {
+            return ThemeColors::default();
+        }
+    }
+    parts.xml("word/theme/theme1.xml").map(|xml| ThemeColors::read(&xml)).unwrap_or_default()
 }
 
 /// A color or pattern behind a text.
@@ -70,7 +95,7 @@ struct TextProperties {
 
 impl TextProperties {
     /// Applies an element of properties.
-    fn apply(&mut self, element: &BytesStart<'_>) {
+    fn apply(&mut self, element: &BytesStart<'_>, theme: &ThemeColors) {
         let value = attribute(element, "w:val");
         match element.name().into_inner() {
             "w:vanish" => {
@@ -78,9 +103,13 @@ impl TextProperties {
                     value.is_some_and(|value| matches!(value.as_str(), "0" | "false" | "off" | "none"));
                 self.is_hidden = Some(!is_off);
             }
-            "w:color" => self.color = Some(value.as_deref().and_then(parse_color)),
+            "w:color" => {
+                // The value is that for readers without themes.
+                let color = theme.word_color(element, TEXT_THEME_COLOR);
+                self.color = Some(color.or_else(|| value.as_deref().and_then(parse_color)));
+            }
             "w:sz" => self.size = value.and_then(|value| value.parse().ok()),
-            "w:shd" => self.shading = parse_shading(element).or(self.shading),
+            "w:shd" => self.shading = parse_shading(element, theme).or(self.shading),
             "w:highlight" => {
                 self.shading = match value.as_deref() {
                     None | Some("none") => self.shading,
@@ -104,11 +133,13 @@ impl TextProperties {
 }
 
 /// Parses a shading; `None` for one that paints nothing.
-fn parse_shading(element: &BytesStart<'_>) -> Option<Shading> {
+fn parse_shading(element: &BytesStart<'_>, theme: &ThemeColors) -> Option<Shading> {
     let fill = attribute(element, "w:fill");
     let is_clear = attribute(element, "w:val").is_none_or(|value| matches!(value.as_str(), "clear" | "nil"));
-    // The colors of a theme are not read.
     let has_theme_fill = attribute(element, "w:themeFill").is_some();
+    if let Some(color) = theme.word_color(element, FILL_THEME_COLOR).filter(|_| is_clear) {
+        return Some(Shading::Color(color));
+    }
     match fill.as_deref() {
         None | Some("auto") if is_clear && !has_theme_fill => None,
         Some(fill) if is_clear => Some(parse_color(fill).map_or(Shading::Unknown, Shading::Color)),
@@ -129,11 +160,12 @@ struct WordStyles {
     styles: HashMap<String, WordStyle>,
     default_paragraph: Option<String>,
     defaults: TextProperties,
+    theme: ThemeColors,
 }
 
 impl WordStyles {
-    fn read(xml: &str) -> Self {
-        let mut styles = Self::default();
+    fn read(xml: &str, theme: ThemeColors) -> Self {
+        let mut styles = Self { theme, ..Self::default() };
         let mut open: Option<(String, WordStyle)> = None;
         let mut in_defaults = false;
         let mut events = XmlEvents::new(xml);
@@ -162,13 +194,13 @@ impl WordStyles {
                         style.base = attribute(&element, "w:val");
                     }
                     Some((_, style)) => {
-                        style.properties.apply(&element);
+                        style.properties.apply(&element, &styles.theme);
                         // A table's style has several shadings for its parts.
                         if style.properties.shading.is_some() {
                             style.properties.shading = Some(Shading::Unknown);
                         }
                     }
-                    None if in_defaults => styles.defaults.apply(&element),
+                    None if in_defaults => styles.defaults.apply(&element, &styles.theme),
                     None => {}
                 },
                 _ => {}
@@ -330,7 +362,7 @@ impl<'x> PartEditor<'x> {
                 }
                 Event::Start(element) | Event::Empty(element) => match element.name().into_inner() {
                     "w:rStyle" => style = attribute(&element, "w:val"),
-                    _ => run_properties.apply(&element),
+                    _ => run_properties.apply(&element, &self.styles.theme),
                 },
                 _ => {}
             }
@@ -375,7 +407,7 @@ impl<'x> PartEditor<'x> {
                 scope.is_hidden =
                     attribute(element, "w:val").is_none_or(|value| value != "0" && value != "false");
             }
-            _ => scope.properties.apply(element),
+            _ => scope.properties.apply(element, &self.styles.theme),
         }
     }
 

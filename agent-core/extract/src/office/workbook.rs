@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 
+use super::color::{Color, look_alike, parse_color};
 use super::number_format::NumberFormat;
 use super::parts::OfficeParts;
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
@@ -17,6 +18,10 @@ const MAX_MERGED_CELLS: usize = 1 << 16;
 const MAX_MERGED_COLUMNS: usize = 256;
 /// Number of styles of cells that are read.
 const MAX_STYLES: usize = 1 << 16;
+/// Size of text in points up to which it is not read.
+const MAX_HIDDEN_SIZE: f64 = 1.0;
+/// Part with the texts of cells.
+const SHARED_STRINGS: &str = "xl/sharedStrings.xml";
 /// Name of the part that lists the sheets.
 const WORKBOOK: &str = "xl/workbook.xml";
 
@@ -36,8 +41,9 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
         let Some(xml) = parts.xml(&name) else { continue };
         let changed = if xml.contains("<sheetData") {
             SheetEditor::new(&xml, &styles, has_epoch_1904).edit()
-        } else if xml.contains("<rPh") {
-            without_readings(&xml)
+        } else if xml.contains("<rPh") || xml.contains("<rPr") {
+            let is_on_white = name == SHARED_STRINGS && is_white(parts, &styles);
+            without_unseen_text(&xml, is_on_white)
         } else {
             None
         };
@@ -68,33 +74,131 @@ fn without_hidden_sheets(xml: &str, has_epoch_1904: &mut bool) -> Option<String>
     changes.finish()
 }
 
-/// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them.
-fn without_readings(xml: &str) -> Option<String> {
+/// Returns true if no cell of a workbook can have another background than white.
+fn is_white(parts: &mut OfficeParts<'_>, styles: &[CellStyle]) -> bool {
+    if !styles.iter().all(|style| style.has_white_fill) {
+        return false;
+    }
+    let mut sheets = parts.names();
+    sheets.retain(|name| name.starts_with("xl/worksheets/") && name.ends_with(".xml"));
+    sheets.iter().all(|name| parts.xml(name).is_none_or(|sheet| !has_other_colors(&sheet)))
+}
+
+/// Returns true if rules or tables give cells of a sheet other colors, or a picture is behind it.
+fn has_other_colors(sheet: &str) -> bool {
+    ["<tablePart", "<conditionalFormatting", "<picture"].iter().any(|sign| sheet.contains(sign))
+}
+
+/// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them, and runs of text that
+/// are not seen.
+fn without_unseen_text(xml: &str, is_on_white: bool) -> Option<String> {
     let mut changes = XmlChanges::new(xml);
     let mut events = XmlEvents::new(xml);
     while let Some((event, range)) = events.next() {
-        if let Event::Start(element) = event
-            && element.name().into_inner() == "rPh"
-        {
-            let end = events.skip(&element);
-            changes.remove(range.start..end);
+        let Event::Start(element) = event else { continue };
+        match element.name().into_inner() {
+            "rPh" => changes.remove(range.start..events.skip(&element)),
+            "r" => {
+                let run = range.start..events.skip(&element);
+                if is_unseen_run(&xml[run.clone()], is_on_white) {
+                    changes.remove(run);
+                }
+            }
+            _ => {}
         }
     }
     changes.finish()
+}
+
+/// Returns true for a run of text of a point or less, or of white text on white.
+fn is_unseen_run(run: &str, is_on_white: bool) -> bool {
+    let mut font = CellFont::default();
+    let mut events = XmlEvents::new(run);
+    while let Some((event, _)) = events.next() {
+        if let Event::Start(element) | Event::Empty(element) = event {
+            apply_to_font(Some(&mut font), element.name().into_inner(), &element);
+        }
+    }
+    font.size <= MAX_HIDDEN_SIZE || (is_on_white && font.color.looks_like(&CellColor::WHITE))
+}
+
+/// A color of text or of a fill.
+#[derive(Debug, Clone, PartialEq)]
+enum CellColor {
+    Known(Color),
+    /// A color of the theme or the palette by its number, and its tint.
+    Numbered(&'static str, u32, f64),
+    Unknown,
+}
+
+impl CellColor {
+    const WHITE: Self = Self::Known([255; 3]);
+
+    /// Reads the color of an element.
+    fn read(element: &BytesStart<'_>) -> Self {
+        let tint: f64 = attribute(element, "tint").and_then(|tint| tint.parse().ok()).unwrap_or_default();
+        if let Some(value) = attribute(element, "rgb") {
+            // The opacity comes first, and is not applied.
+            let color = value.get(2..).filter(|_| value.len() == 8 && tint == 0.0).and_then(parse_color);
+            return color.map_or(Self::Unknown, Self::Known);
+        }
+        for list in ["theme", "indexed"] {
+            if let Some(number) = attribute(element, list).and_then(|number| number.parse::<u32>().ok()) {
+                return match (list, number) {
+                    // The first color of themes is the background.
+                    ("theme", 0) | ("indexed", 9) if tint == 0.0 => Self::WHITE,
+                    _ => Self::Numbered(list, number, tint),
+                };
+            }
+        }
+        Self::Unknown
+    }
+
+    /// Returns true for colors of which it is certain that a reader cannot tell them apart.
+    fn looks_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Known(color), Self::Known(other)) => look_alike(*color, *other),
+            (Self::Unknown, _) => false,
+            _ => self == other,
+        }
+    }
+}
+
+/// A font of cells.
+#[derive(Debug, Clone)]
+struct CellFont {
+    color: CellColor,
+    size: f64,
+}
+
+impl Default for CellFont {
+    fn default() -> Self {
+        Self { color: CellColor::Unknown, size: f64::MAX }
+    }
+}
+
+/// A fill of cells.
+#[derive(Debug, Clone)]
+struct CellFill {
+    color: CellColor,
+    is_solid: bool,
 }
 
 /// A style of cells.
 #[derive(Debug, Clone, Copy, Default)]
 struct CellStyle {
     format: NumberFormat,
-    /// True for white text without a fill, or with a white one.
-    is_white: bool,
+    /// True for text of a point or less.
+    is_tiny: bool,
+    /// True for text of the color of its fill, or in white without one.
+    is_colored_away: bool,
+    has_white_fill: bool,
 }
 
 /// Reads the styles of cells by their numbers.
 fn read_styles(xml: &str) -> Vec<CellStyle> {
     let mut formats: HashMap<u32, NumberFormat> = HashMap::new();
-    let (mut white_fonts, mut white_fills): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
+    let (mut fonts, mut fills): (Vec<CellFont>, Vec<CellFill>) = (Vec::new(), Vec::new());
     let mut styles = Vec::new();
     let mut list = String::new();
     let mut events = XmlEvents::new(xml);
@@ -110,33 +214,22 @@ fn read_styles(xml: &str) -> Vec<CellStyle> {
                     formats.insert(id, NumberFormat::parse(&code));
                 }
             }
-            ("fonts", "font") => white_fonts.push(false),
-            ("fonts", "color") => {
-                if let Some(is_white) = white_fonts.last_mut() {
-                    *is_white = is_white_color(&element);
-                }
-            }
-            ("fills", "fill") => white_fills.push(false),
-            ("fills", "patternFill") => {
-                if let Some(is_white) = white_fills.last_mut() {
-                    *is_white = attribute(&element, "patternType").is_none_or(|pattern| pattern == "none");
-                }
-            }
-            ("fills", "fgColor") => {
-                if let Some(is_white) = white_fills.last_mut() {
-                    *is_white |= is_white_color(&element);
-                }
-            }
+            ("fonts", "font") => fonts.push(CellFont::default()),
+            ("fonts", name) => apply_to_font(fonts.last_mut(), name, &element),
+            // A fill that is no pattern is a gradient.
+            ("fills", "fill") => fills.push(CellFill { color: CellColor::Unknown, is_solid: false }),
+            ("fills", name) => apply_to_fill(fills.last_mut(), name, &element),
             ("cellXfs", "xf") if styles.len() < MAX_STYLES => {
                 let id = number("numFmtId").unwrap_or_default();
-                let is_in = |list: &[bool], name: &str| {
-                    number(name)
-                        .and_then(|number| list.get(number as usize))
-                        .is_some_and(|&is_white| is_white)
-                };
+                let font = number("fontId").and_then(|number| fonts.get(number as usize));
+                let fill = number("fillId").and_then(|number| fills.get(number as usize));
                 styles.push(CellStyle {
                     format: formats.get(&id).copied().unwrap_or_else(|| NumberFormat::built_in(id)),
-                    is_white: is_in(&white_fonts, "fontId") && is_in(&white_fills, "fillId"),
+                    has_white_fill: fill.is_some_and(|fill| fill.color == CellColor::WHITE),
+                    is_tiny: font.is_some_and(|font| font.size <= MAX_HIDDEN_SIZE),
+                    is_colored_away: font
+                        .zip(fill)
+                        .is_some_and(|(font, fill)| font.color.looks_like(&fill.color)),
                 });
             }
             _ => {}
@@ -145,13 +238,28 @@ fn read_styles(xml: &str) -> Vec<CellStyle> {
     styles
 }
 
-/// Returns true for white; the first color of themes is the background.
-fn is_white_color(color: &BytesStart<'_>) -> bool {
-    let is = |name: &str, expected: &str| {
-        attribute(color, name).is_some_and(|value| value.eq_ignore_ascii_case(expected))
-    };
-    let has_tint = attribute(color, "tint").is_some();
-    is("rgb", "FFFFFFFF") || is("rgb", "00FFFFFF") || is("indexed", "9") || (is("theme", "0") && !has_tint)
+/// Applies an element within a font.
+fn apply_to_font(font: Option<&mut CellFont>, name: &str, element: &BytesStart<'_>) {
+    let Some(font) = font else { return };
+    match name {
+        "color" => font.color = CellColor::read(element),
+        "sz" => {
+            let size = attribute(element, "val").and_then(|size| size.parse().ok());
+            font.size = size.unwrap_or(font.size);
+        }
+        _ => {}
+    }
+}
+
+/// Applies an element within a fill. The foreground of a solid pattern is all that is seen of it.
+fn apply_to_fill(fill: Option<&mut CellFill>, name: &str, element: &BytesStart<'_>) {
+    let Some(fill) = fill else { return };
+    match (name, attribute(element, "patternType").as_deref()) {
+        ("patternFill", None | Some("none")) => fill.color = CellColor::WHITE,
+        ("patternFill", Some("solid")) => fill.is_solid = true,
+        ("fgColor", _) if fill.is_solid => fill.color = CellColor::read(element),
+        _ => {}
+    }
 }
 
 /// Returns the last columns of the merged cells of a sheet by the references of their first cells.
@@ -208,7 +316,7 @@ impl<'x> SheetEditor<'x> {
                 || ["<filterColumn", "filterMode=\"1\"", "filterMode=\"true\""]
                     .iter()
                     .any(|sign| xml.contains(sign)),
-            has_other_colors: has_table || xml.contains("<conditionalFormatting") || xml.contains("<picture"),
+            has_other_colors: has_other_colors(xml),
             hidden_columns: Vec::new(),
             merged: merged_columns(xml),
             changes: XmlChanges::new(xml),
@@ -237,6 +345,13 @@ impl<'x> SheetEditor<'x> {
                         column = next_column(column, open.reference.as_deref());
                         let is_hidden = self.hides_column(column, open.reference.as_deref());
                         cell = Some(OpenCell { is_hidden: open.is_hidden || is_hidden, ..open });
+                    }
+                    "r" => {
+                        let run = range.start..events.skip(&element);
+                        let has_white_fill = cell.as_ref().is_some_and(|cell| cell.style.has_white_fill);
+                        if is_unseen_run(&self.xml[run.clone()], has_white_fill && !self.has_other_colors) {
+                            self.changes.remove(run);
+                        }
                     }
                     name => in_value = name == "v",
                 },
@@ -297,7 +412,9 @@ impl<'x> SheetEditor<'x> {
             is_number: kind.as_deref().is_none_or(|kind| kind == "n"),
             // A picture within a cell is an error with metadata, in which the reader finds it.
             is_error: kind.as_deref() == Some("e") && attribute(cell, "vm").is_none(),
-            is_hidden: style.format == NumberFormat::Hidden || (style.is_white && !self.has_other_colors),
+            is_hidden: style.format == NumberFormat::Hidden
+                || style.is_tiny
+                || (style.is_colored_away && !self.has_other_colors),
             value: String::new(),
         }
     }

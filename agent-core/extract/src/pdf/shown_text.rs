@@ -1,7 +1,8 @@
-//! Text of PDF pages without what is drawn invisibly: in the rendering mode 3, or in 7 without anything that is painted in the
-//! shape of the text (ISO 32000-1, section 9.3.6).
+//! Text of PDF pages without what is not seen on them: what is drawn invisibly, in the rendering mode 3, or in 7 without anything
+//! that is painted in the shape of the text (ISO 32000-1, section 9.3.6), and what is drawn unseen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use unpdf::parser::backend::{
     BackendFontInfo, ContentOp, DecodedRun, DecodedText, GlyphAdvance, PageBox, PageContent, PageId,
@@ -10,31 +11,65 @@ use unpdf::parser::backend::{
 };
 use unpdf::parser::{BlockType, LayoutAnalyzer, LinkAnnotations, TextBlock};
 
+use super::layers::Layers;
+use super::unseen_text::{UnseenText, line_move};
+
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;
 /// Rendering mode in which text is not painted and clips what is painted behind its text object, such as a gradient.
 const CLIPPING: i64 = 7;
 
-/// A document whose pages have no invisible text.
-pub(super) struct ShownText {
+/// A document whose pages are read without text that is not seen.
+pub(super) struct ShownText<'b> {
+    bytes: &'b [u8],
     document: RawBackend,
+    pages: BTreeMap<u32, PageId>,
+    /// The layers of the document, once a page has some; `None` within if all are shown.
+    layers: OnceLock<Option<Layers>>,
+    /// The unseen text of the page that is being read.
+    unseen: UnseenText,
+    /// True if invisible text of the page is left out.
+    drops_invisible: bool,
 }
 
-impl ShownText {
+impl<'b> ShownText<'b> {
     /// Reads a document.
     ///
     /// # Errors
     /// Those of the library.
-    pub(super) fn load(bytes: &[u8]) -> unpdf::Result<Self> {
-        Ok(Self { document: RawBackend::load_bytes(bytes)? })
+    pub(super) fn load(bytes: &'b [u8]) -> unpdf::Result<Self> {
+        let document = RawBackend::load_bytes(bytes)?;
+        let pages = document.pages();
+        let unseen = UnseenText::default();
+        Ok(Self { bytes, document, pages, layers: OnceLock::new(), unseen, drops_invisible: false })
     }
 
-    /// Returns the text of a page as Markdown. Rows of tables are lines.
+    /// Returns the text that a page draws unseen.
+    pub(super) fn unseen_text(&self, number: u32) -> UnseenText {
+        let Some(&page) = self.pages.get(&number) else { return UnseenText::default() };
+        let unseen = UnseenText::find(&self.document, page, None);
+        if !unseen.has_layers() {
+            return unseen;
+        }
+        match self.layers.get_or_init(|| Layers::load(self.bytes)) {
+            Some(layers) => UnseenText::find(&self.document, page, Some(layers)),
+            None => unseen,
+        }
+    }
+
+    /// Returns the text of a page as Markdown, without unseen text and, if so chosen, without invisible text. Rows of tables are
+    /// lines.
     ///
     /// # Errors
     /// Those of the library.
-    pub(super) fn page(&self, number: u32) -> unpdf::Result<String> {
-        let mut analyzer = LayoutAnalyzer::new(self);
+    pub(super) fn page(
+        &mut self,
+        number: u32,
+        unseen: UnseenText,
+        drops_invisible: bool,
+    ) -> unpdf::Result<String> {
+        (self.unseen, self.drops_invisible) = (unseen, drops_invisible);
+        let mut analyzer = LayoutAnalyzer::new(&*self);
         let blocks = analyzer.extract_page_blocks(number)?;
         Ok(blocks.iter().map(markdown).collect::<Vec<_>>().join("\n\n"))
     }
@@ -135,19 +170,15 @@ impl TextFilter {
     }
 }
 
-/// Returns the move to the next line that an operation makes before it draws its text; `None` if it makes none.
-fn line_move(operation: &ContentOp) -> Option<ContentOp> {
-    matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
-}
-
 /// The document as it is read, but for the operations on its pages.
-impl PdfBackend for ShownText {
+impl PdfBackend for ShownText<'_> {
     fn decode_content(&self, data: &[u8]) -> unpdf::Result<Vec<ContentOp>> {
-        self.document.decode_content(data).map(without_invisible_text)
+        let operations = self.unseen.remove(data, self.document.decode_content(data)?);
+        Ok(if self.drops_invisible { without_invisible_text(operations) } else { operations })
     }
 
     fn pages(&self) -> BTreeMap<u32, PageId> {
-        self.document.pages()
+        self.pages.clone()
     }
 
     fn page_fonts(&self, scope: ResourceScope) -> unpdf::Result<Vec<BackendFontInfo>> {

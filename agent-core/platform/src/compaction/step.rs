@@ -13,8 +13,9 @@ use async_trait::async_trait;
 
 use super::Compaction;
 use super::plan::{CompactionPlan, HistoryForm, PlanEntry, PlanLimits, plan};
+use super::prefix_hashes::PrefixKey;
 use super::report::{CompactionReport, Shortened, SummaryOrigin};
-use super::store::{PrefixHasher, SummaryOwner};
+use super::store::SummaryOwner;
 use super::tasks::SummaryJob;
 use super::text::{ToolNames, block, is_instruction};
 use crate::compaction_settings::{CompactionMode, CompactionSettings};
@@ -54,10 +55,21 @@ fn check_fits(assembly: &AssemblyInput<'_>) -> Result<(), AgentError> {
     if needed <= max {
         return Ok(());
     }
-    let message = format!(
-        "the conversation exceeds the model's context window: it needs {needed} tokens, {max} are available, and this agent's compaction is off"
-    );
-    Err(AgentError::new(AgentErrorKind::InvalidRequest, message))
+    let error = ConversationTooLongError { needed, available: max };
+    Err(AgentError::new(AgentErrorKind::InvalidRequest, error.to_string()).with_source(error))
+}
+
+/// Error of a conversation that exceeds the context window, and that the agent does not compact. It is the source of an
+/// [`AgentError`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the conversation exceeds the model's context window: it needs {needed} tokens, {available} are available, and this agent's compaction is off"
+)]
+pub struct ConversationTooLongError {
+    /// Tokens of the prompt.
+    pub needed: usize,
+    /// Limit on the prompt, in tokens.
+    pub available: usize,
 }
 
 fn prompt_tokens(assembly: &AssemblyInput<'_>) -> usize {
@@ -138,10 +150,7 @@ impl History {
         let replaced: Vec<_> = assembly.history.iter().map(replace).collect();
         let entry = |(message, replaced): (&Arc<PromptMessage>, &Option<Arc<PromptMessage>>)| {
             let original = message.original();
-            let plain_tokens = match message.context().is_empty() {
-                true => message.tokens(counter),
-                false => cache.message(original).tokens(counter),
-            };
+            let plain_tokens = message.without_context().tokens(counter);
             // A context that this process alone remembers is no part of the history.
             let tokens = match original.sent_context {
                 Some(_) => message.tokens(counter),
@@ -163,14 +172,6 @@ impl History {
     /// Returns the first messages as they were received.
     fn first(&self, count: usize) -> Vec<&Message> {
         self.messages[..count].iter().map(|message| message.original()).collect()
-    }
-
-    /// Returns the hash of the first messages.
-    fn sha256(&self, count: usize, turn: &TurnInput, settings: &CompactionSettings) -> String {
-        let agent_id = &turn.context.agent_id;
-        let mut hasher = PrefixHasher::new(agent_id, &settings.instructions, self.budget.summary);
-        self.first(count).into_iter().for_each(|message| hasher.add_message(message));
-        hasher.sha256()
     }
 
     /// Returns the messages after the first ones, without the tool results that are left out, and the number of those.
@@ -218,7 +219,7 @@ impl Compaction {
         }
         let next = match plan.next.zip(model) {
             Some((next, model)) if next.summarized > plan.form.summarized => {
-                let sha256 = history.sha256(next.summarized, turn, settings);
+                let sha256 = self.sha256(turn, &history, settings, next.summarized);
                 let range = (plan.form.summarized, next.summarized);
                 match self.tasks.stored(&owner(turn), &sha256).await {
                     Ok(None) => {
@@ -235,6 +236,23 @@ impl Compaction {
         }
     }
 
+    /// Returns the hash of the first messages of a history.
+    fn sha256(
+        &self,
+        turn: &TurnInput,
+        history: &History,
+        settings: &CompactionSettings,
+        count: usize,
+    ) -> String {
+        let key = PrefixKey {
+            owner: owner(turn),
+            agent_id: turn.context.agent_id.clone(),
+            instructions: settings.instructions.clone(),
+            max_tokens: history.budget.summary,
+        };
+        self.prefixes.sha256(&key, &history.messages[..count])
+    }
+
     /// Returns the summary that the prompt has: the stored one, or one that is made now.
     async fn summary(
         &self,
@@ -244,7 +262,7 @@ impl Compaction {
         model: Option<&EmbeddedAi>,
     ) -> (Option<Arc<str>>, Option<SummaryOrigin>) {
         let CompactionPlan { form, earlier, .. } = history.plan;
-        let sha256 = history.sha256(form.summarized, turn, settings);
+        let sha256 = self.sha256(turn, history, settings, form.summarized);
         match self.tasks.stored(&owner(turn), &sha256).await {
             Ok(Some(stored)) => return (Some(stored), Some(SummaryOrigin::Stored)),
             Ok(None) => {}
@@ -285,7 +303,7 @@ impl Compaction {
             owner,
             sha256,
             messages: history.first(summarized).into_iter().cloned().collect(),
-            earlier: (earlier > 0).then(|| (history.sha256(earlier, turn, settings), earlier)),
+            earlier: (earlier > 0).then(|| (self.sha256(turn, history, settings, earlier), earlier)),
             model,
             instructions: settings.instructions.clone(),
             max_tokens: history.budget.summary,

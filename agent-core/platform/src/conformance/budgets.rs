@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::backend::ModelSource as _;
+use agent_core::backend::{Backend as _, EmbeddedBackend, ModelSource as _};
 use agent_core::clock::{Clock as _, SystemClock};
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::EventStream;
 use agent_core::ids::CompanyId;
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
-use agent_core::testing::ScriptedModel;
+use agent_core::select::{BackendChoice, BackendKind};
+use agent_core::testing::{ScriptedModel, backend_turn};
 use agent_core::tool::{Caller, ExecutionContext};
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
@@ -18,8 +20,8 @@ use serde_json::json;
 use crate::records::{Inventory, Precondition};
 use crate::spawner::Spawner;
 use crate::usage::{
-    Budget, BudgetKind, BudgetOptions, Budgets, ExpiredReservations, MeteredModels, PriceTable, UsageFilter,
-    UsageQuery, UsageRecorder, UsageStore,
+    Booking, Budget, BudgetKind, BudgetOptions, Budgets, ExpiredReservations, MeteredBackend, MeteredModels,
+    PriceTable, UsageFilter, UsageQuery, UsageRecorder, UsageStore,
 };
 
 /// A process's handles of the store under test.
@@ -32,6 +34,8 @@ const AMOUNT: i64 = 60_000;
 const CALL_TOKENS: i64 = 260;
 const CLIENTS: usize = 64;
 const PROCESSES: usize = 3;
+/// The limit on concurrent runs.
+const CONCURRENT_RUNS: usize = 5;
 
 /// Runs the conformance suite of [`Budgets`] over stores from `make`, which must return handles of one empty store, one for each of
 /// several processes, at every call. `spawner` runs background tasks.
@@ -41,6 +45,7 @@ const PROCESSES: usize = 3;
 pub async fn budgets(make: impl AsyncFn(usize) -> Vec<BudgetStores>, spawner: Arc<dyn Spawner>) {
     a_limit_is_used_up_and_never_exceeded(&make(PROCESSES).await, &spawner).await;
     what_a_lost_process_has_reserved_is_settled(&make(PROCESSES).await, &spawner).await;
+    concurrent_runs_are_counted_over_all_processes(&make(PROCESSES).await, &spawner).await;
 }
 
 /// Returns the recorder of a process whose reservations are lost after `lease`.
@@ -184,4 +189,42 @@ async fn what_a_lost_process_has_reserved_is_settled(stores: &[BudgetStores], sp
     join_all(passes).await;
     assert_eq!(amounts(&lost).await, (reserved, 0), "each reservation is settled once");
     assert_eq!(ledger_tokens(&stores[1]).await, (10, reserved));
+}
+
+/// Begins a run, which lasts until the stream is dropped.
+async fn start_run(backend: &MeteredBackend<EmbeddedBackend>) -> Result<EventStream, AgentError> {
+    let settings = EmbeddedAi::default();
+    let mut turn = backend_turn(BackendChoice::Embedded(settings.clone()));
+    turn.context.company_id = company();
+    let prepared = backend.prepare(&settings, Arc::new(turn))?;
+    backend.start(&settings, prepared).await
+}
+
+async fn concurrent_runs_are_counted_over_all_processes(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
+    let lease = Duration::from_secs(600);
+    let processes: Vec<UsageRecorder> =
+        stores.iter().map(|stores| recorder(stores, spawner, lease)).collect();
+    let body = json!({"limits": [{"unit": "concurrentRuns", "amount": CONCURRENT_RUNS}]});
+    let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("a budget");
+    let (company, subject) = (company(), (BudgetKind::Company, COMPANY));
+    let put = budgets_of(&processes[0]).put(&company, subject, &budget, Precondition::Any).await;
+    put.expect("a budget is written");
+    let backend = |process: &UsageRecorder| {
+        let models: EmbeddedBackend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("x")));
+        MeteredBackend::new(models, BackendKind::Embedded, Booking::PerCall, process.clone())
+    };
+    let backends: Vec<_> = processes.iter().map(backend).collect();
+    for _ in 0..2 {
+        let runs = (0..CLIENTS).map(|client| start_run(&backends[client % backends.len()]));
+        let (begun, refused): (Vec<_>, Vec<_>) = join_all(runs).await.into_iter().partition(Result::is_ok);
+        assert_eq!(begun.len(), CONCURRENT_RUNS, "so many runs at once over all processes");
+        for error in refused.into_iter().filter_map(Result::err) {
+            assert_eq!(error.kind(), AgentErrorKind::RateLimited, "{error:?}");
+        }
+        // Their places are free for the next ones, at any process.
+        drop(begun);
+        for process in &processes {
+            budgets_of(process).flush().await;
+        }
+    }
 }

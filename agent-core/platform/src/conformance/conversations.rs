@@ -54,9 +54,8 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     logs::logs_are_deleted_with_their_time_thread_and_messages(&*make().await).await;
     approvals::a_run_waits_until_all_calls_are_decided(&*make().await).await;
     approvals::an_approved_call_begins_once_in_its_process(&*make().await).await;
-    approvals::a_result_completes_its_call(&*make().await).await;
-    approvals::questions_expire_and_are_withdrawn(&*make().await).await;
-    approvals::questions_that_expire_free_their_thread(&*make().await).await;
+    approvals::results_complete_their_calls(&make).await;
+    approvals::questions_remain_open_for_their_time(&make).await;
     approvals::due_runs_are_read_in_pages(&*make().await).await;
     approvals::waiting_runs_are_read_in_pages(&*make().await).await;
     approvals::erased_messages_leave_no_arguments(&*make().await).await;

@@ -60,9 +60,9 @@ impl FileBench {
 
     async fn load(&self, messages: &[Message], thread: Option<&ThreadId>) -> Vec<Message> {
         let files = MessageFiles { records: &*self.records, company_id: &self.company, user_id: &self.user };
-        let mut messages: Vec<_> = messages.iter().cloned().map(Arc::new).collect();
+        let mut messages = Arc::new(messages.iter().cloned().map(Arc::new).collect());
         files.load(&mut messages, thread).await.expect("loaded");
-        messages.into_iter().map(Arc::unwrap_or_clone).collect()
+        messages.iter().map(|message| Message::clone(message)).collect()
     }
 }
 
@@ -153,7 +153,7 @@ async fn files_are_their_users_alone(bench: &FileBench) {
         let listed = list_user_files(records, owner, &ListQuery::default()).await.expect("listed");
         assert!(listed.items.is_empty(), "{owner:?}");
         let files = MessageFiles { records, company_id: owner.0, user_id: owner.1 };
-        let mut messages = vec![Arc::new(user_message(vec![reference(&file.id)]))];
+        let mut messages = Arc::new(vec![Arc::new(user_message(vec![reference(&file.id)]))]);
         assert_eq!(files.find_missing(&messages).await.expect("read"), Some(&*file.id), "{owner:?}");
         files.load(&mut messages, None).await.expect("loaded");
         assert_eq!(parts(&messages[0]), ["[file, no longer stored]"], "{owner:?}");

@@ -16,7 +16,7 @@ mod queue;
 mod rating;
 
 pub use begin::{BeginCommit, BeginRows, begin_run};
-pub use decisions::{ChangeCommit, ChangeRows, change_run, last_node};
+pub use decisions::{ChangeCommit, ChangeRows, added_run, change_run, last_node};
 pub use end::{EndCommit, EndRows, end_run};
 pub use erasure::{delete_part, erase_node, erase_run};
 pub use queue::{QueueCommit, QueueRows, queue_run};

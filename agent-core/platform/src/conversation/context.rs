@@ -18,7 +18,7 @@ pub const MAX_CONTEXT_BYTES: usize = 32 << 10;
 pub const MAX_CONTEXT_PAGE_BYTES: usize = 4 << 20;
 
 /// Approximate size of a turn without its id and contexts, in bytes.
-const TURN_BYTES: usize = 96;
+const TURN_BYTES: usize = 104;
 
 /// Context that a run has sent with a user message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,34 +41,66 @@ pub struct TurnContext {
 /// Stored contexts of a thread's turns, as far as they were read.
 #[derive(Debug, Default)]
 pub(super) struct ThreadContexts {
-    /// Contexts by turn; an empty list for a turn without any.
-    by_turn: HashMap<RunId, Vec<SentContext>>,
+    by_turn: HashMap<RunId, ReadContexts>,
     /// Approximate size in bytes.
     bytes: usize,
 }
 
+/// Contexts of a turn as they were read; none for a turn without any.
+#[derive(Debug, Default)]
+struct ReadContexts {
+    /// Position of the message from which on they were read.
+    from: u32,
+    contexts: Vec<SentContext>,
+}
+
+/// Contexts of a path that were not read: those of messages from a position on, in these turns.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct MissingContexts {
+    pub(super) from: u32,
+    pub(super) turns: Vec<RunId>,
+}
+
 impl ThreadContexts {
-    /// Returns those of a path's turns that were not read.
-    pub(super) fn missing(&self, path: &PathContexts) -> Vec<RunId> {
-        path.turns().filter(|turn| !self.by_turn.contains_key(*turn)).cloned().collect()
+    /// Returns the contexts of a path that were not read.
+    pub(super) fn missing(&self, path: &PathContexts) -> MissingContexts {
+        let is_missing = |context: &&PathContext| {
+            self.by_turn.get(&context.turn_id).is_none_or(|read| read.from > context.seq)
+        };
+        let mut missing = path.0.iter().filter(is_missing).peekable();
+        // The messages of a path are in the order of their positions.
+        let from = missing.peek().map_or(0, |first| first.seq);
+        MissingContexts { from, turns: missing.map(|context| context.turn_id.clone()).collect() }
     }
 
-    /// Adds the contexts that a store has of turns that were not read.
-    pub(super) fn add(&mut self, turns: Vec<RunId>, stored: Vec<TurnContext>) {
+    /// Adds the contexts that a store has of those that were not read.
+    pub(super) fn add(&mut self, missing: MissingContexts, stored: Vec<TurnContext>) {
+        let MissingContexts { from, turns } = missing;
+        self.by_turn.reserve(turns.len());
         for turn in turns {
+            // Those that were read from a later position on are among the stored ones.
+            self.remove(&turn);
             self.bytes += TURN_BYTES + turn.len();
-            self.by_turn.entry(turn).or_default();
+            self.by_turn.insert(turn, ReadContexts { from, contexts: Vec::new() });
         }
         for TurnContext { turn_id, sent } in stored {
-            self.bytes += context_bytes(&sent);
-            self.by_turn.entry(turn_id).or_default().push(sent);
+            if let Some(read) = self.by_turn.get_mut(&turn_id) {
+                self.bytes += context_bytes(&sent);
+                read.contexts.push(sent);
+            }
         }
+    }
+
+    /// Sets the only context of a turn, or none.
+    pub(super) fn set(&mut self, turn: &RunId, context: Option<SentContext>) {
+        let stored = context.map(|sent| TurnContext { turn_id: turn.clone(), sent });
+        self.add(MissingContexts { from: 0, turns: vec![turn.clone()] }, stored.into_iter().collect());
     }
 
     /// Removes a turn of which a commit may have added a context. Returns false if it was not read.
     pub(super) fn remove(&mut self, turn: &RunId) -> bool {
         let Some(removed) = self.by_turn.remove(turn) else { return false };
-        let bytes = TURN_BYTES + turn.len() + removed.iter().map(context_bytes).sum::<usize>();
+        let bytes = TURN_BYTES + turn.len() + removed.contexts.iter().map(context_bytes).sum::<usize>();
         self.bytes = self.bytes.saturating_sub(bytes);
         true
     }
@@ -79,7 +111,8 @@ impl ThreadContexts {
     }
 
     fn text(&self, turn: &RunId, node: &NodeId) -> Option<&Arc<str>> {
-        self.by_turn.get(turn)?.iter().find(|sent| sent.node == *node).map(|sent| &sent.text)
+        let contexts = &self.by_turn.get(turn)?.contexts;
+        contexts.iter().find(|sent| sent.node == *node).map(|sent| &sent.text)
     }
 }
 
@@ -122,6 +155,7 @@ impl PathContexts {
     }
 
     /// Returns the turns.
+    #[cfg(test)]
     fn turns(&self) -> impl Iterator<Item = &RunId> {
         self.0.iter().map(|context| &context.turn_id)
     }
@@ -185,7 +219,8 @@ mod tests {
 
     fn read(stored: Vec<TurnContext>) -> ThreadContexts {
         let mut contexts = ThreadContexts::default();
-        contexts.add(Vec::new(), stored);
+        let turns = stored.iter().map(|context| context.turn_id.clone()).collect();
+        contexts.add(MissingContexts { from: 0, turns }, stored);
         contexts
     }
 
@@ -267,14 +302,35 @@ mod tests {
         let path = PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
         let mut contexts = ThreadContexts::default();
         let missing = contexts.missing(&path);
-        assert_eq!(missing, path.turns().cloned().collect::<Vec<_>>());
+        assert_eq!(missing.turns, path.turns().cloned().collect::<Vec<_>>());
         contexts.add(missing, vec![stored("n2", "r3", "second")]);
-        assert!(contexts.missing(&path).is_empty(), "also those without a context");
+        assert!(contexts.missing(&path).turns.is_empty(), "also those without a context");
         let all = contexts.bytes();
         assert!(contexts.remove(&"r3".into()));
         assert!(!contexts.remove(&"r3".into()), "it is not there any more");
-        assert_eq!(contexts.missing(&path), [RunId::from("r3")]);
-        contexts.add(vec!["r3".into()], vec![stored("n2", "r3", "second")]);
+        let missing = contexts.missing(&path);
+        assert_eq!(missing, MissingContexts { from: 2, turns: vec!["r3".into()] });
+        contexts.add(missing, vec![stored("n2", "r3", "second")]);
         assert_eq!(contexts.bytes(), all);
+    }
+
+    #[test]
+    fn the_contexts_of_earlier_messages_of_a_turn_are_read_too() {
+        let message = Message::user("one");
+        // Of the same turn: a message that the path begins with, and the next one.
+        let links = [link(0, &message, "r"), link(1, &message, "r")];
+        let path = |links: &[NodeLink]| PathContexts::new(&links.iter().collect::<Vec<_>>(), true);
+        let mut contexts = ThreadContexts::default();
+        let missing = contexts.missing(&path(&links[1..]));
+        assert_eq!(missing, MissingContexts { from: 1, turns: vec!["r".into()] });
+        contexts.add(missing, vec![stored("n1", "r", "late")]);
+        let missing = contexts.missing(&path(&links));
+        assert_eq!(missing, MissingContexts { from: 0, turns: vec!["r".into()] });
+        contexts.add(missing, vec![stored("n1", "r", "late"), stored("n0", "r", "early")]);
+        assert!(contexts.missing(&path(&links)).turns.is_empty());
+        let found: Vec<_> = (0..2_u32).map(path(&links).with_texts(&contexts).texts()).collect();
+        assert_eq!(found, ["early", "late"].map(|text| Some(Arc::<str>::from(text))));
+        let anew = read(vec![stored("n1", "r", "late"), stored("n0", "r", "early")]);
+        assert_eq!(contexts.bytes(), anew.bytes());
     }
 }

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::time;
-use super::{Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, Run, RunKey, RunState};
+use super::{
+    Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, LogEnd, NewNode, Run, RunKey,
+    RunState, RunTrigger,
+};
 
 /// Maximum length of the reason that a person gives, in characters.
 pub const MAX_REASON_CHARS: usize = 2_000;
@@ -75,11 +78,32 @@ pub enum RunChange {
         /// Process that has begun it.
         process: String,
     },
+    /// Adds results of the client's calls below the messages of a run that waits; their parents are not read. Results of calls
+    /// that are not [pending](Run::pending_calls) are left out, and a run that does not wait stays as it is.
+    AddResults(Vec<NewNode>),
     /// Cancels a run that waits, and frees its thread. Any other run stays as it is.
     CancelWaiting(CancelReason),
     /// Ends a run that waits for decisions that have expired: adds a result for each call that was not made, and frees
     /// the thread. A run with an open question or with an approved call stays as it is.
     Expire,
+    /// Adds a run of the same turn that has ended with the open questions of this one, which stays as it is;
+    /// [`ConversationError::RunIdUsed`] if the owner has a run of its id.
+    AskAgain(Box<AskAgain>),
+}
+
+/// A run that ends at once with the questions of a run that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskAgain {
+    /// Id of the run.
+    pub run_id: RunId,
+    /// Cause of the run.
+    pub trigger: RunTrigger,
+    /// Process of the run.
+    pub process: String,
+    /// The questions.
+    pub outcome: RunOutcome,
+    /// The whole log.
+    pub log: LogEnd,
 }
 
 impl Verdict {
@@ -143,6 +167,16 @@ impl Run {
     pub fn at(mut self, now: Timestamp) -> Self {
         self.approvals = self.approvals.into_iter().map(|approval| approval.at(now)).collect();
         self
+    }
+
+    /// Removes a call from those that the client has to execute. Returns false for a call that is not one of them.
+    pub(super) fn complete_client_call(&mut self, call: &str) -> bool {
+        let Some(RunOutcome::Interrupt { pending_tool_call_ids, .. }) = &mut self.outcome else {
+            return false;
+        };
+        let count = pending_tool_call_ids.len();
+        pending_tool_call_ids.retain(|id| **id != *call);
+        pending_tool_call_ids.len() < count
     }
 
     /// Returns true if a decision is awaited.

@@ -124,7 +124,11 @@ impl ThreadExport {
             (Part::Over, _) => Ok(None),
             (Part::Head, ExportFormat::Json) => {
                 self.part = Part::Nodes;
-                Ok(Some(format!("{{\"thread\":{},\"nodes\":[", to_json(&self.thread))))
+                let thread = match self.audience {
+                    Audience::Trusted => to_json(&self.thread),
+                    Audience::Visitor => self.thread.shown_to_visitor().to_string(),
+                };
+                Ok(Some(format!("{{\"thread\":{thread},\"nodes\":[")))
             }
             (Part::Head, ExportFormat::Markdown) => {
                 self.part = Part::Nodes;

@@ -68,9 +68,10 @@ impl Conversations for MemoryConversations {
     async fn contexts(
         &self,
         key: &ThreadKey,
+        from: u32,
         turns: &[RunId],
     ) -> Result<Vec<TurnContext>, ConversationError> {
-        Ok(self.lock().find(key).map(|found| found.contexts(turns)).unwrap_or_default())
+        Ok(self.lock().find(key).map(|found| found.contexts(from, turns)).unwrap_or_default())
     }
 
     async fn threads(

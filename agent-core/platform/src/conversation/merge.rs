@@ -79,15 +79,18 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Returns the prompt's messages. `stored` has those of `path`.
-    pub fn prompt(&self, stored: impl IntoIterator<Item = Arc<Message>>) -> Vec<Arc<Message>> {
-        let count = self.instructions.len() + self.path.len() + self.nodes.len();
-        let mut messages = Vec::with_capacity(count);
-        messages.extend(self.instructions.iter().cloned());
-        messages.extend(stored);
-        let new = self.nodes.iter().filter_map(|node| node.message.as_message());
-        messages.extend(new.cloned().map(Arc::new));
-        messages
+    /// Returns the messages of the new nodes, as the prompt has them.
+    pub(super) fn new_messages(&self) -> impl Iterator<Item = Arc<Message>> {
+        self.nodes.iter().filter_map(|node| node.message.as_message()).cloned().map(Arc::new)
+    }
+
+    /// Returns the prompt's messages in a list of its own: the plain form of [`LoadedThread::prompt`], with which tests
+    /// compare it. `stored` has those of `path`.
+    ///
+    /// [`LoadedThread::prompt`]: super::LoadedThread::prompt
+    #[cfg(test)]
+    pub(super) fn prompt(&self, stored: impl IntoIterator<Item = Arc<Message>>) -> Vec<Arc<Message>> {
+        self.instructions.iter().cloned().chain(stored).chain(self.new_messages()).collect()
     }
 }
 
@@ -100,7 +103,7 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     let MergeInput { links, known_path, head, messages, envelope, parent, pending_calls, is_visitor } = input;
     let is_instruction = |message: &Arc<Message>| matches!(message.role, Role::System | Role::Developer);
     let (instructions, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_instruction);
-    let choice = if is_next_alone(&messages, &envelope, &parent) {
+    let choice = if is_next_alone(links, &messages, &envelope, &parent) {
         let head = head.and_then(|head| tree::find(links, &head));
         Choice::new(head, messages, RunTriggerKind::Chat)
     } else {
@@ -123,13 +126,28 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     Ok(Merged { instructions, path, nodes, parent_id, trigger })
 }
 
-/// Returns true for the next message alone, which cannot be a known one: it goes below the head, and the walk that finds this
-/// out needs tables of all nodes.
-fn is_next_alone(messages: &[Arc<Message>], envelope: &Envelope, parent: &ParentChoice) -> bool {
-    let is_next = |message: &Arc<Message>| message.role == Role::User && message.id.is_none();
-    matches!(messages, [message] if is_next(message))
-        && matches!(envelope, Envelope::Message | Envelope::Messages)
+/// Returns true for the next message alone, whose id is new: it goes below the head, and the walk that finds this out needs
+/// tables of all nodes.
+fn is_next_alone(
+    links: &[NodeLink],
+    messages: &[Arc<Message>],
+    envelope: &Envelope,
+    parent: &ParentChoice,
+) -> bool {
+    let [message] = messages else { return false };
+    let edited = match envelope {
+        Envelope::Message | Envelope::Messages => None,
+        Envelope::UiMessages { trigger: UiTrigger::Submit, message_id } => message_id.as_deref(),
+        Envelope::AgUi | Envelope::UiMessages { .. } => return false,
+    };
+    message.role == Role::User
         && *parent == ParentChoice::Unspecified
+        && [message.id.as_deref(), edited].into_iter().flatten().all(|id| !is_known(links, id))
+}
+
+/// Returns true if a node has this id, or had it at the client.
+fn is_known(links: &[NodeLink], id: &str) -> bool {
+    links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
 }
 
 /// Continues the path to a node with new messages of the owner, for a run whose tool calls have waited for decisions.
@@ -144,12 +162,8 @@ pub fn continue_head(
     messages: Vec<Arc<Message>>,
 ) -> Result<Merged, ConversationError> {
     let at = tree::find(links, head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
-    let is_known = |message: &Arc<Message>| {
-        message.id.as_deref().is_some_and(|id| {
-            links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
-        })
-    };
-    let new: Vec<Arc<Message>> = messages.into_iter().filter(|message| !is_known(message)).collect();
+    let is_new = |message: &Arc<Message>| message.id.as_deref().is_none_or(|id| !is_known(links, id));
+    let new: Vec<Arc<Message>> = messages.into_iter().filter(is_new).collect();
     let Choice { messages, origins, .. } = Choice::new(Some(at), new, RunTriggerKind::Resume);
     let nodes = chain(Some(head.clone()), messages.into_iter().map(Arc::unwrap_or_clone).zip(origins));
     let parent_id = nodes.last().map_or_else(|| head.clone(), |node| node.id.clone());

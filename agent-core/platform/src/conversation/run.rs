@@ -465,12 +465,14 @@ impl Run {
     }
 
     /// Returns the run for lists and its own route: without the manifest of its prompt, and for visitors without the fields
-    /// about the agent's backend.
+    /// about the agent's backend and without its nodes, of which they do not see all.
     pub fn shown_to(self, audience: Audience) -> Self {
         let run = Self { prompt: None, ..self };
         match audience {
             Audience::Trusted => run,
             Audience::Visitor => Self {
+                parent_id: None,
+                node_ids: Vec::new(),
                 backend: None,
                 request_sha256: None,
                 selection: None,

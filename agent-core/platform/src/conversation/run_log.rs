@@ -3,7 +3,8 @@
 use agent_core::ids::RunId;
 use jiff::Timestamp;
 
-use super::{CancelReason, LogChunk, Run, ThreadOwner};
+use super::time::whole_millis;
+use super::{CancelReason, LogChunk, Run, RunEvents, ThreadOwner};
 
 /// Maximum number of runs whose logs one call deletes.
 pub const MAX_TRIMMED_LOGS: usize = 100;
@@ -102,4 +103,15 @@ pub struct LogEnd {
     pub until: Option<Timestamp>,
     /// Inputs of the run, if they are recorded. They are part of the log, and no event.
     pub inputs: Option<Vec<u8>>,
+}
+
+impl LogEnd {
+    /// Returns the state of the log.
+    pub(super) fn run_events(&self) -> RunEvents {
+        RunEvents {
+            count: self.chunks.last().map_or(0, |chunk| chunk.last + 1),
+            complete: !self.is_incomplete && !self.chunks.is_empty(),
+            until: self.until.map(whole_millis),
+        }
+    }
 }

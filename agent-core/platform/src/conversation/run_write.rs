@@ -170,4 +170,6 @@ pub struct EndedRun {
     pub nodes: Vec<Node>,
     /// Places and identity of these nodes.
     pub links: Vec<NodeLink>,
+    /// Context that was stored with the turn; `None` if none was sent, or it was left out.
+    pub context: Option<SentContext>,
 }

@@ -57,10 +57,15 @@ pub trait Conversations: Send + Sync {
     /// exist. A position never gets another node.
     async fn contents(&self, key: &ThreadKey, seqs: &[u32]) -> Result<Vec<NodeContent>, ConversationError>;
 
-    /// Returns the contexts that were sent with a thread's user messages in these turns: those of the newest messages
-    /// first, until they have [`MAX_CONTEXT_PAGE_BYTES`](super::MAX_CONTEXT_PAGE_BYTES).
-    async fn contexts(&self, key: &ThreadKey, turns: &[RunId])
-    -> Result<Vec<TurnContext>, ConversationError>;
+    /// Returns the contexts that were sent with a thread's user messages from position `from` on in these turns: those of
+    /// the newest messages first, until they have [`MAX_CONTEXT_PAGE_BYTES`](super::MAX_CONTEXT_PAGE_BYTES). The cost does not
+    /// depend on the messages before that position.
+    async fn contexts(
+        &self,
+        key: &ThreadKey,
+        from: u32,
+        turns: &[RunId],
+    ) -> Result<Vec<TurnContext>, ConversationError>;
 
     /// Returns a page of an owner's threads, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS). Threads of the same
     /// activity are in descending order of their ids.

@@ -5,7 +5,7 @@ use std::fmt;
 use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::time;
 use super::{ConversationError, NodeId};
@@ -65,6 +65,17 @@ pub struct Thread {
     pub expires_at: Option<Timestamp>,
     /// Version, which grows with every change; the first is 1.
     pub version: u64,
+}
+
+impl Thread {
+    /// Returns the thread's JSON form for a visitor, without the number of its nodes, of which a visitor does not see all.
+    pub fn shown_to_visitor(&self) -> Value {
+        let mut thread = json!(self);
+        if let Some(fields) = thread.as_object_mut() {
+            fields.remove("messageCount");
+        }
+        thread
+    }
 }
 
 /// Source of a title.

@@ -9,13 +9,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{ThreadId, UserId};
+use agent_core::ids::{RunId, ThreadId, UserId};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
 use super::context::ThreadContexts;
 use super::{
-    ConversationError, Conversations, MAX_PAGE_NODES, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin,
-    PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
+    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent,
+    NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 
@@ -107,12 +107,30 @@ impl ThreadCache {
         }
     }
 
-    /// Applies a commit of this process to a cached thread. `thread` is the thread after the commit, `added` and `nodes` are its
-    /// new nodes. The cached thread is removed unless it is the one before that commit.
-    pub fn apply(&self, key: &ThreadKey, thread: &Thread, added: &[NodeLink], nodes: &[Node]) {
+    /// Applies the begin of a run by this process to its cached thread. That is removed unless it is the one before the commit.
+    pub fn apply_begin(&self, key: &ThreadKey, begun: &BegunRun) {
+        let BegunRun { thread, run, links, nodes } = begun;
+        self.apply(key, |cached| cached.apply(thread, &run.turn_id, links, nodes));
+    }
+
+    /// Applies the end of a run by this process as [`apply_begin`](Self::apply_begin) does its begin.
+    pub fn apply_end(&self, key: &ThreadKey, ended: &EndedRun) {
+        let EndedRun { thread, run, links, nodes, context } = ended;
+        self.apply(key, |cached| {
+            let is_applied = cached.apply(thread, &run.turn_id, links, nodes);
+            // The turn has no contexts of earlier runs.
+            if run.turn_id == run.id {
+                cached.contexts.set(&run.turn_id, context.clone());
+            }
+            is_applied
+        });
+    }
+
+    /// Applies a commit to a cached thread, which is removed if `apply` returns false.
+    fn apply(&self, key: &ThreadKey, apply: impl FnOnce(&mut LoadedThread) -> bool) {
         let mut state = self.lock();
         let Some(mut cached) = state.threads.remove(&key.company, &table_key(key)) else { return };
-        if cached.apply(thread, added, nodes) {
+        if apply(&mut cached) {
             state.insert(key, cached);
         }
     }
@@ -149,7 +167,8 @@ impl ThreadCache {
 
 impl CacheState {
     fn insert(&mut self, key: &ThreadKey, loaded: LoadedThread) {
-        let bytes = loaded.bytes + loaded.contexts.bytes();
+        let added_bytes: usize = loaded.path.added_messages().iter().map(shared_message_bytes).sum();
+        let bytes = loaded.bytes + loaded.contexts.bytes() + added_bytes;
         self.threads.insert_sized(&key.company, table_key(key), loaded, bytes);
     }
 }
@@ -200,19 +219,29 @@ impl LoadedThread {
         let new = &path[self.path.keep_common(path, &self.links)..];
         self.read_messages(store, key, new).await?;
         let contexts = self.read_contexts(store, key, new, is_continued).await?;
-        let mut sent_context = contexts.texts();
+        let (mut sent_context, mut next) = (contexts.texts(), 0);
         for seq in new {
-            let message = self.message(*seq, sent_context(*seq));
+            let context = sent_context(*seq);
+            let at = self.message_index(*seq, next);
+            next = at.map_or(next, |at| at + 1);
+            let message = at.and_then(|at| self.message(at, context));
             self.path.push(*seq, message);
         }
         Ok(())
     }
 
-    /// Returns the messages of the path that was [read](Self::read_path), as they were first sent to the backend: with their
-    /// contexts, and one of the client's with its id at the client, if any. A message is the same in every prompt, and all
-    /// prompts share it.
-    pub fn path_messages(&self) -> impl Iterator<Item = Arc<Message>> {
-        self.path.messages()
+    /// Returns the messages of a merged request's prompt, whose path was [read](Self::read_path). Those of the path are as
+    /// they were first sent to the backend: with their contexts, and one of the client's with its id at the client, if any. A
+    /// message is the same in every prompt, and all prompts share it. The list is shared, too: the thread's next prompt appends
+    /// to it, or to a copy while this one is in use.
+    pub fn prompt(&mut self, merged: &Merged) -> Arc<Vec<Arc<Message>>> {
+        self.path.prompt(&merged.instructions, merged.new_messages())
+    }
+
+    /// Returns the messages of the path that was [read](Self::read_path).
+    #[cfg(test)]
+    fn path_messages(&self) -> impl Iterator<Item = Arc<Message>> {
+        self.path.messages().iter().cloned()
     }
 
     /// Reads the messages of the nodes at these positions, which ascend, except for those that were read before.
@@ -222,8 +251,13 @@ impl LoadedThread {
         key: &ThreadKey,
         seqs: &[u32],
     ) -> Result<(), ConversationError> {
-        let is_missing = |seq: &u32| self.message_index(*seq).is_none();
-        let missing: Vec<u32> = seqs.iter().copied().filter(is_missing).collect();
+        let (mut missing, mut next) = (Vec::new(), 0);
+        for seq in seqs {
+            match self.message_index(*seq, next) {
+                Some(at) => next = at + 1,
+                None => missing.push(*seq),
+            }
+        }
         if missing.is_empty() {
             return Ok(());
         }
@@ -260,16 +294,15 @@ impl LoadedThread {
             PathContexts::new(&links, is_continued)
         };
         let missing = self.contexts.missing(&path);
-        if !missing.is_empty() {
-            let stored = store.contexts(key, &missing).await?;
+        if !missing.turns.is_empty() {
+            let stored = store.contexts(key, missing.from, &missing.turns).await?;
             self.contexts.add(missing, stored);
         }
         Ok(path.with_texts(&self.contexts))
     }
 
-    /// Returns the message of the node at a position as a prompt has it with this context; `None` if no prompt has the node.
-    fn message(&mut self, seq: u32, context: Option<Arc<str>>) -> Option<Arc<Message>> {
-        let at = self.message_index(seq)?;
+    /// Returns the message at an index as a prompt has it with this context; `None` if no prompt has the node.
+    fn message(&mut self, at: usize, context: Option<Arc<str>>) -> Option<Arc<Message>> {
         let message = self.messages[at].message.as_mut()?;
         // Another answer to the message may have been made with another context.
         if message.sent_context != context {
@@ -280,13 +313,18 @@ impl LoadedThread {
         Some(Arc::clone(message))
     }
 
-    /// Returns the index of the message of the node at a position; `None` if it was not read.
-    fn message_index(&self, seq: u32) -> Option<usize> {
-        self.messages.binary_search_by_key(&seq, |cached| cached.seq).ok()
+    /// Returns the index of the message of the node at a position; `None` if it was not read. `likely` is looked at first: on
+    /// most paths, messages follow one another.
+    fn message_index(&self, seq: u32, likely: usize) -> Option<usize> {
+        match self.messages.get(likely) {
+            Some(cached) if cached.seq == seq => Some(likely),
+            _ => self.messages.binary_search_by_key(&seq, |cached| cached.seq).ok(),
+        }
     }
 
-    /// Applies a commit. Returns false if others have changed the thread since it was loaded.
-    fn apply(&mut self, thread: &Thread, added: &[NodeLink], nodes: &[Node]) -> bool {
+    /// Applies a commit of a turn: `thread` is the thread after it, `added` and `nodes` are its new nodes. Returns false if
+    /// others have changed the thread since it was loaded.
+    fn apply(&mut self, thread: &Thread, turn: &RunId, added: &[NodeLink], nodes: &[Node]) -> bool {
         let is_next =
             |before: &Thread| before.created_at == thread.created_at && before.version + 1 == thread.version;
         if !self.thread.as_ref().is_some_and(is_next) {
@@ -295,11 +333,11 @@ impl LoadedThread {
         self.thread = Some(thread.clone());
         self.bytes += added.iter().map(link_bytes).sum::<usize>();
         self.links.extend_from_slice(added);
+        // The end of the turn's run adds its context.
+        if self.contexts.remove(turn) {
+            self.path.remove_turn(turn, &self.links);
+        }
         for (link, node) in added.iter().zip(nodes) {
-            // The end of the turn's run adds its context.
-            if self.contexts.remove(&link.turn_id) {
-                self.path.remove_turn(&link.turn_id, &self.links);
-            }
             if let Some(message) = as_stored(&node.message) {
                 let content =
                     NodeContent { seq: link.seq, status: link.status, origin: node.origin, message };
@@ -307,10 +345,6 @@ impl LoadedThread {
                 self.bytes += cached.bytes();
                 self.messages.push(cached);
             }
-        }
-        if added.is_empty() {
-            // The turn is not known.
-            (self.contexts, self.path) = (ThreadContexts::default(), PromptPath::default());
         }
         self.has_all_nodes()
     }
@@ -351,13 +385,17 @@ impl CachedMessage {
 
     /// Returns the approximate size in bytes, without the context.
     fn bytes(&self) -> usize {
-        let message = self.message.as_deref();
-        size_of::<Self>() + message.map_or(0, |message| SHARED_MESSAGE_BYTES + message_bytes(message))
+        size_of::<Self>() + self.message.as_ref().map_or(0, shared_message_bytes)
     }
 }
 
+/// Returns the approximate size of a shared message, without the context.
+fn shared_message_bytes(message: &Arc<Message>) -> usize {
+    SHARED_MESSAGE_BYTES + message_bytes(message)
+}
+
 /// Returns the approximate size of what a message has on the heap.
-fn message_bytes(message: &Message) -> usize {
+pub(crate) fn message_bytes(message: &Message) -> usize {
     let content = match &message.content {
         Content::Text(text) => text.len(),
         Content::Parts(parts) => parts.iter().map(part_bytes).sum(),

@@ -42,7 +42,10 @@ pub(super) fn path_positions(links: &[NodeLink], at: Option<usize>, known: &[u32
     if next.is_none() {
         known = &[];
     }
-    known.iter().copied().chain(own.into_iter().rev()).collect()
+    let mut path = Vec::with_capacity(known.len() + own.len());
+    path.extend_from_slice(known);
+    path.extend(own.into_iter().rev());
+    path
 }
 
 /// Returns the newest leaf of the branch of a node, or the node itself; `None` if the node does not exist.

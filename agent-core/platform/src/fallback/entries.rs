@@ -135,13 +135,22 @@ impl<T: CallTarget> Entries<T> {
         let target =
             entry.target.as_ref().map_err(|kind| AgentError::new(*kind, "the model cannot be called"))?;
         let payload = target.prepare(request)?;
-        // The prompt was assembled for the first entry.
-        let is_too_long = payload.prompt_tokens().is_some_and(|tokens| tokens > entry.max_prompt_tokens());
-        if index > 0 && is_too_long {
+        let limit = entry.max_prompt_tokens();
+        let is_too_long = match index {
+            // The prompt was assembled for the first entry, or for the largest one if it does not fit the first.
+            0 => target.assembled_tokens(request) > limit && self.has_fallback_above(limit),
+            _ => payload.prompt_tokens().is_some_and(|tokens| tokens > limit),
+        };
+        if is_too_long {
             let message = "the conversation exceeds the model's context window";
             return Err(AgentError::new(AgentErrorKind::ContextExceeded, message));
         }
         Ok(payload)
+    }
+
+    /// Returns true if a fallback has a larger limit on the prompt.
+    fn has_fallback_above(&self, limit: usize) -> bool {
+        self.entries.iter().skip(1).any(|entry| entry.max_prompt_tokens() > limit)
     }
 
     /// Builds the request of the first entry that can take the call, in the order of a round that begins with `first`.

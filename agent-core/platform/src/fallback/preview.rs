@@ -69,6 +69,16 @@ pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPre
     call.map(|call| previews(call, has_payloads)).unwrap_or_default()
 }
 
+/// Returns the limit on the prompt of the model or agent server for which a request was built, in tokens; `None` for a request of
+/// another source of models.
+pub(crate) fn prepared_prompt_limit(payload: &Payload) -> Option<usize> {
+    fn limit<T: CallTarget>(call: &PreparedCall<T>) -> usize {
+        call.entries.entries[call.entry].max_prompt_tokens()
+    }
+    let of_model = payload.attachment::<PreparedCall<ModelTarget>>().map(limit);
+    of_model.or_else(|| payload.attachment::<PreparedCall<ServerTarget>>().map(limit))
+}
+
 fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<AttemptPreview> {
     let entries = &call.entries;
     let now = entries.clock.monotonic();

@@ -14,8 +14,10 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Audience, Event, EventStream, RunEnd, SourceEvent};
 use agent_core::payload::Payload;
 use agent_core::role::{AgentServer, RetrySettings, TokenLimits};
+use agent_core::select::BackendChoice;
 use async_trait::async_trait;
 
+use super::budget::FallbackLimits;
 use super::call::RoundCalls;
 use super::entries::{CallEntry, CallRoute, Entries, PreparedCall};
 use super::source::FallbackDefaults;
@@ -55,14 +57,16 @@ impl FallbackServers {
         Self { catalog, ..self }
     }
 
+    /// Returns the limits on the prompts of the agent servers' fallbacks.
+    pub fn limits(&self) -> Arc<dyn FallbackLimits> {
+        Arc::new(ServerLimits(self.servers.clone()))
+    }
+
     /// Returns the agent server of a turn with its fallbacks.
     fn entries(&self, settings: &AgentServer, turn: &Arc<Turn>) -> Arc<Entries<ServerTarget>> {
         let own = self.entry(settings.clone(), None, turn);
         let fallbacks = server_fallbacks(settings).map(|settings| {
-            let refusal = match settings.agent_server_url.as_deref().is_none_or(|url| url.trim().is_empty()) {
-                true => Some(AgentErrorKind::NotConfigured),
-                false => self.servers.backend().capabilities(&settings).err().map(|error| error.kind()),
-            };
+            let refusal = fallback_budget(&self.servers, &settings).err();
             self.entry(settings, refusal, turn)
         });
         Arc::new(Entries {
@@ -126,6 +130,25 @@ fn server_fallbacks(settings: &AgentServer) -> impl Iterator<Item = AgentServer>
     })
 }
 
+/// Returns the limit on the prompt of a fallback in tokens, or the reason why it cannot be called.
+fn fallback_budget(servers: &MeteredServers, settings: &AgentServer) -> Result<usize, AgentErrorKind> {
+    if settings.agent_server_url.as_deref().is_none_or(|url| url.trim().is_empty()) {
+        return Err(AgentErrorKind::NotConfigured);
+    }
+    let capabilities = servers.backend().capabilities(settings).map_err(|error| error.kind())?;
+    Ok(capabilities.budget.max_prompt_tokens)
+}
+
+/// Limits on the prompts of the fallbacks of agent servers.
+struct ServerLimits(Arc<MeteredServers>);
+
+impl FallbackLimits for ServerLimits {
+    fn max_prompt_tokens(&self, choice: &BackendChoice) -> Option<usize> {
+        let BackendChoice::AgentServer(settings) = choice else { return None };
+        server_fallbacks(settings).filter_map(|settings| fallback_budget(&self.0, &settings).ok()).max()
+    }
+}
+
 #[async_trait]
 impl Backend for FallbackServers {
     type Settings = AgentServer;
@@ -179,6 +202,10 @@ impl CallTarget for ServerTarget {
     fn max_prompt_tokens(&self) -> usize {
         let capabilities = self.servers.backend().capabilities(&self.settings);
         capabilities.map_or(0, |capabilities| capabilities.budget.max_prompt_tokens)
+    }
+
+    fn assembled_tokens(&self, _request: &()) -> usize {
+        self.turn.prompt.tokens().total()
     }
 
     fn prepare(&self, _request: &()) -> Result<Payload, AgentError> {

@@ -12,14 +12,16 @@ use agent_core::event::Audience;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings, TokenLimits};
+use agent_core::select::BackendChoice;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
+use super::budget::FallbackLimits;
 use super::call::RoundCalls;
 use super::entries::{CallEntry, CallRoute, Entries, PreparedCall};
 use super::stream::FallbackStream;
-use super::target::ModelTarget;
+use super::target::{CallTarget, ModelTarget};
 use super::{Circuits, RetryPolicy};
 use crate::catalog::{Catalog, CatalogModel};
 use crate::parameters::thinking_switch;
@@ -54,7 +56,7 @@ impl FallbackDefaults {
 
 /// A [`ModelSource`] whose models repeat failed calls, and call the container's fallbacks.
 pub struct FallbackModels<S> {
-    models: MeteredModels<S>,
+    models: Arc<MeteredModels<S>>,
     defaults: FallbackDefaults,
     circuits: Arc<Circuits>,
     clock: Arc<dyn Clock>,
@@ -69,13 +71,19 @@ impl<S: ModelSource> FallbackModels<S> {
         circuits: Arc<Circuits>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { models, defaults, circuits, clock, catalog: Catalog::shipped() }
+        Self { models: Arc::new(models), defaults, circuits, clock, catalog: Catalog::shipped() }
     }
 
     /// Sets the catalogue by which previews tell whether a model is known, in place of the shipped one.
     #[must_use]
     pub fn with_catalog(self, catalog: Arc<Catalog>) -> Self {
         Self { catalog, ..self }
+    }
+
+    /// Returns the limits on the prompts of the containers' fallbacks.
+    pub fn limits(&self) -> Arc<dyn FallbackLimits> {
+        let (models, defaults) = (self.models.clone(), self.defaults.fallbacks.clone());
+        Arc::new(ModelLimits { models, defaults })
     }
 
     fn create(
@@ -85,8 +93,11 @@ impl<S: ModelSource> FallbackModels<S> {
     ) -> Result<FallbackedModel, AgentError> {
         let numbers = Arc::new(CallNumbers::default());
         let model = |settings: &EmbeddedAi| match context {
-            Some(context) => self.models.model_with_numbers(settings, context, &numbers),
-            None => self.models.model(settings),
+            Some(context) => {
+                let limited = self.limited_settings(settings, context)?;
+                self.models.model_with_numbers(limited.as_ref().unwrap_or(settings), context, &numbers)
+            }
+            None => ModelSource::model(&*self.models, settings),
         };
         let entry = |settings: &EmbeddedAi, model| CallEntry {
             own_price: self.models.own_price(settings),
@@ -107,6 +118,21 @@ impl<S: ModelSource> FallbackModels<S> {
             holds_answers: may_repeat && context.is_some_and(|context| context.whole_delivery.is_some()),
         })
     }
+
+    /// Returns the settings of a model with the run's limit on its answers; `None` if the model's own is not higher.
+    fn limited_settings(
+        &self,
+        settings: &EmbeddedAi,
+        context: &ExecutionContext,
+    ) -> Result<Option<EmbeddedAi>, AgentError> {
+        let Some(limit) = context.max_output_tokens else { return Ok(None) };
+        if self.models.model(settings)?.info().max_output_tokens <= limit.get() as usize {
+            return Ok(None);
+        }
+        let mut limited = settings.clone();
+        limited.parameters.insert("maxOutputTokens".to_owned(), limit.get().into());
+        Ok(Some(limited))
+    }
 }
 
 impl<S: ModelSource> ModelSource for FallbackModels<S> {
@@ -120,6 +146,22 @@ impl<S: ModelSource> ModelSource for FallbackModels<S> {
         context: &ExecutionContext,
     ) -> Result<Arc<dyn Model>, AgentError> {
         Ok(Arc::new(self.create(settings, Some(context))?))
+    }
+}
+
+/// Limits on the prompts of the fallbacks of containers with models.
+struct ModelLimits<S> {
+    models: Arc<MeteredModels<S>>,
+    /// Fallbacks of containers that name neither a model nor fallbacks.
+    defaults: Vec<FallbackModel>,
+}
+
+impl<S: ModelSource> FallbackLimits for ModelLimits<S> {
+    fn max_prompt_tokens(&self, choice: &BackendChoice) -> Option<usize> {
+        let BackendChoice::Embedded(settings) = choice else { return None };
+        let fallbacks = fallback_settings(settings, &self.defaults);
+        let models = fallbacks.filter_map(|settings| ModelSource::model(&*self.models, &settings).ok());
+        models.map(|model| ModelTarget(model).max_prompt_tokens()).max()
     }
 }
 

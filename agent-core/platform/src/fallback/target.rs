@@ -35,6 +35,9 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
         None
     }
 
+    /// Returns the tokens of the assembled prompt, without what a run has added.
+    fn assembled_tokens(&self, request: &Self::Request) -> usize;
+
     /// Builds the request. Pure.
     ///
     /// # Errors
@@ -99,6 +102,10 @@ impl CallTarget for ModelTarget {
 
     fn max_output_tokens(&self) -> Option<usize> {
         Some(self.0.info().max_output_tokens)
+    }
+
+    fn assembled_tokens(&self, request: &ModelRequest) -> usize {
+        request.prompt.tokens().total()
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

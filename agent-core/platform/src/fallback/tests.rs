@@ -20,6 +20,7 @@ use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
 
 mod rounds;
 mod whole;
+mod windows;
 
 /// Limit on the silence of answers that are delivered whole.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);

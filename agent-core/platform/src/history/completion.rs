@@ -3,6 +3,9 @@
 //! Parameters that the agent's role decides, such as those of sampling, are ignored. Unsupported ones that would change
 //! the meaning or the shape of the answer are errors, since a client would take the answer for another one.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
 use serde_json::Map;
 
 use super::completion_error::CompletionError;
@@ -19,6 +22,9 @@ use agent_core::request::TurnRequest;
 
 /// Fields that are refused unless they are absent: deprecated forms of `tools`, and answers in other forms than text.
 const UNSUPPORTED_FIELDS: [&str; 4] = ["functions", "function_call", "audio", "web_search_options"];
+
+/// Fields that limit the answer in tokens, of which the second one is deprecated.
+const OUTPUT_LIMITS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// A request for a chat completion.
 #[derive(Debug, Clone)]
@@ -71,10 +77,11 @@ pub fn read_completion(
     };
     let turn = TurnRequest {
         agent_id: model.into(),
-        messages: conversation.messages,
+        messages: Arc::new(conversation.messages),
         thread_id: read_thread_id(thread_id)?,
         tool_choice: tool_choice(&sources)?,
         client_tools: client_tools::read(fields)?,
+        max_output_tokens: read_output_limit(fields)?,
         response_format: response_format::read_completion_format(fields)?,
         ..TurnRequest::default()
     };
@@ -99,6 +106,19 @@ pub fn read_completion(
         includes_usage,
         calls_in_parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
     })
+}
+
+/// Reads the limit on the answer, in tokens: the lower one if the request has both.
+fn read_output_limit(fields: ObjectFields<'_>) -> Result<Option<NonZeroU32>, FieldError> {
+    let mut limit: Option<NonZeroU32> = None;
+    for name in OUTPUT_LIMITS {
+        let Some(value) = fields.get(name) else { continue };
+        let tokens = value.as_u64().map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+        let tokens = tokens.and_then(NonZeroU32::new);
+        let tokens = tokens.ok_or_else(|| FieldError::new(name, "must be a positive integer"))?;
+        limit = limit.into_iter().chain([tokens]).min();
+    }
+    Ok(limit)
 }
 
 fn read_thread_id(text: Option<&str>) -> Result<ThreadId, FieldError> {

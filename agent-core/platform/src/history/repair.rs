@@ -25,8 +25,42 @@ pub(crate) const MISSING_TOOL_RESULT: &str = "no result: the tool call was inter
 /// - A repeated call id is changed in the call and its result: `call_1` becomes `call_1-2`.
 /// - Messages without content and calls are removed, except results.
 ///
-/// A valid conversation is returned unchanged. Messages that need no change stay shared.
-pub fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+/// The list of a valid conversation stays shared, and otherwise the messages that need no change.
+pub fn repair_shared(messages: Arc<Vec<Arc<Message>>>) -> Arc<Vec<Arc<Message>>> {
+    match is_valid(&messages) {
+        true => messages,
+        false => Arc::new(repair(Arc::unwrap_or_clone(messages))),
+    }
+}
+
+/// Returns true if [`repair`] would change nothing.
+fn is_valid(messages: &[Arc<Message>]) -> bool {
+    let (mut remaining, mut call_ids) = (messages.iter(), HashSet::new());
+    while let Some(message) = remaining.next() {
+        let calls = &message.tool_calls;
+        let has_place = match message.role {
+            Role::Tool => false,
+            Role::Assistant => true,
+            _ => calls.is_empty(),
+        };
+        let is_empty = calls.is_empty() && message.content.is_empty();
+        if !has_place || is_empty || message.tool_call_id.is_some() {
+            return false;
+        }
+        for call in calls {
+            let is_result = |result: &Arc<Message>| {
+                result.role == Role::Tool && result.tool_call_id.as_ref() == Some(&call.id)
+            };
+            if !call_ids.insert(call.id.as_str()) || !remaining.next().is_some_and(is_result) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Repairs a list as [`repair_shared`] does. A valid conversation is returned unchanged.
+pub(super) fn repair(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let results = match_results(&messages);
     let mut results = results.into_iter();
     let mut ids = UniqueIds::default();
@@ -74,7 +108,7 @@ fn keep_calls(message: &mut Arc<Message>, kept_calls: Vec<(usize, String)>) {
     message.tool_calls = kept_calls.collect();
 }
 
-/// Returns true if [`repair`] has added the message for a call without a result.
+/// Returns true if [`repair_shared`] has added the message for a call without a result.
 pub fn is_missing_result(message: &Message) -> bool {
     message.role == Role::Tool
         && message.id.is_none()

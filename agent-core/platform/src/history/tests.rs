@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::repair::MISSING_TOOL_RESULT;
+use super::repair::{MISSING_TOOL_RESULT, repair};
 use super::*;
 use agent_core::message::{Content, ContentPart, MediaSource, ToolCall};
 
@@ -820,7 +820,12 @@ fn repaired_conversations_are_whole() {
             spoken.map(|message| message.content.to_text().into_owned()).collect()
         };
         let (calls, spoken) = (count_calls(&given_messages), summaries(&given_messages));
+        let shared = Arc::new(given_messages.clone());
         let repaired = repair(given_messages);
+        let is_valid = *shared == repaired;
+        let found = repair_shared(Arc::clone(&shared));
+        assert_eq!(*found, repaired, "{input_text}");
+        assert_eq!(Arc::ptr_eq(&found, &shared), is_valid, "a valid list stays shared: {input_text}");
         assert_whole(&repaired, &input_text);
         assert_eq!(count_calls(&repaired), calls, "no call is lost: {input_text}");
         assert_eq!(summaries(&repaired), spoken, "nothing said is lost: {input_text}");

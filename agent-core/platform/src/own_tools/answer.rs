@@ -8,30 +8,38 @@ use super::definition::ResultSettings;
 use super::redact::Redactor;
 use crate::media_type::is_json;
 
+/// Text for the model after the error of a call without a response.
+pub(super) const OUTCOME_UNKNOWN: &str = "the call may or may not have taken effect";
+/// Status of a gateway that the service has not answered in time (RFC 9110, section 15.6.5).
+const GATEWAY_TIMEOUT: u16 = 504;
 /// Maximum length of a failed response's body in the result, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 1024;
 
 /// Converts a response to a result for the model.
+///
+/// # Errors
+/// Description of a response after which the call may have taken effect: a successful one without the result, or the time-out of a gateway.
 pub(super) fn output(
     settings: &ResultSettings,
     response: HttpToolResponse,
     redactor: &Redactor,
-) -> ToolOutput {
+) -> Result<ToolOutput, String> {
     let HttpToolResponse { status, media_type, body } = response;
     if !(200..300).contains(&status) {
-        return error_output(settings, status, &body, redactor);
+        let failed = error_output(settings, status, &body, redactor);
+        return if status == GATEWAY_TIMEOUT { Err(failed.text) } else { Ok(failed) };
     }
     let reads_json = is_json(&media_type) || settings.pick.is_some();
     let value = match reads_json.then(|| serde_json::from_slice::<Value>(&body)) {
         Some(Ok(value)) => value,
-        Some(Err(_)) if !body.is_empty() => return ToolOutput::error("the service's answer is not JSON"),
-        Some(Err(_)) | None => return text_output(settings, &media_type, body, redactor),
+        Some(Err(_)) if !body.is_empty() => return Err("the service's answer is not JSON".to_owned()),
+        Some(Err(_)) | None => return Ok(text_output(settings, &media_type, body, redactor)),
     };
     let picked = match &settings.pick {
         None => value,
         Some(pick) => match value.pointer(pick) {
             Some(picked) => picked.clone(),
-            None => return ToolOutput::error(format!("the service's answer has no {pick}")),
+            None => return Err(format!("the service's answer has no {pick}")),
         },
     };
     let picked = redactor.value(picked);
@@ -42,7 +50,7 @@ pub(super) fn output(
     let full_bytes = text.len();
     let text = cut(text, settings.max_bytes());
     let structured = Some(picked).filter(|value| value.is_object() && full_bytes <= settings.max_bytes());
-    ToolOutput { text, structured, ..ToolOutput::default() }
+    Ok(ToolOutput { text, structured, ..ToolOutput::default() })
 }
 
 fn text_output(

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use agent_core::role::OwnTool;
 use agent_core::tool::{ToolAnnotations, ToolSpec};
-use jsonschema::Validator;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::credential::Credential;
+use super::offered_schema::offered_schema;
 use super::request::{RequestSettings, RequestTemplate};
+use super::schema::ArgumentSchema;
 use super::settings::read;
-use super::{MAX_NAME_BYTES, ToolSettingsError, schema};
+use super::{MAX_NAME_BYTES, ToolSettingsError};
 
 /// Maximum length of a tool's description, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 4096;
@@ -30,7 +31,7 @@ const MAX_ERROR_TEXT_BYTES: usize = 1024;
 /// An HTTP tool.
 pub(super) struct HttpTool {
     pub(super) spec: Arc<ToolSpec>,
-    pub(super) validator: Validator,
+    pub(super) schema: ArgumentSchema,
     pub(super) request: RequestTemplate,
     pub(super) result: ResultSettings,
     pub(super) credential: Credential,
@@ -159,7 +160,7 @@ impl HttpTool {
             let message = format!("exceeds {MAX_DESCRIPTION_BYTES} bytes");
             return Err(ToolSettingsError::new("description", message));
         }
-        let validator = schema::compile(&settings.input_schema)
+        let schema = ArgumentSchema::compile(&settings.input_schema)
             .map_err(|message| ToolSettingsError::new("inputSchema", message))?;
         let credential = Credential::parse(tool.auth.as_ref())?;
         let request = RequestTemplate::parse(&settings.request)?;
@@ -176,14 +177,14 @@ impl HttpTool {
         let spec = ToolSpec {
             name: settings.name,
             description: settings.description,
-            input_schema: raw_json(&settings.input_schema)?,
+            input_schema: raw_json(&offered_schema(&settings.input_schema))?,
             output_schema: None,
             annotations: Some(settings.annotations.unwrap_or_default().resolve(request.method)),
             is_client_side: false,
         };
         let timeout = Duration::from_millis(timeout_ms);
         let spec = Arc::new(spec);
-        Ok(Self { spec, validator, request, result: settings.result, credential, is_signed, timeout })
+        Ok(Self { spec, schema, request, result: settings.result, credential, is_signed, timeout })
     }
 
     /// Returns the size of the definition as the model receives it, in bytes.

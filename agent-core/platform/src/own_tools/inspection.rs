@@ -85,7 +85,7 @@ pub struct DiscoveredTool {
     /// The pinned definition, if the server's is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<ToolDefinition>,
-    /// Reason why the definition cannot be pinned.
+    /// Reason why the definition cannot be pinned. The schema of a tool that the role does not name is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -241,7 +241,8 @@ impl OwnToolRegistry {
             return Err(InspectionError::NotPinnable { tool, message });
         }
         let pins = ServerPins::new(&server.url, pinned);
-        Ok(calls.pins.replace((&role.company_id, &role.id), &server.id, pins).await?)
+        let servers = parse_servers(&role.content.own_tools);
+        Ok(calls.pins.replace((&role.company_id, &role.id), &servers, (&server.id, pins)).await?)
     }
 
     /// Deletes the pins of an agent, which must not apply to a new one of the same id.
@@ -306,11 +307,16 @@ fn compare(
             None if definition.is_none() => ToolStatus::Gone,
             None => ToolStatus::New,
         };
-        let fault = definition.and_then(ToolDefinition::fault);
+        let is_allowed = server.tools.contains(name);
+        // A server may list many tools. Only the schemas of those that can be pinned are compiled.
+        let fault = definition.and_then(|definition| match is_allowed {
+            true => definition.fault(),
+            false => definition.size_fault(),
+        });
         DiscoveredTool {
             name: name.clone(),
             offered_as: grouped_name(&server.id, name),
-            is_allowed: server.tools.contains(name),
+            is_allowed,
             status,
             fingerprint: live_fingerprints.and_then(|all| all.get(name)).cloned(),
             definition: definition.filter(|_| fault.is_none()).cloned(),

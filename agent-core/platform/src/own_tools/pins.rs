@@ -123,16 +123,17 @@ impl PinStore {
         Ok(record.map(|record| StoredPins { collection: key.collection().clone(), record }))
     }
 
-    /// Replaces the pins of a server.
+    /// Replaces the pins of a server, and deletes those of ids that `servers` does not have.
     pub(super) async fn replace(
         &self,
         (company_id, agent_id): (&CompanyId, &AgentId),
-        server_id: &str,
-        pins: ServerPins,
+        servers: &[Arc<ToolServer>],
+        (server_id, pins): (&str, ServerPins),
     ) -> Result<(), StoreError> {
         let key = Self::key(company_id, agent_id)?;
         let change = |found: Option<Record<AgentPins>>| {
             let mut all = found.map(|record| record.value).unwrap_or_default();
+            all.servers.retain(|id, _| servers.iter().any(|server| server.id == *id));
             all.servers.insert(server_id.to_owned(), pins.clone());
             Ok::<_, StoreError>(all)
         };

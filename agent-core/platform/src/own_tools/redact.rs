@@ -11,11 +11,22 @@ const MIN_SECRET_BYTES: usize = 6;
 pub(super) struct Redactor(Vec<Secret>);
 
 impl Redactor {
-    /// Adds a secret.
+    /// Adds a secret, as it is and as it is escaped in JSON: a text may be JSON, or quote it.
     pub(super) fn add(&mut self, secret: Secret) {
-        if secret.expose().len() >= MIN_SECRET_BYTES {
-            self.0.push(secret);
+        let plain = secret.expose();
+        if plain.len() < MIN_SECRET_BYTES {
+            return;
         }
+        let quoted = Value::from(plain).to_string();
+        let escaped = quoted[1..quoted.len() - 1].to_owned();
+        // Some serializers escape slashes as well.
+        let with_slashes = escaped.replace('/', "\\/");
+        for form in [escaped, with_slashes] {
+            if form != plain {
+                self.0.push(Secret::new(form));
+            }
+        }
+        self.0.push(secret);
     }
 
     /// Returns the text with each secret replaced by its mask.
@@ -41,5 +52,25 @@ impl Redactor {
             }
             value => value,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_masked_in_json_that_a_text_quotes() {
+        let mut redactor = Redactor::default();
+        redactor.add(Secret::new("pass\"word/1".to_owned()));
+        redactor.add(Secret::new("short".to_owned()));
+        for text in ["pass\"word/1", r#"{"key": "pass\"word/1"}"#, r#"{"key": "pass\"word\/1"}"#] {
+            let masked = redactor.text(format!("seen: {text}, short"));
+            assert!(masked.contains(Secret::MASK) && !masked.contains("word"), "{masked}");
+            assert!(masked.ends_with(", short"), "{masked}");
+        }
+        assert_eq!(redactor.value(json!({"pass\"word/1": [1]})), json!({"***": [1]}));
     }
 }

@@ -18,7 +18,7 @@ use super::redact::Redactor;
 use super::request::FilledRequest;
 use super::server_calls::{ServerCalls, ToolServerClient};
 use super::template::ArgumentError;
-use super::tool_server::{ServerTool, check_arguments};
+use super::tool_server::ServerTool;
 use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
 use crate::company_cache::CompanyCache;
 use crate::records::Records;
@@ -188,11 +188,11 @@ impl OwnToolRegistry {
             sent => sent,
         };
         match sent {
-            Ok(response) => Ok(answer::output(&tool.result, response, &redactor)),
-            Err(error) if error.was_sent && error.is_outcome_unknown && !tool.is_idempotent() => {
-                let text = format!("{error}; the call may or may not have taken effect");
-                Err(ToolError::OutcomeUnknown(text))
-            }
+            Ok(response) => match answer::output(&tool.result, response, &redactor) {
+                Err(message) if !tool.is_idempotent() => Err(outcome_unknown(&message)),
+                output => Ok(output.unwrap_or_else(ToolOutput::error)),
+            },
+            Err(error) if error.was_sent && !tool.is_idempotent() => Err(outcome_unknown(&error.message)),
             Err(error) => Err(ToolError::Unavailable(error.message)),
         }
     }
@@ -205,12 +205,11 @@ impl OwnToolRegistry {
         arguments: Value,
         redactor: &mut Redactor,
     ) -> Result<HttpToolRequest, ToolError> {
-        let arguments = check_arguments(&tool.validator, arguments).map_err(ToolError::InvalidArguments)?;
+        let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
         let invalid = |ArgumentError { argument, message }| {
             ToolError::InvalidArguments(format!("/{argument}: {message}"))
         };
         let FilledRequest { url, headers, body } = tool.request.fill(&arguments).map_err(invalid)?;
-        let body = body.map(|body| body.to_string().into_bytes());
         if body.as_ref().is_some_and(|body| body.len() > MAX_REQUEST_BYTES) {
             let text = format!("they make a request of more than {MAX_REQUEST_BYTES} bytes");
             return Err(ToolError::InvalidArguments(text));
@@ -237,6 +236,11 @@ impl OwnToolRegistry {
             max_response_bytes: MAX_RESPONSE_BYTES,
         })
     }
+}
+
+/// Returns the error of a call that was sent and has no result.
+fn outcome_unknown(message: &str) -> ToolError {
+    ToolError::OutcomeUnknown(format!("{message}; {}", answer::OUTCOME_UNKNOWN))
 }
 
 /// Returns the key of a call for its receiver: equal if the same call is repeated, and never equal for two users, who may

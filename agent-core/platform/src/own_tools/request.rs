@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::ToolSettingsError;
-use super::template::{ArgumentError, BodyTemplate, Template, is_given, value_text};
-use crate::media_type::is_json;
+use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
+use crate::media_type::{essence, is_json};
 
 /// Request of a tool, with placeholders.
 #[derive(Deserialize)]
@@ -29,12 +29,18 @@ pub(super) struct RequestSettings {
 
 /// Media type of a body whose settings name none.
 pub(super) const DEFAULT_CONTENT_TYPE: &str = "application/json";
+/// Media type of the body of a form.
+pub(super) const FORM_CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 /// Methods of tools.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// Maximum length of a URL with its query, in bytes.
 const MAX_URL_BYTES: usize = 8 * 1024;
 /// Maximum length of a header's value, in bytes.
 const MAX_HEADER_BYTES: usize = 4 * 1024;
+/// Separator of the items of a list in a path or a header (OpenAPI 3, style `simple`).
+const LIST_SEPARATOR: char = ',';
+/// Separators of the items of a list in one query parameter.
+const QUERY_SEPARATORS: [char; 4] = [',', ' ', '|', ';'];
 /// Maximum number of headers and of query parameters.
 const MAX_FIELDS: usize = 32;
 /// Maximum number of times that a value is percent-decoded in the search for a dot segment or a slash.
@@ -78,13 +84,27 @@ pub(super) struct RequestTemplate {
 enum QueryValue {
     Constant(String),
     Text(Template),
+    /// A list in one parameter.
+    List {
+        argument: String,
+        separator: char,
+    },
+}
+
+/// Setting of a list in one query parameter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListSettings {
+    /// Placeholder of the list.
+    list: String,
+    separator: char,
 }
 
 /// A request whose placeholders are filled.
 pub(super) struct FilledRequest {
     pub(super) url: Url,
     pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Option<Value>,
+    pub(super) body: Option<Vec<u8>>,
 }
 
 impl RequestTemplate {
@@ -136,9 +156,14 @@ impl RequestTemplate {
             all.extend(segment.arguments().map(|name| ("request.url".to_owned(), name, true)));
         }
         for (name, value) in &self.query {
-            let QueryValue::Text(template) = value else { continue };
             let path = || format!("request.query.{name}");
-            all.extend(template.arguments().map(|argument| (path(), argument, false)));
+            match value {
+                QueryValue::Constant(_) => {}
+                QueryValue::Text(template) => {
+                    all.extend(template.arguments().map(|argument| (path(), argument, false)));
+                }
+                QueryValue::List { argument, .. } => all.push((path(), argument.as_str(), false)),
+            }
         }
         for (name, template) in &self.headers {
             let path = || format!("request.headers.{name}");
@@ -160,6 +185,14 @@ impl RequestTemplate {
                     fill_query(&mut url, name, template, arguments)?;
                 }
                 QueryValue::Text(_) => {}
+                QueryValue::List { argument, separator } => match arguments.get(argument) {
+                    None | Some(Value::Null) => {}
+                    Some(Value::Array(items)) if items.is_empty() => {}
+                    Some(list) => {
+                        let encode = |text: &str| bounded_text(argument, text);
+                        append_query(&mut url, name, &joined_text(argument, list, *separator, encode)?);
+                    }
+                },
             }
         }
         if url.as_str().len() > MAX_URL_BYTES {
@@ -168,17 +201,30 @@ impl RequestTemplate {
         }
         let mut headers = Vec::new();
         for (name, template) in self.headers.iter().filter(|(_, value)| is_complete(value, arguments)) {
-            headers.push((name.clone(), template.expand(arguments, header_text)?));
+            headers.push((name.clone(), fill_header(template, arguments)?));
         }
-        let body = self.body.as_ref().map(|body| body.expand(arguments)).transpose()?.flatten();
-        Ok(FilledRequest { url, headers, body })
+        Ok(FilledRequest { url, headers, body: self.fill_body(arguments)? })
+    }
+
+    /// Fills the body, and encodes it by its media type.
+    fn fill_body(&self, arguments: &Map<String, Value>) -> Result<Option<Vec<u8>>, ArgumentError> {
+        let Some(template) = &self.body else { return Ok(None) };
+        let Some(body) = template.expand(arguments)? else { return Ok(None) };
+        if is_json(&self.content_type) {
+            return Ok(Some(body.to_string().into_bytes()));
+        }
+        let mut names = Vec::new();
+        template.collect_arguments(&mut names);
+        encode_form(names.first().copied().unwrap_or_default(), &body).map(Some)
     }
 
     fn fill_path(&self, arguments: &Map<String, Value>) -> Result<Url, ArgumentError> {
         let mut path = String::new();
         for segment in &self.segments {
             path.push('/');
-            let filled = segment.expand(arguments, path_text)?;
+            let filled = segment.expand_values(arguments, |name, value| {
+                joined_text(name, value, LIST_SEPARATOR, |text| path_text(name, text))
+            })?;
             // Values that are harmless alone may make a dot segment together.
             if let Some(name) = segment.arguments().next()
                 && is_unsafe_segment(&filled)
@@ -255,8 +301,12 @@ fn parse_content_type(settings: &RequestSettings) -> Result<String, &'static str
     match &settings.content_type {
         None => Ok(DEFAULT_CONTENT_TYPE.to_owned()),
         Some(_) if settings.body.is_none() => Err("is not allowed without request.body"),
-        Some(text) if is_header_value(text) && is_json(text) => Ok(text.clone()),
-        Some(_) => Err("must be application/json or a media type that ends with +json"),
+        Some(text) if is_header_value(text) && (is_json(text) || essence(text) == FORM_CONTENT_TYPE) => {
+            Ok(text.clone())
+        }
+        Some(_) => Err(
+            "must be application/json, a media type that ends with +json, or application/x-www-form-urlencoded",
+        ),
     }
 }
 
@@ -265,8 +315,15 @@ fn parse_query(name: &str, value: &Value) -> Result<QueryValue, ToolSettingsErro
     match value {
         Value::String(text) => Template::parse(text).map(QueryValue::Text).map_err(fault),
         Value::Number(_) | Value::Bool(_) => Ok(QueryValue::Constant(value.to_string())),
-        _ => Err(fault("must be a text, a number or a boolean")),
+        _ => parse_list(value)
+            .ok_or_else(|| fault("must be a text, a number, a boolean, or a list with its separator")),
     }
+}
+
+fn parse_list(value: &Value) -> Option<QueryValue> {
+    let ListSettings { list, separator } = ListSettings::deserialize(value).ok()?;
+    let argument = Template::parse(&list).ok()?.sole_argument()?.to_owned();
+    QUERY_SEPARATORS.contains(&separator).then_some(QueryValue::List { argument, separator })
 }
 
 /// Returns true if all arguments of the template are given.
@@ -315,6 +372,32 @@ pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
 
 fn is_header_value(text: &str) -> bool {
     text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// Encodes the members of an object as the fields of a form. A list is repeated for each of its items, and null is left out.
+fn encode_form(argument: &str, body: &Value) -> Result<Vec<u8>, ArgumentError> {
+    let Value::Object(fields) = body else {
+        return Err(ArgumentError::new(
+            argument,
+            "must be an object, whose members are the fields of a form",
+        ));
+    };
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        for item in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
+            form.append_pair(name, &value_text(name, item)?);
+        }
+    }
+    Ok(form.finish().into_bytes())
+}
+
+/// Fills a header's value. The items of a list are separated by commas.
+fn fill_header(template: &Template, arguments: &Map<String, Value>) -> Result<String, ArgumentError> {
+    let value = template.expand_values(arguments, |name, value| {
+        joined_text(name, value, LIST_SEPARATOR, |text| header_text(name, text))
+    })?;
+    let name = template.arguments().next().unwrap_or_default();
+    header_text(name, &value)
 }
 
 fn header_text(name: &str, text: &str) -> Result<String, ArgumentError> {

@@ -1,34 +1,312 @@
-//! Check of arguments against a tool's input schema.
+//! Input schemas of tools: their limits, and the check of arguments, whose work is limited before it begins.
 
 use jsonschema::{PatternOptions, Validator};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
+use super::request::percent_decode;
 use crate::json::invalid_schema_message;
 
 /// Maximum number of bytes of a reported fault: it may quote the arguments.
 const MAX_FAULT_BYTES: usize = 500;
+/// Maximum number of patterns of a schema.
+const MAX_PATTERNS: usize = 50;
+/// Maximum size of a compiled pattern, in bytes.
+const MAX_PATTERN_BYTES: usize = 256 << 10;
+/// Maximum number of steps of a check; see [`StepCounter`].
+const MAX_CHECK_STEPS: usize = 500_000;
+/// Maximum number of schemas that are applied within one another.
+const MAX_CHECK_DEPTH: usize = 256;
+/// Number of bytes of text that a pattern reads in the time of one step.
+const PATTERN_BYTES_PER_STEP: usize = 64;
+/// Keywords that give a schema another address, or refer to one by something else than its place.
+const REFUSED_KEYWORDS: [&str; 5] =
+    ["$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
 
-/// Compiles a schema. Patterns take linear time, and nothing is read from elsewhere.
-///
-/// # Errors
-/// Description of the fault, worded to follow the path.
-pub(super) fn compile(schema: &Value) -> Result<Validator, String> {
-    if schema["type"] != "object" {
-        return Err("must be a schema of an object: its type is not \"object\"".to_owned());
-    }
-    let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-    options.build(schema).map_err(|error| invalid_schema_message(&error))
+/// An input schema that arguments are checked against.
+pub(super) struct ArgumentSchema {
+    schema: Value,
+    validator: Validator,
 }
 
-/// Returns the first fault of arguments with its path.
-pub(super) fn fault(validator: &Validator, arguments: &Value) -> Option<String> {
-    let error = validator.iter_errors(arguments).next()?;
-    let path = error.instance_path().to_string();
-    let at = if path.is_empty() { String::new() } else { format!("{path}: ") };
-    Some(cut(format!("{at}{error}")))
+impl ArgumentSchema {
+    /// Compiles a schema. Patterns take linear time, and nothing is read from elsewhere.
+    ///
+    /// # Errors
+    /// Description of the fault, worded to follow the path.
+    pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+        if schema["type"] != "object" {
+            return Err("must be a schema of an object: its type is not \"object\"".to_owned());
+        }
+        if count_patterns(schema) > MAX_PATTERNS {
+            return Err(format!("has more than {MAX_PATTERNS} patterns"));
+        }
+        let is_draft_4 = schema["$schema"].as_str().is_some_and(|draft| draft.contains("draft-04"));
+        check_addresses(schema, if is_draft_4 { "id" } else { "$id" }, true)?;
+        if !is_bounded(schema, &json!({})) {
+            return Err("refers to itself without an end, or has too many alternatives".to_owned());
+        }
+        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
+        let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
+        let validator = validator.map_err(|error| invalid_schema_message(&error))?;
+        Ok(Self { schema: schema.clone(), validator })
+    }
+
+    /// Returns the arguments of a call as an object that conforms to the schema.
+    ///
+    /// # Errors
+    /// Description of the first fault, with its path.
+    pub(super) fn check(&self, arguments: Value) -> Result<Map<String, Value>, String> {
+        let arguments = if arguments.is_null() { Value::Object(Map::new()) } else { arguments };
+        if !is_bounded(&self.schema, &arguments) {
+            return Err("their check against inputSchema takes too many steps".to_owned());
+        }
+        if let Err(error) = self.validator.validate(&arguments) {
+            let path = error.instance_path().to_string();
+            let at = if path.is_empty() { String::new() } else { format!("{path}: ") };
+            return Err(cut(format!("{at}{error}")));
+        }
+        match arguments {
+            Value::Object(arguments) => Ok(arguments),
+            _ => Err("they must be a JSON object".to_owned()),
+        }
+    }
+}
+
+/// Returns true if the check of a value by a schema is within its limits.
+fn is_bounded(schema: &Value, value: &Value) -> bool {
+    StepCounter { root: schema, remaining_steps: MAX_CHECK_STEPS }.apply(schema, value, 0)
+}
+
+/// Returns the number of patterns in a schema.
+fn count_patterns(schema: &Value) -> usize {
+    match schema {
+        Value::Object(fields) => {
+            let own = usize::from(fields.get("pattern").is_some_and(Value::is_string));
+            let of_names = fields.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
+            own + of_names + fields.values().map(count_patterns).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(count_patterns).sum(),
+        _ => 0,
+    }
+}
+
+/// Checks that each reference names a place in the schema, so that [`StepCounter`] finds what the validator finds. `id` is the
+/// keyword that gives a schema an address, which only the whole one may have. Values that are data are checked too, since a
+/// reference may lead to them.
+fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String> {
+    let fields = match schema {
+        Value::Object(fields) => fields,
+        Value::Array(items) => return items.iter().try_for_each(|item| check_addresses(item, id, false)),
+        _ => return Ok(()),
+    };
+    for (name, value) in fields {
+        match value {
+            Value::Object(_) | Value::Array(_) => check_addresses(value, id, false)?,
+            Value::String(reference) if name == "$ref" && local_pointer(reference).is_none() => {
+                return Err("has a reference that is not a path in it, such as #/$defs/item".to_owned());
+            }
+            _ if REFUSED_KEYWORDS.contains(&name.as_str()) => {
+                return Err(format!("has {name}, which is not supported"));
+            }
+            Value::String(_) if !is_root && (name == id || name == "$schema") => {
+                return Err(format!("has {name} within it, which is not supported"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the JSON Pointer of a reference to a place in the same schema.
+pub(super) fn local_pointer(reference: &str) -> Option<String> {
+    let pointer = String::from_utf8(percent_decode(reference.strip_prefix('#')?.as_bytes())).ok()?;
+    (pointer.is_empty() || pointer.starts_with('/')).then_some(pointer)
+}
+
+/// Count of the steps of a check: the applications of a schema to a value, each time that one is reached.
+///
+/// The validator keeps no results of most references. With two references to the next definition in each of thirty definitions,
+/// or with two ways from a definition back to itself, its work would double with each level, and no other task could end it.
+struct StepCounter<'s> {
+    root: &'s Value,
+    remaining_steps: usize,
+}
+
+impl<'s> StepCounter<'s> {
+    /// Counts the application of a schema to a value. Returns false if a limit is exceeded.
+    fn apply(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
+        let steps = 1 + schema.as_object().map_or(0, |keywords| comparison_steps(keywords, value));
+        if depth > MAX_CHECK_DEPTH || steps > self.remaining_steps {
+            return false;
+        }
+        self.remaining_steps -= steps;
+        let Value::Object(keywords) = schema else { return true };
+        // What is unevaluated is found by another look at the schemas that are applied to the same value.
+        let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
+        let rounds = if is_repeated.into_iter().any(|name| keywords.contains_key(name)) { 3 } else { 1 };
+        (0..rounds).all(|_| self.apply_in_place(keywords, value, depth + 1))
+            && match value {
+                Value::Object(members) => self.apply_to_members(keywords, members, depth + 1),
+                Value::Array(items) => self.apply_to_items(keywords, items, depth + 1),
+                _ => true,
+            }
+    }
+
+    /// Counts the schemas that are applied to the same value.
+    fn apply_in_place(&mut self, keywords: &'s Map<String, Value>, value: &Value, depth: usize) -> bool {
+        let root = self.root;
+        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
+            ("$ref", Value::String(reference)) => {
+                let target = local_pointer(reference).and_then(|pointer| root.pointer(&pointer));
+                target.is_some_and(|target| self.apply(target, value, depth))
+            }
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
+                schemas.iter().all(|schema| self.apply(schema, value, depth))
+            }
+            ("not" | "if" | "then" | "else", schema) => self.apply(schema, value, depth),
+            ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
+                let mut schemas = schemas.iter().filter(|(name, _)| value.get(name.as_str()).is_some());
+                schemas.all(|(_, schema)| self.apply(schema, value, depth))
+            }
+            _ => true,
+        })
+    }
+
+    /// Counts the schemas that are applied to the members of an object.
+    fn apply_to_members(
+        &mut self,
+        keywords: &'s Map<String, Value>,
+        members: &Map<String, Value>,
+        depth: usize,
+    ) -> bool {
+        let named = keywords.get("properties").and_then(Value::as_object);
+        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
+            ("properties", Value::Object(schemas)) => schemas
+                .iter()
+                .filter_map(|(name, schema)| Some((schema, members.get(name)?)))
+                .all(|(schema, member)| self.apply(schema, member, depth)),
+            ("patternProperties", Value::Object(schemas)) => schemas
+                .values()
+                .all(|schema| members.values().all(|member| self.apply(schema, member, depth))),
+            ("additionalProperties", schema) => members
+                .iter()
+                .filter(|(name, _)| named.is_none_or(|named| !named.contains_key(name.as_str())))
+                .all(|(_, member)| self.apply(schema, member, depth)),
+            ("unevaluatedProperties", schema) => {
+                members.values().all(|member| self.apply(schema, member, depth))
+            }
+            ("propertyNames", schema) => members.keys().all(|_| self.apply(schema, &Value::Null, depth)),
+            _ => true,
+        })
+    }
+
+    /// Counts the schemas that are applied to the items of a list.
+    fn apply_to_items(&mut self, keywords: &'s Map<String, Value>, items: &[Value], depth: usize) -> bool {
+        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
+            ("items" | "prefixItems", Value::Array(schemas)) => {
+                schemas.iter().zip(items).all(|(schema, item)| self.apply(schema, item, depth))
+            }
+            ("items" | "additionalItems" | "contains" | "unevaluatedItems", schema) => {
+                items.iter().all(|item| self.apply(schema, item, depth))
+            }
+            _ => true,
+        })
+    }
+}
+
+/// Returns the steps for the comparisons that a schema's own keywords make.
+fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
+    let choices = keywords.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
+    let read = value.as_str().filter(|_| keywords.contains_key("pattern")).map_or(0, str::len);
+    choices + read / PATTERN_BYTES_PER_STEP
 }
 
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_FAULT_BYTES));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compile(schema: &Value) -> ArgumentSchema {
+        ArgumentSchema::compile(schema).expect("a schema")
+    }
+
+    /// Returns definitions of which each applies the next one twice, by `keyword`.
+    fn doubling(levels: usize, keyword: &str) -> Value {
+        let next = |level: usize| json!({"$ref": format!("#/$defs/d{}", level + 1)});
+        let level = |level| (format!("d{level}"), json!({keyword: [next(level), next(level)]}));
+        let mut definitions: Map<String, Value> = (0..levels).map(level).collect();
+        definitions.insert(format!("d{levels}"), json!({"type": "string"}));
+        definitions.into()
+    }
+
+    #[test]
+    fn a_check_whose_work_doubles_with_each_level_is_refused() {
+        const FAULT: &str = "their check against inputSchema takes too many steps";
+        for keyword in ["allOf", "anyOf", "oneOf"] {
+            let schema = |levels| {
+                json!({"type": "object", "properties": {"q": {"$ref": "#/$defs/d0"}},
+                    "$defs": doubling(levels, keyword)})
+            };
+            assert_eq!(compile(&schema(24)).check(json!({"q": "x"})), Err(FAULT.to_owned()), "{keyword}");
+            let few = compile(&schema(3)).check(json!({"q": "x"}));
+            assert_eq!(few.is_ok(), keyword != "oneOf", "{few:?}");
+        }
+        // Two ways from a definition back to itself: the depth of the arguments decides.
+        let node = json!({"$ref": "#/$defs/node"});
+        let next = json!({"properties": {"next": node}});
+        let schema = json!({"type": "object", "properties": {"next": node},
+            "$defs": {"node": {"type": "object", "allOf": [next, next]}}});
+        let nested = |levels: usize| (0..levels).fold(json!({}), |next, _| json!({"next": next}));
+        let schema = compile(&schema);
+        assert!(schema.check(nested(5)).is_ok());
+        assert_eq!(schema.check(nested(24)), Err(FAULT.to_owned()));
+        // Work that grows with the arguments only.
+        let tree = compile(
+            &json!({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}},
+            "additionalProperties": {"anyOf": [{"type": "number"}, {"enum": ["a", "b"]}]}}),
+        );
+        let leaf = json!({"children": [], "n": 1, "kind": "b"});
+        let wide = json!({"children": vec![json!({"children": vec![leaf; 100]}); 100]});
+        assert!(tree.check(wide).is_ok());
+        let deep = (0..60).fold(json!({"kind": "c"}), |child, _| json!({"children": [child]}));
+        assert!(tree.check(deep).is_err_and(|fault| fault.starts_with("/children/0/children/0")));
+    }
+
+    #[test]
+    fn a_schema_that_would_exhaust_the_process_is_refused() {
+        let patterns = |count: usize, pattern: &str| {
+            let properties = (0..count).map(|i| (format!("p{i}"), json!({"pattern": pattern})));
+            json!({"type": "object", "properties": properties.collect::<Map<_, _>>()})
+        };
+        let with =
+            |keyword: &str, value: Value| json!({"type": "object", "properties": {"a": {keyword: value}}});
+        let mut bomb = json!({"type": "object", "$ref": "#/$defs/d0"});
+        bomb["$defs"] = doubling(24, "anyOf");
+        for (schema, expected) in [
+            (patterns(MAX_PATTERNS + 1, "^a$"), "has more than 50 patterns"),
+            (patterns(1, "([a-z0-9]{1000}){1000}"), "is not a valid JSON Schema"),
+            (json!({"type": "object", "$ref": "#"}), "refers to itself without an end"),
+            (bomb, "refers to itself without an end, or has too many alternatives"),
+            (with("$ref", json!("https://evil.example/a")), "has a reference that is not a path in it"),
+            (with("$ref", json!("#name")), "has a reference that is not a path in it"),
+            (with("$dynamicRef", json!("#name")), "has $dynamicRef, which is not supported"),
+            (with("$anchor", json!("name")), "has $anchor, which is not supported"),
+            (with("$id", json!("urn:a")), "has $id within it, which is not supported"),
+        ] {
+            let fault = ArgumentSchema::compile(&schema).err().unwrap_or_default();
+            assert!(fault.starts_with(expected), "{fault}");
+        }
+        for schema in [
+            patterns(MAX_PATTERNS, "^[A-Za-z0-9_-]{1,64}$"),
+            json!({"type": "object", "$id": "https://a.example/s", "$schema": "http://json-schema.org/draft-07/schema#",
+                "properties": {"id": {"type": "string"}, "$id": {"type": "string"}, "$ref": {"$ref": "#/definitions/a%20b"}},
+                "definitions": {"a b": {"type": "integer"}}}),
+        ] {
+            compile(&schema);
+        }
+    }
 }

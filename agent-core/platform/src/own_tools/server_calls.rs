@@ -14,12 +14,12 @@ use futures_util::lock::Mutex as AsyncMutex;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::answer::cut;
+use super::answer::{OUTCOME_UNKNOWN, cut};
 use super::changes::ToolChanges;
 use super::credential::IDENTITY_SECONDS;
 use super::pins::{AgentPins, PinStore, ToolStatus};
 use super::redact::Redactor;
-use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments};
+use super::tool_server::{ServerTool, ToolDefinition, ToolServer};
 use crate::company_cache::CompanyCache;
 use crate::trace::trace_headers;
 
@@ -71,6 +71,9 @@ pub trait ToolServerConnection: Send + Sync + 'static {
     async fn list(&self) -> Result<Vec<ToolDefinition>, ToolError>;
 
     /// Calls a tool by its name at the server.
+    ///
+    /// # Errors
+    /// [`ToolError::OutcomeUnknown`] if the server may have run the call, and there is no result that can be read.
     async fn call(
         &self,
         name: &str,
@@ -78,6 +81,11 @@ pub trait ToolServerConnection: Send + Sync + 'static {
         meta: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError>;
+
+    /// Returns the number of times that the server has said that its list has changed.
+    fn list_changes(&self) -> u64 {
+        0
+    }
 }
 
 /// Calls the tools of tool servers.
@@ -106,8 +114,16 @@ pub(super) struct RunConnection {
     server: Arc<ToolServer>,
     credential: Arc<RunCredential>,
     connection: Arc<dyn ToolServerConnection>,
-    /// The fingerprints of the server's tools with the time of the list, once they are listed.
-    listed: AsyncMutex<Option<(SystemTime, SharedFingerprints)>>,
+    /// The server's list, once it is read.
+    listed: AsyncMutex<Option<ReadList>>,
+}
+
+/// A server's list as it was read.
+struct ReadList {
+    at: SystemTime,
+    /// Number of changes of which the server had told before.
+    list_changes: u64,
+    fingerprints: SharedFingerprints,
 }
 
 /// The credential of a connection, and the identity of its user.
@@ -189,7 +205,7 @@ impl ServerCalls {
         arguments: Value,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
-        let arguments = check_arguments(&tool.validator, arguments).map_err(ToolError::InvalidArguments)?;
+        let arguments = tool.schema.check(arguments).map_err(ToolError::InvalidArguments)?;
         let run = self.connection(&tool.server, context)?;
         let fingerprints = match run.fingerprints().await {
             Ok((fingerprints, is_new)) => {
@@ -206,8 +222,9 @@ impl ServerCalls {
         let (status, refusal) = match fingerprints.get(&tool.name) {
             Some(live) if *live == tool.fingerprint => {
                 let meta = CallMeta { idempotency_key: Some(key), trace: context.trace.as_ref() };
-                let called = run.connection.call(&tool.name, arguments, meta, progress).await;
-                return called.map(|output| run.result(output)).map_err(|error| run.masked(error));
+                let progress = MaskedProgress { credential: &run.credential, progress };
+                let called = run.connection.call(&tool.name, arguments, meta, &progress).await;
+                return called.map(|output| run.result(output)).map_err(|error| run.call_error(tool, error));
             }
             Some(_) => (
                 ToolStatus::Changed,
@@ -313,12 +330,16 @@ impl RunConnection {
     async fn fingerprints(&self) -> Result<(SharedFingerprints, bool), ToolError> {
         let mut listed = self.listed.lock().await;
         let now = self.credential.clock.now();
-        let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age < MAX_COMPARISON_AGE);
-        if let Some((_, listed)) = listed.as_ref().filter(|(at, _)| is_fresh(*at)) {
-            return Ok((listed.clone(), false));
+        let list_changes = self.connection.list_changes();
+        let is_current = |list: &&ReadList| {
+            let is_fresh = now.duration_since(list.at).is_ok_and(|age| age < MAX_COMPARISON_AGE);
+            is_fresh && list.list_changes == list_changes
+        };
+        if let Some(list) = listed.as_ref().filter(is_current) {
+            return Ok((list.fingerprints.clone(), false));
         }
         let all = Arc::new(fingerprints(&self.connection.list().await?));
-        *listed = Some((now, all.clone()));
+        *listed = Some(ReadList { at: now, list_changes, fingerprints: all.clone() });
         Ok((all, true))
     }
 
@@ -339,6 +360,20 @@ impl RunConnection {
         ToolOutput { text: cut(text, max_bytes), structured, is_error, ..ToolOutput::default() }
     }
 
+    /// Returns the error of a call without secrets. Whether a call has taken effect does not matter if it may be repeated.
+    fn call_error(&self, tool: &ServerTool, error: ToolError) -> ToolError {
+        let hints = tool.spec.annotations.unwrap_or_default();
+        match self.masked(error) {
+            ToolError::OutcomeUnknown(message) if hints.read_only_hint || hints.idempotent_hint => {
+                ToolError::Unavailable(message)
+            }
+            ToolError::OutcomeUnknown(message) => {
+                ToolError::OutcomeUnknown(format!("{message}; {OUTCOME_UNKNOWN}"))
+            }
+            error => error,
+        }
+    }
+
     fn masked(&self, error: ToolError) -> ToolError {
         let redactor = self.credential.redactor();
         let text = |text: String| cut(redactor.text(text), MAX_ERROR_BYTES);
@@ -348,6 +383,19 @@ impl RunConnection {
             ToolError::InvalidArguments(message) => ToolError::InvalidArguments(text(message)),
             error => error,
         }
+    }
+}
+
+/// Reports a server's progress without the secrets that it has received.
+struct MaskedProgress<'a> {
+    credential: &'a RunCredential,
+    progress: &'a dyn Progress,
+}
+
+impl Progress for MaskedProgress<'_> {
+    fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        let message = message.map(|text| self.credential.redactor().text(text.to_owned()));
+        self.progress.report(progress, total, message.as_deref());
     }
 }
 

@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 /// Maximum length of a placeholder's name, in bytes.
 const MAX_PLACEHOLDER_BYTES: usize = 64;
 
+/// Maximum number of items of a list in one text.
+const MAX_LIST_ITEMS: usize = 1_000;
+
 /// A text in which `{name}` stands for an argument. `{{` and `}}` are braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template(Vec<Piece>);
@@ -85,11 +88,23 @@ impl Template {
         arguments: &Map<String, Value>,
         encode: impl Fn(&str, &str) -> Result<String, ArgumentError>,
     ) -> Result<String, ArgumentError> {
+        self.expand_values(arguments, |name, value| encode(name, &value_text(name, value)?))
+    }
+
+    /// Fills the placeholders with the arguments' values, as `encode` writes them.
+    pub(super) fn expand_values(
+        &self,
+        arguments: &Map<String, Value>,
+        encode: impl Fn(&str, &Value) -> Result<String, ArgumentError>,
+    ) -> Result<String, ArgumentError> {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
                 Piece::Text(plain) => text.push_str(plain),
-                Piece::Argument(name) => text.push_str(&encode(name, &scalar_text(arguments, name)?)?),
+                Piece::Argument(name) => {
+                    let value = arguments.get(name).ok_or_else(|| ArgumentError::new(name, "is missing"))?;
+                    text.push_str(&encode(name, value)?);
+                }
             }
         }
         Ok(text)
@@ -106,12 +121,29 @@ pub(super) fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
     arguments.get(name).is_some_and(|value| !value.is_null())
 }
 
-/// Returns an argument as text.
-fn scalar_text(arguments: &Map<String, Value>, name: &str) -> Result<String, ArgumentError> {
-    match arguments.get(name) {
-        Some(value) => value_text(name, value),
-        None => Err(ArgumentError::new(name, "is missing")),
+/// Returns the text of a value, or those of a list's items with a separator between them, each as `encode` writes it.
+pub(super) fn joined_text(
+    name: &str,
+    value: &Value,
+    separator: char,
+    encode: impl Fn(&str) -> Result<String, ArgumentError>,
+) -> Result<String, ArgumentError> {
+    let Value::Array(items) = value else { return encode(&value_text(name, value)?) };
+    if items.is_empty() || items.len() > MAX_LIST_ITEMS {
+        return Err(ArgumentError::new(name, "is a list without items or with too many"));
     }
+    let mut joined = String::new();
+    for (i, item) in items.iter().enumerate() {
+        let text = encode(&value_text(name, item)?)?;
+        if text.contains(separator) {
+            return Err(ArgumentError::new(name, "has an item with the character that separates the items"));
+        }
+        if i > 0 {
+            joined.push(separator);
+        }
+        joined.push_str(&text);
+    }
+    Ok(joined)
 }
 
 /// Returns a text, number or boolean as text.

@@ -35,7 +35,7 @@ fn json_response(status: u16, body: &Value) -> Result<HttpToolResponse, HttpTool
 
 fn lost(was_sent: bool) -> Result<HttpToolResponse, HttpToolError> {
     let message = "the upstream service is unreachable".to_owned();
-    Err(HttpToolError { message, was_sent, is_transient: true, is_outcome_unknown: true })
+    Err(HttpToolError { message, was_sent, is_transient: true })
 }
 
 fn get_order() -> Value {
@@ -197,6 +197,84 @@ async fn arguments_fill_the_placeholders() {
     let (_, sent) = call(get_order(), json!({"orderId": "7"}), vec![json_response(200, &json!({}))]).await;
     assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/7?full=true");
     assert!(sent[0].headers.iter().all(|(name, _)| name != "X-Lang"), "its argument is not given");
+}
+
+#[tokio::test]
+async fn choices_at_the_top_of_a_schema_are_not_offered_and_are_checked() {
+    let mut tool = get_order();
+    tool["inputSchema"]["oneOf"] = json!([{"required": ["lang"]}, {"required": ["tags"]}]);
+    let owned: OwnTool = serde_json::from_value(tool.clone()).expect("a tool");
+    let Ok(parsed) = HttpTool::parse(&owned) else { panic!("a tool") };
+    let offered: Value = serde_json::from_str(parsed.spec.input_schema.get()).expect("JSON");
+    assert_eq!(offered, get_order()["inputSchema"], "vendors refuse the request otherwise");
+    let (result, sent) = call(tool.clone(), json!({"orderId": "1"}), vec![]).await;
+    assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty());
+    let arguments = json!({"orderId": "1", "lang": "de"});
+    let (result, _) = call(tool, arguments, vec![json_response(200, &json!({}))]).await;
+    assert!(result.is_ok());
+}
+
+#[tokio::test]
+async fn a_form_has_the_members_of_its_body() {
+    let with_body = |body: Value| {
+        let mut tool = get_order();
+        tool["inputSchema"]["required"] = json!([]);
+        tool["request"] = json!({"method": "POST", "url": "https://api.acme.example/v1/orders", "body": body,
+            "contentType": "application/x-www-form-urlencoded"});
+        tool
+    };
+    let good = || vec![json_response(200, &json!({}))];
+    let body =
+        json!({"note": "{lang}", "tag": "{tags}", "id": "{orderId}", "n": 1, "paid": true, "no": null});
+    let arguments = json!({"lang": "a&b=\u{fc}", "tags": ["x", "y z"]});
+    let (_, sent) = call(with_body(body), arguments.clone(), good()).await;
+    let body = sent[0].body.as_deref().expect("a body");
+    assert!(
+        body.windows(20).any(|text| text == b"note=a%26b%3D%C3%BC&"),
+        "{}",
+        String::from_utf8_lossy(body)
+    );
+    let mut fields: Vec<_> = url::form_urlencoded::parse(body).into_owned().collect();
+    fields.sort();
+    let expected = [("n", "1"), ("note", "a&b=\u{fc}"), ("paid", "true"), ("tag", "x"), ("tag", "y z")];
+    assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(sent[0].content_type, "application/x-www-form-urlencoded");
+    for body in [json!("{lang}"), json!({"deep": {"a": 1}}), json!({"tags": ["{tags}"]})] {
+        let (result, sent) = call(with_body(body.clone()), arguments.clone(), good()).await;
+        assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_joined_where_one_value_holds_it() {
+    let mut tool = get_order();
+    (tool["inputSchema"]["properties"]["orderId"], tool["inputSchema"]["properties"]["lang"]) =
+        (json!({}), json!({}));
+    tool["request"]["query"] = json!({"tag": {"list": "{tags}", "separator": ","}});
+    let arguments = json!({"orderId": ["1", "a,b"], "lang": ["de", "en"], "tags": ["x", "y z"]});
+    let (_, sent) = call(tool.clone(), arguments, vec![json_response(200, &json!({}))]).await;
+    assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/1,a%2Cb?tag=x%2Cy+z");
+    let header = sent[0].headers.iter().find(|(name, _)| name == "X-Lang").expect("a header");
+    assert_eq!(header.1.expose(), "l-de,en");
+    let arguments = json!({"orderId": 1, "tags": []});
+    let (_, sent) = call(tool.clone(), arguments, vec![json_response(200, &json!({}))]).await;
+    assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/1");
+    for arguments in [
+        json!({"orderId": []}),
+        json!({"orderId": ["1", ""]}),
+        json!({"orderId": ["1", ".."]}),
+        json!({"orderId": ["a/b"]}),
+        json!({"orderId": [["1"]]}),
+        json!({"orderId": vec!["1"; 1001]}),
+        json!({"orderId": "1", "tags": ["a,b"]}),
+        json!({"orderId": "1", "lang": ["a,b"]}),
+        json!({"orderId": "1", "lang": ["a\r\nX: 1"]}),
+        json!({"orderId": "1", "lang": vec!["x".repeat(100); 50]}),
+        json!({"orderId": "1", "tags": vec!["x".repeat(100); 100]}),
+    ] {
+        let (result, sent) = call(tool.clone(), arguments.clone(), vec![]).await;
+        assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty(), "{arguments}");
+    }
 }
 
 #[tokio::test]
@@ -442,6 +520,9 @@ fn faults_of_definitions_have_their_path() {
         ("/request/method", json!("CONNECT"), "request.method"),
         ("/request/query/lang", json!("{other}"), "request.query.lang"),
         ("/request/query/lang", json!({}), "request.query.lang"),
+        ("/request/query/lang", json!({"list": "{tags}", "separator": "&"}), "request.query.lang"),
+        ("/request/query/lang", json!({"list": "{other}", "separator": ","}), "request.query.lang"),
+        ("/request/query/lang", json!({"list": "x{tags}", "separator": ","}), "request.query.lang"),
         ("/request/body", json!({"a": 1}), "request.body"),
         url("ftp://a.example/"),
         url("https://{orderId}.example/"),
@@ -486,6 +567,7 @@ fn faults_of_definitions_have_their_path() {
         ("application/json", true),
         ("application/json; charset=utf-8", true),
         ("application/vnd.acme.v2+json", true),
+        ("application/x-www-form-urlencoded", true),
         ("application/xml", false),
         ("application/json-seq", false),
         ("application/*+json", false),
@@ -550,5 +632,11 @@ fn the_number_and_the_size_of_the_tools_are_limited() {
     assert_eq!((count(&many[1..]), count(&many)), (0, 1));
     let large: Vec<_> = (0..9).map(|index| tool(index, "x".repeat(4000))).collect();
     assert_eq!((count(&large[2..]), count(&large)), (0, 1));
+    // Tools beyond the limits are not compiled: the fault of the last one is not found.
+    for tools in [&many[..], &large[..]] {
+        let invalid =
+            json!({"name": "invalid", "description": "x", "inputSchema": {"type": "object", "required": 1}});
+        assert_eq!(count(&[tools, &[invalid]].concat()), 1);
+    }
     assert_eq!(count(&[tool(0, "x".to_owned()), tool(0, "y".to_owned())]), 1, "one name twice");
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use agent_core::role::{OwnTool, grouped_name};
 use agent_core::tool::{ToolAnnotations, ToolSpec};
-use jsonschema::Validator;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use url::Url;
 
 use super::credential::Credential;
@@ -16,8 +15,10 @@ use super::definition::{
     DEFAULT_RESULT_BYTES, IdentitySetting, RESULT_BYTES_RANGE, TIMEOUT_RANGE_MS, out_of_range, raw_json,
 };
 use super::fingerprint::fingerprint;
+use super::offered_schema::offered_schema;
+use super::schema::ArgumentSchema;
 use super::settings::read;
-use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError, schema};
+use super::{MAX_DEFINITION_BYTES, MAX_OWN_TOOLS, ToolSettingsError};
 
 /// Default time limit of a request to a tool server.
 const DEFAULT_TIMEOUT_MS: u64 = 20_000;
@@ -82,7 +83,7 @@ pub(super) struct ServerTool {
     pub(super) name: String,
     pub(super) fingerprint: String,
     pub(super) spec: Arc<ToolSpec>,
-    pub(super) validator: Validator,
+    pub(super) schema: ArgumentSchema,
 }
 
 impl ToolServer {
@@ -135,25 +136,34 @@ impl ToolDefinition {
         self.name.len() + description + self.input_schema.to_string().len()
     }
 
+    /// Describes the excess of the definition's size, if it exceeds the limit.
+    pub(super) fn size_fault(&self) -> Option<String> {
+        let bytes = self.bytes();
+        (bytes > MAX_DEFINITION_BYTES)
+            .then(|| format!("has {bytes} bytes; the limit is {MAX_DEFINITION_BYTES}"))
+    }
+
     /// Describes the reason why the definition cannot be pinned, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
-        let bytes = self.bytes();
-        if bytes > MAX_DEFINITION_BYTES {
-            return Some(format!("has {bytes} bytes; the limit is {MAX_DEFINITION_BYTES}"));
+        let size_fault = self.size_fault();
+        if size_fault.is_some() {
+            return size_fault;
         }
-        schema::compile(&self.input_schema).err().map(|message| format!("has an inputSchema that {message}"))
+        ArgumentSchema::compile(&self.input_schema)
+            .err()
+            .map(|message| format!("has an inputSchema that {message}"))
     }
 }
 
 impl ServerTool {
     /// Creates a tool from its pinned definition.
     pub(super) fn new(server: &Arc<ToolServer>, pinned: &ToolDefinition) -> Result<Self, ToolSettingsError> {
-        let validator = schema::compile(&pinned.input_schema)
+        let schema = ArgumentSchema::compile(&pinned.input_schema)
             .map_err(|message| ToolSettingsError::new("inputSchema", message))?;
         let spec = ToolSpec {
             name: server.offered_name(&pinned.name),
             description: pinned.description.clone().or_else(|| pinned.title.clone()).unwrap_or_default(),
-            input_schema: raw_json(&pinned.input_schema)?,
+            input_schema: raw_json(&offered_schema(&pinned.input_schema))?,
             // A truncated result conforms to no schema.
             output_schema: None,
             annotations: Some(hints(pinned.annotations.as_ref())),
@@ -164,7 +174,7 @@ impl ServerTool {
             name: pinned.name.clone(),
             fingerprint: pinned.fingerprint(),
             spec: Arc::new(spec),
-            validator,
+            schema,
         })
     }
 }
@@ -231,19 +241,4 @@ pub(super) fn parse_server_url(text: &str) -> Result<Url, &'static str> {
         return Err("must not have a query or a fragment; use auth");
     }
     Ok(url)
-}
-
-/// Returns the arguments of a call as an object, checked by the schema.
-///
-/// # Errors
-/// Description of the fault.
-pub(super) fn check_arguments(validator: &Validator, arguments: Value) -> Result<Map<String, Value>, String> {
-    let arguments = if arguments.is_null() { Value::Object(Map::new()) } else { arguments };
-    if let Some(fault) = schema::fault(validator, &arguments) {
-        return Err(fault);
-    }
-    match arguments {
-        Value::Object(arguments) => Ok(arguments),
-        _ => Err("they must be a JSON object".to_owned()),
-    }
 }

@@ -9,10 +9,11 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunEnd, RunOutcome};
 use agent_core::message::{FinishReason, Message};
 use agent_core::model::{Model, ModelInfo};
-use agent_core::prompt::{Fragment, Part, RETRIEVAL_SOURCE, Stability, StoredOrigin};
+use agent_core::prompt::{AssemblyInput, Fragment, Part, RETRIEVAL_SOURCE, Stability, StoredOrigin};
 use agent_core::role::{Container, EmbeddedAi, FallbackModel, RoleBlock};
 use agent_core::testing::{FakeTools, ScriptedAnswer, ScriptedModel};
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, Progress, ToolError, ToolOutput, ToolSpec};
+use agent_core::turn::HistoryStep;
 use async_trait::async_trait;
 use futures_util::{FutureExt, Stream};
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::catalog::Catalog;
 use crate::conversation::{Run, RunRecord, RunState};
-use crate::fallback::{AttemptReport, FallbackDefaults, FallbackModels, fallback_settings};
+use crate::fallback::{AttemptReport, FallbackBudget, FallbackDefaults, FallbackModels, fallback_settings};
 use crate::model_notice::ModelNotice;
 use crate::preview::LatestPrompts;
 use crate::response_format::{FormattedModels, ValidatedModels};
@@ -257,7 +258,7 @@ fn record(shape: Shape, id: &str) -> Recorded {
         ..TurnRequest::new("a", messages)
     };
     if turn.messages.len() > 1 {
-        let earlier = TurnRequest { messages: turn.messages[..1].to_vec(), ..turn.clone() };
+        let earlier = TurnRequest { messages: Arc::new(turn.messages[..1].to_vec()), ..turn.clone() };
         let ran = run_observed_turn(&platform, &principal, earlier, &()).now_or_never().expect("no wait");
         driver::read_to_end(ran.expect("a run"), None, None);
     }
@@ -507,6 +508,60 @@ fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
 
     let replay = Replay::new(bundle).expect("inputs and events");
     let models = ReplayModels::new(fallback_source(Vec::new()), replay.clone())
+        .with_fallbacks(|settings| fallback_settings(settings, &[]).collect());
+    let backend = EmbeddedBackend::new(models).with_tools(replay.tools());
+    let report = replay.run(&replay.platform().with_backend(backend));
+    assert!(report.is_identical(), "{report:#?}");
+}
+
+/// A step that leaves the history as it is.
+struct UnchangedHistory;
+
+#[async_trait]
+impl HistoryStep for UnchangedHistory {
+    async fn apply(&self, _: &TurnInput, _: &mut AssemblyInput<'_>) -> Result<(), AgentError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_beyond_the_window_of_the_first_model_is_replayed_without_a_difference() {
+    let source = |answers: Vec<ScriptedAnswer>| {
+        let model = |name: &str, context_window, answers: Vec<ScriptedAnswer>| {
+            let info = ScriptedModel::new([]).info();
+            let info = ModelInfo { model: name.to_owned(), context_window, max_output_tokens: 10, ..info };
+            Arc::new(ScriptedModel::new(answers).with_info(info))
+        };
+        FallbackSource(model("first", 20, Vec::new()), model("second", 10_000, answers))
+    };
+    let spawner = Arc::new(|task: futures_util::future::BoxFuture<'static, ()>| {
+        task.now_or_never();
+    });
+    let (clock, ledger) = (Arc::new(SystemClock), Arc::new(MemoryUsage::default()));
+    let recorder = UsageRecorder::new(ledger, PriceTable::empty(), clock.clone(), spawner, None, None);
+    let models = MeteredModels::new(source(vec![ScriptedAnswer::from_text("Dry.")]), recorder);
+    let defaults = FallbackDefaults { max_attempts: 1, max_wait: Duration::ZERO, fallbacks: Vec::new() };
+    let models = FallbackModels::new(models, defaults, Arc::default(), clock);
+    let limits = models.limits();
+    let mut role = role();
+    role.children.truncate(1);
+    if let Container::EmbeddedAi(embedded) = &mut role.children[0] {
+        let second = FallbackModel { model: Some("second".to_owned()), ..FallbackModel::default() };
+        (embedded.model, embedded.fallbacks) = (Some("first".to_owned()), vec![second]);
+    }
+    let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), true));
+    let backend = EmbeddedBackend::new(ObservedModels::new(models, observers.clone())).with_tools(tools());
+    let platform = Platform::new(Arc::new(StaticRoles::new()))
+        .with_layer(RoleLayer::new(Arc::default()))
+        .with_tools(tools())
+        .with_sent_prompts(Arc::new(LatestPrompts::default()))
+        .with_history_step(FallbackBudget::new(UnchangedHistory, [limits]))
+        .with_backend(backend);
+    let bundle = record_turn(&platform, &observers, Some(Arc::new(role)));
+    let inputs = bundle.inputs.as_ref().expect("inputs");
+    assert_eq!((inputs.rounds[0].entry, inputs.max_prompt_tokens), (1, 9_990));
+    let replay = Replay::new(bundle).expect("inputs and events");
+    let models = ReplayModels::new(source(Vec::new()), replay.clone())
         .with_fallbacks(|settings| fallback_settings(settings, &[]).collect());
     let backend = EmbeddedBackend::new(models).with_tools(replay.tools());
     let report = replay.run(&replay.platform().with_backend(backend));

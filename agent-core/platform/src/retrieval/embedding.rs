@@ -254,14 +254,10 @@ impl DocumentRetriever {
             (None, None) => return Ok(Progress::Done),
             (None, Some(_)) => return Ok(Progress::Unfinished),
             (Some(failure), None) => failure,
-            (Some(failure), Some(next_chunk)) => {
-                let failure_of_attempt = Some(failure.clone());
-                let attempt =
-                    EmbeddingAttempt { version, next_chunk, failure: failure_of_attempt, failures_in_a_row };
-                if self.unembedded.keep_attempt(company_id, id, attempt) {
-                    return Ok(if has_vectors { Progress::Unfinished } else { Progress::Continued });
-                }
-                failure
+            (failure @ Some(_), Some(next_chunk)) => {
+                let attempt = EmbeddingAttempt { version, next_chunk, failure, failures_in_a_row };
+                self.unembedded.keep_attempt(company_id, id, attempt);
+                return Ok(if has_vectors { Progress::Unfinished } else { Progress::Continued });
             }
         };
         Err(FailedSlice { error: error.into(), version, record_version })

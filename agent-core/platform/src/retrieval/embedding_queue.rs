@@ -6,7 +6,6 @@
 
 mod failures;
 
-use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -18,7 +17,12 @@ use futures_util::future::select;
 
 use self::failures::EmbeddingFailures;
 pub(super) use self::failures::{FailedAttempt, FailureCause, Lane};
-use super::queue::{DocumentQueue, MAX_DOCUMENTS, WakeSignal};
+use super::queue::{DocumentQueue, MAX_DOCUMENTS, MAX_OF_COMPANY, WakeSignal};
+use crate::company_table::{CompanyTable, CompanyTableLimits};
+
+/// Maximum numbers of attempts that are kept: those of the documents that wait.
+const ATTEMPT_LIMITS: CompanyTableLimits =
+    CompanyTableLimits { total: MAX_DOCUMENTS, per_company: MAX_OF_COMPANY };
 
 /// An attempt to embed a document that goes on behind chunks that have failed.
 #[derive(Debug, Default)]
@@ -34,7 +38,6 @@ pub(super) struct EmbeddingAttempt {
 }
 
 /// Documents to embed in the background, and those whose embedding has failed.
-#[derive(Default)]
 pub(super) struct EmbeddingQueue {
     /// Documents that have not failed.
     ready: DocumentQueue,
@@ -42,8 +45,20 @@ pub(super) struct EmbeddingQueue {
     retried: DocumentQueue,
     failures: Mutex<EmbeddingFailures>,
     /// Attempts that go on with the next slices of their documents.
-    attempts: Mutex<HashMap<(CompanyId, String), EmbeddingAttempt>>,
+    attempts: Mutex<CompanyTable<String, EmbeddingAttempt>>,
     signals: [WakeSignal; 2],
+}
+
+impl Default for EmbeddingQueue {
+    fn default() -> Self {
+        Self {
+            ready: DocumentQueue::default(),
+            retried: DocumentQueue::default(),
+            failures: Mutex::default(),
+            attempts: Mutex::new(CompanyTable::new(ATTEMPT_LIMITS)),
+            signals: Default::default(),
+        }
+    }
 }
 
 impl EmbeddingQueue {
@@ -101,19 +116,15 @@ impl EmbeddingQueue {
         self.push_ready(company_id, id);
     }
 
-    /// Keeps an attempt for the next slice of its document. Returns false if there are too many.
-    pub(super) fn keep_attempt(&self, company_id: &CompanyId, id: &str, attempt: EmbeddingAttempt) -> bool {
-        let mut attempts = self.lock_attempts();
-        let has_room = attempts.len() < MAX_DOCUMENTS;
-        if has_room {
-            attempts.insert((company_id.clone(), id.to_owned()), attempt);
-        }
-        has_room
+    /// Keeps an attempt for the next slice of its document. At a limit, the oldest one of the same company, or of the one with
+    /// the most, is forgotten and begins anew.
+    pub(super) fn keep_attempt(&self, company_id: &CompanyId, id: &str, attempt: EmbeddingAttempt) {
+        self.lock_attempts().insert(company_id, id.to_owned(), attempt);
     }
 
     /// Removes and returns the attempt at a document.
     pub(super) fn take_attempt(&self, company_id: &CompanyId, id: &str) -> Option<EmbeddingAttempt> {
-        self.lock_attempts().remove(&(company_id.clone(), id.to_owned()))
+        self.lock_attempts().remove(company_id, id)
     }
 
     /// Records a failed attempt at a version of a document, and lets the document wait for the next one.
@@ -177,7 +188,7 @@ impl EmbeddingQueue {
     }
 
     /// Locks the attempts. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock_attempts(&self) -> MutexGuard<'_, HashMap<(CompanyId, String), EmbeddingAttempt>> {
+    fn lock_attempts(&self) -> MutexGuard<'_, CompanyTable<String, EmbeddingAttempt>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -269,5 +280,23 @@ mod tests {
         queue.record_success(&"a".into(), "1", true);
         assert_eq!(take(&queue, Lane::Main, now), Some("b1".to_owned()));
         assert_eq!(take(&queue, Lane::Main, now), Some("a1".to_owned()));
+    }
+
+    #[test]
+    fn the_attempts_of_one_company_push_out_none_of_another() {
+        let queue = EmbeddingQueue::default();
+        let keep = |company: &str, id: &str, next_chunk: usize| {
+            let attempt = EmbeddingAttempt { next_chunk, ..EmbeddingAttempt::default() };
+            queue.keep_attempt(&company.into(), id, attempt);
+        };
+        keep("b", "1", 1);
+        for n in 0..MAX_DOCUMENTS {
+            keep("a", &n.to_string(), 2);
+        }
+        keep("c", "1", 3);
+        let next_chunk = |company: &str, id: &str| Some(queue.take_attempt(&company.into(), id)?.next_chunk);
+        assert_eq!([next_chunk("b", "1"), next_chunk("c", "1")], [Some(1), Some(3)]);
+        let last = (MAX_DOCUMENTS - 1).to_string();
+        assert_eq!([next_chunk("a", "0"), next_chunk("a", &last)], [None, Some(2)], "it has its share");
     }
 }

@@ -285,6 +285,8 @@ impl From<RecordedProviderItem> for ProviderItem {
 /// Inputs of a turn as its observer has received them. Texts are shared with the turn.
 pub(super) struct CapturedInputs {
     input: TurnInput,
+    /// Limit on the prompt, in tokens: that of a fallback, if the prompt does not fit the first model.
+    max_prompt_tokens: usize,
     fragments: Vec<Fragment>,
     history: Vec<Arc<PromptMessage>>,
     tools: Vec<Arc<ToolSpec>>,
@@ -294,6 +296,7 @@ impl CapturedInputs {
     pub(super) fn new(input: &TurnInput, assembly: &AssemblyInput<'_>) -> Self {
         Self {
             input: input.clone(),
+            max_prompt_tokens: input.max_prompt_tokens.max(assembly.budget.max_prompt_tokens),
             fragments: assembly.fragments.clone(),
             history: assembly.history.clone(),
             tools: assembly.tools.to_vec(),
@@ -307,7 +310,7 @@ impl CapturedInputs {
 
     /// Returns the inputs as they are recorded.
     pub(super) fn record(&self, rounds: Vec<RoundRecord>, results: Vec<RecordedResult>) -> RunInputs {
-        let TurnInput { role, context, request, max_prompt_tokens, .. } = &self.input;
+        let TurnInput { role, context, request, .. } = &self.input;
         let sent = |(message, sent): (usize, &Arc<PromptMessage>)| {
             let texts: Vec<&str> = sent.context().iter().map(|fragment| fragment.part.text()).collect();
             (!texts.is_empty()).then(|| RecordedContext { message, text: texts.join("\n\n") })
@@ -336,7 +339,7 @@ impl CapturedInputs {
             sent_contexts: self.history.iter().enumerate().filter_map(sent).collect(),
             tools: tools.map(|tool| ToolSpec::clone(tool)).collect(),
             company_models: company_models(role),
-            max_prompt_tokens: *max_prompt_tokens,
+            max_prompt_tokens: self.max_prompt_tokens,
             rounds,
             results,
         }

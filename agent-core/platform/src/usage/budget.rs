@@ -7,7 +7,8 @@
 //! company ([`Budgets`]). When the ledger has the entry of the call, the reservation is settled with the used amount. The sum
 //! of used and reserved amounts therefore never exceeds a limit, for any number of processes. A reservation has a lease. The
 //! reservation of a killed process is booked and settled when the lease has expired
-//! ([`ExpiredReservations`](super::ExpiredReservations)).
+//! ([`ExpiredReservations`](super::ExpiredReservations)). That of a run among the concurrent ones has a short lease, which its
+//! process extends.
 //!
 //! [`DefaultLimits`] apply to a company's runs and a run's tool calls if no budget limits them.
 //!
@@ -18,10 +19,12 @@ mod batch;
 mod deadline;
 mod defaults;
 mod demand;
+mod held_runs;
 mod limit;
 mod meter;
 mod queue;
 mod refusal;
+mod renewal;
 mod reservation;
 mod service;
 mod state;

@@ -139,6 +139,9 @@ async fn book_lost_call(
     if entry.cost.is_none() {
         recorder.set_price(&mut entry);
     }
-    recorder.store().book(vec![entry.clone()]).await?;
+    // Another process may have booked it meanwhile.
+    if recorder.store().book(vec![entry.clone()]).await? > 0 {
+        recorder.report_lost_call(&entry);
+    }
     Ok(UsedAmounts::of_entries([&entry]))
 }

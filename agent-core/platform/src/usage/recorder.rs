@@ -30,6 +30,8 @@ mod writer;
 /// Maximum number of runs whose calls are summed up for their line in the log. Tool calls of further ones are booked
 /// one by one.
 const MAX_OPEN_RUNS: usize = 100_000;
+/// Name of the provider with which a call is reported whose provider may be one of a company.
+const OTHER_PROVIDER: &str = "other";
 
 /// Books the calls of models and tools. Clones share the queue.
 #[derive(Clone)]
@@ -103,6 +105,14 @@ impl UsageRecorder {
             let settlement = settlement.take_if(|_| index == last);
             self.push(queue, QueuedEntry { entry, settlement });
         }
+    }
+
+    /// Reports a call of a process that has ended. The entry does not say if its provider is one of a company, which no metric
+    /// names: a provider that is not in the catalogue is reported as another one.
+    pub(super) fn report_lost_call(&self, entry: &UsageEntry) {
+        let Some(observer) = &self.shared.observer else { return };
+        let is_known = self.shared.prices.price(&entry.provider, &entry.model).is_some();
+        observer.on_model_call(entry, if is_known { entry.provider.as_str() } else { OTHER_PROVIDER });
     }
 
     /// Sets the price of an entry.

@@ -1,6 +1,6 @@
 //! Tool assignments as stored in the workspace.
 
-use agent_jobs::job::{JobKind, JobPayload, JobScope};
+use agent_jobs::job::{Job, JobKind, JobPayload, JobScope};
 use agent_jobs::schedule::{DstPolicy, ScheduleSpec};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -14,6 +14,9 @@ use crate::run_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::role::RoleBlock;
 use agent_core::tool::Caller;
+
+/// Prefix of the idempotency keys of assignments' jobs.
+const JOB_KEY_PREFIX: &str = "assignment:";
 
 /// Tool call or turn that an agent runs for a user on a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -137,10 +140,17 @@ impl Assignment {
     /// Returns the request for the job at a version, after a number of suspensions. Versions are never reused, so the
     /// idempotency key makes a repeated request for one change harmless and separates it from later changes.
     pub(crate) fn request(&self, version: u64, suspensions: u64) -> JobRequest {
-        let key = format!("assignment:{}:{version}", self.id);
+        let key = format!("{JOB_KEY_PREFIX}{}:{version}", self.id);
         let idempotency_key = Some(if suspensions == 0 { key } else { format!("{key}:{suspensions}") });
         JobRequest { idempotency_key, ..JobRequest::new(self.payload(), self.schedule.spec()) }
     }
+}
+
+/// Returns true if a job is the one that an assignment runs by. A follow-up of the assignment's tool has the same payload
+/// and is a job of its own.
+pub fn is_assignment_job(job: &Job) -> bool {
+    let key = job.idempotency.as_ref().map(|idempotency| idempotency.key.as_str());
+    job.payload.assignment_id.is_some() && key.is_some_and(|key| key.starts_with(JOB_KEY_PREFIX))
 }
 
 /// Returns the record key of an assignment.

@@ -52,7 +52,7 @@ pub(super) struct MessageLookup<'a>(pub(super) &'a Message);
 
 impl Equivalent<MessageKey> for MessageLookup<'_> {
     fn equivalent(&self, key: &MessageKey) -> bool {
-        self.0 == key.0.original()
+        std::ptr::eq(self.0, key.0.original()) || self.0 == key.0.original()
     }
 }
 

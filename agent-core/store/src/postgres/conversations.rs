@@ -150,9 +150,10 @@ impl Conversations for PostgresRecords {
     async fn contexts(
         &self,
         key: &ThreadKey,
+        from: u32,
         turns: &[RunId],
     ) -> Result<Vec<TurnContext>, ConversationError> {
-        read!(self, &key.company, |tables| tables.contexts(key, turns))
+        read!(self, &key.company, |tables| tables.contexts(key, from, turns))
     }
 
     async fn threads(

@@ -144,11 +144,12 @@ impl Conversations for SqliteStore {
     async fn contexts(
         &self,
         key: &ThreadKey,
+        from: u32,
         turns: &[RunId],
     ) -> Result<Vec<TurnContext>, ConversationError> {
         let (key, turns) = (key.clone(), turns.to_vec());
         let read = self.read_conversations(move |tables| match tables.thread_number(&key)? {
-            Some(n) => tables.contexts(n, &turns),
+            Some(n) => tables.contexts(n, from, &turns),
             None => Ok(Vec::new()),
         });
         read.await

@@ -165,7 +165,7 @@ pub(crate) async fn contents(store: &dyn Conversations) -> Contents {
 /// Returns the contexts that [`fill`] has stored.
 pub(crate) async fn contexts(store: &dyn Conversations) -> Vec<TurnContext> {
     let turns = ["run 1".into(), "run 2".into()];
-    let found = store.contexts(&owner().thread("t/1"), &turns).await.expect("contexts");
+    let found = store.contexts(&owner().thread("t/1"), 0, &turns).await.expect("contexts");
     assert_eq!(found.len(), 1);
     found
 }

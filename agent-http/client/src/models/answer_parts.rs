@@ -8,6 +8,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 /// Type of the items in which the thinking of Anthropic's models is kept.
 const THINKING_TYPE: &str = "anthropic_thinking";
+/// Type of the items in which the reasoning of Chat Completions servers is kept.
+const REASONING_TYPE: &str = "chat_reasoning";
 /// Type of the items in which items of the Responses API are kept.
 const RESPONSES_TYPE: &str = "responses_item";
 
@@ -59,6 +61,11 @@ impl<'a> ItemMaker<'a> {
     /// Returns one of Anthropic's models. A signature of its thinking holds at every server, but for no other model.
     pub(super) fn thinking(model: &'a str) -> Self {
         Self { item_type: THINKING_TYPE, name: model }
+    }
+
+    /// Returns a model of a Chat Completions server, whose reasoning is plain text.
+    pub(super) fn reasoning(model: &'a str) -> Self {
+        Self { item_type: REASONING_TYPE, name: model }
     }
 
     /// Returns the maker with this name among those of the Responses API.

@@ -16,13 +16,7 @@ pub(super) const BODY_HEADROOM: usize = 1024;
 /// Appends the member `messages`: system prompt, history, and the messages appended during the run.
 pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut PayloadBuilder) {
     let prompt = &request.prompt;
-    body.raw(r#","messages":["#);
-    let start = body.buffer().len();
-    if !prompt.system_is_empty() {
-        body.section(PromptSection::System).raw(r#"{"role":"system","content":"#);
-        prompt.push_system_json(body.buffer());
-        body.raw("}");
-    }
+    let start = begin_messages(request, body);
     if !prompt.messages().is_empty() {
         if body.buffer().len() > start {
             body.raw(",");
@@ -36,6 +30,18 @@ pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut
         push_messages_json(&request.appended_messages, dialect, body.buffer());
     }
     body.raw("]");
+}
+
+/// Begins the member `messages` with the system prompt. Returns the length of the body before the first message.
+pub(super) fn begin_messages(request: &ModelRequest, body: &mut PayloadBuilder) -> usize {
+    body.raw(r#","messages":["#);
+    let start = body.buffer().len();
+    if !request.prompt.system_is_empty() {
+        body.section(PromptSection::System).raw(r#"{"role":"system","content":"#);
+        request.prompt.push_system_json(body.buffer());
+        body.raw("}");
+    }
+    start
 }
 
 /// Returns true if the dialect can represent every part of the prompt. A placeholder note for an unsupported medium

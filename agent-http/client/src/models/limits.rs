@@ -20,10 +20,10 @@ pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
 const OUTPUT_SHARE_DIVISOR: usize = 4;
 /// Least context window that is learnt, in tokens, whatever a server reports.
 const MIN_CONTEXT_WINDOW: usize = 256;
-/// Limit on the learnt windows of a process.
-const MAX_LEARNT_WINDOWS: usize = 1024;
-/// Lifetime of a learnt window: a server may be restarted with another one.
-const LEARNT_WINDOW_TTL: Duration = Duration::from_secs(60 * 60);
+/// Limit on the models of which a process has learnt limits.
+const MAX_LEARNT_MODELS: usize = 1024;
+/// Lifetime of what is learnt of a model: its server may be restarted with another configuration.
+const LEARNT_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Limits on the tokens of models, shared by the models of a process.
 #[derive(Debug, Clone)]
@@ -39,8 +39,8 @@ pub struct ModelLimits {
     pub company: TokenLimits,
     /// Limits of models.
     pub catalog: Arc<Catalog>,
-    /// Windows that servers have reported.
-    pub learnt: Arc<LearntWindows>,
+    /// Limits that servers have reported.
+    pub learnt: Arc<LearntLimits>,
     /// Counter by `o200k_base`, from whose counts those of tokenizers that are not published are estimated; `None` leaves them
     /// to the platform's counter.
     pub counter: Option<Arc<dyn TokenCounter>>,
@@ -54,7 +54,7 @@ impl Default for ModelLimits {
             role: TokenLimits::default(),
             company: TokenLimits::default(),
             catalog: Catalog::shipped(),
-            learnt: Arc::new(LearntWindows::default()),
+            learnt: Arc::new(LearntLimits::default()),
             counter: None,
         }
     }
@@ -97,13 +97,14 @@ impl ModelLimits {
         Self { context_window: Some(window), ..self.clone() }
     }
 
-    /// Returns the limits of the model that the learnt windows know under `key`.
+    /// Returns the limits of the model of which limits are learnt under `key`.
     pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
         let known = self.catalog.model_with_window(provider, model);
         let window = self.role.context_window.or(self.company.context_window);
         let window = window.map(tokens).or(self.context_window);
         let window = window.or_else(|| known.and_then(|model| model.context_window).map(tokens));
-        let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(self.learnt.get(key).unwrap_or(usize::MAX));
+        let learnt = self.learnt.get(key).and_then(|learnt| learnt.window);
+        let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(learnt.unwrap_or(usize::MAX));
         let output = self.role.max_output_tokens.map(tokens).unwrap_or_else(|| {
             let known = known.and_then(|model| model.max_output_tokens);
             let known = self.company.max_output_tokens.or(known).map_or(usize::MAX, tokens);
@@ -134,7 +135,7 @@ impl ModelLimits {
         };
         if let Some(window) = learnt_window(ContextSize::of(error), estimated, fits) {
             tracing::info!(model, window, "the context window of a model was learnt from its server's error");
-            self.learnt.insert(key, window);
+            self.learnt.update(key, |learnt| learnt.window = Some(window));
         }
     }
 }
@@ -143,7 +144,7 @@ fn tokens(limit: NonZeroU32) -> usize {
     limit.get() as usize
 }
 
-/// Returns the key of a model in the learnt windows.
+/// Returns the key of a model in the learnt limits.
 pub(crate) fn window_key(address: &str, model: &str) -> String {
     format!("{address}\n{model}")
 }
@@ -168,31 +169,61 @@ fn learnt_window(
     Some(window.max(MIN_CONTEXT_WINDOW))
 }
 
-/// Context windows learnt from servers' errors, by address and model. When it is full, a new one replaces any other, at
-/// the cost of one more rejected call.
+/// Limits of models learnt from servers' errors, and members of requests that the servers refuse, by address and model. When
+/// it is full, a new one replaces any other, at the cost of one more rejected call.
 #[derive(Debug, Default)]
-pub struct LearntWindows(Mutex<HashMap<String, (usize, Instant)>>);
+pub struct LearntLimits(Mutex<HashMap<String, LearntModel>>);
 
-impl LearntWindows {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (usize, Instant)>> {
+/// What is learnt of one model.
+#[derive(Debug, Clone)]
+struct LearntModel {
+    /// Context window, in tokens.
+    window: Option<usize>,
+    /// Names of members that the server's API does not have.
+    refused_members: Vec<&'static str>,
+    learnt_at: Instant,
+}
+
+impl LearntLimits {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, LearntModel>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, key: &str) -> Option<usize> {
-        let (window, learnt_at) = *self.lock().get(key)?;
-        (learnt_at.elapsed() < LEARNT_WINDOW_TTL).then_some(window)
+    fn get(&self, key: &str) -> Option<LearntModel> {
+        self.lock().get(key).filter(|learnt| learnt.learnt_at.elapsed() < LEARNT_TTL).cloned()
     }
 
-    fn insert(&self, key: &str, window: usize) {
-        let mut windows = self.lock();
-        if windows.len() >= MAX_LEARNT_WINDOWS && !windows.contains_key(key) {
-            windows.retain(|_, (_, learnt_at)| learnt_at.elapsed() < LEARNT_WINDOW_TTL);
-            let evicted = windows.keys().next().filter(|_| windows.len() >= MAX_LEARNT_WINDOWS).cloned();
+    /// Returns true if the server of the model under `key` refuses a member of requests.
+    pub(super) fn refuses(&self, key: &str, member: &str) -> bool {
+        self.get(key).is_some_and(|learnt| learnt.refused_members.contains(&member))
+    }
+
+    /// Records that the server of the model under `key` refuses a member of requests.
+    pub(super) fn record_refusal(&self, key: &str, member: &'static str) {
+        self.update(key, |learnt| {
+            if !learnt.refused_members.contains(&member) {
+                learnt.refused_members.push(member);
+            }
+        });
+    }
+
+    fn update(&self, key: &str, change: impl FnOnce(&mut LearntModel)) {
+        let known = self.get(key);
+        let mut models = self.lock();
+        if models.len() >= MAX_LEARNT_MODELS && !models.contains_key(key) {
+            models.retain(|_, learnt| learnt.learnt_at.elapsed() < LEARNT_TTL);
+            let evicted = models.keys().next().filter(|_| models.len() >= MAX_LEARNT_MODELS).cloned();
             if let Some(key) = evicted {
-                windows.remove(&key);
+                models.remove(&key);
             }
         }
-        windows.insert(key.to_owned(), (window, Instant::now()));
+        let learnt_at = Instant::now();
+        let mut learnt = match known {
+            Some(known) => LearntModel { learnt_at, ..known },
+            None => LearntModel { window: None, refused_members: Vec::new(), learnt_at },
+        };
+        change(&mut learnt);
+        models.insert(key.to_owned(), learnt);
     }
 }
 
@@ -304,10 +335,10 @@ mod tests {
     #[test]
     fn learnt_windows_are_bounded() {
         let limits = ModelLimits::default();
-        for index in 0..MAX_LEARNT_WINDOWS + 100 {
+        for index in 0..MAX_LEARNT_MODELS + 100 {
             limits.learn(("openai", "m"), &index.to_string(), &overflow(Some(4_096), None), None);
             assert_eq!(limits.resolve("openai", "m", &index.to_string()).context_window, 4_096);
         }
-        assert_eq!(limits.learnt.lock().len(), MAX_LEARNT_WINDOWS);
+        assert_eq!(limits.learnt.lock().len(), MAX_LEARNT_MODELS);
     }
 }

@@ -1,8 +1,12 @@
 //! Adapter for servers that speak OpenAI's Chat Completions API, streaming.
 
+mod messages;
 mod reasoning;
 mod stream;
 mod wire;
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
@@ -12,16 +16,19 @@ use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
 use agent_platform::parameters::ReasoningLevel;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt;
+use http::HeaderMap;
 use url::Url;
 
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
+use super::optional_member::{OptionalMember, after_notice, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{errors, response_format, vendor_error};
-use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
+use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Provider name of these models.
 pub(super) const PROVIDER: &str = "openai";
@@ -29,11 +36,18 @@ pub(super) const PROVIDER: &str = "openai";
 /// successor `max_completion_tokens`.
 const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
 
+/// Request for the usage of a stream. Some servers send it in any case and do not have the member.
+static STREAM_OPTIONS: OptionalMember = OptionalMember {
+    name: "stream_options",
+    before: r#","stream":true"#,
+    text: Cow::Borrowed(r#","stream_options":{"include_usage":true}"#),
+};
+
 /// A model on a Chat Completions server.
 pub struct OpenAi {
     endpoint: LazyTarget,
     key: Option<Secret>,
-    model: ModelSpec,
+    model: Arc<ModelSpec>,
 }
 
 impl OpenAi {
@@ -51,7 +65,7 @@ impl OpenAi {
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        Ok(Self { endpoint, key, model: model.into().at(PROVIDER, base.as_str()) })
+        Ok(Self { endpoint, key, model: Arc::new(model.into().at(PROVIDER, base.as_str())) })
     }
 
     /// Returns the name of the field that limits the answer.
@@ -64,23 +78,32 @@ impl OpenAi {
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let (key, body) = (self.key.as_ref(), payload.into_bytes());
-        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
-        let response = request.send().await?;
+        let prompt_tokens = payload.prompt_tokens();
+        let post = |body| self.post(body);
+        let refusal =
+            |status, headers: HeaderMap, body: Bytes| vendor_error::refusal(status, &headers, &body);
+        let (response, notice) =
+            send_with_optional(&payload, &STREAM_OPTIONS, &self.model, post, refusal).await?;
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
         }
-        match response.media_type().as_str() {
+        let events = match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {
                 let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT).await?;
-                let events = stream::decode_response(&body)?;
-                Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
+                let events = stream::decode_response(&body, &self.model)?;
+                futures_util::stream::iter(events.into_iter().map(Ok)).boxed()
             }
-            "text/html" => Err(errors::web_page()),
+            "text/html" => return Err(errors::web_page()),
             // Compatible servers send streams with various media types.
-            _ => Ok(ChatStream::new(response).boxed()),
-        }
+            _ => ChatStream::new(response, Arc::clone(&self.model), prompt_tokens).boxed(),
+        };
+        Ok(after_notice(notice, events))
+    }
+
+    async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
+        let request = self.endpoint.target()?.post_json(self.key.as_ref(), "text/event-stream", body)?;
+        request.send().await
     }
 }
 
@@ -97,7 +120,10 @@ impl Model for OpenAi {
         }
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model.name);
-        body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
+        body.raw(STREAM_OPTIONS.before);
+        if !self.model.refuses(STREAM_OPTIONS.name) {
+            body.raw(&STREAM_OPTIONS.text);
+        }
         body.raw(",").json(&self.output_limit_field()).raw(":");
         body.output_limit(self.model.limits().max_output_tokens);
         let switched = || {
@@ -113,7 +139,10 @@ impl Model for OpenAi {
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
-        push_messages(request, Dialect::ChatCompletions, &mut body);
+        match self.model.echoes_reasoning() {
+            true => messages::push_with_reasoning(request, &self.model.name, &mut body),
+            false => push_messages(request, Dialect::ChatCompletions, &mut body),
+        }
         body.raw("}");
         let offered = request.tool_choice.offered(&request.tools);
         body.prompt_tokens(Some(request_tokens(request, offered)));

@@ -23,17 +23,21 @@ use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt;
+use http::{HeaderMap, StatusCode};
 use url::Url;
 
 use self::answer::AnswerReader;
 pub use self::protocol::{AnswerContext, ResponsesProtocol};
+use self::request::limit_member;
 pub use self::server_error::Account;
 pub(crate) use self::server_error::turned_away;
 use self::server_error::{RESET_HEADER, ServerError};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
+use super::optional_member::{after_notice, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -77,8 +81,7 @@ impl ResponsesProtocol {
         if !response.status.is_success() {
             let OutboundResponse { status, headers, body } = response;
             let body = vendor_error::read_body(body).await;
-            let error = ServerError::from_response(status, headers, &body);
-            return Err(error.into_agent_error(self.account, SystemTime::now()));
+            return Err(self.server_error(status, headers, &body));
         }
         let prompt_tokens = context.prompt_tokens;
         let mut answer = AnswerReader::new(self, context);
@@ -97,6 +100,12 @@ impl ResponsesProtocol {
                 Ok(AnswerStream::new(body, answer, self.model.clone(), prompt_tokens).boxed())
             }
         }
+    }
+
+    /// Returns the error of an unsuccessful response.
+    fn server_error(&self, status: StatusCode, headers: HeaderMap, body: &[u8]) -> AgentError {
+        let error = ServerError::from_response(status, headers, body);
+        error.into_agent_error(self.account, SystemTime::now())
     }
 }
 
@@ -123,6 +132,11 @@ impl Responses {
         let protocol = protocol.with_key(key.as_ref());
         Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, protocol })
     }
+
+    async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
+        let request = self.endpoint.target()?.post_json(self.key.as_ref(), "text/event-stream", body)?;
+        request.send().await
+    }
 }
 
 #[async_trait]
@@ -138,10 +152,16 @@ impl Model for Responses {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let context = AnswerContext::of(&payload);
-        let (key, body) = (self.key.as_ref(), payload.into_bytes());
-        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
-        self.protocol.decode(request.send().await?, context).await
+        let (context, protocol) = (AnswerContext::of(&payload), &self.protocol);
+        let (member, model, prompt_tokens) = (limit_member(protocol), &protocol.model, context.prompt_tokens);
+        let post = |body| self.post(body);
+        let refusal = |status, headers, body: Bytes| {
+            let error = protocol.server_error(status, headers, &body);
+            model.learn(&error, prompt_tokens);
+            error
+        };
+        let (response, notice) = send_with_optional(&payload, &member, model, post, refusal).await?;
+        Ok(after_notice(notice, protocol.decode(response, context).await?))
     }
 }
 

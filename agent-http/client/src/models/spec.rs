@@ -10,6 +10,10 @@ use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
 
+/// Vendors whose models require, in later requests, the reasoning with which they have called tools: words in names of models
+/// or in addresses.
+const REASONING_ECHO_VENDORS: [&str; 3] = ["deepseek", "kimi", "moonshot"];
+
 /// Name, reasoning level and token limits of a model on a server.
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
@@ -23,6 +27,7 @@ pub struct ModelSpec {
     provider: &'static str,
     limits: ModelLimits,
     window_key: String,
+    echoes_reasoning: bool,
 }
 
 impl ModelSpec {
@@ -36,6 +41,7 @@ impl ModelSpec {
             provider: "",
             limits,
             window_key,
+            echoes_reasoning: false,
         }
     }
 
@@ -85,7 +91,15 @@ impl ModelSpec {
 
     /// Sets the provider, and the server's address, by which the model's context window is learnt.
     pub(super) fn at(self, provider: &'static str, address: &str) -> Self {
-        Self { provider, window_key: window_key(address, &self.name), ..self }
+        let window_key = window_key(address, &self.name);
+        let names = window_key.to_ascii_lowercase();
+        let echoes_reasoning = REASONING_ECHO_VENDORS.iter().any(|vendor| names.contains(vendor));
+        Self { provider, window_key, echoes_reasoning, ..self }
+    }
+
+    /// Returns true if the model requires, in later requests, the reasoning with which it has called tools.
+    pub(super) fn echoes_reasoning(&self) -> bool {
+        self.echoes_reasoning
     }
 
     /// Returns the limits, with the window that has been learnt.
@@ -109,6 +123,17 @@ impl ModelSpec {
             supports_media: self.limits.supports_media(self.provider, &self.name),
             supports_tools: true,
         }
+    }
+
+    /// Returns true if the server's API does not have a member of requests, as far as it has said so.
+    pub(super) fn refuses(&self, member: &str) -> bool {
+        self.limits.learnt.refuses(&self.window_key, member)
+    }
+
+    /// Records that the server's API does not have a member of requests.
+    pub(super) fn record_refusal(&self, member: &'static str) {
+        tracing::info!(model = %self.name, member, "the model's server refuses a member of requests");
+        self.limits.learnt.record_refusal(&self.window_key, member);
     }
 
     /// Learns the context window if `failure` rejects a prompt of `estimated` tokens by the platform's count.

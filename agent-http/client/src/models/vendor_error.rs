@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_platform::fallback::UpstreamError;
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -143,9 +144,14 @@ impl VendorError {
 
 /// Maps an unsuccessful response to an error. Returns the body too; empty if it could not be read.
 pub(super) async fn refused(response: OutboundResponse) -> (AgentError, bytes::Bytes) {
-    let error = status_failure(response.status, &response.headers);
-    let body = read_body(response.into_stream()).await;
-    (VendorError::from_body(&body).into_error(error), body)
+    let OutboundResponse { status, headers, body } = response;
+    let body = read_body(body).await;
+    (refusal(status, &headers, &body), body)
+}
+
+/// Maps status, headers and body of an unsuccessful response to an error.
+pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> AgentError {
+    VendorError::from_body(body).into_error(status_failure(status, headers))
 }
 
 /// Reads the body of an unsuccessful response; empty if it is too long, or does not arrive in time.

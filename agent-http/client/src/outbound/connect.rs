@@ -68,7 +68,7 @@ impl Connector {
                 },
             }
         }
-        let io = self.connect(uri.clone()).await.map_err(failure::from_connect_error)?;
+        let io = self.connect(uri.clone(), deadline).await.map_err(failure::from_connect_error)?;
         let mut connection = Connection::open(io, self.relay).await.map_err(failure::from_send_error)?;
         check_deadline(deadline)?;
         match connection.send(request).await {
@@ -81,8 +81,12 @@ impl Connector {
         PooledConnection { connection, origin, pool: Arc::downgrade(&self.pool) }
     }
 
-    async fn connect(&self, uri: Uri) -> Result<BoxedIo, ConnectError> {
-        match tokio::time::timeout(self.timeout, self.https.clone().call(uri)).await {
+    /// Opens a connection, until `deadline` at most: the failure of a request without a connection says that it was not sent.
+    async fn connect(&self, uri: Uri, deadline: Option<Instant>) -> Result<BoxedIo, ConnectError> {
+        let limit = deadline.map_or(self.timeout, |deadline| {
+            self.timeout.min(deadline.saturating_duration_since(Instant::now()))
+        });
+        match tokio::time::timeout(limit, self.https.clone().call(uri)).await {
             Ok(Ok(MaybeHttpsStream::Http(stream))) => Ok(Box::new(stream)),
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(ConnectError(error)),

@@ -87,9 +87,10 @@ pub(super) fn from_connect_error(error: ConnectError) -> AgentError {
     AgentError::new(AgentErrorKind::Unreachable, "the upstream service is unreachable").with_source(error)
 }
 
-/// Returns false if the request of a failed exchange was certainly not sent: there was no connection.
+/// Returns false if the request of a failed exchange was certainly not sent: it is invalid, or there was no connection.
 pub fn was_sent(failure: &AgentError) -> bool {
-    failure.kind() != AgentErrorKind::Blocked && find_source::<ConnectError>(failure).is_none()
+    let is_refused = matches!(failure.kind(), AgentErrorKind::Blocked | AgentErrorKind::InvalidRequest);
+    !is_refused && find_source::<ConnectError>(failure).is_none()
 }
 
 /// Maps an error from sending a request, before its response head.

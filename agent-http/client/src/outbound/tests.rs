@@ -307,7 +307,8 @@ async fn waits_no_longer_than_configured() {
     let (url, served) = serve(closed).await;
     let request = outbound("").post(&url, UrlTrust::Operator).unwrap().header_timeout(short);
     let sent = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.unwrap();
-    assert_eq!(sent.unwrap_err().kind(), AgentErrorKind::Timeout);
+    let failure = sent.unwrap_err();
+    assert_eq!((failure.kind(), was_sent(&failure)), (AgentErrorKind::Timeout, true));
     tokio::time::timeout(TEST_TIMEOUT, served).await.expect("the connection is closed").unwrap();
 
     let (mut url, _) = serve(closed).await;
@@ -316,6 +317,14 @@ async fn waits_no_longer_than_configured() {
     let request = OutboundClient::new(config).unwrap().post(&url, UrlTrust::Operator).unwrap();
     let sent = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.unwrap();
     assert_eq!(sent.unwrap_err().kind(), AgentErrorKind::Timeout, "a handshake that never comes");
+
+    // Before the head can come, the connection must be there.
+    let (mut url, _) = serve(closed).await;
+    url.set_scheme("https").unwrap();
+    let request = outbound("").post(&url, UrlTrust::Operator).unwrap().header_timeout(short);
+    let sent = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.unwrap();
+    let failure = sent.unwrap_err();
+    assert_eq!((failure.kind(), was_sent(&failure)), (AgentErrorKind::Timeout, false));
 }
 
 #[tokio::test]

@@ -27,13 +27,17 @@ export function Documents({ agent, isOwner, onSaved }) {
   const known = new Set((list.data ?? []).map(({ id }) => id));
   const missing = list.data ? [...new Set([...inPrompt, ...searched])].filter((id) => !known.has(id)) : [];
   const index = useIndexes(all.filter(isNamed).slice(0, INDEXED_AT_FIRST));
-  // What the role names is changed under the version that was read.
-  const name = (field, id, isOn) => {
-    const rest = (content[field] ?? []).filter((one) => one !== id);
-    const { warnings, companyId, ownerId, ...role } = agent.data;
-    const body = { ...role, content: { ...content, [field]: isOn ? [...rest, id] : rest } };
-    run(() => call('PUT /api/agents/{id}', { params: { id: role.id }, body, ifMatch: agent.etag }).then(onSaved));
+  const changes = useRef();
+  const change = async (field, id, isOn) => {
+    const params = { id: agent.data.id };
+    const { data: { warnings, companyId, ownerId, ...role }, etag } = await call('GET /api/agents/{id}', { params });
+    const rest = (role.content[field] ?? []).filter((one) => one !== id);
+    const body = { ...role, content: { ...role.content, [field]: isOn ? [...rest, id] : rest } };
+    await call('PUT /api/agents/{id}', { params, body, ifMatch: etag });
+    onSaved();
   };
+  // A change begins when the one before it is saved: the role that is shown may be older.
+  const name = (...what) => (changes.current = Promise.resolve(changes.current).then(() => run(() => change(...what))));
   return html`
     <p class="muted">Documents of the company. The agent reads those that stand in its prompt, and finds passages of those that are searched.</p>
     <${Uploads} known=${known} onDone=${list.reload} />

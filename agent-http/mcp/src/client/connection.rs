@@ -1,6 +1,7 @@
 //! A run's connection to its tool server: negotiates the protocol revision.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::McpClientLimits;
 use super::discovery::DiscoveryEntry;
@@ -23,13 +24,14 @@ pub(super) enum Connection {
 
 impl Connection {
     /// Connects: negotiates the protocol revision, unless `discovery` has it, and initializes a session if the revision
-    /// has sessions.
+    /// has sessions. `list_changes` counts the notifications that the server's list of tools has changed.
     ///
     /// The error is a message for the model.
     pub(super) async fn open(
         transport: Arc<dyn ToolServerTransport>,
         limits: McpClientLimits,
         discovery: DiscoveryEntry,
+        list_changes: Arc<AtomicU64>,
     ) -> Result<Arc<Self>, Arc<str>> {
         let exchange = Exchange::new(transport, limits.call_timeout);
         let client = StatelessClient::new(exchange.clone(), limits.max_calls);
@@ -42,7 +44,7 @@ impl Connection {
                 discovery.insert(&result);
                 Self::Stateless { client, is_cached: false }
             }
-            None => Self::Session(SessionConnection::open(exchange, limits.max_calls).await?),
+            None => Self::Session(SessionConnection::open(exchange, limits.max_calls, list_changes).await?),
         }))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::tool::ToolError;
+use http::StatusCode;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId, ServerJsonRpcMessage};
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
@@ -23,7 +24,37 @@ pub(super) const NO_RESPONSE: &str = "the tool server did not respond to the cal
 pub(super) const NOT_A_TOOL_RESULT: &str = "the tool server's response is not a tool result";
 pub(super) const NOT_A_TOOL_LIST: &str = "the tool server's response is not a list of tools";
 pub(super) const TOO_MANY_TOOLS: &str = "the tool server lists too many tools";
+pub(super) const ENDLESS_LIST: &str = "the tool server's list of tools does not end";
+pub(super) const SLOW_LIST: &str = "the tool server takes too long to list its tools";
 pub(super) const INPUT_REQUIRED: &str = "the tool requests input, which is not supported";
+
+/// Error of a request without an answer that can be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{failure}")]
+pub(super) struct AnswerError {
+    pub(super) failure: AgentError,
+    /// True if the server may have run the request.
+    pub(super) may_have_run: bool,
+}
+
+impl AnswerError {
+    /// Wraps the failure of a request that the server has certainly not run: it was not sent, or it was refused.
+    pub(super) fn not_run(failure: AgentError) -> Self {
+        Self { failure, may_have_run: false }
+    }
+}
+
+impl From<AgentError> for AnswerError {
+    fn from(failure: AgentError) -> Self {
+        Self { failure, may_have_run: true }
+    }
+}
+
+/// Returns true if a server may have run a request whose response has an unsuccessful status and no JSON-RPC error: a gateway has not
+/// waited for the server's response (RFC 9110, section 15.6.5).
+pub(super) fn may_have_run(status: StatusCode) -> bool {
+    status == StatusCode::GATEWAY_TIMEOUT
+}
 
 /// Converts a failure of the exchange for request `id` to a JSON-RPC error that answers it.
 pub(super) fn to_rpc_error(failure: &AgentError, id: RequestId) -> ServerJsonRpcMessage {
@@ -45,16 +76,40 @@ pub(super) fn unavailable(message: &str) -> ToolError {
     ToolError::Unavailable(message.to_owned())
 }
 
-/// Maps the error of a call.
-pub(super) fn call_error(error: ServiceError) -> ToolError {
-    let text = match &error {
+/// Returns the error of a call with this message.
+pub(super) fn tool_error(message: String, may_have_run: bool) -> ToolError {
+    match may_have_run {
+        true => ToolError::OutcomeUnknown(message),
+        false => ToolError::Unavailable(message),
+    }
+}
+
+/// Maps the error of a call in a session.
+pub(super) fn call_error(error: &ServiceError) -> ToolError {
+    let may_have_run = match error {
+        // The server has answered, unless the client has made the error of an answer that broke off.
+        ServiceError::McpError(data) => data.code == CLIENT_ERROR_CODE,
+        ServiceError::TransportSend(sent) => match downcast_transport_error(sent.error.as_ref()) {
+            Some(StreamableHttpError::Client(error)) => error.may_have_run,
+            Some(StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_)) => {
+                false
+            }
+            _ => true,
+        },
+        _ => true,
+    };
+    tool_error(format_service_error(error), may_have_run)
+}
+
+/// Formats the error of a request in a session.
+pub(super) fn format_service_error(error: &ServiceError) -> String {
+    match error {
         ServiceError::McpError(data) => format_rpc_error(data),
         ServiceError::TransportSend(sent) => format_transport_error(sent.error.as_ref()),
         ServiceError::TransportClosed => NO_RESPONSE.to_owned(),
         ServiceError::UnexpectedResponse => NOT_A_TOOL_RESULT.to_owned(),
         _ => "the tool server failed".to_owned(),
-    };
-    ToolError::Unavailable(text)
+    }
 }
 
 /// Maps the error of connecting.
@@ -80,9 +135,15 @@ pub(super) fn format_rpc_error(data: &ErrorData) -> String {
     format!("the tool server rejected the request: {} ({})", data.message, data.code.0)
 }
 
+fn downcast_transport_error<'e>(
+    error: &'e (dyn Error + 'static),
+) -> Option<&'e StreamableHttpError<AnswerError>> {
+    error.downcast_ref()
+}
+
 fn format_transport_error(error: &(dyn Error + 'static)) -> String {
-    match error.downcast_ref::<StreamableHttpError<AgentError>>() {
-        Some(StreamableHttpError::Client(failure)) => format_failure(failure),
+    match downcast_transport_error(error) {
+        Some(StreamableHttpError::Client(error)) => format_failure(&error.failure),
         Some(StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_)) => {
             "the tool server has forgotten the session and opens no other".to_owned()
         }

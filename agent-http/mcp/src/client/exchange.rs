@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use rmcp::model::{ErrorData, ServerJsonRpcMessage};
 use tokio::time::Instant;
 
-use super::errors::{MAX_RESULT_BYTES, failed};
+use super::errors::{AnswerError, MAX_RESULT_BYTES, failed};
 use super::events::EventReader;
 use super::transport::{ToolServerTransport, TransportResponse, read_limited};
 use crate::headers::SESSION_ID;
@@ -53,17 +53,21 @@ impl Exchange {
         session: Option<&str>,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Bytes,
-    ) -> Result<TransportResponse, AgentError> {
+    ) -> Result<TransportResponse, AnswerError> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         if let Some(session) = session {
-            let session = HeaderValue::from_str(session).map_err(|_| failed("the session id is invalid"))?;
+            let session = HeaderValue::from_str(session);
+            let session = session.map_err(|_| AnswerError::not_run(failed("the session id is invalid")))?;
             request.headers_mut().insert(SESSION_ID, session);
         }
         for (name, value) in headers {
             request.headers_mut().insert(name, value);
         }
-        self.transport.send(request, self.timeout).await
+        self.transport.send(request, self.timeout).await.map_err(|failure| {
+            let may_have_run = self.transport.was_sent(&failure);
+            AnswerError { failure, may_have_run }
+        })
     }
 
     /// Posts a message.
@@ -72,7 +76,7 @@ impl Exchange {
         session: Option<&str>,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Vec<u8>,
-    ) -> Result<TransportResponse, AgentError> {
+    ) -> Result<TransportResponse, AnswerError> {
         let content_headers = [
             (ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),

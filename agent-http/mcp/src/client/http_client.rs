@@ -15,7 +15,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use tokio::sync::watch;
 
-use super::errors::{self, failed, format_failure};
+use super::errors::{self, AnswerError, failed, format_failure};
 use super::events;
 use super::exchange::{self, Answer, Exchange};
 use super::message::is_same_id;
@@ -35,20 +35,26 @@ pub(super) struct HttpClient {
 enum PostError {
     /// The server does not know the session, so it has not processed the message.
     NoSession,
-    Failed(AgentError),
+    Failed(AnswerError),
+}
+
+impl From<AnswerError> for PostError {
+    fn from(error: AnswerError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl From<AgentError> for PostError {
     fn from(failure: AgentError) -> Self {
-        Self::Failed(failure)
+        Self::Failed(failure.into())
     }
 }
 
-impl From<PostError> for StreamableHttpError<AgentError> {
+impl From<PostError> for StreamableHttpError<AnswerError> {
     fn from(error: PostError) -> Self {
         match error {
             PostError::NoSession => Self::SessionExpired,
-            PostError::Failed(failure) => Self::Client(failure),
+            PostError::Failed(error) => Self::Client(error),
         }
     }
 }
@@ -71,17 +77,22 @@ impl HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, PostError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(&message).map_err(|_| failed(errors::NOT_SERIALIZABLE))?;
+        let body = serde_json::to_vec(&message);
+        let body = body.map_err(|_| AnswerError::not_run(failed(errors::NOT_SERIALIZABLE)))?;
         let mut response = self.exchange.post(session, headers, body).await?;
         if response.status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(PostError::NoSession);
         }
         let failure = response.status_error.take();
         let ClientJsonRpcMessage::Request(request) = message else {
-            return failure.map_or(Ok(StreamableHttpPostResponse::Accepted), |failure| Err(failure.into()));
+            return match failure {
+                Some(failure) => Err(AnswerError::not_run(failure).into()),
+                None => Ok(StreamableHttpPostResponse::Accepted),
+            };
         };
         if let Some(failure) = failure {
-            let error = exchange::read_error(response).await.ok_or(failure)?;
+            let may_have_run = errors::may_have_run(response.status);
+            let error = exchange::read_error(response).await.ok_or(AnswerError { failure, may_have_run })?;
             return Ok(StreamableHttpPostResponse::Json(error_message(request.id, error), None));
         }
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
@@ -129,7 +140,7 @@ fn error_message(id: RequestId, error: ErrorData) -> ServerJsonRpcMessage {
 }
 
 impl StreamableHttpClient for HttpClient {
-    type Error = AgentError;
+    type Error = AnswerError;
 
     async fn post_message(
         &self,
@@ -138,10 +149,10 @@ impl StreamableHttpClient for HttpClient {
         session_id: Option<Arc<str>>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<AgentError>> {
+    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<AnswerError>> {
         let result = self.while_open(self.post(message, session_id.as_deref(), headers)).await;
-        if let Err(PostError::Failed(failure)) = &result {
-            self.failure.get_or_init(|| format_failure(failure).into());
+        if let Err(PostError::Failed(error)) = &result {
+            self.failure.get_or_init(|| format_failure(&error.failure).into());
         }
         Ok(result?)
     }
@@ -153,7 +164,7 @@ impl StreamableHttpClient for HttpClient {
         session_id: Arc<str>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), StreamableHttpError<AgentError>> {
+    ) -> Result<(), StreamableHttpError<AnswerError>> {
         let result = self.exchange.send(Method::DELETE, Some(&session_id), headers, Bytes::new()).await;
         // The status is ignored: the session's owner is gone and could not act on it.
         result.map(drop).map_err(StreamableHttpError::Client)
@@ -168,7 +179,7 @@ impl StreamableHttpClient for HttpClient {
         _: Option<String>,
         _: Option<String>,
         _: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<AgentError>> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<AnswerError>> {
         Err(StreamableHttpError::ServerDoesNotSupportSse)
     }
 }

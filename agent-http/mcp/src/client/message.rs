@@ -3,12 +3,12 @@
 use agent_core::tool::Progress;
 use rmcp::model::{Implementation, ProgressNotificationParam, RequestId, Tool};
 
-use super::errors::MAX_RESULT_BYTES;
+use super::errors::{self, MAX_RESULT_BYTES};
 
 /// Maximum length of a progress message, in bytes; longer messages are truncated.
 const MAX_REPORT_MESSAGE_BYTES: usize = 1024;
 /// Maximum number of pages of a server's list of tools.
-pub(super) const MAX_LIST_PAGES: usize = 50;
+const MAX_LIST_PAGES: usize = 50;
 /// Maximum number of tools that a server lists, and of the bytes of all, as JSON: twice as much as one page has.
 const MAX_LISTED_TOOLS: usize = 1000;
 const MAX_LISTED_BYTES: usize = 2 * MAX_RESULT_BYTES;
@@ -34,20 +34,37 @@ pub(super) fn forward_progress(report: &ProgressNotificationParam, progress: &dy
 #[derive(Default)]
 pub(super) struct ListedTools {
     tools: Vec<Tool>,
+    /// Cursors of the pages after the first.
+    cursors: Vec<String>,
+    /// Size of tools and cursors.
     bytes: usize,
 }
 
 impl ListedTools {
-    /// Adds the tools of a page. Returns false if the list exceeds a limit, without the page.
-    pub(super) fn add_page(&mut self, page: Vec<Tool>) -> bool {
+    /// Adds the tools of a page, and returns the cursor of the next page; `None` if the list is complete.
+    ///
+    /// # Errors
+    /// Message for a list that exceeds a limit, or repeats a cursor and so does not end. The page is not added.
+    pub(super) fn add_page(
+        &mut self,
+        page: Vec<Tool>,
+        next_cursor: Option<String>,
+    ) -> Result<Option<String>, &'static str> {
         let page_bytes = serde_json::to_vec(&page).map_or(usize::MAX, |json| json.len());
-        let bytes = self.bytes.saturating_add(page_bytes);
+        let cursor_bytes = next_cursor.as_ref().map_or(0, String::len);
+        let bytes = self.bytes.saturating_add(page_bytes).saturating_add(cursor_bytes);
         if bytes > MAX_LISTED_BYTES || self.tools.len() + page.len() > MAX_LISTED_TOOLS {
-            return false;
+            return Err(errors::TOO_MANY_TOOLS);
+        }
+        if let Some(cursor) = &next_cursor {
+            if self.cursors.contains(cursor) || self.cursors.len() + 1 >= MAX_LIST_PAGES {
+                return Err(errors::ENDLESS_LIST);
+            }
+            self.cursors.push(cursor.clone());
         }
         self.bytes = bytes;
         self.tools.extend(page);
-        true
+        Ok(next_cursor)
     }
 
     /// Returns the tools.
@@ -72,12 +89,35 @@ mod tests {
     #[test]
     fn a_list_is_bounded_in_number_and_size() {
         let mut listed = ListedTools::default();
-        assert!(listed.add_page(page(MAX_LISTED_TOOLS, 10)) && !listed.add_page(page(1, 10)));
+        assert_eq!(listed.add_page(page(MAX_LISTED_TOOLS, 10), None), Ok(None));
+        assert_eq!(listed.add_page(page(1, 10), None), Err(errors::TOO_MANY_TOOLS));
         assert_eq!(listed.into_tools().len(), MAX_LISTED_TOOLS);
         let mut listed = ListedTools::default();
         let large = MAX_RESULT_BYTES - 1_000;
-        assert!(listed.add_page(page(1, large)) && listed.add_page(page(1, large)));
-        assert!(!listed.add_page(page(1, large)), "as large as three pages");
+        for _ in 0..2 {
+            assert_eq!(listed.add_page(page(1, large), None), Ok(None));
+        }
+        assert_eq!(
+            listed.add_page(page(1, large), None),
+            Err(errors::TOO_MANY_TOOLS),
+            "as large as three pages"
+        );
         assert_eq!(listed.into_tools().len(), 2);
+        let long_cursor = Some("x".repeat(MAX_LISTED_BYTES));
+        assert_eq!(ListedTools::default().add_page(vec![], long_cursor), Err(errors::TOO_MANY_TOOLS));
+    }
+
+    #[test]
+    fn a_list_that_does_not_end_is_not_read_any_further() {
+        let mut listed = ListedTools::default();
+        for cursor in ["a", "", "b"] {
+            let cursor = Some(cursor.to_owned());
+            assert_eq!(listed.add_page(page(1, 10), cursor.clone()), Ok(cursor));
+        }
+        assert_eq!(listed.add_page(page(1, 10), Some(String::new())), Err(errors::ENDLESS_LIST));
+        let mut listed = ListedTools::default();
+        let pages =
+            (0..).take_while(|number: &usize| listed.add_page(vec![], Some(number.to_string())).is_ok());
+        assert_eq!(pages.count() + 1, MAX_LIST_PAGES);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::tool::{Progress, ToolError, ToolOutput};
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use super::errors;
 use super::exchange::Exchange;
 use super::http_client::HttpClient;
-use super::message::{ListedTools, MAX_LIST_PAGES, forward_progress, implementation};
+use super::message::{ListedTools, forward_progress, implementation};
 use crate::{meta, output};
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
@@ -34,7 +35,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An open session; dropping the last reference ends it.
 pub(super) struct SessionConnection {
-    service: RunningService<RoleClient, ProgressRouter>,
+    service: RunningService<RoleClient, NotificationRouter>,
     /// Dropping the sender stops this session's pending requests.
     _open: watch::Sender<()>,
 }
@@ -43,11 +44,16 @@ impl SessionConnection {
     /// Initializes a session.
     ///
     /// The error is a message for the model.
-    pub(super) async fn open(exchange: Exchange, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
+    pub(super) async fn open(
+        exchange: Exchange,
+        max_calls: usize,
+        list_changes: Arc<AtomicU64>,
+    ) -> Result<Arc<Self>, Arc<str>> {
         let (open, closed) = watch::channel(());
         let http = HttpClient::new(exchange, closed);
         let transport = StreamableHttpClientTransport::with_client(http.clone(), transport_config(max_calls));
-        let service = ProgressRouter::default()
+        let router = NotificationRouter { reports: Arc::default(), list_changes };
+        let service = router
             .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
             .await
             .map_err(|error| http.failure().unwrap_or_else(|| errors::connect_error(&error)))?;
@@ -67,7 +73,7 @@ impl SessionConnection {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        let (mut call, mut reports) = self.send(params, meta).await.map_err(errors::call_error)?;
+        let (mut call, mut reports) = self.send(params, meta).await.map_err(unavailable)?;
         let answer = loop {
             tokio::select! {
                 biased;
@@ -76,28 +82,26 @@ impl SessionConnection {
             }
         };
         call.mark_answered().await;
-        match answer.map_err(errors::call_error)? {
+        match answer.map_err(|error| errors::call_error(&error))? {
             ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
             ServerResult::InputRequiredResult(_) => Err(errors::unavailable(errors::INPUT_REQUIRED)),
-            _ => Err(errors::unavailable(errors::NOT_A_TOOL_RESULT)),
+            _ => Err(ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned())),
         }
     }
 
     /// Lists the server's tools.
     pub(super) async fn list_tools(&self) -> Result<Vec<Tool>, ToolError> {
         let (mut tools, mut cursor) = (ListedTools::default(), None);
-        for _ in 0..MAX_LIST_PAGES {
+        loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-            let page = self.service.list_tools(Some(params)).await.map_err(errors::call_error)?;
-            if !tools.add_page(page.tools) {
-                break;
-            }
-            cursor = page.next_cursor;
+            let page = self.service.list_tools(Some(params)).await.map_err(unavailable)?;
+            // Servers of these revisions mark the end by an empty cursor, too, which is one of the next page since 2026-07-28.
+            let next_cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
+            cursor = tools.add_page(page.tools, next_cursor).map_err(errors::unavailable)?;
             if cursor.is_none() {
                 return Ok(tools.into_tools());
             }
         }
-        Err(errors::unavailable(errors::TOO_MANY_TOOLS))
     }
 
     async fn send(
@@ -112,7 +116,7 @@ impl SessionConnection {
         }
         let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
         // Locked while sending, so that no progress report arrives before its receiver is registered.
-        let mut readers = self.service.service().0.lock().await;
+        let mut readers = self.service.service().reports.lock().await;
         let sending = self.service.send_cancellable_request(ClientRequest::CallToolRequest(request), options);
         let handle = sending.await?;
         readers.insert(handle.progress_token.clone(), reporter);
@@ -121,8 +125,13 @@ impl SessionConnection {
     }
 
     async fn remove_report_channel(&self, token: &ProgressToken) {
-        self.service.service().0.lock().await.remove(token);
+        self.service.service().reports.lock().await.remove(token);
     }
+}
+
+/// Returns the error of a request that has no effect.
+fn unavailable(error: ServiceError) -> ToolError {
+    errors::unavailable(&errors::format_service_error(&error))
 }
 
 fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
@@ -168,19 +177,27 @@ impl Drop for PendingCall {
     }
 }
 
-/// `rmcp` client handler: routes progress notifications to their calls, and offers the server no capabilities.
-#[derive(Clone, Default)]
-struct ProgressRouter(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>>>);
+/// `rmcp` client handler: routes progress notifications to their calls, counts changes of the list of tools, and offers the
+/// server no capabilities.
+#[derive(Clone)]
+struct NotificationRouter {
+    reports: Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>>>,
+    list_changes: Arc<AtomicU64>,
+}
 
-impl ClientHandler for ProgressRouter {
+impl ClientHandler for NotificationRouter {
     fn get_info(&self) -> ClientConfig {
         ClientConfig::new(ClientCapabilities::default(), implementation())
             .with_protocol_version(ProtocolVersion::V_2025_11_25)
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        if let Some(reader) = self.0.lock().await.get(&params.progress_token) {
+        if let Some(reader) = self.reports.lock().await.get(&params.progress_token) {
             let _ = reader.try_send(params);
         }
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.list_changes.fetch_add(1, Ordering::SeqCst);
     }
 }

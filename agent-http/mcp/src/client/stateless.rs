@@ -11,22 +11,21 @@ use std::time::Duration;
 use agent_core::error::AgentError;
 use agent_core::tool::{Progress, ToolError, ToolOutput};
 use agent_platform::own_tools::CallMeta;
-use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::model::{
     CallToolResult, ClientCapabilities, DiscoverResult, ErrorCode, ErrorData, InputRequiredResult,
     JsonObject, JsonRpcVersion2_0, ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestId,
     RequestMetaObject, Tool,
 };
-use rmcp::transport::common::http_header::{BASE64_HEADER_PREFIX, BASE64_HEADER_SUFFIX};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::errors::{self, failed};
+use super::errors::{self, AnswerError, failed};
 use super::exchange::{self, Answer, Exchange};
-use super::message::{ListedTools, MAX_LIST_PAGES, forward_progress, implementation, is_same_id};
+use super::message::{ListedTools, forward_progress, implementation, is_same_id};
+use super::param_headers::header_value;
 use crate::{meta as call_meta, output};
 
 /// The revision of this client, and its text.
@@ -59,14 +58,20 @@ pub(super) enum ExchangeError {
     /// The server has sent an unsuccessful HTTP status and no JSON-RPC error.
     Status { status: StatusCode, failure: AgentError },
     /// The exchange failed, or its response cannot be read.
-    Failed(AgentError),
+    Failed(AnswerError),
     /// The answer is to another request.
     Unanswered,
 }
 
+impl From<AnswerError> for ExchangeError {
+    fn from(error: AnswerError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl From<AgentError> for ExchangeError {
     fn from(failure: AgentError) -> Self {
-        Self::Failed(failure)
+        Self::Failed(failure.into())
     }
 }
 
@@ -75,9 +80,21 @@ impl ExchangeError {
     pub(super) fn message(&self) -> String {
         match self {
             Self::Rpc { error, .. } => errors::format_rpc_error(error),
-            Self::Status { failure, .. } | Self::Failed(failure) => errors::format_failure(failure),
+            Self::Status { failure, .. } => errors::format_failure(failure),
+            Self::Failed(error) => errors::format_failure(&error.failure),
             Self::Unanswered => errors::NO_RESPONSE.to_owned(),
         }
+    }
+
+    /// Returns the error of a call.
+    pub(super) fn into_tool_error(self) -> ToolError {
+        let may_have_run = match &self {
+            Self::Failed(error) => error.may_have_run,
+            Self::Unanswered => true,
+            Self::Status { status, .. } => errors::may_have_run(*status),
+            Self::Rpc { .. } => false,
+        };
+        errors::tool_error(self.message(), may_have_run)
     }
 
     /// Returns true if the server may have rejected the request because it does not support the revision. Such a server
@@ -187,7 +204,7 @@ impl StatelessClient {
         let (id, params) = (self.new_id(), DiscoverParams { meta: &CLIENT_META });
         let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "server/discover", params };
         let read_result = |result: &RawValue| serde_json::from_str::<DiscoverResult>(result.get()).ok();
-        let discovery = self.send(&request, None, |_| (), read_result);
+        let discovery = self.send(&request, Vec::new(), |_| (), read_result);
         let Ok(response) = timeout(DISCOVER_TIMEOUT, discovery).await else {
             return Ok(None);
         };
@@ -207,33 +224,31 @@ impl StatelessClient {
     pub(super) async fn list_tools(&self) -> Result<Result<Vec<Tool>, ToolError>, ExchangeError> {
         let (mut tools, mut cursor) = (ListedTools::default(), None::<String>);
         let read_page = |result: &RawValue| serde_json::from_str::<ToolPage>(result.get()).ok();
-        for _ in 0..MAX_LIST_PAGES {
+        loop {
             let id = self.new_id();
             let params = ListParams { meta: &CLIENT_META, cursor: cursor.as_deref() };
             let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/list", params };
-            let Some(page) = self.send(&request, None, |_| (), read_page).await? else {
+            let Some(page) = self.send(&request, Vec::new(), |_| (), read_page).await? else {
                 return Ok(Err(errors::unavailable(errors::NOT_A_TOOL_LIST)));
             };
-            if !tools.add_page(page.tools) {
-                break;
-            }
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(Ok(tools.into_tools()));
+            match tools.add_page(page.tools, page.next_cursor) {
+                Ok(None) => return Ok(Ok(tools.into_tools())),
+                Ok(next_cursor) => cursor = next_cursor,
+                Err(message) => return Ok(Err(errors::unavailable(message))),
             }
         }
-        Ok(Err(errors::unavailable(errors::TOO_MANY_TOOLS)))
     }
 
     /// Calls a tool. Dropping the future cancels the call at the server, by the end of its connection.
     pub(super) async fn call(
         &self,
-        name: &str,
+        (name, param_headers): (&str, Vec<(HeaderName, HeaderValue)>),
         arguments: &JsonObject,
         call: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<Result<ToolOutput, ToolError>, ExchangeError> {
-        let _permit = self.calls.acquire().await.map_err(|_| failed("the run has ended"))?;
+        let permit = self.calls.acquire().await;
+        let _permit = permit.map_err(|_| AnswerError::not_run(failed("the run has ended")))?;
         let id = self.new_id();
         let token = ProgressToken(id.clone());
         let mut meta = CLIENT_META.clone();
@@ -246,7 +261,9 @@ impl StatelessClient {
                 forward_progress(&report, progress);
             }
         };
-        self.send(&request, Some(name), forward, read_tool_result).await
+        let name_header = header_value(name).map(|value| (NAME, value));
+        let headers = param_headers.into_iter().chain(name_header).collect();
+        self.send(&request, headers, forward, read_tool_result).await
     }
 
     fn new_id(&self) -> RequestId {
@@ -257,13 +274,15 @@ impl StatelessClient {
     async fn send<T>(
         &self,
         request: &RpcRequest<'_, impl Serialize>,
-        name: Option<&str>,
+        headers: Vec<(HeaderName, HeaderValue)>,
         mut on_progress: impl FnMut(ProgressNotificationParam),
         read: impl Fn(&RawValue) -> T,
     ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(request).map_err(|_| failed(errors::NOT_SERIALIZABLE))?;
-        let mut response = self.exchange.post(None, headers(request.method, name), body).await?;
+        let body = serde_json::to_vec(request);
+        let body = body.map_err(|_| AnswerError::not_run(failed(errors::NOT_SERIALIZABLE)))?;
+        let mut response =
+            self.exchange.post(None, headers.into_iter().chain(common_headers(request.method)), body).await?;
         let status = response.status;
         if let Some(failure) = response.status_error.take() {
             return Err(match exchange::read_error(response).await {
@@ -304,25 +323,10 @@ impl StatelessClient {
     }
 }
 
-/// Returns the headers that repeat parts of a request's body.
-fn headers(method: &'static str, name: Option<&str>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+/// Returns the headers that repeat the revision and the method of a request's body.
+fn common_headers(method: &'static str) -> [(HeaderName, HeaderValue); 2] {
     let version = HeaderValue::from_static(VERSION_TEXT);
-    let common = [(PROTOCOL_VERSION, version), (METHOD, HeaderValue::from_static(method))];
-    common.into_iter().chain(name.and_then(name_header).map(|value| (NAME, value)))
-}
-
-/// Encodes a tool's name as a header value: as it is if it is visible ASCII, else in Base64.
-fn name_header(name: &str) -> Option<HeaderValue> {
-    let is_plain = !name.is_empty()
-        && name.bytes().all(|byte| matches!(byte, b' '..=b'~'))
-        && !name.starts_with(' ')
-        && !name.ends_with(' ')
-        && !name.starts_with(BASE64_HEADER_PREFIX);
-    if is_plain || name.is_empty() {
-        return HeaderValue::from_str(name).ok();
-    }
-    let encoded = BASE64_STANDARD.encode(name);
-    HeaderValue::from_str(&format!("{BASE64_HEADER_PREFIX}{encoded}{BASE64_HEADER_SUFFIX}")).ok()
+    [(PROTOCOL_VERSION, version), (METHOD, HeaderValue::from_static(method))]
 }
 
 fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
@@ -332,28 +336,13 @@ fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
             Err(errors::unavailable(errors::INPUT_REQUIRED))
         }
-        Err(_) => Err(errors::unavailable(errors::NOT_A_TOOL_RESULT)),
+        Err(_) => Err(ToolError::OutcomeUnknown(errors::NOT_A_TOOL_RESULT.to_owned())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_are_not_visible_ascii_are_encoded() {
-        for (name, expected) in [
-            ("readTodos", "readTodos"),
-            ("read todos", "read todos"),
-            ("läuft", "=?base64?bMOkdWZ0?="),
-            (" a", "=?base64?IGE=?="),
-            ("a\n", "=?base64?YQo=?="),
-            ("=?base64?x", "=?base64?PT9iYXNlNjQ/eA==?="),
-            ("", ""),
-        ] {
-            assert_eq!(name_header(name).expect("a value"), expected, "{name:?}");
-        }
-    }
 
     #[test]
     fn rejections_of_the_revision_are_recognized() {
@@ -370,7 +359,7 @@ mod tests {
             (status(StatusCode::UNAUTHORIZED), false),
             (status(StatusCode::TOO_MANY_REQUESTS), false),
             (status(StatusCode::BAD_GATEWAY), false),
-            (ExchangeError::Failed(failed("no")), false),
+            (failed("no").into(), false),
             (ExchangeError::Unanswered, false),
         ] {
             assert_eq!(error.may_reject_revision(), expected, "{}", error.message());

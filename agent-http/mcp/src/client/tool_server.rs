@@ -86,10 +86,64 @@ impl ToolServerConnection for ToolServerSession {
         let _open = self.begin();
         self.0.tools.call_at_server(name, arguments, meta, progress).await
     }
+
+    fn list_changes(&self) -> u64 {
+        self.0.tools.list_changes()
+    }
 }
 
 /// Returns the members that a fingerprint covers, in the form in which this client understands them.
 fn definition(tool: Tool) -> Result<ToolDefinition, ToolError> {
     let value = serde_json::to_value(tool).and_then(serde_json::from_value);
     value.map_err(|_| errors::unavailable(errors::NOT_A_TOOL_LIST))
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::error::AgentError;
+    use bytes::Bytes;
+    use futures_util::{StreamExt, stream};
+    use http::header::CONTENT_TYPE;
+    use http::{HeaderMap, HeaderValue, Request, StatusCode};
+    use serde_json::{Value, json};
+
+    use super::super::{DiscoveryCache, TransportResponse};
+    use super::*;
+
+    /// A server that takes half a minute for each page of its list, of which each is followed by another one.
+    struct SlowServer;
+
+    #[async_trait]
+    impl ToolServerTransport for SlowServer {
+        async fn send(&self, request: Request<Bytes>, _: Duration) -> Result<TransportResponse, AgentError> {
+            let message: Value = serde_json::from_slice(request.body()).expect("JSON");
+            let result = match message["method"].as_str() {
+                Some("tools/list") => {
+                    time::sleep(Duration::from_secs(30)).await;
+                    json!({"tools": [], "nextCursor": format!("after {}", message["params"]["cursor"])})
+                }
+                _ => json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}),
+            };
+            let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+            let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Ok(TransportResponse {
+                status: StatusCode::OK,
+                headers: HeaderMap::from_iter([content_type]),
+                body: stream::iter([Ok(Bytes::from(body))]).boxed(),
+                status_error: None,
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_pages_of_a_list_together_have_a_time_limit() {
+        let limits = McpClientLimits { call_timeout: Duration::from_secs(40), max_calls: 1 };
+        let discovery = DiscoveryCache::default().entry(&"http://a.example/".parse().expect("a URL"));
+        let session = ToolServerSession::new(Arc::new(SlowServer), limits, discovery);
+        let begin = time::Instant::now();
+        let error = session.list().await.expect_err("no list");
+        assert_eq!(error.to_string(), errors::SLOW_LIST);
+        assert!(begin.elapsed() <= Duration::from_secs(61), "{:?}", begin.elapsed());
+    }
 }

@@ -42,6 +42,11 @@ pub trait ToolServerTransport: Send + Sync + 'static {
     /// There is no response. The error must not contain the server's URL.
     async fn send(&self, request: Request<Bytes>, timeout: Duration)
     -> Result<TransportResponse, AgentError>;
+
+    /// Returns false if the request of a failed [`send`](Self::send) was certainly not sent, so that the call has no effect.
+    fn was_sent(&self, _: &AgentError) -> bool {
+        true
+    }
 }
 
 /// Reads a whole body of at most `max_bytes` within `timeout`; fails at once if `Content-Length` exceeds the limit.

@@ -1,13 +1,15 @@
-//! Decisions that leave calls open about which others decide: they are stored, and the client gets the interrupts of the
-//! others again.
+//! Decisions, and results of the client's calls, that leave calls open about which others decide: they are stored, and so is a
+//! run that ends with the interrupts of the others, which the client gets again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use agent_core::event::{Audience, Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEvent};
+use agent_core::event::{Event, EventStream, RunEnd, RunIds, RunOutcome, SourceEvent};
 use agent_core::ids::RunId;
+use agent_core::request::Principal;
 use agent_platform::conversation::{
-    ChangeRun, ChangedRun, ConversationError, Decision, Run, RunChange, RunKey, ThreadOwner,
+    AskAgain, ChangeRun, ChangedRun, ChunkWriter, ConversationError, Decision, LogEnd, NewNode, Run,
+    RunChange, RunKey, RunTriggerKind, ThreadOwner,
 };
 use agent_platform::spawner::Spawner;
 use futures_util::future::{BoxFuture, ready};
@@ -15,9 +17,29 @@ use futures_util::{FutureExt, stream};
 
 use super::super::App;
 use super::kept_turn::KeptTurn;
+use crate::error::HttpError;
 use crate::stream::{Departure, RunRecorder, RunSource};
 
 impl KeptTurn {
+    /// Stores results of the client's calls in a run that waits for decisions. Returns the run as it is then.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadFull`], and those of the store.
+    pub(super) async fn store_results(
+        &self,
+        app: &App,
+        owner: &ThreadOwner,
+        waiting: Run,
+        results: Vec<NewNode>,
+    ) -> Result<Run, ConversationError> {
+        if results.is_empty() {
+            return Ok(waiting);
+        }
+        let (now, key) = (app.conversations.now(), RunKey { owner: owner.clone(), id: waiting.id });
+        let change = RunChange::AddResults(results);
+        Ok(self.store.change_run(ChangeRun { run: key, change, now }).await?.run.at(now))
+    }
+
     /// Stores decisions about calls of a run that waits for others, too. Returns the run as it is then.
     ///
     /// # Errors
@@ -43,24 +65,57 @@ impl KeptTurn {
         }
         Ok(waiting.at(now))
     }
+
+    /// Stores a run that ends at once with the open interrupts of `waiting`, which is still the run that waits, and returns its
+    /// events.
+    ///
+    /// # Errors
+    /// 409 for an id that another run has; errors of the store.
+    pub(super) async fn ask_again(
+        &self,
+        app: &App,
+        principal: &Principal,
+        ids: RunIds,
+        waiting: &Run,
+    ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
+        let interrupts = waiting.open_interrupts().into_iter().cloned().collect();
+        let pending_tool_call_ids = waiting.pending_calls().to_vec();
+        let outcome = RunOutcome::Interrupt { interrupts, pending_tool_call_ids };
+        let clock = app.conversations.clock();
+        let ask = AskAgain {
+            run_id: ids.run_id.clone(),
+            trigger: self.trigger.clone().unwrap_or_else(|| RunTriggerKind::Resume.into()),
+            process: app.conversations.process.clone(),
+            outcome: outcome.clone(),
+            log: LogEnd { until: Some(clock.log_until), ..whole_log(&ids, &outcome) },
+        };
+        let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
+        let run = RunKey { owner, id: waiting.id.clone() };
+        let change = RunChange::AskAgain(Box::new(ask));
+        self.store.change_run(ChangeRun { run, change, now: clock.now }).await?;
+        let end = RunEnd::Finished { result: None, outcome: Some(outcome), usage: Vec::new() };
+        let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))]));
+        let events = events.for_audience(principal.caller.audience());
+        Ok((events.into(), Box::new(EndedRunRecorder { turn_id: waiting.turn_id.clone() })))
+    }
 }
 
-/// Returns a run that ends at once with the open interrupts of `waiting`. It is not kept: `waiting` is the run that waits.
-pub(super) fn ask_again(waiting: &Run, ids: RunIds, audience: Audience) -> (RunSource, Box<dyn RunRecorder>) {
-    let interrupts = waiting.open_interrupts().into_iter().cloned().collect();
-    let pending_tool_call_ids = waiting.pending_calls().to_vec();
-    let outcome = Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids });
-    let end = RunEnd::Finished { result: None, outcome, usage: Vec::new() };
-    let events = EventStream::new(ids, stream::iter([Ok(SourceEvent::End(end))])).for_audience(audience);
-    (events.into(), Box::new(UnkeptRun { turn_id: waiting.turn_id.clone() }))
+/// Returns the log of a run that has no events but its beginning and this end.
+fn whole_log(ids: &RunIds, outcome: &RunOutcome) -> LogEnd {
+    let RunIds { thread_id, run_id } = ids.clone();
+    let mut log = ChunkWriter::default();
+    log.push(&Event::RunStarted { thread_id: thread_id.clone(), run_id: run_id.clone() });
+    let outcome = Some(outcome.clone());
+    log.push(&Event::RunFinished { thread_id, run_id, result: None, outcome, usage: Vec::new() });
+    LogEnd { chunks: log.take().into_iter().collect(), ..LogEnd::default() }
 }
 
-/// Recorder of a run that is not kept, in a turn of a thread.
-struct UnkeptRun {
+/// Recorder of a run whose end is stored already.
+struct EndedRunRecorder {
     turn_id: RunId,
 }
 
-impl RunRecorder for UnkeptRun {
+impl RunRecorder for EndedRunRecorder {
     fn turn_id(&self) -> Option<RunId> {
         Some(self.turn_id.clone())
     }

@@ -1,7 +1,7 @@
 //! Error that prevents a run from beginning.
 
 use agent_core::turn::TurnError;
-use agent_platform::conversation::{ConversationError, Decision, Run};
+use agent_platform::conversation::{ConversationError, Decision, NewNode, Run};
 
 use crate::error::HttpError;
 
@@ -10,11 +10,12 @@ pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
-    /// The caller has decided about all own calls of a run that waits, and others about theirs not yet. The decisions are those
-    /// that are not stored.
-    OthersDecide {
+    /// A run waits for further decisions: the caller has decided about all own calls and others about theirs not yet, or has sent
+    /// results of the client's calls alone. Decisions and results are those that are not stored.
+    StillWaiting {
         run: Box<Run>,
         decisions: Vec<Decision>,
+        results: Vec<NewNode>,
     },
 }
 
@@ -30,7 +31,7 @@ impl From<BeginError> for HttpError {
             BeginError::Store(error) => error.into(),
             BeginError::Turn(error) => error.into(),
             BeginError::Request(error) => error,
-            BeginError::OthersDecide { run, .. } => ConversationError::InterruptsOpen { run }.into(),
+            BeginError::StillWaiting { run, .. } => ConversationError::InterruptsOpen { run }.into(),
         }
     }
 }

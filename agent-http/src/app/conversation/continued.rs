@@ -1,5 +1,6 @@
 //! A run that continues one whose tool calls have waited for decisions: makes the approved calls, and then asks the
-//! agent's backend with the results of all calls.
+//! agent's backend with the results of all calls. If results of the client's calls are missing, the run ends and waits for
+//! them instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +8,9 @@ use std::time::Duration;
 use agent_core::clock::Clock;
 use agent_core::context::LayerError;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Event, EventStream, Id, RunIds, SourceEvent};
+use agent_core::event::{Event, EventStream, Id, RunEnd, RunIds, RunOutcome, SourceEvent};
 use agent_core::ids::{AgentId, CompanyId};
-use agent_core::message::Message;
+use agent_core::message::{FinishReason, Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{RoleBlock, RoleSource};
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput};
@@ -21,7 +22,7 @@ use agent_platform::conversation::{
     Approval, ApprovalState, CallExecution, ChangeRun, ConversationError, Conversations, Run, RunChange,
     RunKey, RunState, ThreadOwner,
 };
-use agent_platform::history::repair;
+use agent_platform::history::{is_missing_result, repair_shared};
 use agent_platform::records::StoreError;
 use agent_platform::run_observer::RunObserver;
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
@@ -199,12 +200,36 @@ impl ContinuedTurn {
         }
     }
 
-    /// Returns the events of the agent's answer.
+    /// Returns the client's calls without a result, for which the answer has to wait; none if the user goes on without them.
+    fn awaited_client_calls(&self) -> Vec<Id> {
+        let messages = &self.turn.messages;
+        if messages.last().is_some_and(|message| message.role == Role::User) {
+            return Vec::new();
+        }
+        let has_result = |call: &Id| {
+            let is_result = |message: &Arc<Message>| {
+                message.tool_call_id.as_deref() == Some(&**call) && !is_missing_result(message)
+            };
+            messages.iter().any(is_result)
+        };
+        self.run.pending_calls().iter().filter(|call| !has_result(call)).cloned().collect()
+    }
+
+    /// Returns the events of the agent's answer, or the end of a run that waits for results of the client.
     async fn answer(self, calls: Vec<DecidedCall>) -> BoxStream<'static, SourceItem> {
+        let pending_tool_call_ids = self.awaited_client_calls();
+        if !pending_tool_call_ids.is_empty() {
+            let end = RunEnd::Finished {
+                result: Some(FinishReason::ToolCalls.into()),
+                outcome: Some(RunOutcome::Success { pending_tool_call_ids }),
+                usage: Vec::new(),
+            };
+            return stream::once(ready(Ok(SourceEvent::End(end)))).boxed();
+        }
         let mut turn = self.turn;
         let results = calls.into_iter().map(|call| Message::tool_result(&*call.id, call.content));
-        turn.messages.extend(results.map(Arc::new));
-        turn.messages = repair(turn.messages);
+        Arc::make_mut(&mut turn.messages).extend(results.map(Arc::new));
+        turn.messages = repair_shared(turn.messages);
         self.observer.begin_preparation();
         match self.app.run_kept_turn(&self.principal, turn, &self.observer).await {
             // The stream around this one begins the run.

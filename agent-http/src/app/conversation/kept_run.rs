@@ -407,9 +407,9 @@ async fn apply_end(
     live_run: &LiveRun,
     ended: &EndedRun,
 ) {
-    let EndedRun { thread, links, nodes, run } = ended;
+    let EndedRun { thread, run, .. } = ended;
     let key = live_run.key().owner.thread(thread.id.clone());
-    service.threads.apply(&key, thread, links, nodes);
+    service.threads.apply_end(&key, ended);
     let reason = match live_run.stop_reason() {
         Some(RunStop::Cancelled(reason)) if reason != CancelReason::Disconnected => reason,
         _ => return,

@@ -58,7 +58,7 @@ pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
     pub(super) merged: Merged,
     /// Messages of the prompt.
-    pub(super) messages: Vec<Arc<Message>>,
+    pub(super) messages: Arc<Vec<Arc<Message>>>,
     pub(super) new_thread: NewThread,
     pub(super) retention: Option<SignedDuration>,
     /// Relation to the thread's queue.

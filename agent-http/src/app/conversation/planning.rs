@@ -13,7 +13,7 @@ use agent_platform::conversation::{
     Run, RunKey, RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin, ThreadStatus,
     append_queued, continue_head, merge,
 };
-use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair};
+use agent_platform::history::{HistorySource, expects_answer, is_missing_result, repair_shared};
 
 use super::super::App;
 use super::begin_error::BeginError;
@@ -61,7 +61,7 @@ impl KeptTurn {
         let messages = self.prompt(turn, &key, &merged, &mut loaded).await?;
         app.conversations.threads.keep(&key, loaded);
         // The results of decided calls come before the repair.
-        let messages = if is_waiting { messages } else { repair(messages) };
+        let messages = if is_waiting { messages } else { repair_shared(messages) };
         // A run that waits gets the results of its calls before the model is asked.
         if !is_waiting && !expects_answer(&messages) {
             let error = HttpError::invalid("messages", "must end with a user message or a tool result");
@@ -129,16 +129,16 @@ impl KeptTurn {
         key: &ThreadKey,
         merged: &Merged,
         loaded: &mut LoadedThread,
-    ) -> Result<Vec<Arc<Message>>, BeginError> {
+    ) -> Result<Arc<Vec<Arc<Message>>>, BeginError> {
         let is_continued = !merged.nodes.is_empty();
         if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
             let contexts = loaded.read_contexts(&*self.store, key, &merged.path, is_continued).await?;
-            let mut messages = turn.messages.clone();
+            let mut messages = turn.messages.to_vec();
             attach_to_client_messages(&contexts, merged.trigger, &mut messages);
-            return Ok(messages);
+            return Ok(Arc::new(messages));
         }
         loaded.read_path(&*self.store, key, &merged.path, is_continued).await?;
-        Ok(merged.prompt(loaded.path_messages()))
+        Ok(loaded.prompt(merged))
     }
 
     /// Returns the cause of the run. `merged` is the kind by its messages.

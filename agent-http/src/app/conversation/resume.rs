@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::message::{Message, Role};
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, Run,
+    ApprovalState, ConversationError, Decision, DecisionRoute, LoadedThread, NewNode, NodeRole, Run,
 };
 
 use super::super::App;
@@ -17,9 +17,9 @@ impl KeptTurn {
     /// Returns the decisions of the request about the calls of a run that waits, without those that are stored already.
     ///
     /// # Errors
-    /// [`ConversationError::InterruptsOpen`] if calls remain about which the caller may decide,
-    /// [`BeginError::OthersDecide`] if others decide about those that remain, [`ConversationError::ApprovalExpired`] for a decision
-    /// that comes too late; 400 for arguments that do not conform to the tool's schema.
+    /// [`BeginError::StillWaiting`] if others decide about the calls that remain, or the request has results of the client's
+    /// calls alone; [`ConversationError::InterruptsOpen`] if calls remain otherwise; [`ConversationError::ApprovalExpired`] for a
+    /// decision that comes too late; 400 for arguments that do not conform to the tool's schema.
     pub(super) async fn decisions(
         &self,
         app: &App,
@@ -57,16 +57,22 @@ impl KeptTurn {
         if !run.is_undecided() {
             return Ok(decisions);
         }
-        let mut is_incomplete = !has_decided;
+        let mut awaits_caller = false;
         for approval in run.approvals.iter().filter(|approval| approval.state == ApprovalState::Open) {
-            is_incomplete |=
+            awaits_caller |=
                 app.may_decide(principal, &owner, approval).await.map_err(BeginError::Request)?;
         }
-        // Messages are stored with the run that follows the last decision.
         let placed = self.place(turn, loaded.links(), loaded.path(), loaded.thread(), Some(&run), &key)?;
-        match is_incomplete || !placed.nodes.is_empty() {
-            true => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
-            false => Err(BeginError::OthersDecide { run: Box::new(run), decisions }),
+        let (results, other): (Vec<NewNode>, Vec<NewNode>) =
+            placed.nodes.into_iter().partition(|node| node.message.role() == NodeRole::Tool);
+        let is_complete = match self.fields.resume.is_empty() {
+            true => !results.is_empty(),
+            false => !awaits_caller && (has_decided || !results.is_empty()),
+        };
+        // Messages are stored with the run that follows the last decision.
+        match is_complete && other.is_empty() {
+            true => Err(BeginError::StillWaiting { run: Box::new(run), decisions, results }),
+            false => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
         }
     }
 }

@@ -16,7 +16,6 @@ use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields}
 use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
-use super::ask_again::ask_again;
 use super::begin_error::BeginError;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
@@ -156,19 +155,20 @@ impl KeptTurn {
             false => Some(self.claim_run_id(app, principal, &turn).await?),
         };
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
-        match self.begin(app, principal, turn).await {
-            Ok((events, kept)) => Ok((events, Box::new(kept))),
-            // A background run is read through its log, which this run does not have.
-            Err(BeginError::OthersDecide { run, .. }) if !self.fields.is_background => {
-                Ok(ask_again(&run, ids, principal.caller.audience()))
-            }
-            Err(error) => {
-                if let Some(claim) = claim {
-                    claim.release().await;
+        let error = match self.begin(app, principal, turn).await {
+            Ok((events, kept)) => return Ok((events, Box::new(kept))),
+            Err(BeginError::StillWaiting { run, .. }) => {
+                match self.ask_again(app, principal, ids, &run).await {
+                    Ok(ended) => return Ok(ended),
+                    Err(error) => error,
                 }
-                Err(error.into())
             }
+            Err(error) => error.into(),
+        };
+        if let Some(claim) = claim {
+            claim.release().await;
         }
+        Err(error)
     }
 
     async fn claim_run_id(
@@ -230,12 +230,14 @@ impl KeptTurn {
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
-                Err(BeginError::OthersDecide { run, decisions }) => {
+                Err(BeginError::StillWaiting { run, decisions, results }) => {
                     let owner = thread_key(principal, &turn).thread_owner();
-                    let run = self.store_decisions(app, &owner, *run, &decisions).await?;
+                    let run = self.store_results(app, &owner, *run, results).await?;
+                    let run = self.store_decisions(app, &owner, run, &decisions).await?;
                     // Others may have decided meanwhile.
                     if run.is_undecided() || attempts >= MAX_BEGIN_ATTEMPTS {
-                        return Err(BeginError::OthersDecide { run: Box::new(run), decisions: Vec::new() });
+                        let (run, decisions, results) = (Box::new(run), Vec::new(), Vec::new());
+                        return Err(BeginError::StillWaiting { run, decisions, results });
                     }
                     attempts += 1;
                 }
@@ -253,7 +255,7 @@ impl KeptTurn {
         app: &App,
         principal: &Principal,
         turn: &TurnRequest,
-    ) -> Result<Option<Vec<Arc<Message>>>, HttpError> {
+    ) -> Result<Option<Arc<Vec<Arc<Message>>>>, HttpError> {
         match self.plan(app, principal, turn, BeginOrder::BeforeQueue, None).await {
             Ok(plan) => Ok(Some(plan.messages)),
             Err(BeginError::Store(error @ ConversationError::Store(_))) => Err(error.into()),

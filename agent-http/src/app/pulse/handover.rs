@@ -7,6 +7,7 @@ use agent_jobs::job::{Job, JobFilter, JobOrder, Phase, Step};
 use agent_jobs::schedule::{Schedule, ScheduleSpec};
 use agent_platform::pulse::{JobControl, JobRequest, Pulse, PulseError};
 use agent_platform::records::StoreError;
+use agent_platform::workspace::is_assignment_job;
 
 use super::super::App;
 use super::local_run::resume_lost_run;
@@ -16,14 +17,16 @@ use crate::shutdown::ShutdownStage;
 const PAGE_SIZE: usize = 100;
 /// Time after which a pass reads no further page; the next pass continues.
 const MAX_PASS_TIME: Duration = Duration::from_secs(5);
+/// Time within which a job that was paused is paused at the scheduler: a day, with many passes.
+const PAUSE_TIME_LIMIT_MS: u64 = 24 * 60 * 60 * 1000;
 /// Maximum number of lost runs that a pass resumes.
 const MAX_RESUMED_RUNS: usize = 8;
 
 /// Moves local jobs to the scheduler, if one is configured. Jobs of assignments are only cancelled here:
-/// the synchronization of their assignment creates new ones.
+/// the synchronization of their assignment creates new ones. Follow-ups of their tools move as other jobs do.
 ///
-/// A job that is being run is left for the next pass. If its process has ended, this one runs it first: under the scheduler's
-/// key, its effect could happen twice.
+/// A job that is being run is left for the next pass. If its process has ended, this one runs it first, also if it was paused
+/// meanwhile: under the scheduler's key, its effect could happen twice.
 pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseError> {
     let Some(pulse) = app.pulse.remote.as_deref() else { return Ok(()) };
     let store = app.pulse.local.jobs();
@@ -37,7 +40,7 @@ pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseErro
                 hand_over(app, pulse, job).await?;
             } else if resumed < MAX_RESUMED_RUNS && is_lost(app, &job) {
                 resumed += 1;
-                resume_lost_run(app, job.id).await.map_err(unavailable)?;
+                resume_lost_run(app, &job).await.map_err(unavailable)?;
             }
         }
         after = page.next;
@@ -48,15 +51,15 @@ pub(super) async fn hand_over_local_jobs(app: &Arc<App>) -> Result<(), PulseErro
     Ok(())
 }
 
-/// Returns true if the process that ran a job has ended, and this one does not. A paused job cannot be claimed.
+/// Returns true if the process that ran a job has ended, and this one does not.
 fn is_lost(app: &App, job: &Job) -> bool {
     let is_expired = matches!(job.phase, Phase::Running { lease } if lease <= app.pulse.now());
-    is_expired && !job.paused && app.conversations.shutdown.stage() == ShutdownStage::Running
+    is_expired && app.conversations.shutdown.stage() == ShutdownStage::Running
 }
 
 /// Moves a job that is not being run.
 async fn hand_over(app: &App, pulse: &dyn Pulse, job: Job) -> Result<(), PulseError> {
-    if job.payload.assignment_id.is_none() {
+    if !is_assignment_job(&job) {
         schedule(pulse, &job).await?;
     }
     let cancel = vec![(job.id, Step::Cancel)];
@@ -76,17 +79,33 @@ async fn schedule(pulse: &dyn Pulse, job: &Job) -> Result<(), PulseError> {
         overlap: Some(job.overlap),
         ..JobRequest::new(job.payload.as_ref().clone(), spec(&job.schedule))
     };
-    match pulse.schedule_job(&request).await {
-        Ok(scheduled) if job.paused => {
-            pulse.control_job(&request.scope(), &scheduled.job_id, JobControl::Pause).await.map(drop)
-        }
-        Ok(_) => Ok(()),
+    let scheduled = match job.paused {
+        true => schedule_paused(pulse, &request).await,
+        false => pulse.schedule_job(&request).await.map(drop),
+    };
+    match scheduled {
+        Ok(()) => Ok(()),
         Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_))) => {
             tracing::warn!(%error, job = %job.id, "a local job was rejected by the scheduler and is cancelled");
             Ok(())
         }
         Err(error) => Err(error),
     }
+}
+
+/// Creates a paused job. The scheduler delivers a job at once whose time has passed, so the job is created with a later time
+/// and gets its own schedule once it is paused.
+async fn schedule_paused(pulse: &dyn Pulse, request: &JobRequest) -> Result<(), PulseError> {
+    let later = ScheduleSpec { delay_ms: Some(PAUSE_TIME_LIMIT_MS), ..ScheduleSpec::default() };
+    let created = pulse.schedule_job(&JobRequest { schedule: later, ..request.clone() }).await?;
+    let scope = request.scope();
+    pulse.control_job(&scope, &created.job_id, JobControl::Pause).await?;
+    let rescheduled = pulse.reschedule_job(&scope, &created.job_id, &request.schedule).await;
+    if let Err(PulseError::Invalid(_) | PulseError::Conflict(_)) = &rescheduled {
+        // A job whose schedule is rejected is not handed over.
+        pulse.cancel_job(&scope, &created.job_id).await?;
+    }
+    rescheduled.map(drop)
 }
 
 fn spec(schedule: &Schedule) -> ScheduleSpec {

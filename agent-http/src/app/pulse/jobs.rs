@@ -4,12 +4,13 @@ use agent_core::ids::{AgentId, JobId, UserId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobView};
-use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec};
+use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
 use agent_platform::assignment::{AssignmentSync, sync_key};
 use agent_platform::conversation::check_conversation_id;
 use agent_platform::pulse::{CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, ScheduledJob};
 use agent_platform::records::{Record, RecordsExt};
 use agent_platform::run_tools::allowed_tools_in_run;
+use agent_platform::workspace::{Assignment, assignment_key};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -192,16 +193,30 @@ async fn check_not_of_assignment(app: &App, principal: &Principal, id: &JobId) -
     // An id that no record can have belongs to no assignment.
     let Ok(key) = sync_key(&principal.company_id, assignment) else { return Ok(()) };
     let link: Option<Record<AssignmentSync>> = app.records.get_as(&key).await?;
-    let is_its_job = link.is_some_and(|Record { value: link, .. }| {
-        let is_being_synchronized = link.busy_until.is_some_and(|until| until > app.pulse.now());
-        let job = link.last_sent.and_then(|last_sent| last_sent.job);
-        is_being_synchronized || job.is_some_and(|job| job.job_id == *id)
-    });
-    if !is_its_job {
+    let Some(Record { value: link, .. }) = link else { return Ok(()) };
+    let is_being_synchronized = link.busy_until.is_some_and(|until| until > app.pulse.now());
+    let linked = link.last_sent.and_then(|last_sent| last_sent.job);
+    let mut is_assignments = linked.is_some_and(|linked| linked.job_id == *id);
+    if !is_assignments && is_being_synchronized {
+        is_assignments = may_be_unlinked_job(app, &job, assignment).await?;
+    }
+    if !is_assignments {
         return Ok(());
     }
     let remedy = "change, disable or delete the assignment";
     Err(HttpError::conflict(format!("the job is that of the assignment {assignment:?}: {remedy}")))
+}
+
+/// Returns true if a job with the payload of an assignment may be the one that a synchronization in progress has created
+/// and not linked yet. A follow-up of the assignment's tool runs once, at a time of its own.
+async fn may_be_unlinked_job(app: &App, job: &JobView, assignment: &str) -> Result<bool, HttpError> {
+    if !matches!(job.schedule, Schedule::At(_)) {
+        return Ok(true);
+    }
+    let key = assignment_key(&job.payload.company_id, assignment)?;
+    let saved: Option<Record<Assignment>> = app.records.get_as(&key).await?;
+    let schedule = saved.and_then(|saved| saved.value.schedule.spec().resolve(app.pulse.now()).ok());
+    Ok(schedule.is_some_and(|schedule| schedule == job.schedule))
 }
 
 pub(in crate::app) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::ids::JobId;
 use agent_jobs::job::{AttemptOutcome, Delivery, Job, Step, StepOutcome};
 use agent_platform::records::StoreError;
 use futures_util::FutureExt;
@@ -51,10 +50,15 @@ pub(in crate::app) fn end_step(job: &Job, result: &Result<Completion, HttpError>
 /// Claims a job whose lease has expired, runs its occurrence again in the background, under its own key, and records the end.
 /// Does nothing if another process has claimed the job, or if no attempt is left. A refused run is tried again once the lease of
 /// the claim has expired: a released job would be handed over, although the lost run may have had its effect.
-pub(super) async fn resume_lost_run(app: &Arc<App>, id: JobId) -> Result<(), StoreError> {
+///
+/// A job that was paused during the lost run stays paused: that run ends as it would have, and none follows.
+pub(super) async fn resume_lost_run(app: &Arc<App>, lost: &Job) -> Result<(), StoreError> {
     let (store, now) = (app.pulse.local.jobs().clone(), app.pulse.now());
     let claim = Step::Claim { until: now, lease: lease_until(app, now) };
-    let claimed = store.apply_steps(vec![(id, claim)], now).await?.pop();
+    // Only a job that is not paused can be claimed.
+    let steps = if lost.paused { vec![Step::Resume, claim, Step::Pause] } else { vec![claim] };
+    let steps = steps.into_iter().map(|step| (lost.id.clone(), step)).collect();
+    let claimed = store.apply_steps(steps, now).await?.into_iter().nth(usize::from(lost.paused));
     let job = claimed.and_then(StepOutcome::applied).map(|result| result.job);
     let Some(job) = job.filter(Job::is_delivering) else { return Ok(()) };
     let (guard, app) = (app.pulse.begin_local_run(), app.clone());

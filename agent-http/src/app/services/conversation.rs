@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::clock::Clock;
 use agent_core::role::ConversationSettings;
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunLease, ThreadCache,
+    BeginRun, ConversationError, Conversations, RUN_LEASE_MS, Run, RunClock, RunLease, ThreadCache,
     ThreadOwner, ThreadRetention,
 };
 use agent_platform::run_observer::RunObservers;
@@ -214,9 +214,9 @@ impl ConversationService {
         begin: BeginRun,
     ) -> Result<Run, ConversationError> {
         let key = begin.key.clone();
-        let BegunRun { thread, run, links, nodes } = store.begin_run(begin).await?;
-        self.threads.apply(&key, &thread, &links, &nodes);
-        Ok(run)
+        let begun = store.begin_run(begin).await?;
+        self.threads.apply_begin(&key, &begun);
+        Ok(begun.run)
     }
 
     pub(in crate::app) fn is_ending(&self) -> bool {

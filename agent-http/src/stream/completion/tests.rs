@@ -198,7 +198,8 @@ fn an_error_is_the_last_event() {
         (cancelled, "invalid_request_error", "conflict", CANCELLED_MESSAGE),
     ] {
         let frames = frames(&[piece("m", "Half"), event, piece("m", " more")]);
-        let expected = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+        let param = (code == "context_length_exceeded").then_some("messages");
+        let expected = json!({"error": {"message": message, "type": kind, "param": param, "code": code}});
         assert_eq!(frames[2..], [expected]);
     }
 }

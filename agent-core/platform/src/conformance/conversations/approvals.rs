@@ -1,14 +1,17 @@
 //! Runs whose tool calls wait for decisions.
 
-use agent_core::event::{Interrupt, RunOutcome};
+use std::sync::Arc;
+
+use agent_core::event::{Event, Interrupt, RunOutcome};
 use agent_core::message::{Message, ToolCall};
 use serde_json::json;
 
 use super::support::*;
 use crate::conversation::{
-    ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ConversationError,
-    Conversations, Decision, DecisionRoute, EndRun, MAX_PAGE_THREADS, MAX_REAPED_RUNS, NewNode, NodeOrigin,
-    Run, RunChange, RunEndKind, RunEnding, RunKey, RunState, ThreadStatus, Verdict,
+    ApprovalState, AskAgain, BeginRun, CallExecution, CancelReason, ChangeRun, ChangedRun, ChunkWriter,
+    ConversationError, Conversations, Decision, DecisionRoute, EndRun, LogEnd, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, NewNode, NodeOrigin, Run, RunChange, RunEndKind, RunEnding, RunKey, RunState,
+    RunTriggerKind, ThreadStatus, Verdict,
 };
 
 pub(super) const CALLS: [&str; 2] = ["call-1", "call-2"];
@@ -19,6 +22,11 @@ pub(super) async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
 }
 
 pub(super) async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: &str) -> Run {
+    waiting_run_with(store, thread, id, &[]).await
+}
+
+/// Begins and ends a run as [`waiting_run`] does, with further calls that the client has to execute.
+async fn waiting_run_with(store: &dyn Conversations, thread: &str, id: &str, pending: &[&str]) -> Run {
     let begun = done("a beginning", store.begin_run(begin(key(thread), id, None, "Send both", 0)).await);
     let calls = CALLS.map(|call| ToolCall::new(call, "send", r#"{"to":"bob"}"#)).to_vec();
     let parent = begun.nodes.last().map(|node| node.id.clone());
@@ -32,8 +40,8 @@ pub(super) async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: 
         metadata: Some(json!({"agentd": {"by": "company", "editable": true}})),
         ..Interrupt::default()
     });
-    let outcome =
-        RunOutcome::Interrupt { interrupts: interrupts.to_vec(), pending_tool_call_ids: Vec::new() };
+    let pending_tool_call_ids = pending.iter().map(|call| (*call).into()).collect();
+    let outcome = RunOutcome::Interrupt { interrupts: interrupts.to_vec(), pending_tool_call_ids };
     let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
     done("an end", store.end_run(EndRun { ending, ..end(ada(), id, vec![answer], 5) }).await).run
 }
@@ -127,7 +135,12 @@ pub(super) async fn an_approved_call_begins_once_in_its_process(store: &dyn Conv
     assert!(results[1].contains("was not made"), "{results:?}");
 }
 
-pub(super) async fn a_result_completes_its_call(store: &dyn Conversations) {
+pub(super) async fn results_complete_their_calls(make: &impl AsyncFn() -> Arc<dyn Conversations>) {
+    a_result_completes_its_call(&*make().await).await;
+    results_of_the_client_are_added_once(&*make().await).await;
+}
+
+async fn a_result_completes_its_call(store: &dyn Conversations) {
     let run = waiting_run(store, "r1").await;
     let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
     let begun = done("a continuation", store.begin_run(continuing("r2", &run, decisions, 20)).await);
@@ -143,7 +156,45 @@ pub(super) async fn a_result_completes_its_call(store: &dyn Conversations) {
     assert_eq!(path(store, &key("t")).await.len(), 4, "each call has a result");
 }
 
-pub(super) async fn questions_expire_and_are_withdrawn(store: &dyn Conversations) {
+async fn results_of_the_client_are_added_once(store: &dyn Conversations) {
+    let run = waiting_run_with(store, "t", "r1", &["call-3", "call-4"]).await;
+    let before = thread(store, &key("t")).await;
+    let result = |call: &str, text: &str| NewNode {
+        origin: NodeOrigin::Client,
+        ..NewNode::user(None, Message::tool_result(call, text))
+    };
+    let add = |results: Vec<NewNode>| change("r1", RunChange::AddResults(results), 10);
+    let results =
+        vec![result("call-3", "painted"), result("call-3", "painted again"), result("call-1", "forged")];
+    let added = done("results", store.change_run(add(results)).await);
+    assert!(added.is_changed);
+    let pending: Vec<&str> = added.run.pending_calls().iter().map(|call| &**call).collect();
+    assert_eq!((added.run.state, pending), (RunState::Waiting, vec!["call-4"]));
+    assert_eq!(added.run.node_ids.len(), run.node_ids.len() + 1);
+    let nodes = path(store, &key("t")).await;
+    assert_eq!(texts(&nodes[2..]), ["painted"]);
+    assert_eq!(added.run.node_ids.last(), nodes.last().map(|node| &node.id));
+    let after = thread(store, &key("t")).await;
+    assert_eq!((after.version, after.message_count), (before.version + 1, before.message_count + 1));
+    assert_eq!((after.head.as_ref(), after.status), (added.run.node_ids.last(), ThreadStatus::Waiting));
+    let again = done("again", store.change_run(add(vec![result("call-3", "late")])).await);
+    assert_eq!(again, ChangedRun { run: added.run.clone(), is_changed: false });
+    // The run that continues is below the results.
+    let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
+    done("a continuation", store.begin_run(continuing("r2", &added.run, decisions, 20)).await);
+    let late = done("too late", store.change_run(add(vec![result("call-4", "late")])).await);
+    assert!(!late.is_changed, "{late:?}");
+    assert_eq!(path(store, &key("t")).await.len(), nodes.len());
+}
+
+/// Runs the tests of open questions, which expire, are withdrawn and are asked again.
+pub(super) async fn questions_remain_open_for_their_time(make: &impl AsyncFn() -> Arc<dyn Conversations>) {
+    questions_expire_and_are_withdrawn(&*make().await).await;
+    questions_that_expire_free_their_thread(&*make().await).await;
+    questions_are_asked_again_by_another_run(&*make().await).await;
+}
+
+async fn questions_expire_and_are_withdrawn(store: &dyn Conversations) {
     let run = waiting_run(store, "r1").await;
     let late = change("r1", RunChange::Decide(decision("r1", "call-1", approve())), 1000);
     let late = store.change_run(late).await;
@@ -166,7 +217,61 @@ pub(super) async fn questions_expire_and_are_withdrawn(store: &dyn Conversations
     assert!(matches!(store.change_run(missing).await, Err(ConversationError::RunNotFound)));
 }
 
-pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversations) {
+/// Returns a run that asks the questions of `waiting` again, with its log until `at(5000)`.
+fn ask_again(waiting: &Run, id: &str) -> AskAgain {
+    let outcome = waiting.outcome.clone().expect("questions");
+    let mut log = ChunkWriter::default();
+    log.push(&Event::RunStarted { thread_id: "t".into(), run_id: id.into() });
+    log.push(&Event::RunFinished {
+        thread_id: "t".into(),
+        run_id: id.into(),
+        result: None,
+        outcome: Some(outcome.clone()),
+        usage: Vec::new(),
+    });
+    let (chunks, until) = (log.take().into_iter().collect(), Some(at(5000)));
+    AskAgain {
+        run_id: id.into(),
+        trigger: RunTriggerKind::Resume.into(),
+        process: "p1".to_owned(),
+        outcome,
+        log: LogEnd { chunks, until, ..LogEnd::default() },
+    }
+}
+
+async fn questions_are_asked_again_by_another_run(store: &dyn Conversations) {
+    let waiting = waiting_run(store, "r1").await;
+    let asking = |id: &str| change("r1", RunChange::AskAgain(Box::new(ask_again(&waiting, id))), 20);
+    let asked = done("a question", store.change_run(asking("r2")).await);
+    assert_eq!((asked.run.state, asked.is_changed), (RunState::Waiting, false));
+    let run = done("a read", store.run(&ada(), &"r2".into()).await).expect("the run");
+    assert_eq!((run.state, &run.outcome), (RunState::Completed, &waiting.outcome));
+    assert_eq!((run.turn_id.as_str(), &run.continues), ("r1", &Some("r1".into())));
+    assert_eq!((run.ended_at, run.approvals.len(), run.node_ids.len()), (Some(at(20)), 0, 0));
+    assert_eq!((run.events.count, run.events.complete), (2, true));
+    let log = done("a log", store.events(&ada(), &"r2".into(), 0).await).expect("the run");
+    assert_eq!(log.chunks, ask_again(&waiting, "r2").log.chunks);
+    for used in ["r1", "r2"] {
+        let refused = store.change_run(asking(used)).await;
+        assert!(
+            matches!(&refused, Err(ConversationError::RunIdUsed { run }) if run.id == used),
+            "{used}: {refused:?}"
+        );
+    }
+
+    // The questions stay those of the run that waits.
+    let thread = thread(store, &key("t")).await;
+    assert_eq!((thread.status, thread.open_run_id), (ThreadStatus::Waiting, Some("r1".into())));
+    let listed = done("a list", store.waiting_runs(&"acme".into(), None).await).runs;
+    assert_eq!(listed.iter().map(|(_, run)| run.id.as_str()).collect::<Vec<_>>(), ["r1"]);
+    assert_eq!(done("a trim", store.trim_logs(at(5000)).await), 1);
+    let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
+    done("a continuation", store.begin_run(continuing("r3", &waiting, decisions, 30)).await);
+    let first = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+    assert_eq!((first.state, first.continued_by), (RunState::Completed, Some("r3".into())));
+}
+
+async fn questions_that_expire_free_their_thread(store: &dyn Conversations) {
     let run = waiting_run(store, "r1").await;
     let expire = |run: &str, ms| change(run, RunChange::Expire, ms);
     let early = done("too early", store.change_run(expire("r1", 999)).await);

@@ -29,8 +29,17 @@ async fn turn_with(
 }
 
 async fn found(store: &dyn Conversations, key: &ThreadKey, turns: &[&str]) -> Vec<(NodeId, String, String)> {
+    found_from(store, key, 0, turns).await
+}
+
+async fn found_from(
+    store: &dyn Conversations,
+    key: &ThreadKey,
+    from: u32,
+    turns: &[&str],
+) -> Vec<(NodeId, String, String)> {
     let turns: Vec<RunId> = turns.iter().map(|turn| run_id(turn)).collect();
-    let contexts = done("contexts", store.contexts(key, &turns).await);
+    let contexts = done("contexts", store.contexts(key, from, &turns).await);
     let context = |TurnContext { turn_id, sent }: TurnContext| {
         (sent.node, turn_id.as_str().to_owned(), sent.text.to_string())
     };
@@ -46,6 +55,10 @@ pub(super) async fn a_context_is_of_a_message_and_a_turn(store: &dyn Conversatio
     assert_eq!(found(store, &key("t"), &["r1", "r2", "none"]).await, both, "the newest message first");
     assert_eq!(found(store, &key("t"), &["r1"]).await, both[1..]);
     assert_eq!(found(store, &key("t"), &[]).await, []);
+    // The second message is the third node.
+    for (from, count) in [(0, 2), (1, 1), (2, 1), (3, 0)] {
+        assert_eq!(found_from(store, &key("t"), from, &["r1", "r2"]).await, both[..count], "from {from}");
+    }
     // A second answer to the first message has a context of its own.
     let mut again = begin(key("t"), "r3", None, "", 5);
     (again.nodes, again.parent_id) = (Vec::new(), Some(first.clone()));
@@ -72,13 +85,14 @@ pub(super) async fn a_turn_keeps_its_first_context(store: &dyn Conversations) {
     let question = begun.nodes[0].id.clone();
     let calling = NewNode { status: NodeStatus::Complete, ..answer("a", &question, "Let me see") };
     let first = EndRun { context: sent(&question, "noon"), ..end(ada(), "r1", vec![calling], 1) };
-    done("end", store.end_run(first).await);
+    let ended = done("end", store.end_run(first).await);
+    assert_eq!(ended.context, sent(&question, "noon"));
     let mut next = begin(key("t"), "r2", None, "", 2);
     (next.nodes, next.parent_id, next.continues) = (Vec::new(), Some("a".into()), Some(run_id("r1")));
     done("begin", store.begin_run(next).await);
     let second = EndRun { context: sent(&question, "one"), ..end(ada(), "r2", Vec::new(), 3) };
     let ended = done("end", store.end_run(second).await);
-    assert_eq!(ended.run.turn_id.as_str(), "r1");
+    assert_eq!((ended.run.turn_id.as_str(), ended.context), ("r1", None), "it is left out");
     assert_eq!(
         found(store, &key("t"), &["r1", "r2"]).await,
         [(question, "r1".to_owned(), "noon".to_owned())]
@@ -124,7 +138,8 @@ pub(super) async fn contexts_are_limited(store: &dyn Conversations) {
     let answered = begin(key("t"), "answer", Some(&"long-answer".into()), "More", 3);
     done("begin", store.begin_run(answered).await);
     let context = sent(&"long-answer".into(), "of an answer");
-    done("end", store.end_run(EndRun { context, ..end(ada(), "answer", Vec::new(), 4) }).await);
+    let ended = done("end", store.end_run(EndRun { context, ..end(ada(), "answer", Vec::new(), 4) }).await);
+    assert_eq!(ended.context, None, "of no user message");
     let kept = found(store, &key("t"), &["long", "too-long", "answer"]).await;
     assert_eq!(kept.iter().map(|(_, turn, _)| turn.as_str()).collect::<Vec<_>>(), ["long"]);
     // A page has a bounded size, and the newest messages.

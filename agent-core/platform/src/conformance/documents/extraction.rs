@@ -1,9 +1,12 @@
 //! Extraction of texts by one process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::bench::{UploadBench, begin, company, expect_no_task, extractor, upload, user, work};
+use crate::ingestion::Ingestion;
 use crate::records::Precondition;
+use crate::testing::ScriptedExtractor;
 use crate::workspace::{
     ContentStatus, Document, delete_document, get_document, list_document_versions, read_document_text,
     read_page_starts, reindex_document, rename_upload,
@@ -130,6 +133,30 @@ pub(super) async fn a_text_is_extracted_again(bench: &UploadBench) {
     let after = bench.get("d").await.value;
     assert_eq!((bench.text(&after).await, after.revision), (text, 0));
     assert_eq!(bench.counts("acme").await, counts, "the pieces of the former text are deleted");
+}
+
+pub(super) async fn a_text_of_another_extractor_is_extracted_again(bench: &UploadBench) {
+    bench.put("d", "the text").await;
+    bench.put("broken", "MALFORMED").await;
+    let before = bench.process(&extractor());
+    work(&before).await;
+    work(&before).await;
+    let is_begun = async |process: &Ingestion, id: &str| {
+        process.extract_outdated(&company(), id).await.expect("the store works")
+    };
+    assert!(!is_begun(&before, "d").await, "the text is of this extractor");
+    let process = bench.process(&Arc::new(ScriptedExtractor::new("scripted/2")));
+    for id in ["broken", "none"] {
+        assert!(!is_begun(&process, id).await, "{id} has no text");
+    }
+    assert!(is_begun(&process, "d").await);
+    assert_eq!(bench.get("d").await.value.text, "the text", "the text stays until the new one is there");
+    assert!(!is_begun(&process, "d").await, "it waits already");
+    work(&process).await;
+    let content = bench.get("d").await.value.content.expect("an upload");
+    assert_eq!((content.extractor.as_deref(), content.status), (Some("scripted/2"), ContentStatus::Ready));
+    assert!(!is_begun(&process, "d").await, "it is extracted");
+    expect_no_task(&process).await;
 }
 
 pub(super) async fn companies_take_turns(bench: &UploadBench) {

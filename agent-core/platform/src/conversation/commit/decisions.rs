@@ -6,8 +6,9 @@ use jiff::Timestamp;
 
 use super::super::time::whole_millis;
 use super::super::{
-    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeId,
-    NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    Approval, ApprovalState, AskAgain, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode,
+    NodeId, NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    check_conversation_id,
 };
 use super::queue::set_idle;
 use super::{KnownNodes, Placement, StoredRun, apply_nodes};
@@ -75,12 +76,23 @@ pub struct ChangeRows {
     pub thread: Thread,
     /// Node of [`last_node`].
     pub known: KnownNodes,
+    /// The owner's run of the id of [`added_run`].
+    pub used_run: Option<Run>,
+}
+
+/// Returns the run that a change adds; `None` for a change that adds none.
+pub fn added_run(change: &ChangeRun) -> Option<&AskAgain> {
+    match &change.change {
+        RunChange::AskAgain(ask) => Some(&**ask),
+        _ => None,
+    }
 }
 
 /// Returns the node below which a change adds others; `None` for a change that adds none.
 pub fn last_node<'r>(change: &ChangeRun, run: &'r Run) -> Option<&'r NodeId> {
     match &change.change {
         RunChange::Expire => run.node_ids.last().filter(|_| run.has_expired(whole_millis(change.now))),
+        RunChange::AddResults(_) => run.node_ids.last().filter(|_| run.state == RunState::Waiting),
         _ => None,
     }
 }
@@ -94,6 +106,8 @@ pub struct ChangeCommit {
     pub run: Run,
     /// New nodes.
     pub nodes: Vec<StoredNode>,
+    /// The run of [`added_run`].
+    pub added: Option<StoredRun>,
     /// True if the run differs from the one that was read.
     pub is_changed: bool,
 }
@@ -103,9 +117,9 @@ pub struct ChangeCommit {
 /// # Errors
 /// See [`Conversations::change_run`](super::super::Conversations::change_run).
 pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
-    let ChangeRows { mut run, continuing, mut thread, known } = rows;
+    let ChangeRows { mut run, continuing, mut thread, known, used_run } = rows;
     let (now, before) = (whole_millis(change.now), run.clone());
-    let mut nodes = Vec::new();
+    let (mut nodes, mut added) = (Vec::new(), None);
     match &change.change {
         RunChange::Decide(decision) => approval_mut(&mut run, &decision.approval)?.decide(decision, now)?,
         RunChange::BeginCall { approval, by, process } => {
@@ -118,6 +132,10 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
                 return Err(ConversationError::CallRefused);
             }
             approval.executed = CallExecution::Begun;
+        }
+        RunChange::AddResults(_) if run.state != RunState::Waiting => {}
+        RunChange::AddResults(results) => {
+            (thread, run, nodes) = add_results(thread, run, known, results, now)?;
         }
         RunChange::CancelWaiting(_) if run.state != RunState::Waiting => {}
         RunChange::CancelWaiting(reason) => {
@@ -135,9 +153,77 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
         }
         RunChange::Expire if !run.has_expired(now) => {}
         RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
+        RunChange::AskAgain(ask) => added = Some(ask_again(change, &run, ask, used_run, now)?),
     }
     let is_changed = run != before;
-    Ok(ChangeCommit { thread, run, nodes, is_changed })
+    Ok(ChangeCommit { thread, run, nodes, added, is_changed })
+}
+
+/// Returns a run that has ended with the questions of `run`. They stay those of `run`, which waits.
+fn ask_again(
+    change: &ChangeRun,
+    run: &Run,
+    ask: &AskAgain,
+    used: Option<Run>,
+    now: Timestamp,
+) -> Result<StoredRun, ConversationError> {
+    check_conversation_id("runId", &ask.run_id)?;
+    if let Some(used) = used {
+        return Err(ConversationError::RunIdUsed { run: Box::new(used) });
+    }
+    let key = change.run.owner.thread(run.thread_id.clone());
+    let asking = Run {
+        turn_id: run.turn_id.clone(),
+        state: RunState::Completed,
+        trigger: ask.trigger.clone(),
+        parent_id: run.node_ids.last().cloned(),
+        continues: Some(run.id.clone()),
+        events: ask.log.run_events(),
+        outcome: Some(ask.outcome.clone()),
+        started_at: Some(now),
+        ended_at: Some(now),
+        ..Run::queued(&key, &run.agent_id, &ask.run_id, now)
+    };
+    Ok(StoredRun { run: asking, process: ask.process.clone() })
+}
+
+/// Adds results of the client's calls to a run that waits for decisions. The first result of a call counts.
+fn add_results(
+    mut thread: Thread,
+    mut run: Run,
+    known: KnownNodes,
+    results: &[NewNode],
+    now: Timestamp,
+) -> Result<(Thread, Run, Vec<StoredNode>), ConversationError> {
+    let mut parent = run.node_ids.last().cloned();
+    let mut new = Vec::new();
+    for result in results {
+        let message = result.message.as_message();
+        let call = message.and_then(|message| message.tool_call_id.as_deref());
+        if call.is_some_and(|call| run.complete_client_call(call)) {
+            let parent_id = parent.replace(result.id.clone());
+            new.push(NewNode { parent_id, ..result.clone() });
+        }
+    }
+    if new.is_empty() {
+        return Ok((thread, run, Vec::new()));
+    }
+    let mut placement = Placement::new(&thread, known, now);
+    placement.run = Some((run.turn_id.clone(), run.id.clone()));
+    let nodes = placement.add_all(new, true)?;
+    add_below(&mut thread, &mut run, &nodes, now);
+    thread.version += 1;
+    Ok((thread, run, nodes))
+}
+
+/// Records nodes that were added below the messages of a run. Another branch that is shown stays so.
+fn add_below(thread: &mut Thread, run: &mut Run, nodes: &[StoredNode], last_activity: Timestamp) {
+    let (head, last) = (thread.head.clone(), run.node_ids.last().cloned());
+    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
+    apply_nodes(thread, nodes, last_activity);
+    if head != last {
+        thread.head = head;
+    }
 }
 
 /// Ends a run whose decisions were not made in time. The thread's last activity stays.
@@ -149,8 +235,7 @@ fn expire(
 ) -> Result<(Thread, Run, Vec<StoredNode>), ConversationError> {
     let run = run.at(now).step(RunStep::Continue, now);
     let mut run = run.map_err(|error| ConversationError::Invalid(error.to_string()))?;
-    let last = run.node_ids.last().cloned();
-    let mut parent = last.clone();
+    let mut parent = run.node_ids.last().cloned();
     let result = |approval: &Approval| {
         let message = Message::tool_result(&*approval.tool_call_id, approval.refusal());
         let node = NewNode { origin: NodeOrigin::Run, ..NewNode::user(parent.take(), message) };
@@ -161,13 +246,8 @@ fn expire(
     let mut placement = Placement::new(&thread, known, now);
     placement.run = Some((run.turn_id.clone(), run.id.clone()));
     let nodes = placement.add_all(results, false)?;
-    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
-    let (head, last_activity) = (thread.head.clone(), thread.last_activity_at);
-    apply_nodes(&mut thread, &nodes, last_activity);
-    if head != last {
-        // Another branch is shown.
-        thread.head = head;
-    }
+    let last_activity = thread.last_activity_at;
+    add_below(&mut thread, &mut run, &nodes, last_activity);
     if thread.open_run_id.as_ref() == Some(&run.id) {
         let awaits_client = !run.pending_calls().is_empty();
         thread.open_run_id = awaits_client.then(|| run.id.clone());

@@ -2,7 +2,7 @@
 
 use super::super::time::whole_millis;
 use super::super::{
-    ConversationError, EndRun, Run, RunEvents, RunRecord, RunState, RunStep, StoredNode, Thread, ThreadStatus,
+    ConversationError, EndRun, Run, RunRecord, RunState, RunStep, StoredNode, Thread, ThreadStatus,
 };
 use super::decisions::{approvals, complete_calls};
 use super::queue::{leave_queue, set_idle};
@@ -61,11 +61,7 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.backend = end.backend.clone().or(run.backend);
     RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt, attempts: run.attempts } =
         end.record.clone();
-    run.events = RunEvents {
-        count: end.log.chunks.last().map_or(0, |chunk| chunk.last + 1),
-        complete: !end.log.is_incomplete && !end.log.chunks.is_empty(),
-        until: end.log.until.map(whole_millis),
-    };
+    run.events = end.log.run_events();
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run);

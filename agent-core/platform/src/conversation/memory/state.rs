@@ -206,26 +206,27 @@ impl ConversationState {
         Ok(thread)
     }
 
-    /// Stores the context of a user message in a turn, unless it has one.
-    fn put_context(&mut self, key: &ThreadKey, turn: &RunId, sent: &SentContext) {
-        let Ok(found) = self.find_mut(key) else { return };
+    /// Stores the context of a user message in a turn, unless it has one. Returns true if it is stored now.
+    fn put_context(&mut self, key: &ThreadKey, turn: &RunId, sent: &SentContext) -> bool {
+        let Ok(found) = self.find_mut(key) else { return false };
         let is_user =
             |node: &&StoredNode| node.link.role == NodeRole::User && node.link.status != NodeStatus::Deleted;
         let node = found.nodes.iter().find(|node| node.link.id == sent.node).filter(is_user);
         let Some(seq) = node.map(|node| node.link.seq).filter(|_| sent.text.len() <= MAX_CONTEXT_BYTES)
         else {
-            return;
+            return false;
         };
         if found.contexts.contains_key(&(seq, turn.clone())) {
-            return;
+            return false;
         }
         if self.context_bytes + sent.text.len() > MAX_MEMORY_CONTEXT_BYTES {
-            return;
+            return false;
         }
         self.context_bytes += sent.text.len();
         if let Ok(found) = self.find_mut(key) {
             found.contexts.insert((seq, turn.clone()), Arc::clone(&sent.text));
         }
+        true
     }
 
     /// Copies the contexts of a path, whose nodes are at these positions, into its fork.
@@ -329,8 +330,17 @@ impl ConversationState {
             Some(node) => self.find(&key).map(|found| found.known(&[], Some(node))).unwrap_or_default(),
             None => KnownNodes::default(),
         };
-        let commit = commit::change_run(change, ChangeRows { run, continuing, thread, known })?;
+        let asking = commit::added_run(change);
+        let used_run = asking.and_then(|asking| self.find_run(owner, &asking.run_id));
+        let used_run = used_run.map(|found| found.stored.run.clone());
+        let commit = commit::change_run(change, ChangeRows { run, continuing, thread, known, used_run })?;
         self.write(&key, commit.thread, commit.nodes);
+        if let (Some(asking), Some(added)) = (asking, commit.added) {
+            self.insert_run(owner, added.run, &added.process);
+            for chunk in &asking.log.chunks {
+                self.add_chunk(owner, &asking.run_id, chunk.clone());
+            }
+        }
         let found = self.find_run_mut(owner, &change.run.id).ok_or_else(missing)?;
         found.stored.run = commit.run;
         Ok(ChangedRun { run: found.run(), is_changed: commit.is_changed })
@@ -355,9 +365,7 @@ impl ConversationState {
         {
             found.stored.run = run;
         }
-        if let Some(sent) = &end.context {
-            self.put_context(&key, &commit.run.turn_id, sent);
-        }
+        let context = end.context.filter(|sent| self.put_context(&key, &commit.run.turn_id, sent));
         for chunk in end.log.chunks {
             self.add_chunk(&end.owner, &end.run_id, chunk);
         }
@@ -371,7 +379,7 @@ impl ConversationState {
         }
         let links = commit::links(&commit.nodes);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
+        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
     }
 
     /// Interrupts a run if its process's lease has expired. Returns true if it was.
@@ -414,11 +422,12 @@ impl MemoryThread {
         self.nodes.iter().map(|node| node.link.clone()).collect()
     }
 
-    /// Returns the contexts of these turns, those of the newest messages first.
-    pub(super) fn contexts(&self, turns: &[RunId]) -> Vec<TurnContext> {
+    /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.
+    pub(super) fn contexts(&self, from: u32, turns: &[RunId]) -> Vec<TurnContext> {
         let turns: HashSet<&RunId> = turns.iter().collect();
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for ((seq, turn), text) in self.contexts.iter().rev().filter(|((_, turn), _)| turns.contains(turn)) {
+        let contexts = self.contexts.iter().rev().take_while(|((seq, _), _)| *seq >= from);
+        for ((seq, turn), text) in contexts.filter(|((_, turn), _)| turns.contains(turn)) {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }

@@ -91,7 +91,9 @@ fn a_run_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
     let shown = serde_json::to_value(read.clone().shown_to(Audience::Trusted)).expect("plain data");
     assert_eq!((shown.get("prompt"), &shown["timing"]), (None, &record["timing"]));
     assert_eq!(shown["attempts"], record["attempts"]);
-    let shown = serde_json::to_value(read.shown_to(Audience::Visitor)).expect("plain data");
+    let answer = Run { parent_id: Some("n".into()), node_ids: vec!["m".into()], ..read };
+    let shown = serde_json::to_value(answer.shown_to(Audience::Visitor)).expect("plain data");
+    assert_eq!((shown.get("parentId"), &shown["nodeIds"]), (None, &json!([])));
     let hidden = ["prompt", "timing", "selection", "attempts"];
     assert!(hidden.iter().all(|name| shown.get(name).is_none()), "{shown}");
     let trigger = RunTrigger { job_id: Some("j".into()), occurrence: Some(3), ..RunTriggerKind::Job.into() };

@@ -8,15 +8,20 @@ use agent_core::message::Message;
 use super::super::{NodeLink, NodeRole};
 
 /// Size of a node on the path, in bytes.
-pub(super) const PATH_NODE_BYTES: usize = size_of::<u32>() + size_of::<Option<Arc<Message>>>();
+pub(super) const PATH_NODE_BYTES: usize = size_of::<u32>() + size_of::<usize>() + size_of::<Arc<Message>>();
 
 /// The path of the latest prompt, root first, with the messages as the prompt had them.
+///
+/// The prompt has the same list of messages, not a copy. The next one takes it over: what both paths have in common stays
+/// where it is, so that a turn costs as much as it has new nodes. Only if a prompt is still in use, the list is copied.
 #[derive(Debug, Default)]
 pub(super) struct PromptPath {
     /// Positions of the nodes.
     seqs: Vec<u32>,
-    /// Messages of the nodes, with their contexts; `None` for a node that no prompt has.
-    messages: Vec<Option<Arc<Message>>>,
+    /// Numbers of messages up to each node, its own included: a node that no prompt has adds none.
+    message_counts: Vec<usize>,
+    /// Messages of the nodes, with their contexts, and after them those that the latest prompt had in addition.
+    messages: Arc<Vec<Arc<Message>>>,
 }
 
 impl PromptPath {
@@ -25,15 +30,48 @@ impl PromptPath {
         &self.seqs
     }
 
-    /// Returns the messages.
-    pub(super) fn messages(&self) -> impl Iterator<Item = Arc<Message>> {
-        self.messages.iter().flatten().cloned()
+    /// Returns the messages of the nodes.
+    pub(super) fn messages(&self) -> &[Arc<Message>] {
+        &self.messages[..self.message_count()]
     }
 
-    /// Adds the next node.
+    /// Returns the messages that the latest prompt had after those of the nodes.
+    pub(super) fn added_messages(&self) -> &[Arc<Message>] {
+        &self.messages[self.message_count()..]
+    }
+
+    /// Returns the messages of a prompt: instructions, those of the nodes, and new ones.
+    pub(super) fn prompt(
+        &mut self,
+        instructions: &[Arc<Message>],
+        new: impl Iterator<Item = Arc<Message>>,
+    ) -> Arc<Vec<Arc<Message>>> {
+        if instructions.is_empty() {
+            self.own_messages().extend(new);
+            return Arc::clone(&self.messages);
+        }
+        Arc::new(instructions.iter().chain(self.messages()).cloned().chain(new).collect())
+    }
+
+    /// Adds the next node. `message` is `None` if no prompt has it.
     pub(super) fn push(&mut self, seq: u32, message: Option<Arc<Message>>) {
+        let messages = self.own_messages();
+        messages.extend(message);
+        let count = messages.len();
         self.seqs.push(seq);
-        self.messages.push(message);
+        self.message_counts.push(count);
+    }
+
+    fn message_count(&self) -> usize {
+        self.message_counts.last().copied().unwrap_or_default()
+    }
+
+    /// Returns the list with the messages of the nodes alone.
+    fn own_messages(&mut self) -> &mut Vec<Arc<Message>> {
+        let count = self.message_count();
+        let messages = Arc::make_mut(&mut self.messages);
+        messages.truncate(count);
+        messages
     }
 
     /// Keeps the nodes that another path of the thread begins with and whose messages are the same in its prompt. Returns their
@@ -57,12 +95,16 @@ impl PromptPath {
     }
 
     /// Keeps at most the first `count` nodes. User messages at the end are removed too, since their contexts depend on the node
-    /// that comes next.
+    /// that comes next. The messages leave the list at once, or with its next change while a prompt is in use.
     fn truncate(&mut self, count: usize, links: &[NodeLink]) {
         let is_user = |seq: &u32| NodeLink::find(links, *seq).is_none_or(|link| link.role == NodeRole::User);
         let kept_len = self.seqs[..count].iter().rposition(|seq| !is_user(seq)).map_or(0, |last| last + 1);
         self.seqs.truncate(kept_len);
-        self.messages.truncate(kept_len);
+        self.message_counts.truncate(kept_len);
+        let message_count = self.message_count();
+        if let Some(messages) = Arc::get_mut(&mut self.messages) {
+            messages.truncate(message_count);
+        }
     }
 }
 
@@ -111,8 +153,46 @@ mod tests {
         ] {
             let mut path = path(before.clone());
             assert_eq!(path.keep_common(&after, &links), kept, "{before:?} {after:?}");
-            assert_eq!((path.seqs(), path.messages().count()), (&after[..kept], kept));
+            assert_eq!((path.seqs(), path.messages().len()), (&after[..kept], kept));
         }
+    }
+
+    /// Returns the texts of messages.
+    fn texts(messages: &[Arc<Message>]) -> String {
+        messages.iter().map(|message| message.content.to_text().into_owned()).collect()
+    }
+
+    fn new(text: &str) -> impl Iterator<Item = Arc<Message>> {
+        std::iter::once(Arc::new(Message::user(text)))
+    }
+
+    #[test]
+    fn prompts_take_over_the_list_of_the_one_before_and_leave_one_in_use_as_it_is() {
+        let links = links();
+        let mut path = path([0, 1]);
+        let list = Arc::as_ptr(&path.messages);
+        let first = path.prompt(&[], new("n"));
+        let shown = [texts(&first), texts(path.messages()), texts(path.added_messages())];
+        assert_eq!(shown, ["01n", "01", "n"]);
+        assert_eq!(Arc::as_ptr(&first), list, "the list of the path");
+        // The prompt is in use: the next one has a list of its own.
+        path.push(2, Some(Arc::new(Message::user("2"))));
+        path.push(3, None);
+        let second = path.prompt(&[], new("m"));
+        assert_eq!([texts(&first), texts(&second)], ["01n", "012m"]);
+        assert!(first.iter().zip(second.iter()).take(2).all(|(one, other)| Arc::ptr_eq(one, other)));
+        let list = Arc::as_ptr(&second);
+        drop(second);
+        assert_eq!(path.keep_common(&[0, 1, 2, 3, 4], &links), 4);
+        let third = path.prompt(&[], new("o"));
+        assert_eq!(texts(&third), "012o");
+        assert_eq!(Arc::as_ptr(&third), list, "nothing is copied");
+        drop(third);
+        assert_eq!(path.keep_common(&[0, 1, 5], &links), 2);
+        assert_eq!(texts(&path.prompt(&[], new("p"))), "01p", "another branch");
+        let instructions = [Arc::new(Message::text(agent_core::message::Role::System, "s"))];
+        assert_eq!(texts(&path.prompt(&instructions, new("q"))), "s01q");
+        assert_eq!(texts(path.messages()), "01");
     }
 
     #[test]

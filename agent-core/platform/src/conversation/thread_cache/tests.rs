@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -41,19 +43,29 @@ fn prompt(texts: &[&str], is_cached: bool) -> Prompt {
     Prompt { texts: texts.collect(), is_cached }
 }
 
+/// Messages of a prompt, and a copy of them.
+type PromptInUse = (Arc<Vec<Arc<Message>>>, Vec<Message>);
+
 /// A process: its cache over a store that others have too.
 struct Process<'s> {
     store: &'s MemoryConversations,
     cache: ThreadCache,
+    /// The latest prompt with an even number of messages, which its backend still reads.
+    in_use: RefCell<Option<PromptInUse>>,
 }
 
 impl<'s> Process<'s> {
     fn new(store: &'s MemoryConversations) -> Self {
-        Self { store, cache: ThreadCache::default() }
+        Self::with_cache(store, ThreadCache::default())
     }
 
-    /// Loads a thread and places the next message at its head, as a turn does.
-    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+    fn with_cache(store: &'s MemoryConversations, cache: ThreadCache) -> Self {
+        Self { store, cache, in_use: RefCell::default() }
+    }
+
+    /// Loads a thread and places the next message at its head, as a turn does. Returns the prompt, and true if the thread
+    /// was cached.
+    async fn load(&self, key: &ThreadKey) -> (Arc<Vec<Arc<Message>>>, Merged, bool) {
         let mut loaded = self.cache.load(self.store, key).await.expect("it loads");
         let is_cached = !loaded.messages.is_empty();
         let input = MergeInput {
@@ -66,10 +78,33 @@ impl<'s> Process<'s> {
         };
         let merged = merge(input).expect("it merges");
         loaded.read_path(self.store, key, &merged.path, true).await.expect("a path");
-        let messages = merged.prompt(loaded.path_messages());
+        let plain = merged.prompt(loaded.path_messages());
+        let messages = loaded.prompt(&merged);
+        assert_eq!(*messages, plain);
         self.cache.keep(key, loaded);
+        self.use_prompt(&messages);
+        (messages, merged, is_cached)
+    }
+
+    /// Checks that the prompt in use is as it was, and uses this one in its place if its number of messages is even.
+    fn use_prompt(&self, messages: &Arc<Vec<Arc<Message>>>) {
+        if let Some((in_use, before)) = &*self.in_use.borrow() {
+            assert_eq!(copied(in_use), *before);
+        }
+        if messages.len().is_multiple_of(2) {
+            self.in_use.replace(Some((Arc::clone(messages), copied(messages))));
+        }
+    }
+
+    async fn plan(&self, key: &ThreadKey) -> (Prompt, Merged) {
+        let (messages, merged, is_cached) = self.load(key).await;
         let texts = messages.iter().map(|message| message.content.to_text().into_owned()).collect();
         (Prompt { texts, is_cached }, merged)
+    }
+
+    /// Returns the messages of the next prompt.
+    async fn messages(&self, key: &ThreadKey) -> Vec<Message> {
+        copied(&self.load(key).await.0)
     }
 
     async fn prompt(&self, key: &ThreadKey) -> Prompt {
@@ -93,7 +128,7 @@ impl<'s> Process<'s> {
         let (prompt, merged) = self.plan(key).await;
         let parent = merged.parent_id.clone();
         let begun = self.store.begin_run(begin(key, run, merged)).await.expect("it begins");
-        self.cache.apply(key, &begun.thread, &begun.links, &begun.nodes);
+        self.cache.apply_begin(key, &begun);
         let text = format!("context of {run}").into();
         let context = parent.clone().map(|node| SentContext { node, text });
         let said = NewNode {
@@ -102,8 +137,22 @@ impl<'s> Process<'s> {
         };
         let end = EndRun { context, ..support::end(key.thread_owner(), run, vec![said], 0) };
         let ended = self.store.end_run(end).await.expect("it ends");
-        self.cache.apply(key, &ended.thread, &ended.links, &ended.nodes);
+        self.cache.apply_end(key, &ended);
         prompt
+    }
+
+    /// Runs a turn without a new message, whose answer goes below a node, or that fails before it says anything.
+    async fn answer_anew(&self, key: &ThreadKey, node: NodeId, run: &str, has_answer: bool) {
+        let begin = support::begin(key.clone(), run, None, NEXT, 0);
+        let begin = BeginRun { nodes: Vec::new(), parent_id: Some(node.clone()), ..begin };
+        let begun = self.store.begin_run(begin).await.expect("it begins");
+        self.cache.apply_begin(key, &begun);
+        let answer = NewNode::user(Some(node.clone()), Message::assistant(format!("answer of {run}")));
+        let nodes = has_answer.then_some(NewNode { origin: NodeOrigin::Run, ..answer });
+        let context = Some(SentContext { node, text: format!("context of {run}").into() });
+        let end = support::end(key.thread_owner(), run, nodes.into_iter().collect(), 0);
+        let ended = self.store.end_run(EndRun { context, ..end }).await.expect("it ends");
+        self.cache.apply_end(key, &ended);
     }
 
     async fn erase(&self, key: &ThreadKey, node: &NodeId) {
@@ -119,6 +168,10 @@ impl<'s> Process<'s> {
     fn has(&self, key: &ThreadKey) -> bool {
         self.cache.lock().threads.get(&key.company, &table_key(key)).is_some()
     }
+}
+
+fn copied(messages: &[Arc<Message>]) -> Vec<Message> {
+    messages.iter().map(|message| Message::clone(message)).collect()
 }
 
 fn begin(key: &ThreadKey, run: &str, merged: Merged) -> BeginRun {
@@ -225,7 +278,7 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
         let said = NewNode { origin: NodeOrigin::Run, ..NewNode::user(Some(below.clone()), said) };
         let end = EndRun { context, ..support::end(key().thread_owner(), run, vec![said], 0) };
         let ended = store.end_run(end).await.expect("it ends");
-        process.cache.apply(&key(), &ended.thread, &ended.links, &ended.nodes);
+        process.cache.apply_end(&key(), &ended);
         ended.nodes[0].id.clone()
     };
     let answer = end("r1", &asked, None).await;
@@ -243,11 +296,28 @@ async fn a_context_that_a_later_run_of_a_turn_stores_is_seen() {
         ..support::begin(key(), "r2", None, NEXT, 0)
     };
     let begun = store.begin_run(go_on).await.expect("it begins");
-    process.cache.apply(&key(), &begun.thread, &begun.links, &begun.nodes);
+    process.cache.apply_begin(&key(), &begun);
     let context = SentContext { node: asked, text: "late".into() };
     end("r2", &begun.nodes[0].id, Some(context)).await;
     assert!(process.prompt(&key()).await.is_cached);
     assert_eq!(process.contexts(&key()).await, contexts(&[Some("late"), None, None, None]));
+}
+
+#[tokio::test]
+async fn the_context_of_a_turn_of_this_process_need_not_be_read() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    for run in ["r1", "r2"] {
+        process.turn(&key(), run).await;
+        let loaded = process.cache.load(&store, &key()).await.expect("it loads");
+        let path = PathContexts::new(&loaded.links().iter().collect::<Vec<_>>(), true);
+        assert!(loaded.contexts.missing(&path).turns.is_empty(), "nothing is read after {run}");
+        process.cache.keep(&key(), loaded);
+    }
+    let contexts = process.contexts(&key()).await;
+    assert_eq!(contexts[4].as_deref(), Some("context of r2"));
+    assert_eq!(contexts, Process::new(&store).contexts(&key()).await);
 }
 
 #[tokio::test]
@@ -262,7 +332,7 @@ async fn the_contexts_of_turns_are_read_once() {
         assert_eq!(process.contexts(&key()).await, expected);
         let loaded = process.cache.load(&store, &key()).await.expect("it loads");
         let path = PathContexts::new(&loaded.links().iter().collect::<Vec<_>>(), true);
-        assert!(loaded.contexts.missing(&path).is_empty(), "also those without a context");
+        assert!(loaded.contexts.missing(&path).turns.is_empty(), "also those without a context");
         process.cache.keep(&key(), loaded);
     }
 }
@@ -338,7 +408,7 @@ async fn a_commit_after_that_of_another_process_is_not_applied() {
     let node = nodes(&store, &key()).await.remove(0).id;
     other.erase(&key(), &node).await;
     let begun = store.begin_run(begin(&key(), "r", merged)).await.expect("it begins");
-    process.cache.apply(&key(), &begun.thread, &begun.links, &begun.nodes);
+    process.cache.apply_begin(&key(), &begun);
     assert!(!process.has(&key()));
     assert_eq!(process.prompt(&key()).await, read(&["b", NEXT]));
 }
@@ -405,7 +475,7 @@ async fn a_company_fills_its_share_and_no_more() {
     create(&store, &other, &[&text]).await;
     // Room for five threads of one message, of which a company may have three.
     let limits = CompanyTableLimits { total: 60_000, per_company: 36_000 };
-    let process = Process { store: &store, cache: ThreadCache::with_limits(limits) };
+    let process = Process::with_cache(&store, ThreadCache::with_limits(limits));
     process.prompt(&other).await;
     for n in 0..10 {
         create(&store, &own(n), &[&text]).await;
@@ -430,6 +500,7 @@ async fn a_company_fills_its_share_and_no_more() {
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Turn,
+    AnswerAnew(usize, bool),
     Append(usize),
     Erase(usize),
     EraseWhileLoaded(usize),
@@ -441,6 +512,7 @@ enum Change {
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         Just(Change::Turn),
+        (0..8_usize, any::<bool>()).prop_map(|(n, has_answer)| Change::AnswerAnew(n, has_answer)),
         (0..8_usize).prop_map(Change::Append),
         (0..8_usize).prop_map(Change::Erase),
         (0..8_usize).prop_map(Change::EraseWhileLoaded),
@@ -456,6 +528,11 @@ async fn apply(process: &Process<'_>, change: Change, step: usize) {
     let chosen = |n: usize| nodes.get(n % nodes.len().max(1)).map(|link| link.id.clone());
     match change {
         Change::Turn => drop(process.turn(&key, &format!("r{step}")).await),
+        Change::AnswerAnew(n, has_answer) => {
+            if let Some(node) = chosen(n) {
+                process.answer_anew(&key, node, &format!("r{step}"), has_answer).await;
+            }
+        }
         Change::Append(n) => {
             let node = NewNode::user(chosen(n), Message::user(format!("appended in {step}")));
             // The thread may not exist.
@@ -495,7 +572,9 @@ async fn check(changes: Vec<(bool, Change)>) {
         apply(&processes[usize::from(is_second)], change, step).await;
         let expected = Process::new(&store).prompt(&key()).await.texts;
         let contexts = Process::new(&store).contexts(&key()).await;
+        let messages = Process::new(&store).messages(&key()).await;
         for process in &processes {
+            assert_eq!(process.messages(&key()).await, messages, "after {change:?} in {step}");
             assert_eq!(process.prompt(&key()).await.texts, expected, "after {change:?} in {step}");
             assert_eq!(process.contexts(&key()).await, contexts, "after {change:?} in {step}");
         }

@@ -6,7 +6,6 @@ use agent_core::budget::TokenBudget;
 use agent_core::event::{AssistantRole, EventGrammar, ReportedToolCalls};
 use agent_core::run_token::RunToken;
 use agent_core::secret::Secret;
-use agent_core::select::BackendChoice;
 use agent_core::testing::{FakeReportedCalls, ManualClock, backend_turn};
 use agent_core::tool::Caller;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -474,6 +473,28 @@ fn a_preview_shows_the_request_of_each_server_as_it_is_sent() {
     let shown = preview_attempts(&prepared.payload, false);
     assert_eq!((shown[0].circuit, shown[0].reason), (CircuitState::Open, Some("CIRCUIT_OPEN")));
     assert!(shown.iter().all(|attempt| attempt.payload.is_none()));
+}
+
+#[test]
+fn a_prompt_beyond_the_first_window_is_for_a_server_with_a_larger_one() {
+    let bench = Bench::new();
+    bench.server("second", [answered("Hi.")]);
+    let small = || Some("small".to_owned());
+    let fallbacks = vec![server("second"), AgentServer { agent_server_model: small(), ..server("third") }];
+    let first = AgentServer { agent_server_model: small(), ..server("first") };
+    let settings = AgentServer { fallbacks, ..first.clone() };
+    let backend = bench.backend();
+    let limit = |settings: AgentServer| {
+        backend.limits().max_prompt_tokens(&BackendChoice::AgentServer(Box::new(settings)))
+    };
+    assert_eq!(limit(settings.clone()), Some(1_000));
+    assert_eq!(limit(AgentServer { fallbacks: vec![AgentServer::default()], ..first.clone() }), None);
+    bench.run(&settings).expect("a run");
+    assert_eq!(bench.called(), ["second"]);
+    // Without a larger window, the server itself decides.
+    bench.server("first", [answered("Hi.")]);
+    bench.run(&AgentServer { fallbacks: settings.fallbacks[1..].to_vec(), ..first }).expect("a run");
+    assert_eq!(bench.called(), ["second", "first"]);
 }
 
 #[test]

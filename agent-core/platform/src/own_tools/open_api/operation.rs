@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::request::{DEFAULT_CONTENT_TYPE, check_header_name};
+use super::super::request::{DEFAULT_CONTENT_TYPE, FORM_CONTENT_TYPE, check_header_name};
 use super::document::{OpenApiDocument, OpenApiOperation};
 use super::schemas::{Schemas, cut};
 use crate::media_type::{essence, is_json};
 
 /// Maximum number of parameters.
 const MAX_PARAMETERS: usize = 64;
+/// Styles of query parameters whose values are lists or single values.
+const LIST_STYLES: [&str; 3] = ["form", "pipeDelimited", "spaceDelimited"];
 /// Headers that a parameter cannot describe (OpenAPI 3, Parameter Object).
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
@@ -104,13 +106,14 @@ fn parameters<'d>(
     }
 }
 
-/// Returns the JSON content of a body: the media type to send, and the media type's object. `application/json` goes before
-/// types with the suffix `+json`, and those before ranges, for which `application/json` is sent.
-fn json_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
+/// Returns the content of a body that can be sent: the media type to send, and the media type's object. `application/json`
+/// goes before types with the suffix `+json`, those before ranges, for which `application/json` is sent, and all before forms.
+fn sendable_content(content: &Map<String, Value>) -> Option<(&str, &Value)> {
     let ranked = content.iter().filter_map(|(name, media_type)| {
         let (rank, sent) = match essence(name).as_str() {
             DEFAULT_CONTENT_TYPE => (0, name.trim()),
             "application/*" | "application/*+json" | "*/*" => (2, DEFAULT_CONTENT_TYPE),
+            FORM_CONTENT_TYPE => (3, FORM_CONTENT_TYPE),
             _ if is_json(name) => (1, name.trim()),
             _ => return None,
         };
@@ -138,6 +141,33 @@ fn rename_placeholders(path: &str, arguments: &BTreeMap<String, String>) -> Stri
     }
     renamed.push_str(rest);
     renamed
+}
+
+/// Returns the placeholder of an argument.
+fn placeholder(argument: &str) -> String {
+    format!("{{{argument}}}")
+}
+
+fn has_type(schema: Option<&Value>, name: &str) -> bool {
+    match schema.and_then(|schema| schema.get("type")) {
+        Some(Value::String(of)) => of == name,
+        Some(Value::Array(of)) => of.iter().any(|of| of == name),
+        _ => false,
+    }
+}
+
+/// Returns the separator of the items of a list that is one query parameter; `None` if each item is a parameter, or the value is
+/// no list.
+fn list_separator(parameter: &Map<String, Value>, schema: Option<&Value>) -> Option<char> {
+    let style = parameter.get("style").and_then(Value::as_str).unwrap_or("form");
+    let explode = parameter.get("explode").and_then(Value::as_bool);
+    let is_one = has_type(schema, "array") && !explode.unwrap_or(style == "form");
+    match style {
+        "form" if is_one => Some(','),
+        "spaceDelimited" if is_one => Some(' '),
+        "pipeDelimited" if is_one => Some('|'),
+        _ => None,
+    }
 }
 
 /// The request and the arguments of a tool under construction.
@@ -179,6 +209,16 @@ impl<'d> RequestBuilder<'d> {
         if is_ignored {
             return Ok(());
         }
+        if location == "query"
+            && let Some(parts) = self.object_parts(parameter, (name, is_required))
+        {
+            for (name, schema, is_required) in parts {
+                let schema = self.schemas.convert(schema)?;
+                let argument = self.argument(&name, schema, is_required);
+                self.query.insert(name, placeholder(&argument).into());
+            }
+            return Ok(());
+        }
         match self.unsupported(parameter, (name, location)) {
             // The operation can be called without it.
             Some(_) if !is_required => return Ok(()),
@@ -195,13 +235,58 @@ impl<'d> RequestBuilder<'d> {
             fields.insert("description".to_owned(), cut(text).into());
         }
         let argument = self.argument(name, schema, is_required);
-        let placeholder = Value::String(format!("{{{argument}}}"));
+        let value = placeholder(&argument);
         match location {
             "path" => drop(self.path_arguments.insert(name.to_owned(), argument)),
-            "query" => drop(self.query.insert(name.to_owned(), placeholder)),
-            _ => drop(self.headers.insert(name.to_owned(), placeholder)),
+            "query" => {
+                let value = match list_separator(parameter, self.schema(parameter)) {
+                    Some(separator) => json!({"list": value, "separator": separator}),
+                    None => value.into(),
+                };
+                self.query.insert(name.to_owned(), value);
+            }
+            _ => drop(self.headers.insert(name.to_owned(), value.into())),
         }
         Ok(())
+    }
+
+    /// Returns the schema of a parameter, with references followed.
+    fn schema(&self, parameter: &'d Map<String, Value>) -> Option<&'d Value> {
+        parameter.get("schema").map(|schema| self.document.resolve(schema).unwrap_or(&Value::Null))
+    }
+
+    /// Returns the properties of an object in the query that are parameters of their own there: name, schema, and true for
+    /// those that are required. `None` for a parameter of another kind or style. Properties that are lists or objects are
+    /// left out, and so are those that only the service sets.
+    fn object_parts(
+        &self,
+        parameter: &'d Map<String, Value>,
+        (name, is_required): (&str, bool),
+    ) -> Option<Vec<(String, &'d Value, bool)>> {
+        let schema = self.schema(parameter)?;
+        let properties = schema.get("properties")?.as_object()?;
+        let is_exploded = parameter.get("explode") != Some(&Value::Bool(false));
+        let is_deep = match parameter.get("style").and_then(Value::as_str) {
+            None | Some("form") if is_exploded => false,
+            Some("deepObject") => true,
+            _ => return None,
+        };
+        let required =
+            schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut parts = Vec::new();
+        for (property, schema) in properties {
+            let is_required = is_required && required.iter().any(|name| name == property);
+            let resolved = self.document.resolve(schema).ok();
+            let is_plain = !has_type(resolved, "array") && !has_type(resolved, "object");
+            let is_sent = resolved.and_then(|schema| schema.get("readOnly")) != Some(&Value::Bool(true));
+            match is_plain && is_sent {
+                true if is_deep => parts.push((format!("{name}[{property}]"), schema, is_required)),
+                true => parts.push((property.clone(), schema, is_required)),
+                false if is_required && is_sent => return None,
+                false => {}
+            }
+        }
+        Some(parts)
     }
 
     /// Returns the reason why a parameter cannot be sent, if there is one.
@@ -213,25 +298,15 @@ impl<'d> RequestBuilder<'d> {
         if parameter.contains_key("content") {
             return Some("which is serialized as a media type");
         }
-        let schema =
-            parameter.get("schema").map(|schema| self.document.resolve(schema).unwrap_or(&Value::Null));
-        let has_type = |name: &str| match schema.and_then(|schema| schema.get("type")) {
-            Some(Value::String(of)) => of == name,
-            Some(Value::Array(of)) => of.iter().any(|of| of == name),
-            _ => false,
-        };
+        let is_object = has_type(self.schema(parameter), "object");
         let style = parameter.get("style").and_then(Value::as_str);
-        let explode = parameter.get("explode").and_then(Value::as_bool);
         match location {
             "path" if style.is_some_and(|style| style != "simple") => Some("whose style is not supported"),
-            "path" | "header" if has_type("array") || has_type("object") => {
-                Some("which is a list or an object")
+            "query" if style.is_some_and(|style| !LIST_STYLES.contains(&style)) => {
+                Some("whose style is not supported")
             }
-            "path" => None,
-            "query" if style.is_some_and(|style| style != "form") => Some("whose style is not supported"),
-            "query" if has_type("object") => Some("which is an object"),
-            "query" if has_type("array") && explode == Some(false) => Some("which is a list in one value"),
-            "query" => None,
+            "path" | "query" | "header" if is_object => Some("which is an object"),
+            "path" | "query" => None,
             "header" => check_header_name(name).err(),
             _ => Some("which is a cookie"),
         }
@@ -239,9 +314,13 @@ impl<'d> RequestBuilder<'d> {
 
     fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
         let is_required = body.get("required") == Some(&Value::Bool(true));
-        let json_body = body.get("content").and_then(Value::as_object).and_then(json_content);
-        let (content_type, media_type) = match json_body {
-            Some(json_body) if method != "get" => json_body,
+        let content = body.get("content").and_then(Value::as_object).and_then(sendable_content);
+        let is_sendable = |&(name, media_type): &(&str, &'d Value)| {
+            name != FORM_CONTENT_TYPE || self.is_plain_form(media_type)
+        };
+        let content = content.filter(is_sendable);
+        let (content_type, media_type) = match content {
+            Some(content) if method != "get" => content,
             // The operation can be called without it.
             _ if !is_required => return Ok(()),
             Some(_) => return Err("has a body, which GET does not allow".to_owned()),
@@ -252,9 +331,17 @@ impl<'d> RequestBuilder<'d> {
             None => json!({}),
         };
         let argument = self.argument("body", schema, is_required);
-        self.body = Some(Value::String(format!("{{{argument}}}")));
+        self.body = Some(placeholder(&argument).into());
         self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
         Ok(())
+    }
+
+    /// Returns true for a form each of whose fields is a text, a number, a boolean or a list.
+    fn is_plain_form(&self, media_type: &'d Value) -> bool {
+        let resolve = |schema: &'d Value| self.document.resolve(schema).ok();
+        let Some(schema) = media_type.get("schema").and_then(resolve) else { return false };
+        let mut properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        has_type(Some(schema), "object") && properties.all(|(_, field)| !has_type(resolve(field), "object"))
     }
 
     /// Adds an argument, and returns its name, which differs from the others'.

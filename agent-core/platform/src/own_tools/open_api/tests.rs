@@ -153,6 +153,7 @@ fn json_bodies_keep_the_media_type_of_the_document() {
     let patch = "application/merge-patch+json";
     let versioned = "Application/Vnd.Acme.v2+JSON; charset=utf-8";
     let with_charset = "application/json; charset=utf-8";
+    let form = "application/x-www-form-urlencoded";
     for (media_types, chosen, sent) in [
         (vec!["application/json"], "application/json", None),
         (vec![patch], patch, Some(patch)),
@@ -163,12 +164,19 @@ fn json_bodies_keep_the_media_type_of_the_document() {
         (vec!["application/*"], "application/*", None),
         (vec!["application/*+json"], "application/*+json", None),
         (vec!["*/*"], "*/*", None),
+        (vec![form], form, Some(form)),
+        (vec![form, patch], patch, Some(patch)),
+        (vec![form, "*/*"], "*/*", None),
     ] {
         let tool = tool(&document_with_body("patch", &media_types, true), "a");
         assert_eq!(tool["inputSchema"]["properties"]["body"]["title"], chosen, "{media_types:?}");
         assert_eq!(tool["request"]["body"], "{body}", "{media_types:?}");
         assert_eq!(tool["request"].get("contentType"), sent.map(Value::from).as_ref(), "{media_types:?}");
     }
+    let mut nested = document_with_body("post", &[form], true);
+    let schema = &mut nested["paths"]["/a"]["post"]["requestBody"]["content"][form]["schema"];
+    schema["properties"] = json!({"a": {"type": "string"}, "b": {"type": "object"}});
+    assert_eq!(reason(&nested, "a"), "has a body that is not JSON", "no form has objects");
     let forged = document_with_body("post", &["application/json; a=b\r\nX-Evil: 1"], true);
     assert!(reason(&forged, "a").starts_with("request.contentType"), "{forged}");
 }
@@ -176,7 +184,6 @@ fn json_bodies_keep_the_media_type_of_the_document() {
 #[test]
 fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
     for media_type in [
-        "application/x-www-form-urlencoded",
         "multipart/form-data",
         "application/xml",
         "application/json-seq",
@@ -204,6 +211,62 @@ fn an_operation_is_a_tool_without_an_optional_body_that_is_not_json() {
     let optional = tool(&document_with_body("get", &json, false), "a");
     assert_eq!(optional["request"].get("body"), None);
     assert_eq!(reason(&document_with_body("get", &json, true), "a"), "has a body, which GET does not allow");
+}
+
+#[test]
+fn parameters_are_sent_in_the_style_of_the_document() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let object = json!({"type": "object", "required": ["from", "made"], "properties": {
+        "from": {"type": "string"}, "to": {"type": "string"}, "tags": list, "made": {"type": "string", "readOnly": true}}});
+    let root = |location: &str, schema: &Value, fields: Value, required: bool| {
+        let mut parameter = json!({"name": "p", "in": location, "schema": schema, "required": required});
+        for (name, value) in fields.as_object().expect("an object") {
+            parameter[name] = value.clone();
+        }
+        let path = if location == "path" { "/a/{p}" } else { "/a" };
+        json!({"openapi": "3.1.0", "paths": {path: {"get": {"operationId": "a", "parameters": [parameter]}}}})
+    };
+    let one = |separator: &str| json!({"p": {"list": "{p}", "separator": separator}});
+    for (schema, fields, query) in [
+        (&list, json!({}), json!({"p": "{p}"})),
+        (&list, json!({"explode": false}), one(",")),
+        (&list, json!({"style": "spaceDelimited"}), one(" ")),
+        (&list, json!({"style": "pipeDelimited", "explode": false}), one("|")),
+        (&list, json!({"style": "pipeDelimited", "explode": true}), json!({"p": "{p}"})),
+        (&object, json!({}), json!({"from": "{from}", "to": "{to}"})),
+        (&object, json!({"style": "deepObject"}), json!({"p[from]": "{p_from_}", "p[to]": "{p_to_}"})),
+    ] {
+        for is_required in [false, true] {
+            let tool = tool(&root("query", schema, fields.clone(), is_required), "a");
+            assert_eq!(tool["request"]["query"], query, "{fields}");
+            let required =
+                tool["inputSchema"].get("required").map_or(0, |names| names.as_array().map_or(0, Vec::len));
+            assert_eq!(required, usize::from(is_required), "{fields}: {}", tool["inputSchema"]);
+        }
+    }
+    let header = tool(&root("header", &list, json!({}), true), "a");
+    assert_eq!(header["request"]["headers"], json!({"p": "{p}"}));
+    let path = tool(&root("path", &list, json!({}), true), "a");
+    assert_eq!(path["request"]["url"], "https://api.acme.example/v1/a/{p}");
+    let text = json!({"type": "string"});
+    for (location, schema, fields, expected) in [
+        ("cookie", &text, json!({}), "which is a cookie"),
+        ("path", &text, json!({"style": "matrix"}), "whose style is not supported"),
+        ("path", &object, json!({}), "which is an object"),
+        ("header", &object, json!({}), "which is an object"),
+        ("query", &object, json!({"explode": false}), "which is an object"),
+        ("query", &list, json!({"style": "deepObject"}), "whose style is not supported"),
+        ("query", &text, json!({"content": {}}), "which is serialized as a media type"),
+        ("header", &text, json!({"name": "Host"}), "is a header that a tool cannot set"),
+    ] {
+        let name = fields["name"].as_str().unwrap_or("p").to_owned();
+        let found = reason(&root(location, schema, fields.clone(), true), "a");
+        assert_eq!(found, format!("has the parameter {name:?}, {expected}"));
+        if location != "path" {
+            let optional = tool(&root(location, schema, fields, false), "a");
+            assert_eq!(optional["inputSchema"], json!({"type": "object", "properties": {}}));
+        }
+    }
 }
 
 #[test]

@@ -136,11 +136,13 @@ impl BudgetState {
             for QueuedSettlement { settlement, .. } in settlements {
                 batch.settle(settlement)?;
             }
-            let lease = jiff::SignedDuration::try_from(self.lease).unwrap_or(jiff::SignedDuration::MAX);
-            let expires = batch.now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+            let (call_expires, run_expires) = self.lease_ends(batch.now);
             let decisions = admissions
                 .iter()
-                .map(|admission| batch.decide(admission, expires))
+                .map(|admission| {
+                    let expires = if admission.call.is_some() { call_expires } else { run_expires };
+                    batch.decide(admission, expires)
+                })
                 .collect::<Result<Vec<_>, _>>()?;
             let writes = batch.into_writes()?;
             if writes.is_empty() {
@@ -167,6 +169,9 @@ impl BudgetState {
         for (admission, decision) in admissions.into_iter().zip(decisions) {
             let result = match decision {
                 AdmissionDecision::Admit { output, reservation } => {
+                    if let Some(id) = reservation.as_deref().filter(|_| admission.call.is_none()) {
+                        self.hold_run(company_id, id);
+                    }
                     let hold = reservation.map(|id| Hold::new(self.clone(), company_id.clone(), id));
                     Ok(AdmittedRequest { output, hold })
                 }
@@ -325,7 +330,7 @@ impl Batch {
         for (applied, demand) in &admission.demands {
             let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
             meter.state = meter.state.at(applied.limit.window, &applied.zone, self.now);
-            let remaining = meter.state.remaining(&applied.limit);
+            let remaining = applied.remaining(&meter.state);
             let min_amount = demand.amount(admission.output.least);
             if min_amount > remaining {
                 let refusal = Box::new(applied.exceeded(&meter.state, self.now));

@@ -1,8 +1,14 @@
-//! Default limits of companies and runs, for which nothing is committed before a run or a call begins.
+//! Default limits of companies and runs, for which nothing is committed before a run or a call begins in the ordinary case.
 //!
 //! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the
-//! limit on. Concurrent runs and the tool calls of a run are counted in the process. The count is exact if the process
-//! of the run calls the tools; the calls of runtimes and workflows may reach several processes.
+//! limit on.
+//!
+//! Of the concurrent runs of a company, each process admits an eighth of the limit without a commit. The run beyond them is
+//! admitted as by a budget, by a reservation in the store; what all processes reserve is at most the limit without one eighth.
+//! So one process admits exactly as many runs as the limit says, and each further one an eighth of it more at most.
+//!
+//! The tool calls of a run are counted in the process. The count is exact if the process of the run calls the tools; the
+//! calls of runtimes and workflows may reach several processes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,24 +17,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::super::RunScope;
 use super::demand::AppliedLimit;
-use super::meter::LimitStatus;
-use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
+use super::meter::{LimitStatus, METERS};
+use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetTimeZone, BudgetUnit, BudgetWindow};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
+use crate::minute_rate::end_of_wait;
+use crate::records::Collection;
 use crate::user_rates::UserRates;
 
 /// Maximum numbers of runs in memory whose tool calls are counted: those that called a tool last.
 const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
+
+/// Divisor of the limit on concurrent runs: a process admits one part in this many without a commit.
+const UNSHARED_DIVISOR: u32 = 8;
 
 /// Limits that hold where a company's budget, or the budget of an agent's runs, has none of the same unit and window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefaultLimits {
     /// Maximum number of runs of a company per minute.
     pub company_runs_per_minute: Option<NonZeroU32>,
-    /// Maximum number of runs of a company at one time, in each process.
+    /// Maximum number of runs of a company at one time. Each process beside the first may admit an eighth of it more.
     pub company_concurrent_runs: Option<NonZeroU32>,
     /// Maximum number of tool calls of a run.
     pub run_tool_calls: Option<NonZeroU32>,
@@ -67,12 +78,29 @@ pub(super) fn kinds(applied: &[AppliedLimit]) -> Vec<(BudgetKind, BudgetLimit)> 
     applied.iter().map(|applied| (applied.kind, applied.limit)).collect()
 }
 
+/// Numbers of a company's runs in progress in this process.
+#[derive(Debug, Clone, Copy, Default)]
+struct LocalRuns {
+    total: u32,
+    /// Number of those that were admitted without a commit.
+    unshared: u32,
+}
+
+/// Admission of a run by the default limits.
+#[derive(Default)]
+pub(super) struct DefaultAdmission {
+    /// Counts the run in this process until it is dropped.
+    pub(super) slot: Option<RunSlot>,
+    /// Limit by which the store admits the run, beyond those that a process admits without a commit.
+    pub(super) shared: Option<AppliedLimit>,
+}
+
 /// Meters of the default limits.
 pub(super) struct DefaultMeters {
     limits: DefaultLimits,
     rates: UserRates,
     /// Numbers of the runs in progress; companies without one are absent.
-    runs: Mutex<HashMap<CompanyId, u32>>,
+    runs: Mutex<HashMap<CompanyId, LocalRuns>>,
     /// Numbers of the tool calls of runs, by their [keys](RunScope::run_key).
     tool_calls: Mutex<CompanyTable<String, u32>>,
 }
@@ -84,7 +112,7 @@ impl DefaultMeters {
     }
 
     /// Locks the numbers of runs. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock_runs(&self) -> MutexGuard<'_, HashMap<CompanyId, u32>> {
+    fn lock_runs(&self) -> MutexGuard<'_, HashMap<CompanyId, LocalRuns>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,24 +123,42 @@ impl DefaultMeters {
     pub(super) async fn admit_run(
         self: &Arc<Self>,
         company_id: &CompanyId,
-        budget_limits: &[(BudgetKind, BudgetLimit)],
+        (budget_limits, zone): (&[(BudgetKind, BudgetLimit)], &BudgetTimeZone),
         now: Timestamp,
-    ) -> Result<Option<RunSlot>, BudgetExceededError> {
+    ) -> Result<DefaultAdmission, BudgetExceededError> {
         let slot = match self.limits.concurrent_runs(budget_limits) {
             Some(max_runs) => Some(self.begin_run(company_id, max_runs, now)?),
             None => None,
         };
+        let is_shared = slot.as_ref().is_some_and(|slot| slot.is_shared);
+        let shared = if is_shared { self.shared_limit(company_id, (budget_limits, zone)) } else { None };
         if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
             let counted = self.rates.count_company_run(company_id, per_minute).await;
             counted.map_err(|error| {
-                let wait = SignedDuration::try_from(error.retry_after).unwrap_or_default();
                 let amount = i64::from(per_minute.get());
-                let resets_at = now.saturating_add(wait).ok();
+                let resets_at = Some(end_of_wait(now, error.retry_after));
                 let (kind, limit) = company_limit(amount);
                 BudgetExceededError { used: amount, resets_at, ..BudgetExceededError::new(kind, limit, now) }
             })?;
         }
-        Ok(slot)
+        Ok(DefaultAdmission { slot, shared })
+    }
+
+    /// Returns the limit on the runs of a company that are reserved in the store; `None` if there is none, or if the company's id
+    /// cannot be a key, so that each process counts by itself.
+    pub(super) fn shared_limit(
+        &self,
+        company_id: &CompanyId,
+        (budget_limits, zone): (&[(BudgetKind, BudgetLimit)], &BudgetTimeZone),
+    ) -> Option<AppliedLimit> {
+        let most = self.limits.concurrent_runs(budget_limits)?;
+        let (kind, limit) = concurrent_limit(most.get().into());
+        let applied = AppliedLimit::new(kind, company_id.as_str(), limit, zone);
+        // Not the meter of a budget's limit, which begins without the runs that are in progress when it is set.
+        let meter = format!("{}/default/{}/{company_id}", limit.unit.as_str(), kind.as_str());
+        let meters = Collection::of_platform(METERS).and_then(|meters| meters.within(company_id)).ok()?;
+        meters.key(meter.clone()).ok()?;
+        Some(AppliedLimit { meter, kept_back: (most.get() / UNSHARED_DIVISOR).into(), ..applied })
     }
 
     fn begin_run(
@@ -122,14 +168,16 @@ impl DefaultMeters {
         now: Timestamp,
     ) -> Result<RunSlot, BudgetExceededError> {
         let mut runs = self.lock_runs();
-        let count = runs.get(company_id).copied().unwrap_or(0);
-        if count >= most.get() {
+        let counts = runs.entry(company_id.clone()).or_default();
+        if counts.total >= most.get() {
             let (kind, limit) = concurrent_limit(most.get().into());
-            let reserved = count.into();
+            let reserved = counts.total.into();
             return Err(BudgetExceededError { reserved, ..BudgetExceededError::new(kind, limit, now) });
         }
-        runs.insert(company_id.clone(), count + 1);
-        Ok(RunSlot { meters: self.clone(), company_id: company_id.clone() })
+        let is_shared = counts.unshared >= most.get() / UNSHARED_DIVISOR;
+        counts.total += 1;
+        counts.unshared += u32::from(!is_shared);
+        Ok(RunSlot { meters: self.clone(), company_id: company_id.clone(), is_shared })
     }
 
     /// Admits a tool call of a run to which the given limits of budgets apply. Calls outside of runs are not limited.
@@ -157,14 +205,15 @@ impl DefaultMeters {
         Ok(())
     }
 
-    /// Returns the default limits that the given limits of budgets do not replace, with their state.
+    /// Returns the default limits that the given limits of budgets do not replace, with their state. `shared_runs` is the number
+    /// of runs that are reserved in the store.
     ///
     /// # Errors
     /// The store failed.
     pub(super) async fn status(
         &self,
         company_id: &CompanyId,
-        budget_limits: &[(BudgetKind, BudgetLimit)],
+        (budget_limits, shared_runs): (&[(BudgetKind, BudgetLimit)], i64),
         now: Timestamp,
     ) -> Result<Vec<(BudgetKind, LimitStatus)>, StoreError> {
         let mut found = Vec::new();
@@ -173,13 +222,12 @@ impl DefaultMeters {
         };
         if let Some(per_minute) = self.limits.runs_per_minute(budget_limits) {
             let state = self.rates.company_state(company_id, per_minute).await?;
-            let wait = SignedDuration::try_from(state.resets_in).unwrap_or_default();
-            let resets_at = now.saturating_add(wait).ok();
+            let resets_at = Some(state.resets_at(now));
             add(company_limit(per_minute.get().into()), state.used.into(), 0, resets_at);
         }
         if let Some(limit) = self.limits.concurrent_runs(budget_limits) {
-            let count = self.lock_runs().get(company_id).copied().unwrap_or(0);
-            add(concurrent_limit(limit.get().into()), 0, count.into(), None);
+            let unshared = self.lock_runs().get(company_id).map_or(0, |counts| counts.unshared);
+            add(concurrent_limit(limit.get().into()), 0, shared_runs + i64::from(unshared), None);
         }
         if let Some(limit) = self.limits.tool_calls(budget_limits) {
             add(tool_call_limit(limit.get().into()), 0, 0, None);
@@ -206,19 +254,23 @@ fn tool_call_limit(amount: i64) -> KindOfLimit {
     (BudgetKind::Run, BudgetLimit { unit: BudgetUnit::ToolCalls, amount, window, warn_at: None })
 }
 
-/// A run in progress, which counts among those of its company until it is dropped.
+/// A run in progress, which counts among those of its company in this process until it is dropped.
 pub(in crate::usage) struct RunSlot {
     meters: Arc<DefaultMeters>,
     company_id: CompanyId,
+    /// True if the store admits the run.
+    is_shared: bool,
 }
 
 impl Drop for RunSlot {
     fn drop(&mut self) {
         let mut runs = self.meters.lock_runs();
-        if let Entry::Occupied(mut count) = runs.entry(self.company_id.clone()) {
-            match *count.get() {
-                0 | 1 => drop(count.remove()),
-                more => *count.get_mut() = more - 1,
+        if let Entry::Occupied(mut entry) = runs.entry(self.company_id.clone()) {
+            let counts = entry.get_mut();
+            counts.total = counts.total.saturating_sub(1);
+            counts.unshared = counts.unshared.saturating_sub(u32::from(!self.is_shared));
+            if counts.total == 0 {
+                entry.remove();
             }
         }
     }

@@ -27,12 +27,14 @@ pub(super) struct AppliedLimit {
     /// Zone of the company.
     pub(super) zone: BudgetTimeZone,
     pub(super) meter: String,
+    /// Part of the amount that processes use without the meter.
+    pub(super) kept_back: i64,
 }
 
 impl AppliedLimit {
     pub(super) fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit, zone: &BudgetTimeZone) -> Self {
         let meter = meter_id(kind, &limit, subject);
-        Self { kind, subject: subject.to_owned(), limit, zone: zone.clone(), meter }
+        Self { kind, subject: subject.to_owned(), limit, zone: zone.clone(), meter, kept_back: 0 }
     }
 
     /// Creates the limit of a run.
@@ -58,11 +60,16 @@ impl AppliedLimit {
         Some(UsageQuery { filter, group_by: Vec::new(), after: None, limit: 1 })
     }
 
+    /// Returns the amount that is left in a state of the meter.
+    pub(super) fn remaining(&self, meter: &MeterState) -> i64 {
+        meter.remaining(&self.limit).saturating_sub(self.kept_back)
+    }
+
     /// Returns the error of a request that the limit does not admit in a state of its meter.
     pub(super) fn exceeded(&self, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
         BudgetExceededError {
             used: meter.total_used(),
-            reserved: meter.reserved,
+            reserved: meter.reserved.saturating_add(self.kept_back),
             resets_at: meter.resets_at(self.limit.window, &self.zone),
             ..BudgetExceededError::new(self.kind, self.limit, now)
         }

@@ -124,6 +124,7 @@ impl BudgetState {
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(settlement) = self.settlement.take() {
+            self.state.held_runs.remove(&settlement.company_id, &settlement.id);
             BudgetState::release(&self.state, settlement);
         }
     }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::super::{RunScope, UsageObserver, UsageStore};
 use super::deadline::ExpireRun;
-use super::defaults::{DefaultLimits, DefaultMeters, RunSlot, kinds};
+use super::defaults::{DefaultAdmission, DefaultLimits, DefaultMeters, RunSlot, kinds};
 use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
 use super::limit::{Budget, BudgetLimit};
 use super::meter::{LimitStatus, METERS, MeterState};
@@ -21,7 +21,7 @@ use super::reservation::RequestedCall;
 use super::state::{
     Admission, AdmittedRequest, BUDGETS, BudgetError, BudgetState, Hold, SettlementOutcome, budget_key,
 };
-use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
+use super::{BudgetExceededError, BudgetKind, BudgetTimeZone, BudgetUnit, Settlement};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::ids::WIDGET_USER_PREFIX;
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
@@ -34,7 +34,8 @@ const REFUSAL_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, p
 /// Times of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetOptions {
-    /// Time after which a reservation counts as lost. It must exceed the longest run.
+    /// Time after which the reservation of a call counts as lost. It must exceed the longest run. That of a run counts as lost
+    /// after a minute without a renewal.
     pub lease: Duration,
     /// Time for which a call waits for the settlement of others' reservations, if it would be admitted without them; 10 s by
     /// default.
@@ -261,9 +262,18 @@ impl Budgets {
     ) -> Result<Vec<(BudgetKind, LimitStatus)>, StoreError> {
         let Some(defaults) = &self.defaults else { return Ok(Vec::new()) };
         let found = self.get(company, BudgetKind::Company, company.as_str()).await?;
-        let given = found.map(|found| found.value.limits).unwrap_or_default();
-        let given: Vec<_> = given.into_iter().map(|limit| (BudgetKind::Company, limit)).collect();
-        defaults.status(company, &given, self.state.now()).await
+        let Budget { limits, timezone } = found.map(|found| found.value).unwrap_or_default();
+        let given: Vec<_> = limits.into_iter().map(|limit| (BudgetKind::Company, limit)).collect();
+        let shared = defaults.shared_limit(company, (&given, &timezone.unwrap_or_default()));
+        let shared_runs = match shared {
+            Some(shared) => {
+                let key = Collection::of_platform(METERS)?.within(company)?.key(shared.meter)?;
+                let found = self.state.records.get_as::<MeterState>(&key).await?;
+                found.map_or(0, |found| found.value.reserved)
+            }
+            None => 0,
+        };
+        defaults.status(company, (&given, shared_runs), self.state.now()).await
     }
 
     /// Returns true if the budget of a company, of one of its agents or of that agent's runs limits the cost, so that the
@@ -288,8 +298,12 @@ impl Budgets {
         self.state.flush().await;
     }
 
-    /// Returns the limits of some units that apply to a run.
-    async fn limits(&self, scope: &RunScope, units: &[BudgetUnit]) -> Result<Vec<AppliedLimit>, StoreError> {
+    /// Returns the limits of some units that apply to a run, and the company's time zone.
+    async fn limits(
+        &self,
+        scope: &RunScope,
+        units: &[BudgetUnit],
+    ) -> Result<(Vec<AppliedLimit>, BudgetTimeZone), StoreError> {
         let company = &scope.company_id;
         let user = scope.user_id.as_str();
         let of_user = match user.strip_prefix(WIDGET_USER_PREFIX) {
@@ -313,7 +327,7 @@ impl Budgets {
             .filter_map(|(kind, id)| Some(((kind, id), budget_key(company, kind, id).ok()?)))
             .unzip();
         if keys.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), BudgetTimeZone::default()));
         }
         let found = self.state.records.get_many_as::<Budget>(&keys).await?;
         let budgets: Vec<Budget> =
@@ -328,7 +342,7 @@ impl Budgets {
                 kind => AppliedLimit::new(kind, subject, limit, &zone),
             }));
         }
-        Ok(applied)
+        Ok((applied, zone))
     }
 
     /// Admits requests for demands; `None` if there are none.
@@ -361,8 +375,8 @@ impl Budgets {
         call: CallDemand,
         can_shrink: impl FnOnce() -> bool,
     ) -> Result<Option<(Hold, u64)>, AgentError> {
-        let applied =
-            self.limits(scope, &[BudgetUnit::Cost, BudgetUnit::Tokens]).await.map_err(store_error)?;
+        let units = [BudgetUnit::Cost, BudgetUnit::Tokens];
+        let (applied, _) = self.limits(scope, &units).await.map_err(store_error)?;
         if applied.is_empty() {
             return Ok(None);
         }
@@ -389,19 +403,24 @@ impl Budgets {
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
         let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
-        let applied = self.limits(scope, &units).await.map_err(store_error)?;
-        let slot = match &self.defaults {
+        let (applied, zone) = self.limits(scope, &units).await.map_err(store_error)?;
+        let DefaultAdmission { slot, shared } = match &self.defaults {
             Some(defaults) => {
-                let admitted =
-                    defaults.admit_run(&scope.company_id, &kinds(&applied), self.state.now()).await;
+                let (given, now) = (kinds(&applied), self.state.now());
+                let admitted = defaults.admit_run(&scope.company_id, (&given, &zone), now).await;
                 admitted.map_err(|refusal| self.refuse(refusal, scope))?
             }
-            None => None,
+            None => DefaultAdmission::default(),
         };
         let (of_time, counted): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
-        let demands = counted.into_iter().map(|limit| (limit, Demand::One)).collect();
-        let admitted = self.admit(scope, demands, (OutputRange::default(), None)).await?;
+        let is_default_alone = counted.is_empty();
+        let demands = counted.into_iter().chain(shared).map(|limit| (limit, Demand::One)).collect();
+        let admitted = match self.admit(scope, demands, (OutputRange::default(), None)).await {
+            // The process counts by itself, since a default limit must not end runs while the store takes no commit.
+            Err(error) if is_default_alone && error.kind() == AgentErrorKind::StoreUnavailable => None,
+            admitted => admitted?,
+        };
         let deadline = of_time.first().map(|limit| {
             let (clock, amount) = (&self.state.clock, limit.limit.amount);
             let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
@@ -420,7 +439,7 @@ impl Budgets {
     /// # Errors
     /// A budget is spent, or the store failed.
     pub(in crate::usage) async fn admit_tool_call(&self, scope: &RunScope) -> Result<(), AgentError> {
-        let applied = self.limits(scope, &[BudgetUnit::ToolCalls]).await.map_err(store_error)?;
+        let (applied, _) = self.limits(scope, &[BudgetUnit::ToolCalls]).await.map_err(store_error)?;
         if let Some(defaults) = &self.defaults {
             let admitted = defaults.admit_tool_call(scope, &kinds(&applied), self.state.now());
             admitted.map_err(|refusal| self.refuse(refusal, scope))?;

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::super::{UsageEntry, UsageStore};
 use super::demand::{AppliedLimit, Demand, OutputRange};
+use super::held_runs::HeldRuns;
 use super::reservation::{RequestedCall, UsedAmounts};
 use super::{Budget, BudgetExceededError, BudgetKind, BudgetTimeZone, Settlement};
 use crate::records::{Key, Records, RecordsExt};
@@ -35,6 +36,7 @@ pub(super) struct BudgetState {
     pub(super) lease: Duration,
     /// Time for which a request waits for reservations of others to be settled.
     pub(super) max_wait: Duration,
+    pub(super) held_runs: HeldRuns,
     queues: Mutex<Queues>,
 }
 
@@ -106,7 +108,8 @@ impl BudgetState {
         (clock, spawner): (Arc<dyn Clock>, Arc<dyn Spawner>),
         (lease, max_wait): (Duration, Duration),
     ) -> Self {
-        Self { records, usage, clock, spawner, lease, max_wait, queues: Mutex::default() }
+        let (held_runs, queues) = (HeldRuns::default(), Mutex::default());
+        Self { records, usage, clock, spawner, lease, max_wait, held_runs, queues }
     }
 
     /// Locks the queues. No code panics while holding the lock, so the data behind a poisoned one is intact.

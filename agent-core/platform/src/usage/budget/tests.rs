@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ use agent_core::select::{BackendChoice, BackendKind};
 use agent_core::testing::{ManualClock, backend_turn, prepare_turn, start_turn};
 use agent_core::tool::Caller;
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::super::{
     Booking, ExpiredReservations, MemoryUsage, MeteredBackend, NanoUsd, PriceTable, RunScope, TokenCounts,
@@ -59,9 +61,19 @@ impl Installation {
 
     /// Returns the recorder of another process with default limits.
     fn process_with(&self, defaults: DefaultLimits) -> UsageRecorder {
-        let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        self.process_over(spawner, Duration::from_secs(60), defaults)
+    }
+
+    /// Returns the recorder of another process whose tasks a spawner runs, and whose reservations are lost after `lease`.
+    fn process_over(
+        &self,
+        spawner: Arc<dyn Spawner>,
+        lease: Duration,
+        defaults: DefaultLimits,
+    ) -> UsageRecorder {
         let clock = Arc::new(self.clock.clone());
-        let options = BudgetOptions { lease: Duration::from_secs(60), max_wait: Duration::from_millis(500) };
+        let options = BudgetOptions { lease, max_wait: Duration::from_millis(500) };
         let (records, usage) = (self.records.clone(), self.usage.clone());
         let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
         let budgets = Budgets::new(records, usage.clone(), clock.clone(), spawner.clone(), options)
@@ -496,6 +508,52 @@ async fn a_lowered_limit_and_a_used_one_refuse() {
     assert!(installation.clock.now() > std::time::UNIX_EPOCH);
 }
 
+/// The longest run may take half an hour, for which the places of a killed process must not be taken.
+#[tokio::test]
+async fn the_places_of_a_lost_process_are_free_soon_and_those_of_long_runs_are_kept() {
+    let installation = Installation::new();
+    let lease = Duration::from_secs(31 * 60);
+    let tasks: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
+    let killable: Arc<dyn Spawner> = {
+        let tasks = tasks.clone();
+        Arc::new(move |task: BoxFuture<'static, ()>| {
+            tasks.lock().expect("unpoisoned").push(tokio::spawn(task));
+        })
+    };
+    let lost = installation.process_over(killable, lease, DefaultLimits::default());
+    let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+    let process = installation.process_over(spawner, lease, DefaultLimits::default());
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 2})).await;
+    let kept = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
+    std::mem::forget(budgets(&lost).admit_run(&scope("b")).await.expect("admitted"));
+    let killed = std::mem::take(&mut *tasks.lock().expect("unpoisoned"));
+    for task in killed {
+        task.abort();
+        // The task is dropped, and so is its timer.
+        let _ = task.await;
+    }
+    let settle = async || {
+        let mut expired = ExpiredReservations::default();
+        let inventory: &dyn Inventory = &*installation.records;
+        while expired.settle_page(inventory, budgets(&process), &process).await.expect("a page") {}
+        amounts(&process).await
+    };
+    for reserved in [2, 2, 2, 2, 1] {
+        assert_eq!(settle().await, (0, reserved));
+        // The process has renewed the reservation of its run when it waits for the next time.
+        installation.clock.wait_for_sleepers(1).await;
+        installation.clock.advance(Duration::from_secs(20));
+    }
+    installation.clock.wait_for_sleepers(1).await;
+    assert_eq!(settle().await, (0, 1));
+    drop(kept);
+    budgets(&process).flush().await;
+    assert_eq!(settle().await, (0, 0));
+    let reservations =
+        Collection::of_platform("budgetReservations").and_then(|all| all.within(COMPANY)).expect("a name");
+    assert_eq!(installation.records.count(&reservations).await.expect("the store works"), 0);
+}
+
 #[tokio::test]
 async fn a_run_ends_when_its_time_is_over() {
     let installation = Installation::new();
@@ -641,6 +699,47 @@ async fn concurrent_runs_have_a_default_limit_that_a_budget_replaces() {
     drop((second, third, fourth));
     budgets(&process).flush().await;
     admit().await;
+}
+
+#[tokio::test]
+async fn the_default_limit_on_concurrent_runs_is_of_all_processes() {
+    let installation = Installation::new();
+    let processes = [(); 2].map(|()| installation.process_with(default_limits(0, 16, 0)));
+    let admit_all = async |process: &UsageRecorder| {
+        let mut runs = Vec::new();
+        while let Ok(run) = budgets(process).admit_run(&scope("run")).await {
+            runs.push(run);
+        }
+        runs
+    };
+    // A process admits an eighth of the limit without a commit.
+    let admit = async || budgets(&processes[1]).admit_run(&scope("run")).await.expect("below the limit");
+    let second = [admit().await, admit().await];
+    let meters =
+        Collection::of_platform("budgetMeters").and_then(|meters| meters.within(COMPANY)).expect("a name");
+    assert_eq!(installation.records.count(&meters).await.expect("the store works"), 0);
+    let mut first = admit_all(&processes[0]).await;
+    assert_eq!(first.len(), 16);
+    assert_eq!(admit_all(&processes[1]).await.len(), 0, "the first process has taken what the store gives");
+    let refused = refused_run(&processes[1]).await;
+    assert_eq!((refused.amount, refused.reserved), (16, 16));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-concurrent"));
+    let reserved = async |process: &UsageRecorder| {
+        let shown = budgets(process).default_status(&COMPANY.into()).await.expect("read");
+        shown[0].1.reserved
+    };
+    assert_eq!(reserved(&processes[1]).await, 16);
+    // A place that a process gives back is free for the others.
+    drop(first.pop());
+    budgets(&processes[0]).flush().await;
+    let third = admit_all(&processes[1]).await;
+    assert_eq!(third.len(), 1);
+    refused_run(&processes[0]).await;
+    drop((first, second, third));
+    for process in &processes {
+        budgets(process).flush().await;
+        assert_eq!(reserved(process).await, 0);
+    }
 }
 
 #[tokio::test]

@@ -12,14 +12,14 @@ const PUT_CONTEXT: &str = "
     INSERT INTO turn_contexts (thread, seq, turn, body)
     SELECT thread, seq, $3, $4 FROM nodes
     WHERE thread = $1 AND id = $2 AND role = 'user' AND status <> 'deleted'
-    ON CONFLICT (thread, seq, turn) DO NOTHING";
+    ON CONFLICT (thread, seq, turn) DO NOTHING RETURNING seq";
 
 /// Selects contexts, the newest messages' first, until they have a number of bytes.
 const SELECT_CONTEXTS: &str = "
     SELECT nodes.id, page.turn, page.body FROM (
         SELECT thread, seq, turn, body,
                sum(octet_length(body)) OVER (ORDER BY seq DESC, turn DESC) - octet_length(body) AS bytes_before
-        FROM turn_contexts WHERE thread = $1 AND turn = ANY ($2::text[])
+        FROM turn_contexts WHERE thread = $1 AND seq >= $4 AND turn = ANY ($2::text[])
     ) AS page JOIN nodes ON nodes.thread = page.thread AND nodes.seq = page.seq
     WHERE page.bytes_before < $3 ORDER BY page.seq DESC, page.turn DESC";
 
@@ -30,31 +30,32 @@ const COPY_CONTEXTS: &str = "
     JOIN turn_contexts AS contexts ON contexts.thread = $1 AND contexts.seq = path.seq";
 
 impl ConversationTables {
-    /// Stores the context of a user message in a turn, unless it has one.
+    /// Stores the context of a user message in a turn, unless it has one. Returns true if it is stored now.
     pub(super) async fn put_context(
         &self,
         thread: i64,
         turn: &RunId,
         sent: &SentContext,
-    ) -> Result<(), TableError> {
+    ) -> Result<bool, TableError> {
         let Some(body) = context_body(sent)?.filter(|_| !contains_nul(sent.node.as_str())) else {
-            return Ok(());
+            return Ok(false);
         };
-        self.select(PUT_CONTEXT, &[&thread, &sent.node.as_str(), &turn.as_str(), &body]).await?;
-        Ok(())
+        let rows = self.select(PUT_CONTEXT, &[&thread, &sent.node.as_str(), &turn.as_str(), &body]).await?;
+        Ok(!rows.is_empty())
     }
 
-    /// Returns the contexts of these turns, those of the newest messages first.
+    /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.
     pub(super) async fn contexts(
         &self,
         key: &ThreadKey,
+        from: u32,
         turns: &[RunId],
     ) -> Result<Vec<TurnContext>, TableError> {
         let Some((n, _)) = self.thread(key).await? else { return Ok(Vec::new()) };
         let turns: Vec<&str> =
             turns.iter().map(|turn| turn.as_str()).filter(|turn| !contains_nul(turn)).collect();
         let max_bytes = i64::try_from(MAX_CONTEXT_PAGE_BYTES).unwrap_or(i64::MAX);
-        let rows = self.select(SELECT_CONTEXTS, &[&n, &turns, &max_bytes]).await?;
+        let rows = self.select(SELECT_CONTEXTS, &[&n, &turns, &max_bytes, &i64::from(from)]).await?;
         let contexts: Result<_, StoreError> =
             rows.iter().map(|row| parse_context(row.get(0), row.get(1), row.get(2))).collect();
         Ok(contexts?)

@@ -114,7 +114,7 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     let put_context = async {
         match &end.context {
             Some(sent) => tables.put_context(n, &run.turn_id, sent).await,
-            None => Ok(()),
+            None => Ok(false),
         }
     };
     let puts = try_join4(
@@ -124,10 +124,11 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
         tables.update_optional_run(continued_number, continued.as_ref()),
     );
     let logs = try_join(tables.insert_log_end(number, &end.log), tables.delete_signals(&end.process, number));
-    try_join3(puts, put_context, logs).await?;
+    let (_, has_context, _) = try_join3(puts, put_context, logs).await?;
     let links = commit::links(&nodes);
     let nodes = commit::nodes_on_wire(nodes, &known);
-    Ok(EndedRun { thread, run, nodes, links })
+    let context = end.context.clone().filter(|_| has_context);
+    Ok(EndedRun { thread, run, nodes, links, context })
 }
 
 /// Changes a run. Statements are sent together as those of [`begin_run`] are.
@@ -145,15 +146,18 @@ pub(super) async fn change_run(
             None => Ok(Default::default()),
         }
     };
-    let (found, continuing, known) = try_join3(
+    let asking = commit::added_run(change);
+    let (found, continuing, known, used) = try_join4(
         tables.thread(&key),
         tables.optional_run(owner, stored.run.continued_by.as_ref()),
         find_known,
+        tables.optional_run(owner, asking.map(|asking| &asking.run_id)),
     )
     .await?;
     let (_, thread) = found.ok_or_else(missing)?;
     let continuing = continuing.map(|(_, _, stored)| stored);
-    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
+    let used_run = used.map(|(_, _, stored)| stored.run);
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known, used_run };
     let commit = commit::change_run(change, rows)?;
     let put_thread = async {
         match commit.thread == thread {
@@ -163,6 +167,11 @@ pub(super) async fn change_run(
     };
     try_join3(tables.insert_nodes(n, &commit.nodes), tables.update_run(number, &commit.run), put_thread)
         .await?;
+    if let (Some(asking), Some(added)) = (asking, &commit.added) {
+        tables.insert_run(owner, n, added).await?;
+        let (number, ..) = tables.run(owner, &asking.run_id).await?.ok_or_else(missing)?;
+        tables.insert_log_end(number, &asking.log).await?;
+    }
     Ok(ChangedRun { run: commit.run, is_changed: commit.is_changed })
 }
 

@@ -98,8 +98,12 @@ impl ConversationTables {
     pub(super) async fn links(&self, thread: i64) -> Result<Vec<NodeLink>, TableError> {
         let sql = format!("SELECT {} FROM nodes WHERE thread = $1 ORDER BY seq", LinkColumns::NAMES);
         let rows = self.select(&sql, &[&thread]).await?;
-        let links: Result<_, StoreError> = rows.iter().map(|row| link_columns(row).parse()).collect();
-        Ok(links?)
+        let mut links = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let link = link_columns(row).parse(links.last())?;
+            links.push(link);
+        }
+        Ok(links)
     }
 
     /// Returns the contents of the nodes at these positions, which ascend.

@@ -1,52 +1,61 @@
 //! Statements that read and write the contexts of user messages.
 
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::collections::{HashMap, HashSet};
 
 use agent_core::ids::RunId;
 use agent_platform::conversation::{MAX_CONTEXT_PAGE_BYTES, SentContext, TurnContext};
 use rusqlite::params;
-use rusqlite::types::Value;
 
 use super::rows::{ConversationTables, TableError, text};
 use crate::conversation_row::{context_body, parse_context};
 
 impl ConversationTables<'_> {
-    /// Stores the context of a user message in a turn, unless it has one.
+    /// Stores the context of a user message in a turn, unless it has one. Returns true if it is stored now.
     pub(super) fn put_context(
         &self,
         thread: i64,
         turn: &RunId,
         sent: &SentContext,
-    ) -> Result<(), TableError> {
-        let Some(body) = context_body(sent)? else { return Ok(()) };
+    ) -> Result<bool, TableError> {
+        let Some(body) = context_body(sent)? else { return Ok(false) };
         let mut insert = self.0.prepare_cached(
             "INSERT OR IGNORE INTO turn_contexts (thread, seq, turn, body)
              SELECT thread, seq, ?3, ?4 FROM nodes
              WHERE thread = ?1 AND id = ?2 AND role = 'user' AND status <> 'deleted'",
         )?;
-        insert.execute(params![thread, sent.node.as_str(), &**turn, body])?;
-        Ok(())
+        Ok(insert.execute(params![thread, sent.node.as_str(), &**turn, body])? > 0)
     }
 
-    /// Returns the contexts of these turns, those of the newest messages first.
-    pub(super) fn contexts(&self, thread: i64, turns: &[RunId]) -> Result<Vec<TurnContext>, TableError> {
-        let turns = Rc::new(turns.iter().map(|turn| Value::from(turn.to_string())).collect::<Vec<_>>());
+    /// Returns the contexts of messages from a position on in these turns, those of the newest messages first.
+    pub(super) fn contexts(
+        &self,
+        thread: i64,
+        from: u32,
+        turns: &[RunId],
+    ) -> Result<Vec<TurnContext>, TableError> {
         let mut statement = self.0.prepare_cached(
             "SELECT nodes.id, contexts.turn, contexts.body FROM turn_contexts AS contexts
-             JOIN nodes ON nodes.thread = contexts.thread AND nodes.seq = contexts.seq
-             WHERE contexts.thread = ?1 AND contexts.turn IN (SELECT value FROM rarray(?2))
+             CROSS JOIN nodes ON nodes.thread = contexts.thread AND nodes.seq = contexts.seq
+             WHERE contexts.thread = ?1 AND contexts.seq >= ?2
              ORDER BY contexts.seq DESC, contexts.turn DESC",
         )?;
-        let mut rows = statement.query(params![thread, &turns])?;
+        let mut rows = statement.query(params![thread, from])?;
         let (mut found, mut bytes) = (Vec::new(), 0);
+        let mut wanted = HashSet::new();
         while let Some(row) = rows.next()? {
             if bytes >= MAX_CONTEXT_PAGE_BYTES {
                 break;
             }
-            let context = parse_context(text(row, 0)?, text(row, 1)?, text(row, 2)?)?;
-            bytes += context.sent.text.len();
-            found.push(context);
+            // Few rows are of other turns. SQLite would copy the turns into a table of its own.
+            if wanted.is_empty() {
+                wanted.extend(turns.iter().map(RunId::as_str));
+            }
+            let turn = text(row, 1)?;
+            if wanted.contains(turn) {
+                let context = parse_context(text(row, 0)?, turn, text(row, 2)?)?;
+                bytes += context.sent.text.len();
+                found.push(context);
+            }
         }
         Ok(found)
     }

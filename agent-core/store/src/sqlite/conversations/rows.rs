@@ -66,7 +66,8 @@ impl ConversationTables<'_> {
         let mut rows = statement.query([thread])?;
         let mut links = Vec::new();
         while let Some(row) = rows.next()? {
-            links.push(link_columns(row)?.parse()?);
+            let link = link_columns(row)?.parse(links.last())?;
+            links.push(link);
         }
         Ok(links)
     }
@@ -92,7 +93,8 @@ impl ConversationTables<'_> {
                 let (origin, body) = (text(row, 8)?, text(row, 9)?);
                 contents.push(ContentColumns { seq, id, role, status, origin, body }.parse()?);
             }
-            links.push(columns.parse()?);
+            let link = columns.parse(links.last())?;
+            links.push(link);
         }
         links.reverse();
         contents.reverse();

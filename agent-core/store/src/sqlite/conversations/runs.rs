@@ -87,9 +87,10 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
         tables.update_run(number, run)?;
     }
-    if let Some(sent) = &end.context {
-        tables.put_context(n, &commit.run.turn_id, sent)?;
-    }
+    let has_context = match &end.context {
+        Some(sent) => tables.put_context(n, &commit.run.turn_id, sent)?,
+        None => false,
+    };
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk)?;
     }
@@ -99,7 +100,8 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     tables.delete_signals(&end.process, number)?;
     let links = commit::links(&commit.nodes);
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links })
+    let context = end.context.clone().filter(|_| has_context);
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes, links, context })
 }
 
 pub(super) fn change_run(
@@ -119,10 +121,22 @@ pub(super) fn change_run(
         Some(node) => tables.known(n, &[], Some(node))?,
         None => Default::default(),
     };
-    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
+    let asking = commit::added_run(change);
+    let used_run = match asking {
+        Some(asking) => tables.run(owner, &asking.run_id)?.map(|(_, _, stored)| stored.run),
+        None => None,
+    };
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known, used_run };
     let commit = commit::change_run(change, rows)?;
     tables.insert_nodes(n, &commit.nodes)?;
     tables.update_run(number, &commit.run)?;
+    if let (Some(asking), Some(added)) = (asking, &commit.added) {
+        tables.insert_run(owner, n, added)?;
+        let (number, ..) = tables.run(owner, &asking.run_id)?.ok_or_else(missing)?;
+        for chunk in &asking.log.chunks {
+            tables.insert_chunk(number, chunk)?;
+        }
+    }
     if commit.thread != thread {
         tables.put_thread(Some(n), &key, &commit.thread)?;
     }

@@ -2,21 +2,27 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use agent_core::error::AgentError;
-use agent_core::message::FinishReason;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 
 use super::wire::{Call, Choice, Chunk, Text, WireUsage};
 use crate::lines::SseDecoder;
+use crate::models::answer_parts::ItemMaker;
 use crate::models::errors::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
+use crate::models::spec::ModelSpec;
 use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
 use crate::relay::DeltaTemplate;
+
+/// Limit on the reasoning that is kept of an answer, in bytes.
+const MAX_REASONING_BYTES: usize = 4 << 20;
 
 /// A stream of model events decoded from a response body.
 ///
@@ -28,6 +34,8 @@ pub(super) struct ChatStream {
     template: DeltaTemplate,
     answer: AnswerDecoder,
     is_finished: bool,
+    model: Arc<ModelSpec>,
+    prompt_tokens: Option<usize>,
 }
 
 /// Result of reading the buffered SSE events.
@@ -43,15 +51,22 @@ enum DecodeStep {
 }
 
 impl ChatStream {
-    pub(super) fn new(response: OutboundResponse) -> Self {
+    /// Creates the stream. The context window of `model` is learnt if the server rejects a prompt of `prompt_tokens`.
+    pub(super) fn new(
+        response: OutboundResponse,
+        model: Arc<ModelSpec>,
+        prompt_tokens: Option<usize>,
+    ) -> Self {
         let body = response.into_stream();
         let template = DeltaTemplate::new(body.relay().delta_template);
         Self {
             body,
             decoder: SseDecoder::default(),
             template,
-            answer: AnswerDecoder::default(),
+            answer: AnswerDecoder::new(&model),
             is_finished: false,
+            model,
+            prompt_tokens,
         }
     }
 
@@ -71,7 +86,7 @@ impl ChatStream {
             }
             self.answer.take(chunk)?;
             if reports_error {
-                return Err(reported_error());
+                return Err(VendorError::from_body(event.data).into_error(reported_error()));
             }
             if !self.answer.ready.is_empty() {
                 return Ok(DecodeStep::Ready);
@@ -82,6 +97,7 @@ impl ChatStream {
 
     fn end(&mut self, failure: AgentError) -> Poll<Option<Result<ModelEvent, AgentError>>> {
         self.is_finished = true;
+        self.model.learn(&failure, self.prompt_tokens);
         Poll::Ready(Some(Err(failure)))
     }
 }
@@ -127,8 +143,11 @@ impl Stream for ChatStream {
 ///
 /// # Errors
 /// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
-pub(super) fn decode_response(body: &[u8]) -> Result<VecDeque<ModelEvent>, AgentError> {
-    let mut answer = AnswerDecoder::default();
+pub(super) fn decode_response(
+    body: &[u8],
+    model: &Arc<ModelSpec>,
+) -> Result<VecDeque<ModelEvent>, AgentError> {
+    let mut answer = AnswerDecoder::new(model);
     let chunk = parse_chunk(body)?;
     if chunk.error.is_none() && chunk.choices.is_none() {
         return Err(unknown_response());
@@ -149,6 +168,31 @@ struct AnswerDecoder {
     model: Option<String>,
     finish: Option<FinishReason>,
     has_content: bool,
+    /// Present for a model that requires its reasoning in later requests.
+    reasoning: Option<KeptReasoning>,
+}
+
+/// Reasoning of an answer, with the model that made it.
+struct KeptReasoning {
+    model: Arc<ModelSpec>,
+    text: String,
+}
+
+impl KeptReasoning {
+    fn push(&mut self, delta: &str) -> Result<(), AgentError> {
+        if self.text.len() + delta.len() > MAX_REASONING_BYTES {
+            let message = "the model's reasoning exceeds the size limit";
+            return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
+        }
+        self.text.push_str(delta);
+        Ok(())
+    }
+
+    /// Returns the item that the next request of the run sends back.
+    fn into_item(self) -> ProviderItem {
+        let json = ItemMaker::reasoning(&self.model.name).keep(&self.text).into();
+        ProviderItem { json, text_before: 0, calls_before: 0 }
+    }
 }
 
 /// The index and identifier of a started tool call, by which later fragments are matched to it.
@@ -158,6 +202,11 @@ struct StartedCall {
 }
 
 impl AnswerDecoder {
+    fn new(model: &Arc<ModelSpec>) -> Self {
+        let kept = || KeptReasoning { model: Arc::clone(model), text: String::new() };
+        Self { reasoning: model.echoes_reasoning().then(kept), ..Self::default() }
+    }
+
     /// Takes the next ready event. Frees the queue when it is empty, since most chunks make one event that is never
     /// queued.
     fn next(&mut self) -> Option<ModelEvent> {
@@ -188,7 +237,10 @@ impl AnswerDecoder {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         // Some servers send the reasoning under both names.
         let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(non_empty).next();
-        self.ready.extend(reasoning.map(ModelEvent::Reasoning));
+        if let Some(delta) = reasoning {
+            self.reasoning.as_mut().map_or(Ok(()), |kept| kept.push(&delta))?;
+            self.ready.push_back(ModelEvent::Reasoning(delta));
+        }
         let content = delta.content.map(|Text(text)| text.into_owned());
         for text in [content, delta.refusal].into_iter().filter_map(non_empty) {
             self.has_content = true;
@@ -234,6 +286,8 @@ impl AnswerDecoder {
             None if self.calls.is_empty() => FinishReason::Stop,
             None => FinishReason::ToolCalls,
         };
+        let kept = self.reasoning.take().filter(|kept| !self.calls.is_empty() && !kept.text.is_empty());
+        self.ready.extend(kept.map(|kept| ModelEvent::ProviderItem(kept.into_item())));
         self.ready.push_back(ModelEvent::Finish(reason));
     }
 }
@@ -261,10 +315,12 @@ fn non_empty(text: Option<String>) -> Option<String> {
 
 fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
     Ok(match word {
-        "length" => FinishReason::Length,
+        // Mistral's word for an answer that reaches the end of the context window.
+        "length" | "model_length" => FinishReason::Length,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "content_filter" => FinishReason::ContentFilter,
-        "error" => return Err(reported_error()),
+        // DeepSeek's word for an answer that its servers have broken off.
+        "error" | "insufficient_system_resource" => return Err(reported_error()),
         _ => FinishReason::Stop,
     })
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use agent_core::message::{Message, ToolCall};
+use agent_core::message::{Message, ProviderItem, ToolCall};
+use agent_core::model::ModelEvent;
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -121,6 +122,7 @@ async fn every_end_is_told_from_being_cut_off() {
     let cases: Vec<(String, &[&str])> = vec![
         (sse(&length), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("content_filter"), DONE.into()]), &["text a", "finish ContentFilter"]),
+        (sse(&[text("a"), finish("model_length"), DONE.into()]), &["text a", "finish Length"]),
         (sse(&[text("a"), finish("eos"), DONE.into()]), &["text a", "finish Stop"]),
         (sse(&[text("a"), finish("stop")]), &["text a", "finish Stop"]),
         (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
@@ -148,7 +150,10 @@ async fn errors_inside_an_answer_that_began_well_are_errors() {
         (sse(&[r#"{"error":"overloaded"}"#]), &["fails Failed"]),
         (named(r#"{"message":"overloaded"}"#), &["fails Failed"]),
         (named("overloaded"), &["fails Failed"]),
+        (named(OVERFLOW), &["fails ContextExceeded"]),
+        (named(r#"{"message":"prompt is too long"}"#), &["fails ContextExceeded"]),
         (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[text("a"), finish("insufficient_system_resource"), DONE.into()]), &["text a", "fails Failed"]),
         (sse(&[text("a"), "sorry".into(), text("b")]), &["text a", "fails Failed"]),
         (sse(&[r#"{"choices":[{"#]), &["fails Failed"]),
         (sse(&[r#"{"choices":"none"}"#]), &["fails Failed"]),
@@ -533,7 +538,7 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     let limits = ModelLimits::default();
     let of_limits = |limits| {
         let spec = ModelSpec::new("m-1").with_limits(limits).at(PROVIDER, server.url.as_str());
-        OpenAi { model: spec, ..model(&server) }
+        OpenAi { model: spec.into(), ..model(&server) }
     };
     let (one, same) = (of_limits(limits.clone()), of_limits(limits));
     assert_eq!(one.info().context_window, 128_000);
@@ -547,8 +552,101 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     for model in [&one, &same] {
         assert!(model.info().context_window <= 4_096, "{:?}", model.info());
     }
-    let another = OpenAi { model: one.model.clone().at(PROVIDER, "http://other.example/"), ..one };
+    let spec = ModelSpec::clone(&one.model).at(PROVIDER, "http://other.example/");
+    let another = OpenAi { model: spec.into(), ..one };
     assert_eq!(another.info().context_window, 128_000);
+}
+
+#[tokio::test]
+async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
+    let call = r#"{"index":0,"id":"c1","function":{"name":"x","arguments":"{}"}}"#;
+    let parts = [
+        delta(r#"{"reasoning_content":"Hm"}"#),
+        delta(r#"{"reasoning_content":", \"so\""}"#),
+        calls(call),
+        finish("tool_calls"),
+        DONE.into(),
+    ];
+    let answer = chunked_response("200 OK", SSE, sse(&parts).as_bytes(), 4096, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let named = |name: &str| {
+        OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, None, name)
+            .expect("a model")
+    };
+    let later_reasoning = |model: &OpenAi, items: &[ProviderItem]| {
+        let answer = Message::with_tool_calls("", vec![ToolCall::new("c1", "x", "{}")]);
+        let answer = Message { provider_items: items.to_vec(), ..answer };
+        let appended_messages = vec![answer, Message::tool_result("c1", "ok")];
+        let payload = model.prepare(&ModelRequest { appended_messages, ..request() }).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!(body["messages"].as_array().map(Vec::len), Some(3), "{body}");
+        body["messages"][1]["reasoning_content"].clone()
+    };
+    for (name, expected, of_others) in [
+        ("deepseek-v4-pro", json!("Hm, \"so\""), json!("I call x.")),
+        ("moonshotai/Kimi-K2", json!("Hm, \"so\""), json!("I call x.")),
+        ("m-1", Value::Null, Value::Null),
+    ] {
+        let model = named(name);
+        let payload = model.prepare(&request()).expect("prepared");
+        let events: Vec<_> = model.start(payload).await.expect("an answer").collect().await;
+        let items = events.into_iter().filter_map(|event| match event {
+            Ok(ModelEvent::ProviderItem(item)) => Some(item),
+            _ => None,
+        });
+        let items: Vec<ProviderItem> = items.collect();
+        assert_eq!(later_reasoning(&model, &items), expected, "{name}");
+        // Calls of former turns have none, and the item of one model is not sent to another.
+        assert_eq!(later_reasoning(&model, &[]), of_others, "{name}");
+        let other = later_reasoning(&named("deepseek-v3"), &items);
+        assert_eq!(other, "I call x.", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn stream_options_that_the_server_does_not_have_are_left_out_from_then_on() {
+    let of_mistral = json!({"object": "error", "message": {"detail": [{"type": "extra_forbidden",
+        "loc": ["body", "stream_options", "include_usage"], "msg": "Extra inputs are not permitted", "input": true}]}});
+    let of_groq = json!({"error": {"message": "property 'stream_options' is unsupported, did you mean 'stream'?",
+        "type": "invalid_request_error"}});
+    let elsewhere = json!({"error": {"message": "Unknown parameter: 'tools'."}});
+    for (status, error, is_repeated) in [
+        ("422 Unprocessable Entity", of_mistral, true),
+        ("400 Bad Request", of_groq, true),
+        ("400 Bad Request", elsewhere, false),
+    ] {
+        let refused = chunked_response(status, JSON, error.to_string().as_bytes(), 4096, true);
+        let body = sse(&[text("a"), finish("stop"), DONE.into()]);
+        let answer = chunked_response("200 OK", SSE, body.as_bytes(), 4096, true);
+        let respond = move |request: &str| match request.contains("stream_options") {
+            true => refused.clone(),
+            false => answer.clone(),
+        };
+        let server = LoopbackServer::respond_by(respond, AfterResponse::Close).await;
+        let model = model(&server);
+        let lines = answer_of(&model).await;
+        if !is_repeated {
+            assert_eq!((lines, server.requests().len()), (vec!["refused Failed".to_owned()], 1));
+            continue;
+        }
+        let later = model.prepare(&request()).expect("prepared").sha256();
+        assert!(lines[0].contains("parameterRefused") && lines[0].contains(&later), "{lines:?}");
+        assert_eq!(lines[1..], ["text a", "finish Stop"], "{error}");
+        assert_eq!(answer_of(&model).await, ["text a", "finish Stop"]);
+        assert_eq!(server.requests().len(), 3);
+    }
+}
+
+/// Gateways begin a response before the model's server has rejected the prompt.
+#[tokio::test]
+async fn the_window_is_learnt_from_an_error_inside_an_answer() {
+    let body = format!(": PROCESSING\n\n{}", sse(&[OVERFLOW]));
+    let answer = chunked_response("200 OK", SSE, body.as_bytes(), 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let model = model(&server);
+    assert_eq!(model.info().context_window, 128_000);
+    assert_eq!(answer_of(&model).await, ["fails ContextExceeded"]);
+    assert!(model.info().context_window <= 4_096, "{:?}", model.info());
 }
 
 #[test]

@@ -14,12 +14,24 @@ use super::items::{is_supported, push_items};
 use super::protocol::ResponsesProtocol;
 use crate::models::answer_parts::ItemMaker;
 use crate::models::names::wire_tool_name;
+use crate::models::optional_member::OptionalMember;
 use crate::models::response_format::push_responses;
 use crate::models::sampling::{push_extra, push_sampling};
 use crate::models::spec::ModelSpec;
 
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
 const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gpt-5-chat"];
+
+/// Least limit on the answer that the API accepts, in tokens.
+const MIN_OUTPUT_TOKENS: usize = 16;
+/// Members in front of the limit on the answer.
+const STREAM_MEMBERS: &str = r#","store":false,"stream":true"#;
+/// Item of the input with the word without which the API refuses requests for a JSON object. It does not look for it in the
+/// instructions, which describe the format.
+const JSON_ITEM: &str = r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"The final answer is in JSON."}]}"#;
+/// Name of the member that limits the answer, and its beginning.
+const OUTPUT_LIMIT: &str = "max_output_tokens";
+const LIMIT_MEMBER: &str = r#","max_output_tokens":"#;
 
 /// Appends the body of a request.
 ///
@@ -38,9 +50,9 @@ pub(super) fn push_body(
     push_instructions(protocol, request, body);
     push_tools(request, body);
     push_reasoning(protocol, request, body);
-    body.raw(r#","store":false,"stream":true"#);
-    if protocol.sends_output_limit {
-        body.raw(r#","max_output_tokens":"#).output_limit(protocol.model.limits().max_output_tokens);
+    body.raw(STREAM_MEMBERS);
+    if protocol.sends_output_limit && !protocol.model.refuses(OUTPUT_LIMIT) {
+        body.raw(LIMIT_MEMBER).output_limit(output_limit(protocol));
     }
     push_sampling(&protocol.model.parameters, body);
     push_extra(&protocol.model.parameters, body);
@@ -51,6 +63,17 @@ pub(super) fn push_body(
     push_input(protocol, request, body);
     body.raw("}");
     Ok(())
+}
+
+fn output_limit(protocol: &ResponsesProtocol) -> usize {
+    protocol.model.limits().max_output_tokens.max(MIN_OUTPUT_TOKENS)
+}
+
+/// Returns the member that limits the answer to the model's own limit. One that a budget has lowered is another, by which the
+/// budget holds.
+pub(super) fn limit_member(protocol: &ResponsesProtocol) -> OptionalMember {
+    let text = format!("{LIMIT_MEMBER}{}", output_limit(protocol)).into();
+    OptionalMember { name: OUTPUT_LIMIT, before: STREAM_MEMBERS, text }
 }
 
 fn push_instructions(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
@@ -132,6 +155,8 @@ fn push_input(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut P
         body.raw(r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"#);
         request.prompt.push_system_json(body.buffer());
         body.raw("}]}");
+    } else if request.response_format.as_ref().is_some_and(|format| format.schema.is_none()) {
+        body.raw(JSON_ITEM);
     }
     let separate = |body: &mut PayloadBuilder| {
         if body.buffer().len() > start {

@@ -95,6 +95,64 @@ fn incomplete(reason: Value) -> Value {
     json!({"type": "response.incomplete", "response": {"status": "incomplete", "incomplete_details": reason}})
 }
 
+/// Starts a server that answers requests without a limit on the answer, and refuses others with this error.
+async fn server_without_limit(status: &'static str, error: Value) -> LoopbackServer {
+    let refused = chunked_response(status, JSON, error.to_string().as_bytes(), 4096, true);
+    let answer = chunked_response("200 OK", SSE, sse(&[text("hi"), completed()]).as_bytes(), 4096, true);
+    let respond = move |request: &str| match request.contains("max_output_tokens") {
+        true => refused.clone(),
+        false => answer.clone(),
+    };
+    LoopbackServer::respond_by(respond, AfterResponse::Close).await
+}
+
+fn limited_model(server: &LoopbackServer) -> Responses {
+    let protocol = protocol("m-1").with_output_limit(true);
+    Responses::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, None, protocol)
+        .expect("a model")
+}
+
+#[tokio::test]
+async fn a_limit_that_the_server_does_not_have_is_left_out_from_then_on() {
+    let unsupported = json!({"message": "Unsupported parameter: 'max_output_tokens'", "type": "invalid_request_error",
+        "param": "max_output_tokens", "code": "unsupported_parameter"});
+    let forbidden = json!([{"type": "extra_forbidden", "loc": ["body", "max_output_tokens"],
+        "msg": "Extra inputs are not permitted"}]);
+    for (status, error) in [
+        ("400 Bad Request", json!({ "error": unsupported })),
+        ("422 Unprocessable Entity", json!({ "detail": forbidden })),
+        ("400 Bad Request", json!({"error": "`max_output_tokens` is not supported"})),
+    ] {
+        let server = server_without_limit(status, error.clone()).await;
+        let model = limited_model(&server);
+        let lines = answer_of(&model).await;
+        let later = model.prepare(&request()).expect("prepared");
+        assert!(lines[0].contains("parameterRefused") && lines[0].contains(&later.sha256()), "{lines:?}");
+        assert_eq!(lines[1..], ["text hi", "finish Stop"], "{error}");
+        assert!(later.with_output_limit(300).is_none(), "a budget cannot lower what is not sent");
+        assert_eq!(answer_of(&model).await, ["text hi", "finish Stop"]);
+        assert_eq!(server.requests().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_that_is_refused_for_its_value_or_is_a_budgets() {
+    let too_large = json!({"error": {"message": "Invalid 'max_output_tokens': integer above maximum value.",
+        "type": "invalid_request_error", "param": "max_output_tokens", "code": "integer_above_max_value"}});
+    let server = server_without_limit("400 Bad Request", too_large).await;
+    let model = limited_model(&server);
+    assert!(answer_of(&model).await[0].starts_with("refused"));
+    assert_eq!(server.requests().len(), 1);
+
+    let unknown = json!({"error": {"message": "Unknown parameter: 'max_output_tokens'."}});
+    let server = server_without_limit("400 Bad Request", unknown).await;
+    let model = limited_model(&server);
+    let lowered = model.prepare(&request()).expect("prepared").with_output_limit(300).expect("a limit");
+    assert!(model.start(lowered).await.is_err());
+    assert_eq!(server.requests().len(), 1);
+    assert!(model.prepare(&request()).expect("prepared").with_output_limit(300).is_some());
+}
+
 #[tokio::test]
 async fn every_row_of_texts_becomes_its_event() {
     let summary = |delta: &str| json!({"type": "response.reasoning_summary_text.delta", "delta": delta});

@@ -39,6 +39,36 @@ fn a_message_alone_goes_below_the_head() {
 }
 
 #[test]
+fn a_message_alone_with_a_new_id_needs_no_walk() {
+    let mut tree = two_turns();
+    let message = |id: &str, text: &str, envelope: &Envelope| MergeInput {
+        messages: shared([with_id(id, Message::user(text))]),
+        envelope: envelope.clone(),
+        ..MergeInput::default()
+    };
+    let ui = |message_id: Option<&str>| Envelope::UiMessages {
+        trigger: UiTrigger::Submit,
+        message_id: message_id.map(str::to_owned),
+    };
+    for envelope in [Envelope::Message, Envelope::Messages, ui(None), ui(Some("new"))] {
+        VISITED_NODES.set(0);
+        let merged = tree.merge(message("new", "u3", &envelope));
+        assert_eq!(VISITED_NODES.get(), 0, "{envelope:?}");
+        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]), "{envelope:?}");
+        assert_eq!(merged.nodes[0].client_id.as_deref(), Some("new"));
+    }
+    // The next one with this id is an edit.
+    tree.chat(message("known", "u3", &ui(None)), "a3");
+    for envelope in [Envelope::Messages, ui(None), ui(Some("known"))] {
+        let merged = tree.merge(message("known", "u3 edited", &envelope));
+        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3 edited"]), "{envelope:?}");
+        let merged = tree.merge(message("other", "u4", &envelope));
+        let is_edit = envelope == ui(Some("known"));
+        assert_eq!(merged.trigger == RunTriggerKind::Edit, is_edit, "the field says which one: {envelope:?}");
+    }
+}
+
+#[test]
 fn instructions_are_set_aside() {
     let tree = two_turns();
     let merged = tree.merge(ag_ui(&["sys", "u1", "a1", "u2", "a2", "sys2", "u3"]));

@@ -6,7 +6,7 @@ use agent_core::ids::CompanyId;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use super::super::super::{MAX_RUN_ENTRIES, UsageDimension, UsageFilter, UsageQuery};
+use super::super::super::{MAX_RUN_ENTRIES, UsageDimension, UsageFilter, UsageObserver, UsageQuery};
 use super::*;
 
 /// Another date of the price, and a price ten times as high.
@@ -172,6 +172,43 @@ async fn a_lost_call_is_booked_at_the_price_with_which_it_was_reserved() {
         assert_eq!(booked, [(Some(whole), Some("2026-01-01"), true); 2]);
         assert_eq!(installation.days().await, [("2026-01-01".to_owned(), 642, 2 * whole)]);
     }
+}
+
+/// Keeps provider, model and outcome of the calls that have ended.
+#[derive(Default)]
+struct EndedCalls(Mutex<Vec<[String; 3]>>);
+
+impl UsageObserver for EndedCalls {
+    fn on_model_call(&self, entry: &UsageEntry, provider: &str) {
+        let call = [provider, &entry.model, &entry.outcome].map(str::to_owned);
+        self.0.lock().expect("unpoisoned").push(call);
+    }
+
+    fn on_tool_call(&self, _: &str, _: &'static str) {}
+}
+
+#[tokio::test]
+async fn a_lost_call_is_reported_once_and_without_the_name_of_a_companys_provider() {
+    let installation = Installation::new();
+    let lost = installation.process();
+    put_company(&lost, json!({"unit": "tokens", "amount": 1_000, "window": "day"})).await;
+    std::mem::forget(reserve(&lost, 300).await.expect("admitted").0);
+    let of_company = CallDemand { provider: "acme-azure".to_owned(), price: None, ..demand(&lost, 300) };
+    let reserved = budgets(&lost).reserve_call(&scope("run"), of_company, || true).await.expect("admitted");
+    std::mem::forget(reserved);
+    installation.clock.advance(Duration::from_secs(61));
+    let calls = Arc::new(EndedCalls::default());
+    for _ in 0..2 {
+        let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
+        let prices = PriceTable::empty().merged(PRICES).expect("prices");
+        let (usage, clock) = (installation.usage.clone(), Arc::new(installation.clock.clone()));
+        let budgets = Some(budgets(&lost).clone());
+        let process = UsageRecorder::new(usage, prices, clock, spawner, Some(calls.clone()), budgets);
+        installation.settle_expired(&process).await;
+    }
+    let mut calls = calls.0.lock().expect("unpoisoned").clone();
+    calls.sort();
+    assert_eq!(calls, [["other", "m", "lost"], ["p", "m", "lost"]]);
 }
 
 #[tokio::test]

@@ -82,3 +82,30 @@ async fn a_settlement_that_cannot_be_stored_keeps_no_entry_from_the_ledger() {
     assert!(ends(&clock, process.flush()).await, "it is settled");
     assert_eq!(amounts(&process).await, (50, 0));
 }
+
+#[tokio::test]
+async fn a_default_limit_refuses_no_run_because_its_count_cannot_be_stored() {
+    let (records, clock) = (Arc::new(LockedRecords::default()), Arc::new(ManualClock::new()));
+    let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
+    let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
+    let usage = Arc::new(MemoryUsage::default());
+    let budgets = Budgets::new(records.clone(), usage, clock, spawner, BudgetOptions::default())
+        .with_default_limits(default_limits(0, 2, 0), rates);
+    records.is_locked.store(true, Ordering::Relaxed);
+    let admit = async || budgets.admit_run(&scope("run")).await;
+    let runs = [admit().await, admit().await];
+    assert!(runs.iter().all(Result::is_ok), "the process counts by itself");
+    let error = admit().await.err().expect("two at once");
+    assert_eq!(refusal(&error).unit, BudgetUnit::ConcurrentRuns);
+    drop(runs);
+
+    // The limit of a budget is not exceeded meanwhile.
+    records.is_locked.store(false, Ordering::Relaxed);
+    let body = json!({"limits": [{"unit": "runs", "amount": 9, "window": "day"}]});
+    let budget = Budget::read(BudgetKind::Company, body.as_object().expect("an object")).expect("a budget");
+    let subject = (BudgetKind::Company, COMPANY);
+    budgets.put(&COMPANY.into(), subject, &budget, Precondition::Any).await.expect("written");
+    records.is_locked.store(true, Ordering::Relaxed);
+    let error = admit().await.err().expect("it cannot be counted");
+    assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+}

@@ -1,5 +1,7 @@
 //! Bodies of requests.
 
+use agent_core::role::ResponseFormat;
+
 use super::*;
 
 fn prepared(protocol: &ResponsesProtocol, request: &ModelRequest) -> Result<Payload, AgentError> {
@@ -103,7 +105,7 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
         expect![[r#"
             {"model":"m-1","instructions":"You are \"terse\".\n","tools":[{"type":"function","name":"t_afe0f0996e87","description":"","parameters":{},"strict":false},
             {"type":"function","name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object","properties":{"title":{"type":"string"}}},"strict":false},
-            {"type":"function","name":"readTodos","description":"","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"summary":"auto"},"include":["reasoning.encrypted_content"],"store":false,"stream":true,"max_output_tokens":7,"prompt_cache_key":"0123",
+            {"type":"function","name":"readTodos","description":"","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"summary":"auto"},"include":["reasoning.encrypted_content"],"store":false,"stream":true,"max_output_tokens":16,"prompt_cache_key":"0123",
             "input":[{"type":"message","role":"developer","content":[{"type":"input_text","text":"of the history"}]},
             {"type":"message","role":"developer","content":[{"type":"input_text","text":"of the page"}]},
             {"type":"message","role":"user","content":[{"type":"input_text","text":"What?"},
@@ -124,6 +126,27 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
             {"type":"function_call_output","call_id":"1","output":"one"},
             {"type":"function_call_output","call_id":"2","output":""}]}"#]],
     );
+}
+
+#[test]
+fn the_input_of_a_request_for_an_object_names_json() {
+    let with_format = |schema: Option<Value>| {
+        let format = ResponseFormat { schema, ..ResponseFormat::default() };
+        let asked = with_history("Answer with a JSON object.", vec![Message::user("hi")]);
+        ModelRequest { response_format: Some(Arc::new(format)), ..asked }
+    };
+    let input = |protocol: &ResponsesProtocol, schema: Option<Value>| {
+        let body = body_of(protocol, &with_format(schema));
+        body["input"].as_array().expect("items").clone()
+    };
+    let of_object = input(&protocol("m-1"), None);
+    assert!(of_object[0].to_string().contains("JSON"), "{of_object:?}");
+    assert_eq!((of_object.len(), &of_object[1]["role"]), (2, &json!("user")));
+    assert_eq!(input(&protocol("m-1"), Some(json!({"type": "object"}))).len(), 1);
+    // The system prompt, which describes the format, is an item if the vendor has instructions of its own.
+    let fixed = input(&protocol("m-1").with_instructions(Some("Be brief.")), None);
+    assert!(fixed[0].to_string().contains("Answer with a JSON object."), "{fixed:?}");
+    assert_eq!(fixed.len(), 2);
 }
 
 #[test]

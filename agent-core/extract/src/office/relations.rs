@@ -1,0 +1,34 @@
+//! Relations between the parts of a presentation.
+
+use quick_xml::events::Event;
+
+use super::xml::{XmlEvents, attribute};
+
+/// Returns the name of the part with the relations of a part.
+pub(super) fn relations_of(name: &str) -> String {
+    match name.rsplit_once('/') {
+        Some((folder, file)) => format!("{folder}/_rels/{file}.rels"),
+        None => format!("_rels/{name}.rels"),
+    }
+}
+
+/// Returns the name of the first part that relations name with a type that ends so.
+pub(super) fn related_part(relations: &str, type_end: &str) -> Option<String> {
+    let mut events = XmlEvents::new(relations);
+    while let Some((event, _)) = events.next() {
+        let (Event::Start(element) | Event::Empty(element)) = event else { continue };
+        if attribute(&element, "Type").is_some_and(|kind| kind.ends_with(type_end)) {
+            return Some(part_name(&attribute(&element, "Target")?));
+        }
+    }
+    None
+}
+
+/// Returns the name of a part by the target of a relation of a slide, or of another part in a folder beside those of slides.
+pub(super) fn part_name(target: &str) -> String {
+    match (target.strip_prefix('/'), target.strip_prefix("../")) {
+        (Some(absolute), _) => absolute.to_owned(),
+        (None, Some(sibling)) => format!("ppt/{sibling}"),
+        (None, None) => format!("ppt/slides/{target}"),
+    }
+}
