@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
-import { ask, forbidden, launch, pageTests, visit } from './support.js';
+import { ask, forbidden, launch, pageTests, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -39,6 +39,34 @@ inPage('the words of an error are text, in every view', async (page, { faults })
     await visit(page, 'agents');
     await page.locator('.card').first().waitFor();
   }
+});
+
+inPage('what could not be loaded is asked for again, in every view', async (page, { faults }) => {
+  const features = await page.evaluate(async () => (await (await fetch('api/console/session')).json()).features);
+  const views = Object.entries(VIEWS).filter(([view]) => view !== 'account' || features.includes('subscription'));
+  for (const [view, request] of views) {
+    let count = 0;
+    await page.route(request, (route) => {
+      count += 1;
+      return route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"the store is away"}' });
+    });
+    await visit(page, view);
+    const alert = page.getByRole('alert').filter({ hasText: 'the store is away' });
+    const again = alert.first().getByRole('button', { name: 'Try again', exact: true });
+    await again.waitFor();
+    const before = count;
+    await again.click();
+    await until(() => count > before, `${view} is asked for again`);
+    await again.waitFor();
+    await page.unrouteAll({ behavior: 'wait' });
+    await again.click();
+    await page.waitForFunction(() => ![...document.querySelectorAll('[role=alert]')].some(({ textContent }) => textContent.includes('the store is away')));
+    // What does not exist is not asked for again.
+    assert.equal(await page.getByRole('button', { name: 'Try again', exact: true }).count(), 0, view);
+    await visit(page, 'agents');
+    await page.locator('.card').first().waitFor();
+  }
+  assert.deepEqual(faults, []);
 });
 
 inPage('the record of a prompt is text, and so are its differences', async (page, { faults }) => {

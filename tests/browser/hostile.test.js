@@ -61,10 +61,10 @@ async function openStreams() {
 let streams;
 
 /**
- * Sends a message that is answered by a stream in pieces of a number of bytes. Its last event comes when `finish` is called;
+ * Sends a message that is answered by a stream in pieces of a number of bytes. Its `last` events come when `finish` is called;
  * `isEndless` repeats its text forever instead.
  */
-async function withStream({ end = '\n', bytes, isEndless = false }) {
+async function withStream({ end = '\n', bytes, isEndless = false, events = EVENTS, last = 1 }) {
   const isFirst = streams === undefined;
   streams ??= await openStreams();
   const { page } = streams;
@@ -73,7 +73,7 @@ async function withStream({ end = '\n', bytes, isEndless = false }) {
   await page.goto(isFirst ? await link() : base);
   await page.locator('.layout').waitFor();
   await visit(page, 'chat/text');
-  await page.evaluate((options) => stream(options), { text: text(EVENTS.slice(0, isEndless ? -2 : -1)), last: text(EVENTS.slice(-1)), tick, bytes, isEndless });
+  await page.evaluate((options) => stream(options), { text: text(events.slice(0, isEndless ? -2 : -last)), last: text(events.slice(-last)), tick, bytes, isEndless });
   await page.getByRole('textbox', { name: 'Message' }).fill('Go');
   await page.keyboard.press('Enter');
   return streams;
@@ -94,6 +94,22 @@ for (const [name, options] of Object.entries({
     assert.deepEqual(faults, []);
   });
 }
+
+test('the card of a tool call shows each change while the answer streams', async () => {
+  const call = (type, fields) => ({ type: `TOOL_CALL_${type}`, toolCallId: 'c', ...fields });
+  const events = [EVENTS[0], call('START', { toolCallName: 'search' }), call('ARGS', { delta: '{"words": ' }),
+    call('ARGS', { delta: '"fern"}' }), call('END'), call('RESULT', { messageId: 'n', content: 'Two hits.' })];
+  const { page, faults } = await withStream({ events, last: 3, bytes: 1000 });
+  const card = page.locator('.message.answer .tool');
+  await card.filter({ hasText: 'running' }).locator('summary').click();
+  await card.locator('.code', { hasText: '{"words":' }).waitFor();
+  await page.evaluate(() => globalThis.finish());
+  await card.filter({ hasText: 'done' }).locator('.code', { hasText: 'Two hits.' }).waitFor();
+  assert.equal(await card.locator('.code').first().innerText(), JSON.stringify({ words: 'fern' }, null, 2));
+  // A stream without an end is one that is cut.
+  await page.getByRole('button', { name: 'Send' }).waitFor();
+  assert.deepEqual(faults, []);
+});
 
 test('a stream that never ends is drawn, and is read no further when it is stopped', async () => {
   const { page, faults } = await withStream({ bytes: 100, isEndless: true });
@@ -125,7 +141,7 @@ inPage('a list of very many threads is read in part, and shown in part', async (
   await page.getByRole('searchbox').fill('thread 77');
   await page.waitForFunction(() => document.querySelectorAll('.item').length === 11);
   await page.getByRole('searchbox').fill('');
-  await page.getByRole('button', { name: 'Show all 1000' }).click();
+  await page.getByRole('button', { name: 'Show all 1,000' }).click();
   await page.waitForFunction(() => document.querySelectorAll('.item').length === 1000);
 });
 

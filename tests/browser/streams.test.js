@@ -98,7 +98,7 @@ inPage('answers that are no stream, or a strange one, are said in words', async 
   const cases = [
     [{ contentType: 'text/html', body: '<h1>A proxy</h1>' }, /INVALID_RESPONSE/],
     [problem(429, 'RATE_LIMITED', { 'retry-after': '7' }), /RATE_LIMITED[^]*Wait a moment[^]*possible again in 7 s/],
-    [problem(429, 'RATE_LIMITED', { 'retry-after': '0' }), /RATE_LIMITED[^]*then try again\.\s*Dismiss/],
+    [problem(429, 'RATE_LIMITED', { 'retry-after': '0' }), /RATE_LIMITED[^]*then try again\.\s*Try again\s*Dismiss/],
     [problem(402, 'BUDGET_EXCEEDED', { 'retry-after': '7260' }), /BUDGET_EXCEEDED[^]*A budget is spent[^]*possible again in 2 h 1 min/],
     [problem(503, 'STORE_UNAVAILABLE'), /STORE_UNAVAILABLE/],
     [{ status: 502, contentType: 'text/html', body: '<h1>502</h1>' }, /INVALID_RESPONSE[^]*502/],

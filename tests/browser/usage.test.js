@@ -140,7 +140,7 @@ inPage('usage of an agent is what the server has booked', async (page) => {
   await ask(page, 'And this?');
   await booked(2);
   await visit(page, `usage?agent=${id}&by=caller`);
-  await page.locator('.note-warn', { hasText: 'One call has no known price and is not in the cost' }).getByText('openai/fake-1').waitFor();
+  await page.locator('.note-warn', { hasText: '1 call has no known price and is not in the cost' }).getByText('openai/fake-1').waitFor();
   assert.deepEqual((await cells(rows.first())).slice(0, 3), ['session', '2', '2']);
   await page.evaluate((id) => fetch(`api/agents/${id}`, { method: 'DELETE' }), id);
 });

@@ -84,7 +84,7 @@ inPage('a tool that reads has no warning, and an error of a tool is shown', asyn
 inPage('the fields of a schema make the arguments', async (page) => {
   const made = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
-    const { argumentsOf, fieldsOf } = await import(`${folder}lib/schema.js`);
+    const { argumentsOf, fieldsOf } = await import(`${folder}lib/arguments.js`);
     const schema = JSON.parse(`{"type":"object","required":["title","count","empty"],"properties":{
       "title":{"type":"string","minLength":1},"empty":{"type":"string"},"long":{"type":"string","maxLength":5000},"count":{"type":"integer"},
       "share":{"type":["number","null"]},"done":{"type":"boolean"},"state":{"enum":["open",3,null]},
@@ -564,7 +564,7 @@ inPage('a role of 300 documents can be read and edited', async (page) => {
 inOwnPage('schedules are said in words, and days know their clocks', async (page) => {
   const made = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
-    const { calendarDays, cronWords, intervalWords, scheduleWords } = await import(`${folder}lib/schedule.js`);
+    const { calendarDays, cronWords, intervalWords, scheduleWords } = await import(`${folder}lib/jobs.js`);
     const crons = ['* * * * *', '*/15 * * * *', '5 * * * *', '0 9 * * *', '30 7 * * 1-5', '0 9 * * MON,7', '15 6 2 * *', '0 9 1 1 *', '0 9,17 * * *', '0 9 * * 1#2', '@daily', ''];
     const jobs = ['2026-03-28T09:00:00Z', '2026-03-29T22:30:00Z', '2026-01-01T00:00:00Z', '2026-06-01T00:00:00Z'].map((executeAt) => ({ executeAt }));
     const { days, later } = calendarDays(jobs, new Date('2026-03-28T08:00:00Z'), 14);
@@ -607,7 +607,7 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
   await panel.getByRole('listitem').filter({ hasText: 'upload of images has a body that is not JSON' }).waitFor();
   const server = page.getByRole('region', { name: 'tool server shop' });
   await server.getByRole('button', { name: 'Compare' }).click();
-  await server.getByRole('button', { name: 'Accept 1 as they are now' }).waitFor();
+  await server.getByRole('button', { name: 'Accept 1 definition' }).waitFor();
   await server.locator('summary').click();
   await server.getByRole('region', { name: 'definition of search' }).filter({ hasText: 'Searches orders.' }).waitFor();
   // The server changes its definition after it was read: what was not seen is not accepted.

@@ -2,32 +2,59 @@
 
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
-import { build } from 'esbuild';
+import { build, transform } from 'esbuild';
 
 const out = new URL('../web/vendor/', import.meta.url);
+const target = 'es2022';
 const packages = ['preact', '@preact/signals', '@preact/signals-core', 'htm', 'marked'];
 
 /** Options of marked's lexer, which the page calls with GitHub's Markdown alone, so that the bundler drops the other branches. */
 const options = { pedantic: false, gfm: true, breaks: false, silent: false, extensions: null, hooks: null };
 
-/** Replaces an object literal, which begins at a place of a text and whose strings have no unpaired braces, by an empty one. */
-function emptyObject(source, start) {
+/** Returns the end of an object literal, which begins at a place of a text and whose strings have no unpaired braces. */
+function objectEnd(source, start) {
   let end = start;
   for (let depth = 0; end === start || depth > 0; end += 1) depth += { '{': 1, '}': -1 }[source[end]] ?? 0;
-  return `${source.slice(0, start)}{}${source.slice(end)}`;
+  return end;
+}
+
+/** Replaces the object literal that follows the first match of a pattern by what `change` makes of its text. */
+function changeObject(source, pattern, change) {
+  const start = source.search(pattern);
+  if (start < 0) throw new Error(`marked has another form: ${pattern}`);
+  const end = objectEnd(source, start);
+  return source.slice(0, start) + change(source.slice(start, end)) + source.slice(end);
 }
 
 /** Returns the lexer's source with its options as constants, and without the rules of dialects that they do not choose. */
 function forOneDialect(source) {
   let text = source.replace(/this\.options\.(\w+)/g, (found, name) => (name in options ? String(options[name]) : found));
-  const dialects = [...source.matchAll(/\{normal:\w+,gfm:\w+,(?:breaks:(\w+),)?pedantic:(\w+)\}/g)];
-  for (const name of dialects.flatMap((found) => found.slice(1)).filter(Boolean)) {
-    const start = text.search(new RegExp(`(?<=[ ,]${name}=)\\{\\.\\.\\.`));
-    if (start < 0) throw new Error(`marked has another form: ${name}`);
-    text = emptyObject(text, start);
-  }
+  const dialects = [...source.matchAll(/\{normal:(\w+),gfm:(\w+),(?:breaks:(\w+),)?pedantic:(\w+)\}/g)];
   if (dialects.length !== 2) throw new Error('marked has other dialects; see forOneDialect in build.js');
+  for (const [, normal, gfm, ...others] of dialects) {
+    for (const name of others.filter(Boolean)) text = changeObject(text, new RegExp(`(?<=[ ,]${name}=)\\{\\.\\.\\.`), () => '{}');
+    // GitHub's rules are the normal ones with others in their places, which nothing else reads.
+    const chosen = text.search(new RegExp(`(?<=[ ,]${gfm}=)\\{\\.\\.\\.${normal},`));
+    const replaced = text.slice(chosen, objectEnd(text, chosen));
+    text = changeObject(text, new RegExp(`(?<=[ ,]${normal}=)\\{\\w+:`), (rules) => (
+      rules.replace(/(\w+):\w+,?/g, (rule, name) => (new RegExp(`,${name}:[\\w/]`).test(replaced) ? '' : rule))));
+  }
   return text;
+}
+
+/** Returns the source with the calls that make rules marked, so that the bundler drops those of unused rules. */
+function withPureRules(source) {
+  const [, maker] = /function (\w+)\(\w+,\w+=""\)\{let \w+=typeof \w+=="string"/.exec(source);
+  const [, paragraph] = new RegExp(`[ ,](\\w+)=\\w+=>${maker}\\(`).exec(source);
+  return source.replace(new RegExp(`(?<=[ ,]\\w+=)(?=(?:${maker}|${paragraph})\\()`, 'g'), '/* @__PURE__ */');
+}
+
+/** Returns the bundled lexer without those of its further expressions that nothing reads any more. */
+function withoutUnused(source) {
+  return changeObject(source, /\{codeRemoveIndent:/, (rules) => {
+    const members = rules.slice(1, -1).split(/,(?=\w{4,}:(?:\/|\w+=>|\w+\())/);
+    return `{${members.filter((member) => new RegExp(`\\.${member.slice(0, member.indexOf(':'))}\\b`).test(source)).join(',')}}`;
+  });
 }
 
 /**
@@ -37,12 +64,14 @@ function forOneDialect(source) {
 const lexerAlone = {
   name: 'lexer-alone',
   setup({ onLoad }) {
-    onLoad({ filter: /marked\.esm\.js$/ }, ({ path }) => {
+    onLoad({ filter: /marked\.esm\.js$/ }, async ({ path }) => {
       const source = readFileSync(path, 'utf8');
       const end = source.search(/(?<=;)var \w+=class\{options;parser;/);
       const name = /(\w+) as Lexer\b/.exec(source)?.[1];
       if (end < 0 || !name) throw new Error('marked has another form; see lexerAlone in build.js');
-      return { contents: `${forOneDialect(source.slice(0, end))}export{${name} as Lexer};` };
+      const lexer = `${withPureRules(forOneDialect(source.slice(0, end)))}export{${name} as Lexer};`;
+      const { code } = await transform(lexer, { format: 'esm', target, minify: true, treeShaking: true });
+      return { contents: withoutUnused(code) };
     });
   },
 };
@@ -53,7 +82,7 @@ const { outputFiles } = await build({
   plugins: [lexerAlone],
   bundle: true,
   format: 'esm',
-  target: 'es2022',
+  target,
   minify: true,
   legalComments: 'none',
   outdir: 'out',

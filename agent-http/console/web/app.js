@@ -2,20 +2,22 @@
 
 import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } from './vendor/ui.js';
 import { agentId, open, stop, live, threadsVersion } from './lib/chat.js';
-import { agents, enter, has, href, leaveUnsaved, listAll, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
+import { agents, enter, has, href, leaveUnsaved, listAll, retrySession, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
-import { Confirm, ErrorNote, Tabs, lazy, partError, useLoad, useTitle } from './lib/ui.js';
+import { Confirm, ErrorNote, Tabs, lazy, partError, useConfirm, useLoad, useTitle } from './lib/ui.js';
 import { Debug, debugTab, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
 
-const Threads = lazy(() => import('./views/threads.js'), 'Threads');
-const Agents = lazy(() => import('./views/agents.js'), 'Agents');
-const Agent = lazy(() => import('./views/agents.js'), 'Agent');
-const Approvals = lazy(() => import('./views/approvals.js'), 'Approvals');
-const Jobs = lazy(() => import('./views/jobs.js'), 'Jobs');
-const Usage = lazy(() => import('./views/usage.js'), 'Usage');
-const Audit = lazy(() => import('./views/audit.js'), 'Audit');
-const AccountView = lazy(() => import('./views/account.js'), 'AccountView');
+/** The views beside the chat, which are loaded when they are first shown. */
+const PAGES = {
+  threads: lazy(() => import('./views/threads.js'), 'Threads'),
+  agents: lazy(() => import('./views/agents.js'), 'Agents'),
+  approvals: lazy(() => import('./views/approvals.js'), 'Approvals'),
+  jobs: lazy(() => import('./views/jobs.js'), 'Jobs'),
+  usage: lazy(() => import('./views/usage.js'), 'Usage'),
+  audit: lazy(() => import('./views/audit.js'), 'Audit'),
+  account: lazy(() => import('./views/account.js'), 'AccountView'),
+};
 const Palette = lazy(() => import('./views/palette.js'), 'Palette');
 
 const isPaletteOpen = signal(false);
@@ -33,6 +35,9 @@ const VIEWS = [
   { id: 'audit', name: 'Audit', feature: 'audit' },
 ];
 
+/** The views whose features the server has. */
+const shownViews = () => VIEWS.filter(({ feature }) => !feature || has(feature));
+
 function App() {
   if (session.value === undefined) return html`<main class="splash" aria-busy="true"><${Mark} /></main>`;
   if (session.value === null) return html`<${SignIn} />`;
@@ -40,10 +45,10 @@ function App() {
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Side} />
     <main id="main" class="main" tabindex="-1">
-      ${partError.value && html`<${ErrorNote} error=${partError.value} />`}
+      <${ErrorNote} error=${partError.value} reload=${() => location.reload()} />
       <${View} />
     </main>
-    ${isPaletteOpen.value && html`<${Palette} onClose=${() => (isPaletteOpen.value = false)} />`}
+    ${isPaletteOpen.value && html`<${Palette} views=${shownViews()} onClose=${() => (isPaletteOpen.value = false)} />`}
     ${wantedHash.value !== undefined && html`<${Confirm} title="Leave without saving?" text="The changes of this agent are not saved, and are lost." action="Discard" onConfirm=${leaveUnsaved} onClose=${() => (wantedHash.value = undefined)} />`}
   </div>`;
 }
@@ -66,7 +71,7 @@ function Side() {
   return html`<header class="side">
     <a class="brand" href="#/chat" aria-label="Agents: chat"><${Mark} /><span>Agents</span></a>
     <nav class="nav" aria-label="Views" ref=${nav}>
-      ${VIEWS.filter(({ feature }) => !feature || has(feature)).map(({ id, name, count }) => html`<a
+      ${shownViews().map(({ id, name, count }) => html`<a
         key=${id} class="nav-link" href=${id === 'chat' && agentId.value ? href('chat', agentId.value) : href(id)} aria-current=${view === id ? 'page' : undefined}>${name}${count?.() > 0 && html`<span class="badge">${count()}<span class="visually-hidden"> open</span></span>`}</a>`)}
     </nav>
     ${view === 'chat' && agentId.value && has('threads') && html`<${RecentThreads} agentId=${agentId.value} current=${route.value.parts[1]} />`}
@@ -89,16 +94,19 @@ function RecentThreads({ agentId, current }) {
 }
 
 function Account() {
-  const [asks, setAsks] = useState(false);
+  const [question, ask] = useConfirm(() => ({
+    title: 'Sign out?', text: 'This session ends. Everywhere ends your other sessions of the console too.', action: 'Sign out',
+    waits: true, onConfirm: () => signOut(false), also: { action: 'Everywhere', run: () => signOut(true) },
+  }));
   const { userId, companyId } = session.value;
   const themes = { auto: 'light', light: 'dark', dark: 'auto' };
   return html`<div class="account">
     <a class="account-name" href=${href('account')} title=${`${userId} at ${companyId}`} aria-current=${route.value.view === 'account' ? 'page' : undefined}>${userId}<span class="meta"> ${companyId}</span></a>
     <div class="row">
       <button type="button" class="button quiet small wide-only" onClick=${() => (theme.value = themes[theme.value] ?? 'auto')} aria-label=${`Theme: ${theme.value}. Change`}><span class="wide-only">Theme: </span>${theme.value}</button>
-      <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Sign out</button>
+      <button type="button" class="button quiet small" onClick=${ask}>Sign out</button>
     </div>
-    ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Everywhere ends your other sessions of the console too." action="Sign out" waits onConfirm=${() => signOut(false)} also=${{ action: 'Everywhere', run: () => signOut(true) }} onClose=${() => setAsks(false)} />`}
+    ${question}
   </div>`;
 }
 
@@ -111,24 +119,8 @@ function View() {
     if (shown.current !== address && document.activeElement === document.body) document.getElementById('main').focus({ preventScroll: true });
     shown.current = address;
   }, [address]);
-  switch (view) {
-    case 'threads':
-      return html`<${Threads} />`;
-    case 'agents':
-      return parts[0] ? html`<${Agent} key=${parts[0]} id=${parts[0]} tab=${parts[1]} part=${parts[2]} />` : html`<${Agents} />`;
-    case 'approvals':
-      return html`<${Approvals} />`;
-    case 'jobs':
-      return html`<${Jobs} id=${parts[0]} />`;
-    case 'usage':
-      return html`<${Usage} />`;
-    case 'audit':
-      return html`<${Audit} id=${parts[0]} />`;
-    case 'account':
-      return html`<${AccountView} />`;
-    default:
-      return html`<${ChatView} />`;
-  }
+  const Page = Object.hasOwn(PAGES, view) ? PAGES[view] : ChatView;
+  return html`<${Page} id=${parts[0]} tab=${parts[1]} part=${parts[2]} />`;
 }
 
 /** Chat and debug layer: side by side where there is room, else one of them by a row of tabs. */
@@ -177,7 +169,7 @@ function SignIn() {
       <${Mark} />
       <h1>Agent console</h1>
       <p class="muted">Open the link that <code>agentd dev</code> prints, or paste it here. It is good once.</p>
-      ${signInError.value && html`<${ErrorNote} error=${signInError.value} />`}
+      <${ErrorNote} error=${signInError.value} reload=${retrySession} />
       <label class="field"><span>Link or code</span><input required autocomplete="off" spellcheck="false" value=${code} onInput=${(event) => setCode(event.target.value)} /></label>
       <button class="button primary">Sign in</button>
       <p class="muted small">For another link:</p>

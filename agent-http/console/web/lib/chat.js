@@ -3,7 +3,7 @@
 import { AgentdError } from '../client/index.js';
 import { computed, signal } from '../vendor/ui.js';
 import { withFiles } from './attachments.js';
-import { newId } from './format.js';
+import { here, newId, textOf } from './format.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, endSession, has, href, replaceRoute, status } from './store.js';
 
@@ -48,7 +48,7 @@ export const context = {
   blocks: signal(''),
   todoListId: signal(''),
   toolChoice: signal(''),
-  timezone: signal(Intl.DateTimeFormat().resolvedOptions().timeZone),
+  timezone: signal(here),
 };
 
 /** Grows when something changes that a preview depends on. */
@@ -198,11 +198,23 @@ export async function open(agent, id, runId) {
     clear();
     promptVersion.value += 1;
     if (!id || !has('threads')) return;
-    await reload(id);
-    attachRunning(id);
+    await reopen();
   }
   if (runId && threadId.value === id) inspect(runId);
 }
+
+/** Reads the shown thread again, and shows its run in progress. */
+export async function reopen() {
+  const id = threadId.value;
+  await reload(id);
+  if (live.value?.isOver && isStored(live.value.run)) live.value = undefined;
+  attachRunning(id);
+}
+
+addEventListener('online', () => loadError.value && reopen());
+
+/** Returns true if messages of a run are among those of the thread. */
+const isStored = (run) => nodes.value.some(({ runId }) => runId === run.runId);
 
 /** Returns the address of the shown chat with parameters. @param {Record<string, any>} query */
 export const chatLink = (query) => `${href('chat', agentId.value, threadId.value)}?${new URLSearchParams(query)}`;
@@ -210,7 +222,12 @@ export const chatLink = (query) => `${href('chat', agentId.value, threadId.value
 /** Shows the thread's run in progress, if it has one. */
 async function attachRunning(id) {
   const running = thread.value?.activeRunId;
-  if (running && has('runEvents') && threadId.value === id && !live.value) await attach(id, running);
+  if (!running || !has('runEvents') || threadId.value !== id || live.value) return;
+  try {
+    await attach(id, running);
+  } catch (error) {
+    if (threadId.value === id) loadError.value = error;
+  }
 }
 
 /** Reads the run that waits again, and the thread if it goes on because of decisions elsewhere. */
@@ -363,7 +380,7 @@ async function start(fields, parentId, content) {
   const id = threadId.value ?? newId();
   const runId = newId();
   const run = new RunState(runId);
-  live.value = { run, parentId, content, isResume: Boolean(fields.resume) };
+  live.value = { run, parentId, content, fields };
   inspected.value = run;
   status.value = 'answering';
   if (!threadId.value) {
@@ -429,9 +446,8 @@ async function finish(id, run, content, parentId) {
     if (isLocal.value) loadError.value = undefined;
   }
   if (!isKept()) keepLocally(run, content, parentId);
-  const isStored = nodes.value.some((node) => node.runId === run.runId);
   // A run of which nothing is stored, or which cannot be read, stays as it is.
-  if (isStored || (run.status === 'finished' && !loadError.value)) live.value = undefined;
+  if (isStored(run) || (run.status === 'finished' && !loadError.value)) live.value = undefined;
   else live.value = { ...live.value, isOver: true };
   promptVersion.value += 1;
 }
@@ -458,9 +474,23 @@ function withHistory(content, parentId) {
   return content ? { messages, message: messageOf(content), parentId: undefined } : { messages, parentId: undefined };
 }
 
-/** Removes a failed run from the view. */
+/** Removes a failed run from the view. The text of a message that the server has not taken is not lost. */
 export function dismiss() {
-  if (live.value?.isOver) live.value = undefined;
+  const { run, content, isOver } = live.value ?? {};
+  if (!isOver) return;
+  if (run.acceptedAt === undefined) draft.value ||= textOf(content);
+  live.value = undefined;
+}
+
+/** Sends what has failed again. If the answer to the request was lost, its run may have begun, and is shown instead. */
+export async function retry() {
+  const { run, content, parentId, fields } = live.value;
+  const params = { id: run.runId };
+  const isLost = has('runEvents') && !run.error.status;
+  const status = isLost ? await call('GET /api/runs/{id}', { params }).then(() => 200, (error) => error.status) : 404;
+  if (live.value?.run !== run || ![200, 404].includes(status)) return;
+  live.value = undefined;
+  await (status === 404 ? start(fields, parentId, content) : reopen());
 }
 
 /** Stops the run in progress. */

@@ -11,6 +11,9 @@ const numbers = new Intl.NumberFormat('en');
 /** @param {number | undefined} value */
 export const number = (value) => (value === undefined ? '–' : numbers.format(value));
 
+/** Returns a number of things in words, such as `1 message`. @param {number} count @param {string} noun */
+export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? '' : 's'}`;
+
 /** Returns whole seconds in words of the two largest units. @param {number} seconds */
 export function remaining(seconds) {
   const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
@@ -34,9 +37,16 @@ export function size(bytes) {
   return bytes < 1024 * 1024 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;
 }
 
+/** The user's time zone. */
+export const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** Returns a name of a file that has a name of ours in it. @param {string} name */
+export const fileName = (name) => name.replace(/[^\w.-]/g, '_');
+
 const clock = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
 const seconds = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit', second: '2-digit' });
-const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+/** Day and month in the user's zone. */
+export const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 const dayWithYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 

@@ -24,7 +24,7 @@ export function has(feature) {
 
 /** Leads to the sign-in after a request without a valid session. After a sign-out, requests on their way are refused too. */
 export function endSession() {
-  if (session.value) signInError.value = { code: 'UNAUTHENTICATED', message: 'The session has ended. Sign in again.' };
+  if (session.value) signInError.value = { code: 'UNAUTHENTICATED', status: 401, message: 'The session has ended. Sign in again.' };
   session.value = null;
 }
 
@@ -92,6 +92,12 @@ function leaveUser(user) {
   return true;
 }
 
+/** Asks for the session, which could not be loaded, again. */
+export function retrySession() {
+  signInError.value = undefined;
+  return loadSession();
+}
+
 async function loadSession() {
   try {
     const found = await client.api('GET /api/console/session');
@@ -121,6 +127,12 @@ export async function loadAgents() {
 /** Returns the agents as the options of a select. */
 export const agentNames = () => agents.value.map(({ id, name }) => [id, name || id]);
 
+/** Returns the name of an agent, which may be deleted. */
+export const agentName = (id) => agents.value.find((agent) => agent.id === id)?.name || id;
+
+/** Returns an address of the server. @param {string} path */
+export const address = (path) => new URL(path, document.baseURI).href;
+
 /** Parts of the route and its parameters: `#/chat/guide/t-1?tab=prompt`. */
 export const route = signal(parseRoute());
 
@@ -141,11 +153,16 @@ export const hasUnsaved = signal(false);
 /** Address that was asked for while there were such changes. */
 export const wantedHash = signal(undefined);
 let shownHash = location.hash;
+/** Place of the shown address in the browser's history, where the browser tells. */
+const place = () => globalThis.navigation?.currentEntry?.index;
+let shownPlace = place();
 
 addEventListener('hashchange', () => {
   if (hasUnsaved.value && location.hash !== shownHash) {
     wantedHash.value = location.hash;
-    history.replaceState(null, '', shownHash);
+    // An entry of the history to which the user has gone back stays there.
+    history[place() < shownPlace ? 'pushState' : 'replaceState'](null, '', shownHash);
+    shownPlace = place();
     return;
   }
   // A link that is opened in the page's own tab loads nothing.
@@ -154,6 +171,7 @@ addEventListener('hashchange', () => {
     return;
   }
   shownHash = location.hash;
+  shownPlace = place();
   route.value = parseRoute();
 });
 

@@ -1,8 +1,9 @@
 /** Small components that several views share. */
 
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { dateTime, remaining } from './format.js';
+import { dateTime, number, remaining } from './format.js';
 import { MarkdownView, copyText } from './markdown.js';
+import { call } from './store.js';
 
 const ADVICE = {
   NO_CONNECTOR: 'The agent configures no backend. Add one in its role.',
@@ -25,14 +26,19 @@ const ADVICE = {
   NETWORK: 'The connection failed. Check that the server runs.',
 };
 
-/** An error with its code, and what to do about it. */
-export function ErrorNote({ error, children }) {
+/** Returns true if the same request would fail again. */
+const isFinal = ({ status }) => status >= 400 && status < 500 && status !== 429;
+
+/** An error with its code, and what to do about it; nothing without one. `reload` asks again for what could not be loaded. */
+export function ErrorNote({ error, reload, isLoading, children }) {
+  if (!error) return null;
   const advice = ADVICE[error.code];
   return html`<div class="note note-error" role="alert">
     <p><code class="code-word">${error.code ?? 'ERROR'}</code> ${error.message}</p>
     ${advice && html`<p class="muted">${advice}</p>`}
     ${error.retryAfter > 0 && html`<p class="muted small">possible again in ${remaining(error.retryAfter)}</p>`}
     ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
+    ${reload && !isFinal(error) && html`<button type="button" class="button small" onClick=${() => reload()}>${isLoading ? 'Loading…' : 'Try again'}</button>`}
     ${children}
   </div>`;
 }
@@ -137,9 +143,24 @@ export function Fold({ summary, kind = '', name, children, ...more }) {
 }
 
 /** What is shown in place of data that are not there: the error, or that they are loaded. @param {ReturnType<typeof useLoad>} load */
-export function pending({ data, error }) {
-  if (error) return html`<${ErrorNote} error=${error} />`;
-  return data ? undefined : html`<p class="muted">Loading…</p>`;
+export function pending(load) {
+  if (load.error) return html`<${ErrorNote} ...${load} />`;
+  return load.data ? undefined : html`<p class="muted">Loading…</p>`;
+}
+
+/** The first elements of a list, and the button that shows all of them: `[shown, button]`. */
+export function useFirst(all, count) {
+  const [isWhole, setWhole] = useState(false);
+  const shown = isWhole ? all : all.slice(0, count);
+  return [shown, shown.length < all.length && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${number(all.length)}</button></p>`];
+}
+
+/** A limit, and how far it is used. */
+export function Meter({ name, value, max, children }) {
+  return html`<div class="limit">
+    <p class="row between"><span>${name}</span><span class="meta">${children}</span></p>
+    <progress max=${max} value=${Math.min(max, value)} aria-label=${`${name}: part that is used`} class=${value >= max * 0.9 ? 'full' : ''}></progress>
+  </div>`;
 }
 
 /** Runs what the user asks for, and keeps how it is: `{error, isBusy, run}`. `run` returns true if it went well. */
@@ -170,13 +191,19 @@ export function Confirm({ title, text, action, onConfirm, onClose, also, keep = 
   return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
     <h2 id="dialog-title">${title}</h2>
     <p>${text}</p>
-    ${state.error && html`<${ErrorNote} error=${state.error} />`}
+    <${ErrorNote} error=${state.error} />
     <div class="row end">
       <button type="button" class="button" onClick=${() => dialog.current.close()} autofocus>${keep}</button>
       ${also && html`<button type="button" class="button" disabled=${state.isBusy} onClick=${after(also.run)}>${also.action}</button>`}
       <button type="button" class="button danger" disabled=${state.isBusy} onClick=${after(onConfirm)}>${action}</button>
     </div>
   </dialog>`;
+}
+
+/** A dialog that asks, and the function that opens it: `question` gets what that is called with, and returns the properties of `Confirm`. */
+export function useConfirm(question) {
+  const [asked, setAsked] = useState(undefined);
+  return [asked !== undefined && html`<${Confirm} ...${question(asked)} onClose=${() => setAsked(undefined)} />`, (about = true) => setAsked(about)];
 }
 
 /** Tabs by the ARIA pattern: arrows move, Home and End go to the ends. */
@@ -221,7 +248,7 @@ export function lazy(load, name) {
         setLoaded(true);
         partError.value = undefined;
       }, (error) => {
-        partError.value = { code: 'NETWORK', message: 'A part of the page could not be loaded. Load the page again.' };
+        partError.value = { code: 'NETWORK', message: 'A part of the page could not be loaded.' };
         throw error;
       });
     }, []);
@@ -285,7 +312,7 @@ export function Menu({ label, name = 'More', items }) {
   </div>`;
 }
 
-/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
+/** Loads something when `key` changes, or again when the browser is online again, and tells how it is: `{data, error, isLoading, reload}`, with the `key` that the data are of. */
 export function useLoad(load, key) {
   const [state, setState] = useState({ isLoading: true });
   const [round, setRound] = useState(0);
@@ -294,7 +321,8 @@ export function useLoad(load, key) {
     setState((state) => ({ ...state, isLoading: true }));
     load(abort.signal).then(
       (data) => !abort.signal.aborted && setState({ data, key, isLoading: false }),
-      (error) => !abort.signal.aborted && setState({ error, isLoading: false }),
+      // What is shown stays while its server cannot be reached.
+      (error) => !abort.signal.aborted && setState((state) => ({ ...state.key === key && !isFinal(error) && state, error, isLoading: false })),
     );
     return () => abort.abort();
   }, [key, round]);
@@ -302,11 +330,24 @@ export function useLoad(load, key) {
     setState((state) => ({ ...state, isLoading: true }));
     setRound((round) => round + 1);
   };
+  useEffect(() => {
+    if (!state.error || isFinal(state.error)) return undefined;
+    addEventListener('online', reload);
+    return () => removeEventListener('online', reload);
+  }, [state.error]);
   return { ...state, reload };
 }
 
-/** Loads a list page by page: `load(cursor, signal)` returns `{items, nextCursor}`. There are no items while those are of another `key`. */
-export function usePages(load, key) {
+/** Loads the data of a route, again if the options change. */
+export const useGet = (route, options) => useLoad(async (signal) => (await call(route, { ...options, signal })).data, route + JSON.stringify(options));
+
+/** Loads the list `name` of a route page by page; an empty one without a route. There are no items while those are of other options; `reload` asks again for what has failed. */
+export function usePages(route, name, { query, ...options }) {
+  const key = JSON.stringify([query, options]);
+  const load = async (cursor, signal) => {
+    const { data } = route ? await call(route, { ...options, query: { ...query, cursor }, signal }) : { data: { [name]: [] } };
+    return { items: data[name], nextCursor: data.nextCursor };
+  };
   const first = useLoad((signal) => load(undefined, signal), key);
   const [more, setMore] = useState({});
   const page = first.key === key ? first.data : undefined;
@@ -319,5 +360,5 @@ export function usePages(load, key) {
     const found = await load(cursor).then((next) => ({ pages: [...pages, next] }), (error) => ({ pages, error }));
     setMore((more) => (more.page === page ? { page, ...found } : more));
   };
-  return { isLoading: first.isLoading || rest.isLoading, error: first.error ?? rest.error, items: page && all.flatMap(({ items }) => items), cursor, loadMore, reload: first.reload };
+  return { isLoading: first.isLoading || rest.isLoading, error: first.error ?? rest.error, items: page && all.flatMap(({ items }) => items), cursor, loadMore, reload: rest.error && !first.error ? loadMore : first.reload };
 }

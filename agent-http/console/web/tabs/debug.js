@@ -40,7 +40,7 @@ export function Debug({ tab, onTab, isBare = false }) {
     ${!isBare && html`<div class="debug-tabs"><${Tabs} label="Debug layer" tabs=${tabs} selected=${tab} onSelect=${onTab} panel="debug-panel" /></div>`}
     ${isBare && html`<h1 class="visually-hidden">Debug layer</h1>`}
     <div class="panel" id="debug-panel" role=${isBare ? 'region' : 'tabpanel'} aria-labelledby=${`tab-${tab}`} tabindex="0">
-      ${preview.error && tab !== 'events' && html`<${ErrorNote} error=${preview.error}><${Selection} rules=${preview.error.problem?.selection?.rules} /><//>`}
+      ${tab !== 'events' && html`<${ErrorNote} ...${preview}><${Selection} rules=${preview.error?.problem?.selection?.rules} /><//>`}
       ${needsPreview && !preview.error && pending(preview)}
       ${(!needsPreview || preview.data) && html`<${View} preview=${preview.data} run=${inspected.value} />`}
     </div>

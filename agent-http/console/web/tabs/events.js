@@ -4,7 +4,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui
 import { chatLink, inspect, latestRuns, runs } from '../lib/chat.js';
 import { duration, number, timeOfDay } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
-import { has, route } from '../lib/store.js';
+import { address, has, route } from '../lib/store.js';
 import { Code, Copy, ErrorNote, Facts, Search, options, useLoad } from '../lib/ui.js';
 import { readCost } from '../lib/usage.js';
 
@@ -29,7 +29,7 @@ export function EventsTab({ run }) {
   const stored = runs.value.get(run.runId);
   return html`
     <${RunPicker} selected=${run.runId} />
-    ${run.error && run.isReplay && html`<${ErrorNote} error=${run.error} />`}
+    ${run.isReplay && html`<${ErrorNote} error=${run.error} reload=${run.error instanceof Error && (() => inspect(run.runId))} />`}
     <${Figures} run=${run} version=${version} stored=${stored} />
     <${Waterfall} ...${run.isReplay ? timedPhases(stored?.timing) : phases(run)} />
     <${Attempts} attempts=${run.attempts.length > 0 ? run.attempts : stored?.attempts ?? []} version=${version} />
@@ -40,7 +40,7 @@ export function EventsTab({ run }) {
     </div>
     <${EventList} run=${run} version=${version} words=${words} selected=${selected} linked=${linked} onSelect=${(number) => setChosen({ run, query, number })} />
     ${one && html`<div class="row between"><h2 class="label">Event ${selected}</h2>
-      ${has('runEvents') && html`<${Copy} label="Copy link" text=${() => new URL(chatLink({ tab: 'events', run: run.runId, event: selected }), document.baseURI).href} />`}</div><${Code} value=${one} label=${`event ${selected}`} wrap />`}`;
+      ${has('runEvents') && html`<${Copy} label="Copy link" text=${() => address(chatLink({ tab: 'events', run: run.runId, event: selected }))} />`}</div><${Code} value=${one} label=${`event ${selected}`} wrap />`}`;
 }
 
 /** A choice among the runs of the thread, the newest first. */

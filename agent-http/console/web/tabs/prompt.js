@@ -2,8 +2,8 @@
 
 import { html, useRef, useState } from '../vendor/ui.js';
 import { agentId, latestRuns, previewRequest } from '../lib/chat.js';
-import { number, pretty, size } from '../lib/format.js';
-import { has } from '../lib/store.js';
+import { counted, number, pretty, size } from '../lib/format.js';
+import { address, has } from '../lib/store.js';
 import { Code, Copy, Fold, Selection, lazy, useLoad } from '../lib/ui.js';
 
 /** Colours of the sources, by the order in which they come up. */
@@ -15,7 +15,7 @@ const hue = (source) => {
 };
 
 const Diff = lazy(() => import('../lib/diff.js'), 'Diff');
-const RunPrompt = lazy(() => import('./run-prompt.js'), 'RunPrompt');
+const RunPrompt = lazy(() => import('../lib/compare.js'), 'RunPrompt');
 
 /** Returns true if the part is a message, whose text a preview does not have apart. */
 const isMessage = (id) => id.startsWith('messages[');
@@ -55,7 +55,7 @@ function Broken({ broken: { id, after, ...seen } }) {
   const isTool = id.startsWith('tool:');
   // The record of a run has the texts of its parts, where the server keeps them, and of its tools none.
   const latest = seen.isKnown || isTool || isMessage(id) ? undefined : latestRun();
-  const texts = useLoad(async (signal) => latest && (await import('./run-prompt.js')).keptTexts(latest, signal), latest).data;
+  const texts = useLoad(async (signal) => latest && (await import('../lib/compare.js')).keptTexts(latest, signal), latest).data;
   const [isKnown, before] = texts ? [true, texts.get(id)] : [seen.isKnown, seen.before];
   const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
   if (isMessage(id)) return html`<section class="note note-broke" aria-label="Cache"><p><strong>The cached prompt breaks here:</strong> ${name}. All that follows is read anew.</p></section>`;
@@ -77,7 +77,7 @@ export function PromptTab({ preview, run }) {
     <h2 class="label">System prompt</h2>
     <${Parts} parts=${parts} cache=${cache} />
     ${contextParts.length > 0 && html`<h2 class="label">Before the latest message</h2><${Parts} parts=${contextParts} cache=${{}} />`}
-    ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${messages} messages, ${number(tokens)} tokens`).join('; ')}.</p>`}
+    ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${counted(messages, 'message')}, ${counted(tokens, 'token')}`).join('; ')}.</p>`}
     <${Fold} summary=${`Backend: ${preview.selection.chosen}`}><${Selection} rules=${preview.selection.rules} /><//>
     <${Payload} preview=${preview} />
     ${run && run.status !== 'running' && has('runEvents') && html`<${Recorded} key=${run.runId} runId=${run.runId} />`}`;
@@ -154,7 +154,7 @@ function Part({ part, largest, broke }) {
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** Returns the command by which a shell asks for this preview, with a token in a variable. */
-const command = () => `curl ${quoted(new URL('api/svcchat/previewPrompt', document.baseURI).href)} -H "Authorization: Bearer $TOKEN" --json ${quoted(JSON.stringify(previewRequest()))}`;
+const command = () => `curl ${quoted(address('api/svcchat/previewPrompt'))} -H "Authorization: Bearer $TOKEN" --json ${quoted(JSON.stringify(previewRequest()))}`;
 
 function Payload({ preview }) {
   const { payload, requestSha256 } = preview;

@@ -40,7 +40,7 @@ function Fragment({ fragment: hit }) {
   return html`<li class=${`fragment ${kept ? 'kept' : ''}`}>
     <p><span class="muted">${rank}.</span> <strong>${title ?? documentId}</strong> ${heading && html`<span class="muted">${heading}</span>`}</p>
     <span class="bar"><span style=${{ width: `${Math.min(100, Math.max(1, (relevance ?? fused ?? 0) * 100))}%` }}></span></span>
-    <p class="meta"><span class=${kept ? 'good' : ''}>${WHY[why] ?? why}${fragment ? `, as [${fragment}]` : ''}</span> · ${page ? `page ${page}, ` : ''}characters ${start}–${end}${matched.length > 0 ? ` · ${matched.join(', ')}` : ''}</p>
+    <p class="meta"><span class=${kept ? 'good' : ''}>${WHY[why] ?? why}${fragment ? `, as [${fragment}]` : ''}</span> · ${page ? `page ${page}, ` : ''}characters ${start}–${end}${matched.length > 0 ? ` · ${[...new Set(matched)].join(', ')}` : ''}</p>
     <p class="meta">${scores(hit)}</p>
   </li>`;
 }

@@ -3,15 +3,16 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { agentId, nodes, promptVersion } from '../lib/chat.js';
 import { Diff } from '../lib/diff.js';
+import { counted } from '../lib/format.js';
 import { call, route, session } from '../lib/store.js';
-import { Code, ErrorNote, Facts, Fold, useAction, useLoad } from '../lib/ui.js';
+import { Code, ErrorNote, Facts, Fold, pending, useAction, useGet } from '../lib/ui.js';
 import { TryTool } from './try.js';
 
 export function ToolsTab({ preview }) {
   const id = agentId.value;
-  const { data } = useLoad(() => call('GET /api/agents/{id}', { params: { id } }), id);
-  const content = data?.data.content ?? {};
-  const isOwner = data?.data.ownerId === session.value.userId;
+  const role = useGet('GET /api/agents/{id}', { params: { id } });
+  const content = role.data?.content ?? {};
+  const isOwner = role.data?.ownerId === session.value.userId;
   const tools = preview.tools ?? [];
   // A call of the thread that is to be tried again.
   const wanted = route.value.query.get('call');
@@ -19,6 +20,7 @@ export function ToolsTab({ preview }) {
   const names = new Set(tools.map(({ name }) => name));
   const denied = [...new Set([...(content.mcpPreset ?? []), ...(content.tools ?? [])])].filter((name) => !names.has(name));
   return html`
+    <${ErrorNote} ...${role} />
     <p class="muted">${tools.length === 0 ? 'The agent has no tools here.' : 'Allowed for you with this agent, in the order of the prompt.'}</p>
     <ul class="plain">${tools.map((tool) => html`<${Tool} key=${`${id} ${tool.name} ${tried?.name === tool.name ? wanted : ''}`} tool=${tool} tried=${tried?.name === tool.name && tried} why=${reason(tool.name, content)} isOwner=${isOwner} />`)}</ul>
     ${denied.length > 0 && html`<h2 class="label">Not allowed here</h2>
@@ -70,16 +72,17 @@ const definesTools = ({ httpTools = [], openApi = [], toolServers = [] }) => htt
 
 /** The tools that the role defines: their states, and the definitions of tool servers that the agent's owner accepts. */
 function OwnTools({ id, servers = [] }) {
-  const { data, error, reload } = useLoad(() => call('GET /api/agents/{id}/tools', { params: { id } }), id);
-  const own = data?.data.tools.filter(({ source }) => source !== 'builtIn') ?? [];
-  const skipped = data?.data.skipped ?? [];
+  const load = useGet('GET /api/agents/{id}/tools', { params: { id } });
+  const { data } = load;
+  const own = data?.tools.filter(({ source }) => source !== 'builtIn') ?? [];
+  const skipped = data?.skipped ?? [];
   return html`<h2 class="label">Defined by the role</h2>
-    ${error && html`<${ErrorNote} error=${error} />`}
+    ${pending(load)}
     <ul class="plain">${own.map(({ name, source, approval, status, fingerprint }) => html`<li key=${name} class="between row"><code>${name}</code>
       <span class="meta">${SOURCES[source]}${approval === 'ask' && ', asks'} · <span class=${status === 'ok' ? 'good' : 'bad'}>${status}</span>${fingerprint && ` · ${fingerprint.slice(0, 8)}`}</span></li>`)}</ul>
     ${skipped.length > 0 && html`<h2 class="label">Operations that cannot be tools</h2>
       <ul class="plain">${skipped.map(({ openApiId, operation, reason }) => html`<li key=${`${openApiId} ${operation}`} class="denied"><code>${operation}</code> <span class="muted">of ${openApiId} ${reason}</span></li>`)}</ul>`}
-    ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${reload} />`)}`;
+    ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${load.reload} />`)}`;
 }
 
 /** A tool server, whose list is asked for and accepted. */
@@ -95,13 +98,13 @@ function Server({ id, serverId, onPinned }) {
     setFound(undefined);
     promptVersion.value += 1;
   });
-  return html`<section aria-label=${`tool server ${serverId}`}>
+  return html`<section class="server" aria-label=${`tool server ${serverId}`}>
     <p class="between row"><span>Tool server <code>${serverId}</code></span>
       <button type="button" class="button small" onClick=${discover}>Compare</button></p>
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
     ${found?.error && html`<p class="note note-error" role="alert">${found.error}</p>`}
     ${found && html`<ul class="plain">${found.tools.map((tool) => html`<${Definition} key=${tool.name} ...${tool} />`)}</ul>
-      <button type="button" class="button small primary" disabled=${found.status === 'unreachable'} onClick=${accept}>Accept ${accepted.length} as they are now</button>`}
+      <button type="button" class="button small primary" disabled=${found.status === 'unreachable'} onClick=${accept}>Accept ${counted(accepted.length, 'definition')}</button>`}
   </section>`;
 }
 

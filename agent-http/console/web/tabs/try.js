@@ -6,7 +6,7 @@ import { agentId, context, promptVersion } from '../lib/chat.js';
 import { duration, pretty, size } from '../lib/format.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
 import { call, href, session } from '../lib/store.js';
-import { Code, Confirm, ErrorNote } from '../lib/ui.js';
+import { Code, ErrorNote, useConfirm } from '../lib/ui.js';
 
 /** What a tool may do, by its hints. A tool without hints may do anything. */
 function effects({ readOnlyHint, destructiveHint, openWorldHint } = {}) {
@@ -43,17 +43,19 @@ function useCall(tool, isReading) {
 function Form({ tool, args }) {
   const editor = useArguments(args, tool.inputSchema);
   const [faults, setFaults] = useState(0);
-  const [asks, setAsks] = useState(undefined);
   const form = useRef(null);
   const { isReading, isDestructive, isOpen } = effects(tool.annotations);
   const { outcome, run, stop } = useCall(tool, isReading);
+  const [question, ask] = useConfirm((args) => ({
+    title: `Call ${tool.name}?`, text: 'The tool may delete or overwrite data, and the call cannot be undone.', action: 'Call it', onConfirm: () => run(args),
+  }));
   const isRunning = outcome?.state === 'running';
   useEffect(() => form.current.querySelector('[aria-invalid="true"]')?.focus(), [faults]);
   const submit = (event) => {
     event.preventDefault();
     const found = editor.read();
     if (!found) setFaults(faults + 1);
-    else if (isDestructive) setAsks(found.value);
+    else if (isDestructive) ask(found.value);
     else run(found.value);
   };
   const { value: todoListId } = context.todoListId;
@@ -69,8 +71,7 @@ function Form({ tool, args }) {
       ${isReading && html`<span class="meta">reads only, ${who}</span>`}
     </div>
     ${outcome && !isRunning && html`<${Outcome} outcome=${outcome} name=${tool.name} />`}
-    ${asks && html`<${Confirm} title=${`Call ${tool.name}?`} text="The tool may delete or overwrite data, and the call cannot be undone." action="Call it"
-      onConfirm=${() => run(asks)} onClose=${() => setAsks(undefined)} />`}
+    ${question}
   </form>`;
 }
 

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { dateTime } from '../lib/format.js';
 import { call, has, session, signOut, theme } from '../lib/store.js';
-import { Confirm, Copy, ErrorNote, Facts, Page, Time, useLoad } from '../lib/ui.js';
+import { Copy, ErrorNote, Facts, Meter, Page, Time, pending, useConfirm, useGet } from '../lib/ui.js';
 
 const THEMES = { auto: 'As the system', light: 'Light', dark: 'Dark' };
 /** Longest wait between two looks at the status of a sign-in, in milliseconds. */
@@ -27,18 +27,19 @@ function User() {
 }
 
 function Sessions() {
-  const [asks, setAsks] = useState(undefined);
+  const [question, ask] = useConfirm((isEverywhere) => ({
+    title: isEverywhere ? 'Sign out everywhere?' : 'Sign out here?', text: isEverywhere ? 'All of your sessions of the console end, in every browser.' : 'This session ends.',
+    action: 'Sign out', waits: true, onConfirm: () => signOut(isEverywhere),
+  }));
   const { expiresAt } = session.value;
   return html`<section class="block" aria-labelledby="sessions-title">
     <h2 id="sessions-title">Sessions</h2>
     <p class="muted">${expiresAt ? html`This session ends on <${Time} at=${expiresAt} /> unless you use the console before, and seven days after its beginning in any case.` : 'This session is not one of the console.'}</p>
     <div class="row">
-      <button type="button" class="button" onClick=${() => setAsks('one')}>Sign out here</button>
-      <button type="button" class="button" onClick=${() => setAsks('all')}>Sign out everywhere</button>
+      <button type="button" class="button" onClick=${() => ask(false)}>Sign out here</button>
+      <button type="button" class="button" onClick=${() => ask(true)}>Sign out everywhere</button>
     </div>
-    ${asks && html`<${Confirm} title=${asks === 'all' ? 'Sign out everywhere?' : 'Sign out here?'}
-      text=${asks === 'all' ? 'All of your sessions of the console end, in every browser.' : 'This session ends.'}
-      action="Sign out" waits onConfirm=${() => signOut(asks === 'all')} onClose=${() => setAsks(undefined)} />`}
+    ${question}
   </section>`;
 }
 
@@ -51,7 +52,7 @@ function Theme() {
 }
 
 function Subscription() {
-  const state = useLoad(() => call('GET /api/coding'), '');
+  const state = useGet('GET /api/coding');
   const [begun, setBegun] = useState(undefined);
   const [ended, setEnded] = useState(undefined);
   const [error, setError] = useState(undefined);
@@ -80,11 +81,11 @@ function Subscription() {
     await call('DELETE /api/coding/sign-in');
     state.reload();
   });
-  const { data: view } = state.data ?? {};
+  const { data: view } = state;
   return html`<section class="block" aria-labelledby="subscription-title">
     <h2 id="subscription-title">Subscription</h2>
     <p class="muted">Agents with a <code>SubscriptionConnector</code> answer you by your own subscription at the model’s vendor.</p>
-    ${(error ?? state.error) && html`<${ErrorNote} error=${error ?? state.error} />`}
+    ${error ? html`<${ErrorNote} error=${error} />` : pending(state)}
     ${isOver && html`<${Ended} outcome=${ended} />`}
     ${begun && !isOver ? html`<${SignIn} key=${begun.signInId} begun=${begun} onEnd=${end} onCancel=${cancel} />`
       : view && (view.signedIn ? html`<${SignedIn} view=${view} onReload=${() => act(state.reload)} onSignOut=${signOutOfIt} />` : html`<${SignedOut} view=${view} onBegin=${begin} />`)}
@@ -164,7 +165,10 @@ function SignIn({ begun, onEnd, onCancel }) {
 }
 
 function SignedIn({ view, onReload, onSignOut }) {
-  const [asks, setAsks] = useState(false);
+  const [question, ask] = useConfirm(() => ({
+    title: 'Sign out of the subscription?', text: 'The tokens are forgotten here and revoked at the vendor. Agents that answer by your subscription ask you to sign in again.',
+    action: 'Sign out', onConfirm: onSignOut,
+  }));
   const { plan, account, refreshedAt, limits } = view;
   const { primary, secondary, credits } = limits ?? {};
   return html`
@@ -173,10 +177,9 @@ function SignedIn({ view, onReload, onSignOut }) {
     <p class="meta">${limits ? 'The limits are those of the vendor’s latest answer.' : 'The vendor’s limits are shown after its next answer.'}</p>
     <div class="row">
       <button type="button" class="button" onClick=${onReload}>Reload</button>
-      <button type="button" class="button" onClick=${() => setAsks(true)}>Sign out of the subscription</button>
+      <button type="button" class="button" onClick=${ask}>Sign out of the subscription</button>
     </div>
-    ${asks && html`<${Confirm} title="Sign out of the subscription?" text="The tokens are forgotten here and revoked at the vendor. Agents that answer by your subscription ask you to sign in again."
-      action="Sign out" onConfirm=${onSignOut} onClose=${() => setAsks(false)} />`}`;
+    ${question}`;
 }
 
 const creditWords = ({ hasCredits, unlimited, balance }) => (unlimited ? 'unlimited' : hasCredits ? balance ?? 'yes' : 'none');
@@ -189,9 +192,5 @@ function windowWords(minutes, place) {
 }
 
 function Limit({ limit: { usedPercent, windowMinutes, resetsAt }, place }) {
-  const name = windowWords(windowMinutes, place);
-  return html`<div class="limit">
-    <p class="row between"><span>${name}</span><span class="meta">${Math.round(usedPercent)} % used${resetsAt && html`, resets <${Time} at=${resetsAt} />`}</span></p>
-    <progress max="100" value=${Math.min(100, Math.max(0, usedPercent))} aria-label=${`${name}: share that is used`} class=${usedPercent >= 90 ? 'full' : ''}></progress>
-  </div>`;
+  return html`<${Meter} name=${windowWords(windowMinutes, place)} max=${100} value=${Math.max(0, usedPercent)}>${Math.round(usedPercent)} % used${resetsAt && html`, resets <${Time} at=${resetsAt} />`}<//>`;
 }

@@ -2,7 +2,7 @@
 
 import { html } from '../vendor/ui.js';
 import { agents, call, client, go, has, href, session } from '../lib/store.js';
-import { ErrorNote, Page, Selection, Tabs, lazy, pending, useLoad } from '../lib/ui.js';
+import { Page, Selection, Tabs, lazy, pending, useLoad } from '../lib/ui.js';
 import { RoleEditor } from './role-editor.js';
 
 const Tokens = lazy(() => import('./tokens.js'), 'Tokens');
@@ -10,7 +10,10 @@ const Documents = lazy(() => import('./documents.js'), 'Documents');
 const Visitors = lazy(() => import('./visitors.js'), 'Visitors');
 const Assignments = lazy(() => import('./assignments.js'), 'Assignments');
 
-export function Agents() {
+/** @param {{id?: string, tab?: string, part?: string}} props The list without `id`. */
+export const Agents = ({ id, ...place }) => (id ? html`<${Agent} key=${id} id=${id} ...${place} />` : html`<${List} />`);
+
+function List() {
   return html`<${Page} name="agents" title="Agents" actions=${html`<a class="button primary" href="#/agents/new">New agent</a>`}>
     <ul class="cards">${agents.value.map((agent) => html`<li key=${agent.id} class="card">
       <span class="avatar" aria-hidden="true">${[...(agent.name || agent.id)][0]?.toUpperCase()}</span>
@@ -31,7 +34,7 @@ const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, 
 /** Returns true if the user may save the role. */
 const mayChange = ({ ownerId }) => ownerId === session.value.userId || session.value.roles.includes('admin');
 
-export function Agent({ id, tab = 'role', part }) {
+function Agent({ id, tab = 'role', part }) {
   const isNew = id === 'new';
   const found = useLoad((signal) => (isNew ? Promise.resolve(undefined) : call('GET /api/agents/{id}', { params: { id }, signal })), id);
   const name = isNew ? 'New agent' : found.data?.data.name || id;
@@ -55,10 +58,11 @@ export function Agent({ id, tab = 'role', part }) {
 
 /** The backend that answers, and the outcome of each rule that selects it. */
 function Backend({ id }) {
-  const { data, error } = useLoad((signal) => client.preview({ agentId: id }, { signal }), id);
+  const load = useLoad((signal) => client.preview({ agentId: id }, { signal }), id);
+  const { data, error } = load;
   const rules = data?.selection.rules ?? error?.problem?.selection?.rules;
   return html`
-    ${error && html`<${ErrorNote} error=${error} />`}
+    ${pending(load)}
     ${data && html`<p class="figure"><strong>${data.selection.chosen}</strong> <span class="muted">answers. The first rule that matches decides.</span></p>`}
     <${Selection} rules=${rules} />`;
 }

@@ -51,7 +51,7 @@ export function ApprovalCard({ approval, schema, title, chosen, edited, isBusy, 
     ${chosen
       ? html`<${Chosen} approval=${approval} chosen=${chosen} onBack=${() => onDecide(undefined)} />`
       : html`<${Question} approval=${approval} schema=${schema} edited=${edited} isBusy=${isBusy} onDecide=${isOpen(approval) ? onDecide : undefined} />`}
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
     ${children}
   </div>`;
 }

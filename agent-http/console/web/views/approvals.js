@@ -3,8 +3,8 @@
 import { html, useState } from '../vendor/ui.js';
 import { decide, loadOpen, mayDecide, openApprovals } from '../lib/approvals.js';
 import { moment } from '../lib/format.js';
-import { agents, call, href } from '../lib/store.js';
-import { Code, Dot, ErrorNote, Page, Select, Time, pending, useLoad } from '../lib/ui.js';
+import { agentName, call, href } from '../lib/store.js';
+import { Code, Dot, ErrorNote, Page, Select, Time, pending, useGet, useLoad } from '../lib/ui.js';
 import { ApprovalCard, Decision } from './approval-card.js';
 
 const DOTS = { approved: 'done', denied: 'failed' };
@@ -18,30 +18,28 @@ export function Approvals() {
 
 function Open() {
   // The navigation reads the list every few seconds; this is for its errors.
-  const { error, reload } = useLoad(loadOpen, 'open');
+  const load = useLoad(loadOpen, 'open');
   const [done, setDone] = useState([]);
   const open = openApprovals.value ?? [];
   const isDone = ({ id }) => done.some((approval) => approval.id === id);
   const onDone = (approval) => {
     setDone((done) => [...done.filter(({ id }) => id !== approval.id), approval]);
-    reload();
+    load.reload();
   };
   return html`
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} ...${load} />
     ${openApprovals.value && open.length === 0 && html`<p class="muted">Nothing waits. Calls of tools that a role’s <code>approvals</code> name wait here, and in their chats.</p>`}
     <ul class="rows approvals">${[...open.filter((approval) => !isDone(approval)), ...done].map((approval) => html`<li key=${approval.id}>
       <${OpenItem} approval=${approval} isOver=${isDone(approval)} onDone=${onDone} /></li>`)}</ul>`;
 }
 
-/** The run of an approval, if it is the user's: other people's runs are not found. */
-const loadRun = (id) => (signal) => call('GET /api/runs/{id}', { params: { id }, signal });
-
 function OpenItem({ approval, isOver, onDone }) {
   const { id, runId, agentId, threadId, createdAt, message, tool } = approval;
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState(undefined);
-  const run = useLoad(loadRun(runId), runId);
-  const interrupt = run.data?.data.outcome?.interrupts?.find((one) => one.id === id);
+  // Other people's runs are not found.
+  const run = useGet('GET /api/runs/{id}', { params: { id: runId } });
+  const interrupt = run.data?.outcome?.interrupts?.find((one) => one.id === id);
   const onDecide = async (decision) => {
     setBusy(true);
     setError(undefined);
@@ -54,7 +52,7 @@ function OpenItem({ approval, isOver, onDone }) {
     }
     setBusy(false);
   };
-  const agent = agents.value.find((one) => one.id === agentId)?.name || agentId;
+  const agent = agentName(agentId);
   const title = html`${agent} · <${Time} at=${createdAt} words=${moment} /> · `;
   const chat = run.data && html`<a class="button quiet small" href=${href('chat', agentId, threadId)}>Open the chat</a>`;
   if (isOver) {
@@ -72,10 +70,11 @@ function OpenItem({ approval, isOver, onDone }) {
 }
 
 function Decided() {
-  const { data, error } = useLoad(async (signal) => (await call('GET /api/approvals', { signal })).data.approvals, 'decided');
-  const decided = (data ?? []).filter(({ state }) => state !== 'open');
+  const load = useGet('GET /api/approvals', {});
+  const { data } = load;
+  const decided = (data?.approvals ?? []).filter(({ state }) => state !== 'open');
   return html`
-    ${pending({ data, error })}
+    ${pending(load)}
     ${data && decided.length === 0 && html`<p class="muted">Nothing was decided in your latest chats.</p>`}
     <ul class="rows">${decided.map((approval) => html`<li key=${approval.id} class="item">
       <div class="item-main">

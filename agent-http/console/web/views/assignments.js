@@ -1,10 +1,9 @@
 /** The assignments of an agent: what it does by a schedule for its owner, and whether the scheduler has each as it is. */
 
-import { html, useState } from '../vendor/ui.js';
-import { jobHint, jobName } from '../lib/jobs.js';
-import { scheduleWords } from '../lib/schedule.js';
+import { html } from '../vendor/ui.js';
+import { jobHint, jobName, scheduleWords } from '../lib/jobs.js';
 import { call, href, listAll } from '../lib/store.js';
-import { Confirm, Dot, ErrorNote, Time, pending, useAction, useLoad } from '../lib/ui.js';
+import { Dot, ErrorNote, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
 export function Assignments({ id }) {
   const list = useLoad(() => listAll('GET /api/agents/{id}/assignments', 'assignments', { params: { id } }), id);
@@ -24,7 +23,6 @@ function stateOf({ schedule: { enabled }, sync: { inStep, problem } }) {
 
 function Row({ assignment, onChange }) {
   const { id, agentId, userId, schedule, sync } = assignment;
-  const [asks, setAsks] = useState(false);
   const { error, isBusy, run } = useAction();
   const params = { id: agentId, assignmentId: id };
   const path = '/api/agents/{id}/assignments/{assignmentId}';
@@ -35,6 +33,10 @@ function Row({ assignment, onChange }) {
     await call(`PUT ${path}`, { params, body: { ...body, schedule: { ...body.schedule, enabled: !schedule.enabled } }, ifMatch: etag });
     onChange();
   };
+  const [question, ask] = useConfirm(() => ({
+    title: 'Delete this assignment?', text: `“${id}” is deleted, and its jobs are cancelled. This cannot be undone.`, action: 'Delete',
+    onConfirm: () => run(() => call(`DELETE ${path}`, { params }).then(onChange)),
+  }));
   const [words, dot] = stateOf(assignment);
   const hint = jobHint({ payload: assignment });
   const verb = schedule.enabled ? 'Disable' : 'Enable';
@@ -43,13 +45,12 @@ function Row({ assignment, onChange }) {
       <p class="item-title">${jobName({ payload: assignment })}${hint && html` <span class="job-hint">${hint}</span>`}</p>
       <p class="meta"><${Dot} state=${dot} /> ${words} · ${scheduleWords(schedule)} · for ${userId} · <code>${id}</code></p>
       ${sync.jobId && schedule.enabled && html`<p class="meta">next run <${Time} at=${sync.executeAt} /> · <a href=${href('jobs', sync.jobId)}>job</a></p>`}
-      ${error && html`<${ErrorNote} error=${error} />`}
+      <${ErrorNote} error=${error} />
     </div>
     <div class="row">
       <button type="button" class="button quiet small" disabled=${isBusy} aria-label=${`${verb} ${id}`} onClick=${() => run(change)}>${verb}</button>
-      <button type="button" class="button quiet small danger-text" aria-label=${`Delete ${id}`} onClick=${() => setAsks(true)}>Delete</button>
+      <button type="button" class="button quiet small danger-text" aria-label=${`Delete ${id}`} onClick=${ask}>Delete</button>
     </div>
-    ${asks && html`<${Confirm} title="Delete this assignment?" text=${`“${id}” is deleted, and its jobs are cancelled. This cannot be undone.`} action="Delete"
-      onConfirm=${() => run(() => call(`DELETE ${path}`, { params }).then(onChange))} onClose=${() => setAsks(false)} />`}
+    ${question}
   </li>`;
 }

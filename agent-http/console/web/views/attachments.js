@@ -2,6 +2,7 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { attachments, remove } from '../lib/attachments.js';
+import { address } from '../lib/store.js';
 
 /** The files of the next message. */
 export function Attachments() {
@@ -23,7 +24,7 @@ function FilePart({ part }) {
   const id = storedId(part.source ?? {});
   const kind = { image: 'Picture', audio: 'Recording', video: 'Video' }[part.type] ?? 'Document';
   if (!id) return html`<span class="meta">${kind}</span>`;
-  const href = new URL(`api/files/${encodeURIComponent(id)}`, document.baseURI).href;
+  const href = address(`api/files/${encodeURIComponent(id)}`);
   if (isGone) return html`<span class="meta">${kind}, no longer stored</span>`;
   const shown = part.type === 'image' ? html`<img src=${href} alt=${kind} onError=${() => setGone(true)} />` : kind;
   return html`<a class="message-file" href=${href} download>${shown}</a>`;

@@ -2,8 +2,8 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
-import { duration, number } from '../lib/format.js';
-import { agents, call, go, session } from '../lib/store.js';
+import { duration, fileName, number } from '../lib/format.js';
+import { agents, go, session } from '../lib/store.js';
 import { Dot, ErrorNote, Page, Search, Select, Table, Time, usePages } from '../lib/ui.js';
 
 const PAGE = 100;
@@ -28,11 +28,7 @@ function auditable() {
 export function Audit({ id }) {
   const known = auditable();
   const agentId = id ?? known[0]?.id;
-  const log = usePages(async (cursor, signal) => {
-    if (!agentId) return { items: [] };
-    const { data } = await call('GET /api/agent/tools/audit', { query: { agentId, limit: PAGE, cursor }, signal });
-    return { items: data.calls, nextCursor: data.nextCursor };
-  }, agentId);
+  const log = usePages(agentId && 'GET /api/agent/tools/audit', 'calls', { query: { agentId, limit: PAGE } });
   const calls = log.items ?? [];
   const [search, setSearch] = useState('');
   const [outcome, setOutcome] = useState('');
@@ -48,7 +44,7 @@ export function Audit({ id }) {
       <button type="button" class="button" disabled=${shown.length === 0} onClick=${() => exportCsv(agentId, shown)}>Export CSV</button>
     </div>`}>
     <p class="muted lead">Each call of the agent’s tools, by runs, jobs and the tool server. Arguments and results are not kept.</p>
-    ${log.error && html`<${ErrorNote} error=${log.error} />`}
+    <${ErrorNote} ...${log} />
     ${all.length === 0 && html`<p class="muted">You own no agent. The log of an agent is its owner’s.</p>`}
     ${calls.length > 0 && html`<${Calls} calls=${shown} />`}
     ${agentId && !log.isLoading && !log.error && calls.length === 0 && html`<p class="muted">No tool has been called yet.</p>`}
@@ -75,5 +71,5 @@ function Calls({ calls }) {
 function exportCsv(agentId, calls) {
   const names = ['at', 'agentId', 'userId', 'tool', 'outcome', 'durationMs', 'credentialId', 'runId'];
   const rows = calls.map((entry) => names.map((name) => (name === 'agentId' ? agentId : entry[name])));
-  save(`audit-${agentId.replace(/[^\w.-]/g, '_')}.csv`, 'text/csv', csv(names, rows));
+  save(fileName(`audit-${agentId}.csv`), 'text/csv', csv(names, rows));
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, select, send,
+  agentId, answerParts, chatLink, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isKept, isLoading, isOpen, items, live, loadError, regenerate, reopen, retry, select, send,
   runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
@@ -77,7 +77,7 @@ function Conversation({ agent }) {
   const isEmpty = shown.length === 0 && !live.value && !isLoading.value && !loadError.value;
   return html`<div class="conversation" ref=${root} role="log" aria-live="off" aria-label="Messages" tabindex="0">
     <div class="column">
-      ${loadError.value && html`<${ErrorNote} error=${loadError.value} />`}
+      <${ErrorNote} error=${loadError.value} reload=${reopen} isLoading=${isLoading.value} />
       ${isEmpty && html`<${Welcome} agent=${agent} />`}
       ${isLoading.value && shown.length === 0 && !live.value && html`<p class="muted">Loading…</p>`}
       ${shown.map((item) => (item.kind === 'user'
@@ -202,7 +202,7 @@ function Answer({ item }) {
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
     ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
     <div class="message-tools">
       <${Siblings} item=${item} />
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
@@ -245,23 +245,25 @@ function LiveTurn({ turn, onDraw }) {
   return html`
     ${content && html`<article class="message user" aria-label="You"><${UserContent} content=${content} /></article>`}
     <article class="message answer" aria-label="Answer" aria-busy=${run.status === 'running'}>
-      ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} text=${part.text} isOpen=${part.isOpen} result=${part.result} />`)}
+      ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} version=${version} />`)}
       ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
       ${run.error && html`<${ErrorNote} error=${run.error}>
-        ${isOver && html`<button type="button" class="button small" onClick=${dismiss}>Dismiss</button>`}
+        ${isOver && html`<div class="row">${run.acceptedAt === undefined && html`<button type="button" class="button small" onClick=${retry}>Try again</button>`}
+          <button type="button" class="button small" onClick=${dismiss}>Dismiss</button></div>`}
       <//>`}
       ${run.status !== 'running' && html`<div class="message-tools"><${RunMeta} run=${run} /></div>`}
     </article>`;
 }
 
-function Part({ part }) {
+/** A part of an answer. That of a run in progress is the same object for all of its time, so that it has a `version` too. */
+function Part({ part, version }) {
   switch (part.kind) {
     case 'text':
       return html`<${Markdown} text=${part.text} isOpen=${part.isOpen} />`;
     case 'reasoning':
       return html`<${Reasoning} part=${part} />`;
     case 'tool':
-      return html`<${ToolCard} part=${part} />`;
+      return html`<${ToolCard} part=${part} version=${version} />`;
     default:
       return html`<p class="muted">This message was deleted.</p>`;
   }
@@ -284,7 +286,7 @@ function toolState({ result, isError, isOpen, approval }) {
 /** State of a call whose decision is on its way, or came from nobody. */
 function openState({ id }) {
   if (!live.value) return 'expired';
-  if (!live.value.isResume) return 'withdrawn';
+  if (!live.value.fields?.resume) return 'withdrawn';
   return decisions.value.get(id)?.verdict === 'deny' ? 'denied' : 'running';
 }
 

@@ -1,9 +1,9 @@
 /** The documents of an agent: which it reads, the state of their index, and uploads. */
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
-import { dateTime, number, size } from '../lib/format.js';
-import { call, listAll } from '../lib/store.js';
-import { Code, Confirm, Dot, ErrorNote, Menu, pending, useAction, useLoad } from '../lib/ui.js';
+import { counted, dateTime, number, size } from '../lib/format.js';
+import { address, call, listAll } from '../lib/store.js';
+import { Code, Dot, ErrorNote, Menu, pending, useAction, useConfirm, useFirst, useGet, useLoad } from '../lib/ui.js';
 import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
 
 /** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */
@@ -18,13 +18,12 @@ export function Documents({ agent, isOwner, onSaved }) {
   const { content = {} } = agent.data;
   const list = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
   const [search, setSearch] = useState('');
-  const [isWhole, setWhole] = useState(false);
   const { error, run } = useAction();
   const [inPrompt, searched] = [new Set(content.documentIds), new Set(content.ragDocumentIds)];
   const isNamed = ({ id }) => inPrompt.has(id) || searched.has(id);
   const words = search.trim().toLowerCase();
   const all = (list.data ?? []).filter(({ id, title }) => `${id} ${title}`.toLowerCase().includes(words)).sort((one, other) => isNamed(other) - isNamed(one));
-  const shown = isWhole ? all : all.slice(0, SHOWN);
+  const [shown, more] = useFirst(all, SHOWN);
   const known = new Set((list.data ?? []).map(({ id }) => id));
   const missing = list.data ? [...new Set([...inPrompt, ...searched])].filter((id) => !known.has(id)) : [];
   const index = useIndexes(all.filter(isNamed).slice(0, INDEXED_AT_FIRST));
@@ -39,16 +38,16 @@ export function Documents({ agent, isOwner, onSaved }) {
   };
   // A change begins when the one before it is saved: the role that is shown may be older.
   const name = (...what) => (changes.current = Promise.resolve(changes.current).then(() => run(() => change(...what))));
-  if (list.error) return html`<${ErrorNote} error=${list.error} />`;
   return html`
     <p class="muted">Documents of the company. The agent reads those that stand in its prompt, and finds passages of those that are searched.</p>
     <${Uploads} known=${known} onDone=${list.reload} />
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
+    ${pending(list)}
     ${missing.length > 0 && html`<p class="note">The role names documents that do not exist: ${missing.map((id, place) => html`${place > 0 ? ', ' : ''}<code>${id}</code>`)}.</p>`}
     ${(list.data?.length ?? 0) > 8 && html`<div class="field list-search"><input type="search" aria-label="Search the documents" placeholder="Search ${number(list.data.length)} documents" value=${search} onInput=${(event) => setSearch(event.target.value)} /></div>`}
     <ul class="rows">${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
       isOwner=${isOwner} onName=${name} onChange=${list.reload} />`)}</ul>
-    ${shown.length < all.length && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${number(all.length)}</button></p>`}
+    ${more}
     ${list.data?.length === 0 && html`<p class="muted">The company has no documents yet.</p>`}
     ${list.data?.length > 0 && all.length === 0 && html`<p class="muted">No document has this in its title.</p>`}`;
 }
@@ -81,7 +80,7 @@ function indexWords(indexed) {
   if (indexed === undefined) return '';
   if (indexed === null) return 'not indexed';
   const { chunks, embedder, embedded, embeddingFailure: failure } = indexed;
-  const words = `${chunks === 1 ? '1 chunk' : `${number(chunks)} chunks`} indexed${embedder || failure ? `, ${number(embedded)} with vectors` : ''}`;
+  const words = `${counted(chunks, 'chunk')} indexed${embedder || failure ? `, ${number(embedded)} with vectors` : ''}`;
   if (!failure) return words;
   return `${words}: ${EMBEDDING_FAILURES[failure.reason] ?? failure.reason}${failure.retryAt ? `, next attempt ${dateTime(failure.retryAt)}` : ''}`;
 }
@@ -89,17 +88,20 @@ function indexWords(indexed) {
 function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onChange }) {
   const { id, title, bytes, version, status } = document;
   const [isShown, setShown] = useState(false);
-  const [asks, setAsks] = useState(false);
   const { error, run } = useAction();
   const act = (route) => run(() => call(route, { params: { id } }).then(onChange));
   const words = [size(bytes), `version ${version}`, STATES[status], isShown ? '' : indexWords(index)].filter(Boolean);
   const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index?.embeddingFailure ? 'paused' : index ? 'done' : 'idle';
+  const [question, ask] = useConfirm(() => ({
+    title: 'Delete this document?', text: `“${title || id}” is deleted with its versions and its index. This cannot be undone. One that agents name is not deleted.`, action: 'Delete',
+    onConfirm: () => act('DELETE /api/documents/{id}'),
+  }));
   const items = [
     ...(status ? [
-      { name: 'Download the original', href: new URL(`api/documents/${encodeURIComponent(id)}/content`, globalThis.document.baseURI).href, download: id },
+      { name: 'Download the original', href: address(`api/documents/${encodeURIComponent(id)}/content`), download: id },
       { name: 'Extract the text again', run: () => act('POST /api/documents/{id}/reindex') },
     ] : []),
-    { name: 'Delete', isDanger: true, run: () => setAsks(true) },
+    { name: 'Delete', isDanger: true, run: ask },
   ];
   const box = (field, isOn, label) => html`<label class="check"><input type="checkbox" checked=${isOn} disabled=${!isOwner} aria-label=${`${label}: ${title || id}`}
     onChange=${(event) => onName(field, id, event.target.checked)} /><span>${label}</span></label>`;
@@ -107,20 +109,19 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
     <div class="item-main">
       <button type="button" class="item-title as-link" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>${title || id}</button>
       <p class="meta"><${Dot} state=${dot} /> <code>${id}</code> · ${words.join(' · ')}</p>
-      ${error && html`<${ErrorNote} error=${error} />`}
+      <${ErrorNote} error=${error} />
       ${isShown && html`<${DocumentText} id=${id} />`}
     </div>
     <div class="row doc-use">${box('documentIds', inPrompt, 'in the prompt')}${box('ragDocumentIds', searched, 'searched')}<${Menu} label=${`More for ${title || id}`} items=${items} /></div>
-    ${asks && html`<${Confirm} title="Delete this document?" text=${`“${title || id}” is deleted with its versions and its index. This cannot be undone. One that agents name is not deleted.`} action="Delete"
-      onConfirm=${() => act('DELETE /api/documents/{id}')} onClose=${() => setAsks(false)} />`}
+    ${question}
   </li>`;
 }
 
 function DocumentText({ id }) {
-  const load = useLoad((signal) => call('GET /api/documents/{id}', { params: { id }, signal }), id);
+  const load = useGet('GET /api/documents/{id}', { params: { id } });
   const wait = pending(load);
   if (wait) return wait;
-  const { text, indexed, content } = load.data.data;
+  const { text, indexed, content } = load.data;
   return html`${content?.error && html`<p class="field-error">${content.error}</p>`}
     <p class="meta">${[indexWords(indexed ?? null), indexed?.language && `language ${indexed.language}`, indexed?.embedder && `vectors by ${indexed.embedder}`, content?.mediaType, content?.needsOcr && `pages without text: ${[content.needsOcr].flat().join(', ')}`].filter(Boolean).join(' · ')}</p>
     <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
@@ -172,6 +173,6 @@ function Uploads({ known, onDone }) {
     <input ref=${input} type="file" multiple accept=${ACCEPT} class="visually-hidden" tabindex="-1" aria-label="Files to upload" onChange=${choose} />
     ${uploads.length > 0 && html`<div role="status"><ul class="plain uploads">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
       <${Dot} state=${{ ready: 'done', failed: state }[state] ?? 'running'} /> <span class="tool-name">${name}</span>
-      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul></div>`}
+      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span><${ErrorNote} error=${error} /></li>`)}</ul></div>`}
   </div>`;
 }

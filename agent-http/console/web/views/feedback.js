@@ -31,7 +31,7 @@ export function Feedback({ node }) {
   };
   return html`<span class="feedback" role="group" aria-label="Rating">${['up', 'down'].map((rating) => html`<button type="button" key=${rating} class="icon rate" aria-label=${NAMES[rating]}
       aria-pressed=${feedback?.rating === rating} onClick=${press(rating)}><svg viewBox="0 0 16 16" width="15" height="15" aria-hidden="true"><path d=${UP} transform=${rating === 'down' ? 'rotate(180 8 8)' : undefined} /></svg></button>`)}</span>
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
     ${isOpen && html`<${Comment} feedback=${feedback} onSave=${async (more) => { if (await set({ rating: 'down', ...more })) setOpen(false); }} onClose=${() => setOpen(false)} />`}`;
 }
 

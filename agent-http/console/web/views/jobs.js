@@ -1,12 +1,10 @@
 /** The user's scheduled jobs: the list by state, a calendar of their next runs, one job, and what can be done with several at once. */
 
 import { html, useEffect, useState } from '../vendor/ui.js';
-import { duration, moment, number } from '../lib/format.js';
-import { ACTIONS, FINAL, STATES, actOn, isChangeable, jobHint, jobName } from '../lib/jobs.js';
-import { withRepeats } from '../lib/next.js';
-import { calendarDays, scheduleWords } from '../lib/schedule.js';
+import { counted, day, duration, here, moment, number } from '../lib/format.js';
+import { ACTIONS, FINAL, STATES, actOn, calendarDays, isChangeable, jobHint, jobName, scheduleWords, withRepeats } from '../lib/jobs.js';
 import { agents, call, go, href, listAll } from '../lib/store.js';
-import { Code, Confirm, Dot, ErrorNote, Facts, Page, Select, Table, Tabs, Time, pending, useAction, useLoad } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Facts, Page, Select, Table, Tabs, Time, pending, useAction, useConfirm, useGet, useLoad } from '../lib/ui.js';
 import { NewJob, ScheduleFields, useSchedule } from './new-job.js';
 
 const TABS = [{ id: 'list', name: 'List' }, { id: 'calendar', name: 'Next 14 days' }];
@@ -90,20 +88,28 @@ function useBulk(onDone) {
   return { progress, run, isRunning: Boolean(progress) && !progress.isOver };
 }
 
-const jobCount = (count) => (count === 1 ? '1 job' : `${number(count)} jobs`);
+const jobCount = (count) => counted(count, 'job');
+
+/** Returns the question about an action. A dialog that cancels says in both of its buttons what they do to `jobs`. */
+const questionOf = ({ name, ask, text, isFinal }, jobs) => (
+  { title: ask(jobs), text, action: isFinal ? `Cancel ${jobs}` : name, keep: isFinal ? `Keep ${jobs}` : undefined });
 
 function Bulk({ chosen, filter, onDone }) {
   const { progress, run, isRunning } = useBulk(onDone);
-  const [asks, setAsks] = useState(undefined);
   const fitting = ({ fits }) => chosen.filter((job) => fits(job, filter));
+  const [question, ask] = useConfirm((action) => {
+    const jobs = fitting(action);
+    return {
+      ...questionOf(action, jobCount(jobs.length)), text: confirmText({ action, jobs }, chosen.length), onConfirm: () => run(action, jobs),
+    };
+  });
   return html`<div class="bulk" hidden=${chosen.length === 0 && !progress}>
     <p class="meta" role="status">${bulkStatus(progress, chosen.length)}</p>
     <div class="row">${ACTIONS.map((action) => html`<button type="button" key=${action.id} class="button small" disabled=${isRunning || fitting(action).length === 0}
-      onClick=${() => setAsks({ action, jobs: fitting(action) })}>${action.name}</button>`)}</div>
+      onClick=${() => ask(action)}>${action.name}</button>`)}</div>
     ${progress?.failed.length > 0 && html`<div class="note note-error" role="alert"><p>${jobCount(progress.failed.length)} could not be changed.</p>
       <ul class="plain">${progress.failed.slice(0, 5).map(({ job, error }) => html`<li key=${job.jobId}>${jobName(job)}: <code class="code-word">${error.code}</code> ${error.message}</li>`)}</ul></div>`}
-    ${asks && html`<${Confirm} title=${asks.action.ask(jobCount(asks.jobs.length))} text=${confirmText(asks, chosen.length)}
-      action=${asks.action.isFinal ? `Cancel ${jobCount(asks.jobs.length)}` : asks.action.name} keep=${asks.action.isFinal ? `Keep ${jobCount(asks.jobs.length)}` : undefined} onConfirm=${() => run(asks.action, asks.jobs)} onClose=${() => setAsks(undefined)} />`}
+    ${question}
   </div>`;
 }
 
@@ -116,17 +122,17 @@ function bulkStatus(progress, selected) {
 function confirmText({ action, jobs }, selected) {
   const others = selected - jobs.length;
   if (others === 0) return action.text;
-  return `${action.text} ${others === 1 ? '1 selected job is left as it is.' : `${number(others)} selected jobs are left as they are.`}`;
+  return `${action.text} ${counted(others, 'selected job')} ${others === 1 ? 'is left as it is' : 'are left as they are'}.`;
 }
 
 /** One job: what it does, when, how its attempts went, and what can be done with it. */
 function JobDetail({ id }) {
-  const found = useLoad(async () => (await call('GET /api/pulse/jobs/{id}', { params: { id } })).data, id);
+  const found = useGet('GET /api/pulse/jobs/{id}', { params: { id } });
   const job = found.data?.jobId === id ? found.data : undefined;
   const isAbsent = found.error?.status === 404;
   return html`<${Page} name="job" title=${job ? jobName(job) : 'Job'} back=${html`<p class="back"><a href=${href('jobs')}>Jobs</a></p>`}
     actions=${job && html`<${Actions} job=${job} onChange=${found.reload} />`}>
-    ${isAbsent ? html`<p class="muted">You have no such job. The scheduler forgets final ones after a time.</p>` : pending({ data: job, error: found.error })}
+    ${isAbsent ? html`<p class="muted">You have no such job. The scheduler forgets final ones after a time.</p>` : pending({ ...found, data: job })}
     ${job && html`<${Details} job=${job} onChange=${found.reload} />`}
   <//>`;
 }
@@ -165,16 +171,15 @@ function Attempts({ attempts }) {
 }
 
 function Actions({ job, onChange }) {
-  const [asks, setAsks] = useState(undefined);
   const { error, run } = useAction();
+  const [question, ask] = useConfirm((action) => ({ ...questionOf(action, 'the job'), onConfirm: () => run(() => actOn(action, job).then(onChange)) }));
   return html`<div>
     <div class="row">
       <button type="button" class="button" onClick=${onChange}>Reload</button>
-      ${ACTIONS.filter(({ fits }) => fits(job)).map((action) => html`<button type="button" key=${action.id} class="button" onClick=${() => setAsks(action)}>${action.name}</button>`)}
+      ${ACTIONS.filter(({ fits }) => fits(job)).map((action) => html`<button type="button" key=${action.id} class="button" onClick=${() => ask(action)}>${action.name}</button>`)}
     </div>
-    ${error && html`<${ErrorNote} error=${error} />`}
-    ${asks && html`<${Confirm} title=${asks.ask('this job')} text=${asks.text} action=${asks.isFinal ? 'Cancel the job' : asks.name}
-      keep=${asks.isFinal ? 'Keep the job' : undefined} onConfirm=${() => run(() => actOn(asks, job).then(onChange))} onClose=${() => setAsks(undefined)} />`}
+    <${ErrorNote} error=${error} />
+    ${question}
   </div>`;
 }
 
@@ -190,7 +195,7 @@ function Reschedule({ job, onChange }) {
   return html`<details class="fold block" onToggle=${(event) => setOpen(event.target.open)}><summary>Reschedule</summary>
     ${isOpen && html`<form class="fold-body" onSubmit=${submit}>
       <${ScheduleFields} state=${state} />
-      ${error && html`<${ErrorNote} error=${error} />`}
+      <${ErrorNote} error=${error} />
       <button class="button primary" disabled=${isBusy}>Replace the schedule</button>
     </form>`}
   </details>`;
@@ -200,8 +205,6 @@ const DAYS = 14;
 /** Entries of a day that are shown at first. */
 const SHOWN = 8;
 const weekday = new Intl.DateTimeFormat('en', { weekday: 'short' });
-const date = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
-const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Returns the clock's time in a zone; in the browser's if the zone is unknown. */
 function clock(iso, timeZone) {
@@ -223,16 +226,16 @@ function Calendar() {
   const { days, later } = calendarDays(list.data.jobs, now, DAYS);
   return html`
     <p class="muted lead">The runs of your open jobs, in your time zone, ${here}.${list.data.isWhole ? '' : ' Of jobs that run very often, not all runs are shown.'}</p>
-    <ol class="calendar">${days.map((day, place) => html`<${Day} key=${place} day=${day} isToday=${place === 0} />`)}</ol>
+    <ol class="calendar">${days.map((of, place) => html`<${Day} key=${place} of=${of} isToday=${place === 0} />`)}</ol>
     ${later.length > 0 && html`<h2 class="label">Later</h2>
       <ul class="plain">${later.map((job) => html`<li key=${job.jobId} class="entry"><a href=${href('jobs', job.jobId)}>${jobName(job)} <span class="job-hint">${jobHint(job)}</span></a> <span class="meta"><${Time} at=${job.executeAt} /></span></li>`)}</ul>`}`;
 }
 
-function Day({ day: { start, jobs, shiftMinutes }, isToday }) {
+function Day({ of: { start, jobs, shiftMinutes }, isToday }) {
   const [isWhole, setWhole] = useState(false);
   const shown = isWhole || jobs.length <= SHOWN + 1 ? jobs : jobs.slice(0, SHOWN);
   return html`<li class=${`day ${jobs.length === 0 ? 'free' : ''}`}>
-    <h2 class="day-name">${isToday ? 'Today' : weekday.format(start)} <span class="muted">${date.format(start)}</span></h2>
+    <h2 class="day-name">${isToday ? 'Today' : weekday.format(start)} <span class="muted">${day.format(start)}</span></h2>
     ${shiftMinutes !== 0 && html`<p class="chip shift">clocks ${shiftMinutes > 0 ? 'forward' : 'back'} ${Math.abs(shiftMinutes)} min</p>`}
     <ul class="plain">${shown.map((job) => html`<${Entry} key=${job.jobId} job=${job} />`)}</ul>
     ${shown.length < jobs.length && html`<button type="button" class="button quiet small" onClick=${() => setWhole(true)}>${jobs.length - shown.length} more</button>`}
@@ -246,7 +249,7 @@ function Entry({ job }) {
   const isLate = new Date(executeAt) < new Date() && state !== 'running';
   return html`<li class="entry">
     <a href=${href('jobs', jobId)} title=${`${jobName(job)}: ${scheduleWords(schedule)}`}><${Dot} state=${isRepeat ? 'idle' : state} /><time datetime=${executeAt}>${mine}</time> <span class="entry-name">${jobHint(job) ?? jobName(job)}</span></a>
-    ${more > 0 && html`<p class="meta">and ${more} more ${more === 1 ? 'run' : 'runs'}</p>`}
+    ${more > 0 && html`<p class="meta">and ${counted(more, 'more run')}</p>`}
     ${state !== 'scheduled' && !isRepeat && html`<p class="meta">${state}</p>`}
     ${isLate && state === 'scheduled' && html`<p class="meta">overdue</p>`}
     ${theirs && theirs !== mine && html`<p class="meta">${theirs} in ${zone.split('/').at(-1).replaceAll('_', ' ')}</p>`}

@@ -2,11 +2,10 @@
 
 import { html, useRef, useState } from '../vendor/ui.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
-import { newId } from '../lib/format.js';
-import { NextRuns } from '../lib/next.js';
-import { cronWords } from '../lib/schedule.js';
+import { here, newId } from '../lib/format.js';
+import { NextRuns, cronWords } from '../lib/jobs.js';
 import { agentNames, agents, call, client, go, href } from '../lib/store.js';
-import { ErrorNote, Page, options, useLoad } from '../lib/ui.js';
+import { ErrorNote, Page, options, pending, useLoad } from '../lib/ui.js';
 
 export function NewJob() {
   const [agentId, setAgent] = useState(agents.value[0]?.id);
@@ -22,7 +21,7 @@ export function NewJob() {
         ${isKind('tool', 'a call of one of the agent’s tools')}
       </fieldset>
       ${kind === 'agent' && html`<${Turn} key=${agentId} agentId=${agentId} />`}
-      ${kind === 'tool' && preview.error && html`<${ErrorNote} error=${preview.error} />`}
+      ${kind === 'tool' && pending(preview)}
       ${kind === 'tool' && preview.data?.agentId === agentId && html`<${Tool} key=${agentId} agentId=${agentId} tools=${preview.data.tools ?? []} />`}
     </div>`}
   <//>`;
@@ -52,7 +51,7 @@ function useJob(read) {
     }
   };
   const rest = html`<${ScheduleFields} state=${state} />
-    ${error && html`<${ErrorNote} error=${error} />`}
+    <${ErrorNote} error=${error} />
     <div class="row"><button class="button primary" disabled=${isSaving || !state.schedule}>Schedule</button><a class="button quiet" href=${href('jobs')}>Cancel</a></div>`;
   return { submit, rest };
 }
@@ -93,7 +92,6 @@ function Call({ agentId, tool }) {
 
 const KINDS = { once: 'Once', interval: 'At an interval', cron: 'By a cron expression' };
 const UNITS = { minutes: 60_000, hours: 3_600_000, days: 86_400_000 };
-const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Returns a time as an input of the browser's zone has it. @param {Date} time */
 const localTime = (time) => new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);

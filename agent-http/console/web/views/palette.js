@@ -2,24 +2,22 @@
 
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/ui.js';
 import { agentId } from '../lib/chat.js';
-import { agents, has, href, listAll } from '../lib/store.js';
+import { agentName, agents, has, href, listAll } from '../lib/store.js';
 import { useLoad } from '../lib/ui.js';
 
 /** Results that are shown. */
 const SHOWN = 12;
 
 /** Places by name: views, agents and threads. */
-function places(threads) {
-  const nameOf = (id) => agents.value.find((agent) => agent.id === id)?.name || id;
+function places(views, threads) {
   return [
-    ...(agentId.value ? [{ name: 'New chat', kind: nameOf(agentId.value), to: href('chat', agentId.value) }] : []),
+    ...(agentId.value ? [{ name: 'New chat', kind: agentName(agentId.value), to: href('chat', agentId.value) }] : []),
     ...agents.value.map(({ id, name }) => ({ name: name || id, kind: 'chat', to: href('chat', id) })),
     ...agents.value.map(({ id, name }) => ({ name: name || id, kind: 'role', to: href('agents', id) })),
-    ...[['Threads', 'threads', 'threads'], ['Agents', 'agents'], ['Approvals', 'approvals', 'approvals'], ['Jobs', 'jobs', 'jobs'], ['Usage', 'usage', 'usage'], ['Audit', 'audit', 'audit'], ['Account', 'account']]
-      .filter(([, , feature]) => !feature || has(feature)).map(([name, view]) => ({ name, kind: 'view', to: href(view) })),
+    ...[...views, { id: 'account', name: 'Account' }].map(({ id, name }) => ({ name, kind: 'view', to: href(id) })),
     { name: 'New agent', kind: 'view', to: href('agents', 'new') },
     ...(has('jobs') ? [{ name: 'New job', kind: 'view', to: href('jobs', 'new') }, { name: 'Calendar', kind: 'jobs', to: href('jobs', 'calendar') }] : []),
-    ...threads.map(({ id, title, agentId: agent }) => ({ name: title || 'Untitled', kind: nameOf(agent), to: href('chat', agent, id) })),
+    ...threads.map(({ id, title, agentId: agent }) => ({ name: title || 'Untitled', kind: agentName(agent), to: href('chat', agent, id) })),
   ];
 }
 
@@ -31,12 +29,12 @@ export function find(all, text) {
   return found.map((place, order) => ({ place, order })).sort((one, other) => rank(one.place) - rank(other.place) || one.order - other.order).slice(0, SHOWN).map(({ place }) => place);
 }
 
-export function Palette({ onClose }) {
+export function Palette({ views, onClose }) {
   const dialog = useRef(null);
   const [text, setText] = useState('');
   const [chosen, setChosen] = useState(0);
   const { data = [] } = useLoad(() => (has('threads') ? listAll('GET /api/threads', 'threads', { query: { limit: 200 }, pages: 1 }) : Promise.resolve([])), 'threads');
-  const found = useMemo(() => find(places(data), text), [data, text]);
+  const found = useMemo(() => find(places(views, data), text), [data, text]);
   useEffect(() => dialog.current.showModal(), []);
   const go = (place) => {
     onClose();

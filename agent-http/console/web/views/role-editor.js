@@ -1,12 +1,12 @@
 /** The editor of a role: a form and the JSON of the same object, saved under the version that was read. */
 
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/ui.js';
-import { fieldErrors, isWithin, setAt } from '../lib/role.js';
+import { fieldErrors, isWithin, setAt } from '../lib/fields.js';
 import { call, go, hasUnsaved, loadAgents } from '../lib/store.js';
-import { Confirm, ErrorNote, lazy } from '../lib/ui.js';
+import { ErrorNote, lazy, useConfirm } from '../lib/ui.js';
 import { RoleForm } from './role-form.js';
 
-const RolePreview = lazy(() => import('./role-preview.js'), 'RolePreview');
+const RolePreview = lazy(() => import('../lib/compare.js'), 'RolePreview');
 
 const NEW_ROLE = {
   name: 'Guide',
@@ -59,7 +59,6 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const [text, setText] = useState(savedText);
   const [id, setId] = useState('');
   const [state, setState] = useState({});
-  const [asks, setAsks] = useState(false);
   const root = useRef(null);
   const isSaving = useRef(false);
   // The text that was saved last, and the one that is written now.
@@ -116,6 +115,9 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
       fail(error);
     }
   };
+  const [question, ask] = useConfirm(() => ({
+    title: 'Delete this agent?', text: 'Its tokens are revoked, and its assignments and memory are deleted. This cannot be undone.', action: 'Delete', onConfirm: remove,
+  }));
   useEffect(() => reveal(root.current), [state.error]);
   const warnings = state.warnings ?? agent?.data.warnings ?? [];
   const form = { value: role, saved: agent ? saved : {}, errors: state.errors ?? new Map(), set };
@@ -135,16 +137,16 @@ export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
       <textarea id="role-json" class="code-input tall" spellcheck="false" readonly=${isReadOnly} value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>`}
     ${view === 'preview' && html`<${RolePreview} id=${agent ? agent.data.id : id.trim()} role=${role} isNew=${!agent} />`}
     ${warnings.map(({ path, message }) => html`<p key=${path} class="note"><code>${path}</code> ${message}</p>`)}
-    ${state.error && html`<${ErrorNote} error=${state.error} />`}
+    <${ErrorNote} error=${state.error} />
     ${!isReadOnly && html`<div class="row between save-bar">
       <div class="row">
         <button class="button primary" disabled=${agent && !isChanged}>Save</button>
         <button type="button" class="button" disabled=${!isChanged} onClick=${() => { setText(savedText); setState({}); }}>Revert</button>
         <span class="muted small" role="status">${state.isSaved && !isChanged ? 'Saved' : isChanged ? 'Not saved' : ''}</span>
       </div>
-      ${agent && html`<button type="button" class="button quiet danger-text" onClick=${() => setAsks(true)}>Delete agent</button>`}
+      ${agent && html`<button type="button" class="button quiet danger-text" onClick=${ask}>Delete agent</button>`}
     </div>`}
-    ${asks && html`<${Confirm} title="Delete this agent?" text="Its tokens are revoked, and its assignments and memory are deleted. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}
+    ${question}
   </form>`;
 }
 

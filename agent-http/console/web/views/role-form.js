@@ -2,10 +2,9 @@
 
 import { html, useState } from '../vendor/ui.js';
 import { CATALOGUE } from '../lib/catalogue.js';
-import { Choice, Count, List, Notes, Secret, Switch, Text, Words, described } from '../lib/fields.js';
-import { getAt, hiddenFields, listAt } from '../lib/role.js';
+import { Choice, Count, List, Notes, Secret, Switch, Text, Words, described, getAt, hiddenFields, listAt, toggled } from '../lib/fields.js';
 import { listAll } from '../lib/store.js';
-import { ErrorNote, Fold, Select, useLoad } from '../lib/ui.js';
+import { Fold, Select, pending, useLoad } from '../lib/ui.js';
 
 const HOUR_MS = 3_600_000;
 const BY = [[undefined, 'the user of the chat'], ['user', 'the user of the chat (named)'], ['visitor', 'the user of the chat, also a visitor'], ['owner', 'the agent’s owner'], ['company', 'everybody of the company']];
@@ -61,11 +60,7 @@ function Approvals({ form }) {
 function Rule({ form, path }) {
   const at = (name) => `${path}.${name}`;
   const hints = listAt(form.value, at('annotations'));
-  const toggle = (hint) => ({ target }) => {
-    const rest = hints.filter((one) => one !== hint);
-    const chosen = target.checked ? [...rest, hint] : rest;
-    form.set(at('annotations'), chosen.length > 0 ? chosen : undefined);
-  };
+  const toggle = (hint) => ({ target }) => form.set(at('annotations'), toggled(hints, hint, target.checked));
   return html`<div class="rule">
     <${Words} form=${form} path=${at('tools')} label="Tools" hint="Names, with commas between them." />
     <div class="field" role="group" aria-label="Tools by their effects">
@@ -83,7 +78,8 @@ function Rule({ form, path }) {
 }
 
 function Documents({ form }) {
-  const { data, error } = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
+  const load = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
+  const { data } = load;
   const [search, setSearch] = useState('');
   const lists = { documentIds: listAt(form.value, 'content.documentIds'), ragDocumentIds: listAt(form.value, 'content.ragDocumentIds') };
   const titles = new Map((data ?? []).map(({ id, title }) => [id, title || id]));
@@ -91,14 +87,10 @@ function Documents({ form }) {
   const all = [...new Set([...lists.documentIds, ...lists.ragDocumentIds, ...titles.keys()])];
   const words = search.trim().toLowerCase();
   const shown = all.filter((id) => `${id} ${titles.get(id) ?? ''}`.toLowerCase().includes(words));
-  const toggle = (name, id) => ({ target }) => {
-    const rest = lists[name].filter((one) => one !== id);
-    const chosen = target.checked ? [...rest, id] : rest;
-    form.set(`content.${name}`, chosen.length > 0 ? chosen : undefined);
-  };
+  const toggle = (name, id) => ({ target }) => form.set(`content.${name}`, toggled(lists[name], id, target.checked));
   const box = (name, id, label) => html`<input type="checkbox" aria-label=${`${label}: ${titles.get(id) ?? id}`} checked=${lists[name].includes(id)} onChange=${toggle(name, id)} />`;
   return html`
-    ${error && html`<${ErrorNote} error=${error} />`}
+    ${pending(load)}
     ${all.length > 12 && html`<div class="field"><input type="search" aria-label="Search the documents" placeholder="Search the documents" value=${search} onInput=${({ target }) => setSearch(target.value)} /></div>`}
     ${all.length === 0 && data && html`<p class="muted">The company has no documents.</p>`}
     ${all.length > 0 && html`<div class="picker" tabindex="0" role="group" aria-label="Documents of the role"><table class="md-table">
@@ -128,13 +120,6 @@ const KNOWN = new Map(CATALOGUE.map((tool) => [tool.name, tool]));
 const DEFAULT = CATALOGUE.filter(({ isDefault }) => isDefault).map(({ name }) => name);
 /** Words of a workspace file, which the server stores as lists. */
 const PRESETS = { base: DEFAULT, none: [] };
-
-/** Returns a list with a name or without it; `undefined` for an empty one. */
-function toggled(list, name, isIn) {
-  const rest = list.filter((one) => one !== name);
-  const chosen = isIn ? [...rest, name] : rest;
-  return chosen.length > 0 ? chosen : undefined;
-}
 
 /** The tools of a role: the preset, further tools, and those of a widget's visitors. */
 function Tools({ form }) {
@@ -197,10 +182,7 @@ function Backends({ form }) {
   const children = listAt(form.value, 'children');
   const content = form.value.content ?? {};
   const [kind, setKind] = useState('EmbeddedAI');
-  const remove = (place) => {
-    const rest = children.filter((_, other) => other !== place);
-    form.set('children', rest.length > 0 ? rest : undefined);
-  };
+  const remove = (place) => form.set('children', toggled(children, children[place], false));
   const add = () => form.set(`children[${children.length}]`, { name: kind, content: {} });
   return html`<p class="muted small">Five rules select the backend, which the tab Backend shows. A key is sent to the address for which it was saved, and deleted with it.</p>
     ${children.map((child, place) => html`<fieldset class="backend" key=${`${place}-${child?.name}`}>

@@ -1,11 +1,10 @@
 /** The tokens of an agent: those that pages and programs have, a new one, and the widget's snippet. */
 
 import { html, useEffect, useRef, useState } from '../vendor/ui.js';
-import { Choice, Count, Text, Words } from '../lib/fields.js';
+import { Choice, Count, Text, Words, fieldErrors, isWithin, setAt } from '../lib/fields.js';
 import { moment } from '../lib/format.js';
-import { fieldErrors, isWithin, setAt } from '../lib/role.js';
-import { agents, call, listAll } from '../lib/store.js';
-import { Code, Confirm, Copy, Dot, ErrorNote, Time, pending, useAction, useLoad } from '../lib/ui.js';
+import { address, agentName, call, listAll } from '../lib/store.js';
+import { Code, Copy, Dot, ErrorNote, Time, pending, useAction, useConfirm, useLoad } from '../lib/ui.js';
 
 const DAY_MS = 86_400_000;
 const LIFETIMES = [[undefined, 'until it is revoked'], [DAY_MS, 'one day'], [30 * DAY_MS, '30 days'], [90 * DAY_MS, '90 days'], [365 * DAY_MS, 'a year']];
@@ -79,7 +78,7 @@ function NewToken({ id, onMade }) {
       </div>` : value.kind === 'mcp' && html`
       <${Words} key="tools" form=${form} path="tools" label="Only these tools" hint="Names, with commas between them. Absent: all of the agent’s." />
       <${Text} form=${form} path="todoListId" label="Todo list" hint="For the tools of todos and plans." />`}
-    ${state.error && html`<${ErrorNote} error=${state.error} />`}
+    <${ErrorNote} error=${state.error} />
     <div class="row"><button class="button primary" disabled=${state.isBusy}>Make the token</button>
       <button type="button" class="button quiet" onClick=${() => setOpen(false)}>Cancel</button></div>
   </form>`;
@@ -90,9 +89,7 @@ const attribute = (text) => text.replaceAll('&', '&amp;').replaceAll('"', '&quot
 
 /** The script that adds the widget to a page. The application that serves the console serves it too. */
 function snippet(id, token) {
-  const title = agents.value.find((agent) => agent.id === id)?.name || id;
-  const source = new URL('widget.js', document.baseURI);
-  return `<script src="${attribute(source.href)}" async\n  data-token="${attribute(token)}"\n  data-title="${attribute(title)}"></script>`;
+  return `<script src="${attribute(address('widget.js'))}" async\n  data-token="${attribute(token)}"\n  data-title="${attribute(agentName(id))}"></script>`;
 }
 
 /** A token with its text, which is shown this once. */
@@ -102,7 +99,7 @@ function Made({ id, token, onClose }) {
   const root = useRef(null);
   // The button that had the focus is gone.
   useEffect(() => root.current.focus(), []);
-  const code = isWidget ? snippet(id, token.token) : new URL(isApi ? 'v1' : 'api/agent/mcp', document.baseURI).href;
+  const code = isWidget ? snippet(id, token.token) : address(isApi ? 'v1' : 'api/agent/mcp');
   const secret = `It is a secret: who has it ${isApi ? 'chats with the agent' : 'calls the tools'} for you.`;
   return html`<section class="token-made" ref=${root} tabindex="-1" aria-labelledby="token-made">
     <h2 id="token-made">The token is made</h2>
@@ -117,10 +114,12 @@ function Made({ id, token, onClose }) {
 }
 
 function TokenRow({ agent, token, onRevoked }) {
-  const [asks, setAsks] = useState(false);
   const { error, run } = useAction();
   const { id, kind, label, createdAt, expiresAt, revokedAt, userId, todoListId } = token;
-  const revoke = () => run(() => call('DELETE /api/agents/{id}/tokens/{tokenId}', { params: { id: agent, tokenId: id } }).then(onRevoked));
+  const [question, ask] = useConfirm(() => ({
+    title: 'Revoke this token?', text: `“${label || id}” is refused from the next request on. This cannot be undone.`, action: 'Revoke',
+    onConfirm: () => run(() => call('DELETE /api/agents/{id}/tokens/{tokenId}', { params: { id: agent, tokenId: id } }).then(onRevoked)),
+  }));
   const state = revokedAt ? 'revoked' : isExpired(token) ? 'expired' : 'valid';
   const end = revokedAt ? ['revoked', revokedAt] : expiresAt ? [isExpired(token) ? 'expired' : 'expires', expiresAt] : undefined;
   return html`<li class="item">
@@ -128,10 +127,10 @@ function TokenRow({ agent, token, onRevoked }) {
       <p class="item-title"><${Dot} state=${state === 'valid' ? 'done' : 'idle'} /> ${label || 'No label'} <span class="chip">${KINDS[kind] ?? kind}</span></p>
       <p class="meta">${kind === 'widget' ? limits(token) : [`for ${userId}`, token.agents?.length > 1 && `agents: ${token.agents.join(', ')}`, todoListId && `todo list ${todoListId}`, token.tools && `tools: ${token.tools.join(', ') || 'none'}`].filter(Boolean).join(' · ')}</p>
       <p class="meta">made <${Time} at=${createdAt} words=${moment} />${end ? html` · ${end[0]} <${Time} at=${end[1]} />` : ' · until it is revoked'} · <code>${id}</code></p>
-      ${error && html`<${ErrorNote} error=${error} />`}
+      <${ErrorNote} error=${error} />
     </div>
-    ${state === 'valid' ? html`<button type="button" class="button quiet small" aria-label=${`Revoke ${label || id}`} onClick=${() => setAsks(true)}>Revoke</button>` : html`<span class="meta">${state}</span>`}
-    ${asks && html`<${Confirm} title="Revoke this token?" text=${`“${label || id}” is refused from the next request on. This cannot be undone.`} action="Revoke" onConfirm=${revoke} onClose=${() => setAsks(false)} />`}
+    ${state === 'valid' ? html`<button type="button" class="button quiet small" aria-label=${`Revoke ${label || id}`} onClick=${ask}>Revoke</button>` : html`<span class="meta">${state}</span>`}
+    ${question}
   </li>`;
 }
 

@@ -2,9 +2,9 @@
 
 import { html, useMemo, useState } from '../vendor/ui.js';
 import { csv, save } from '../lib/csv.js';
-import { number } from '../lib/format.js';
-import { agentNames, agents, call, href, route, session } from '../lib/store.js';
-import { ErrorNote, Facts, Page, Select, Table, Time, pending, useLoad } from '../lib/ui.js';
+import { counted, number } from '../lib/format.js';
+import { agentName, agentNames, agents, href, route, session } from '../lib/store.js';
+import { Facts, Meter, Page, Select, Table, Time, pending, useFirst, useGet, useLoad } from '../lib/ui.js';
 import { GROUPS, MEASURES, SERIES, columnsOf, daysUpTo, dollars, groupsOf, nanos, readUsage, roundUp, sumOf, table } from '../lib/usage.js';
 
 const TIMES = { 7: '7 days', 30: '30 days', 90: '90 days', 365: '12 months' };
@@ -136,7 +136,7 @@ function Chart({ columns, names, measure }) {
 /** The models whose calls are not in the cost. */
 function Unpriced({ models, calls }) {
   if (calls === 0) return null;
-  return html`<div class="note note-warn"><p>${calls === 1 ? 'One call has' : `${number(calls)} calls have`} no known price and ${calls === 1 ? 'is' : 'are'} not in the cost:</p>
+  return html`<div class="note note-warn"><p>${counted(calls, 'call')} ${calls === 1 ? 'has' : 'have'} no known price and ${calls === 1 ? 'is' : 'are'} not in the cost:</p>
     <ul class="chips plain">${models.map(({ provider, model, unpricedCalls }) => html`<li key=${`${provider} ${model}`} class="chip"><code>${provider}/${model}</code> ${number(unpricedCalls)}</li>`)}</ul>
     <p class="small">The operator adds prices by <code>MODEL_CATALOG</code>.</p></div>`;
 }
@@ -144,14 +144,13 @@ function Unpriced({ models, calls }) {
 /** Returns the name of a group as people know it. */
 function nameOf({ name }, by) {
   if (by === 'day') return dayWords(name);
-  return (by === 'agent' && agents.value.find(({ id }) => id === name)?.name) || name;
+  return by === 'agent' ? agentName(name) : name;
 }
 
 const NUMBERS = ['Runs', 'Calls', 'Input', 'Cached', 'Output', 'Tools', 'Cost'];
 
 function Groups({ groups, by, sums }) {
-  const [isWhole, setWhole] = useState(false);
-  const shown = isWhole ? groups : groups.slice(0, SHOWN);
+  const [shown, more] = useFirst(groups, SHOWN);
   const cells = ({ runs, calls, inputTokens, cachedInputTokens, outputTokens, toolCalls, cost, unpricedCalls }) => html`
     <td class="num">${number(runs)}</td><td class="num">${number(calls)}</td><td class="num">${number(inputTokens)}</td><td class="num">${number(cachedInputTokens)}</td>
     <td class="num">${number(outputTokens)}</td><td class="num">${number(toolCalls)}</td>
@@ -162,26 +161,23 @@ function Groups({ groups, by, sums }) {
         ${cells(group.sums)}</tr>`)}</tbody>
       <tfoot><tr><th scope="row">In all</th>${cells(sums)}</tr></tfoot>
   <//>
-  ${shown.length < groups.length && html`<p class="table-foot"><button type="button" class="button small" onClick=${() => setWhole(true)}>Show all ${number(groups.length)}</button></p>`}`;
+  ${more}`;
 }
 
 const UNITS = { runs: 'Runs', changes: 'Changes', tokens: 'Tokens', cost: 'Cost', toolCalls: 'Tool calls', concurrentRuns: 'Runs at once' };
 
 /** The limits of the user, and for an admin those of the company, and how far they are used. */
 function Limits() {
-  const { data, error } = useLoad(async (signal) => (await call('GET /api/limits', { signal })).data.limits, '');
+  const load = useGet('GET /api/limits');
+  const limits = load.data?.limits;
   return html`<section class="limits" aria-labelledby="limits-title"><h2 id="limits-title">Your limits</h2>
-    ${error && html`<${ErrorNote} error=${error} />`}
-    ${data?.length === 0 && html`<p class="muted">The operator has set none.</p>`}
-    ${(data ?? []).map(({ policy, kind, unit, window, resetsAt, ...limit }) => {
+    ${pending(load)}
+    ${limits?.length === 0 && html`<p class="muted">The operator has set none.</p>`}
+    ${limits?.map(({ policy, kind, unit, window, resetsAt, ...limit }) => {
       const name = `${kind === 'company' ? 'Company: ' : policy === 'budget' ? 'Budget: ' : ''}${UNITS[unit] ?? unit}${window ? ` a ${window}` : ''}`;
       const [amount, used, reserved] = [limit.amount, limit.used, limit.reserved].map(Number);
       const shown = (value) => unit === 'cost' ? dollars(nanos(value)) : number(value);
-      const taken = used + reserved;
-      return html`<div key=${name} class="limit">
-        <p class="row between"><span>${name}</span><span class="meta">${shown(limit.used)} of ${shown(limit.amount)} used${reserved > 0 ? `, ${shown(limit.reserved)} reserved` : ''}${used > 0 && resetsAt && html`, free again <${Time} at=${resetsAt} />`}</span></p>
-        <progress max=${amount || 1} value=${Math.min(amount, taken)} aria-label=${`${name}: part that is used`} class=${taken >= amount * 0.9 ? 'full' : ''}></progress>
-      </div>`;
+      return html`<${Meter} key=${name} name=${name} max=${amount || 1} value=${used + reserved}>${shown(limit.used)} of ${shown(limit.amount)} used${reserved > 0 ? `, ${shown(limit.reserved)} reserved` : ''}${used > 0 && resetsAt && html`, free again <${Time} at=${resetsAt} />`}<//>`;
     })}
   </section>`;
 }

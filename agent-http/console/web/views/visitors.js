@@ -1,9 +1,9 @@
 /** What the owner of an agent sees of its visitors: their threads, and the feedback on its answers. */
 
 import { html, useState } from '../vendor/ui.js';
-import { contentText, dateTime, moment, number, pretty } from '../lib/format.js';
+import { contentText, counted, dateTime, moment, number, pretty } from '../lib/format.js';
 import { call, href, route } from '../lib/store.js';
-import { Code, Confirm, Dot, ErrorNote, Fold, Markdown, Menu, Time, pending, useLoad, usePages } from '../lib/ui.js';
+import { Code, Dot, ErrorNote, Fold, Markdown, Menu, Time, pending, useConfirm, useGet, usePages } from '../lib/ui.js';
 import { exportLinks } from './threads.js';
 
 /** @param {{id: string, part?: string}} props `part` is `feedback`, or a thread's id. */
@@ -18,10 +18,7 @@ export function Visitors({ id, part }) {
 const More = ({ list }) => list.cursor && html`<p class="table-foot"><button type="button" class="button small" disabled=${list.isLoading} onClick=${list.loadMore}>Load older ones</button></p>`;
 
 function ThreadList({ id }) {
-  const list = usePages(async (cursor, signal) => {
-    const { data } = await call('GET /api/agents/{id}/threads', { params: { id }, query: { limit: 50, cursor }, signal });
-    return { items: data.threads, nextCursor: data.nextCursor };
-  }, id);
+  const list = usePages('GET /api/agents/{id}/threads', 'threads', { params: { id }, query: { limit: 50 } });
   return html`
     <p class="muted">Conversations of people who use a widget with this agent. They have no names here; a thread belongs to a browser.</p>
     ${pending({ ...list, data: list.items })}
@@ -29,26 +26,27 @@ function ThreadList({ id }) {
     <ul class="rows">${(list.items ?? []).map((thread) => html`<li key=${`${thread.owner} ${thread.id}`} class="item">
       <div class="item-main">
         <a class="item-title" href=${`${href('agents', id, 'visitors', thread.id)}?${new URLSearchParams({ owner: thread.owner })}`}>${thread.title || 'Untitled'}</a>
-        <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${number(thread.messageCount)} messages · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
+        <p class="meta"><${Dot} state=${thread.status} /> ${thread.status} · ${counted(thread.messageCount, 'message')} · <${Time} at=${thread.lastActivityAt} words=${moment} /></p>
       </div></li>`)}</ul>
     <${More} list=${list} />`;
 }
 
 function VisitorThread({ agent, id, owner }) {
-  const found = useLoad((signal) => call('GET /api/threads/{id}', { params: { id }, query: { owner, limit: 200 }, signal }), `${id} ${owner}`);
-  const [asks, setAsks] = useState(false);
+  const found = useGet('GET /api/threads/{id}', { params: { id }, query: { owner, limit: 200 } });
   const [error, setError] = useState(undefined);
   const remove = () => call('DELETE /api/threads/{id}', { params: { id }, query: { owner } }).then(() => (location.hash = href('agents', agent, 'visitors')), setError);
-  const thread = found.data?.data;
-  const failed = found.error ?? error;
+  const [question, ask] = useConfirm(() => ({
+    title: 'Delete this thread?', text: 'It is deleted with its messages and runs, for the visitor too. This cannot be undone.', action: 'Delete', onConfirm: remove,
+  }));
+  const thread = found.data;
   return html`
     <p class="back"><a href=${href('agents', agent, 'visitors')}>Visitors</a></p>
-    ${failed && html`<${ErrorNote} error=${failed} />`}
+    ${pending(found)}<${ErrorNote} error=${error} />
     ${thread && html`<div class="row between thread-head"><h2>${thread.title || 'Untitled'}</h2>
-      <${Menu} label="More for this thread" items=${[...exportLinks(id, owner), { name: 'Delete', isDanger: true, run: () => setAsks(true) }]} /></div>
-      <p class="meta">begun ${dateTime(thread.createdAt)} · ${number(thread.messageCount)} messages${thread.nextCursor ? ' · the first of them' : ''}</p>
+      <${Menu} label="More for this thread" items=${[...exportLinks(id, owner), { name: 'Delete', isDanger: true, run: ask }]} /></div>
+      <p class="meta">begun ${dateTime(thread.createdAt)} · ${counted(thread.messageCount, 'message')}${thread.nextCursor ? ' · the first of them' : ''}</p>
       <div class="read-only">${(thread.nodes ?? []).map((node) => html`<${Message} key=${node.id} node=${node} />`)}</div>`}
-    ${asks && html`<${Confirm} title="Delete this thread?" text="It is deleted with its messages and runs, for the visitor too. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}`;
+    ${question}`;
 }
 
 const Call = ({ name, children }) => html`<${Fold} kind="tool" summary=${html`<span class="tool-name">${name}</span>`}>${children}<//>`;
@@ -66,10 +64,7 @@ function Message({ node: { message, status, feedback, createdAt } }) {
 }
 
 function FeedbackList({ id }) {
-  const list = usePages(async (cursor, signal) => {
-    const { data } = await call('GET /api/agents/{id}/feedback', { params: { id }, query: { limit: 50, cursor }, signal });
-    return { items: data.feedback, nextCursor: data.nextCursor };
-  }, id);
+  const list = usePages('GET /api/agents/{id}/feedback', 'feedback', { params: { id }, query: { limit: 50 } });
   const items = list.items ?? [];
   const up = items.filter(({ rating }) => rating === 'up').length;
   return html`
