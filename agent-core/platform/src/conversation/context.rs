@@ -91,10 +91,10 @@ impl ThreadContexts {
         }
     }
 
-    /// Sets the only context of a turn, or none.
-    pub(super) fn set(&mut self, turn: &RunId, context: Option<SentContext>) {
+    /// Sets the only context that a turn has from a position on, or none.
+    pub(super) fn set(&mut self, turn: &RunId, from: u32, context: Option<SentContext>) {
         let stored = context.map(|sent| TurnContext { turn_id: turn.clone(), sent });
-        self.add(MissingContexts { from: 0, turns: vec![turn.clone()] }, stored.into_iter().collect());
+        self.add(MissingContexts { from, turns: vec![turn.clone()] }, stored.into_iter().collect());
     }
 
     /// Removes a turn of which a commit may have added a context. Returns false if it was not read.

@@ -14,7 +14,7 @@ use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 
 use super::context::ThreadContexts;
 use super::{
-    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent,
+    BegunRun, ConversationError, Conversations, EndedRun, MAX_PAGE_NODES, Merged, Node, NodeContent, NodeId,
     NodeLink, NodeMessage, NodeOrigin, PathContexts, Thread, ThreadKey, ThreadOwner, ThreadPath,
 };
 use crate::company_table::{CompanyTable, CompanyTableLimits};
@@ -118,9 +118,13 @@ impl ThreadCache {
         let EndedRun { thread, run, links, nodes, context } = ended;
         self.apply(key, |cached| {
             let is_applied = cached.apply(thread, &run.turn_id, links, nodes);
+            // Before its first message, a copied thread may have contexts of a turn whose run was deleted and had the same id.
+            let seq = |id: &NodeId| cached.links.iter().rfind(|link| link.id == *id).map(|link| link.seq);
+            let ids = context.iter().map(|sent| &sent.node).chain(run.node_ids.first());
+            let from = ids.filter_map(seq).min();
             // The turn has no contexts of earlier runs.
-            if run.turn_id == run.id {
-                cached.contexts.set(&run.turn_id, context.clone());
+            if let Some(from) = from.filter(|_| run.turn_id == run.id) {
+                cached.contexts.set(&run.turn_id, from, context.clone());
             }
             is_applied
         });

@@ -6,7 +6,8 @@ use agent_core::budget::TokenBudget;
 use agent_core::context::TurnInput;
 use agent_core::error::AgentError;
 use agent_core::message::Role;
-use agent_core::prompt::{AssemblyInput, PromptMessage};
+use agent_core::prompt::{AssemblyInput, Fragment, PromptMessage, RETRIEVAL_SOURCE, Stability};
+use agent_core::role::RagPlacement;
 use agent_core::select::{BackendChoice, select_backend};
 use agent_core::turn::HistoryStep;
 use async_trait::async_trait;
@@ -69,7 +70,7 @@ fn exceeds_budget(turn: &TurnInput, assembly: &AssemblyInput<'_>) -> bool {
     let (limit, counter) = (assembly.budget.max_prompt_tokens, &*assembly.counter);
     let tools = assembly.cache.tool_tokens(assembly.tools, counter) + CONTEXT_TAG_TOKENS;
     let messages = needed_messages(turn, &assembly.history);
-    let parts = || assembly.fragments.iter().map(|fragment| &fragment.part);
+    let parts = || needed_fragments(assembly).map(|fragment| &fragment.part);
     let has_media = messages.iter().any(|message| message.original().content.has_media());
     let bytes = parts().map(|part| part.text().len()).sum::<usize>()
         + messages.iter().map(|message| message_bytes(message)).sum::<usize>();
@@ -79,6 +80,19 @@ fn exceeds_budget(turn: &TurnInput, assembly: &AssemblyInput<'_>) -> bool {
     let tokens = parts().map(|part| part.tokens(counter)).sum::<usize>()
         + messages.iter().map(|message| message.tokens(counter)).sum::<usize>();
     tokens + tools > limit
+}
+
+/// Returns the fragments that the prompt has. A turn that an earlier run has begun keeps the context of that run, in place of the
+/// fragments of its latest message.
+fn needed_fragments<'a>(assembly: &'a AssemblyInput<'_>) -> impl Iterator<Item = &'a Fragment> {
+    let latest = assembly.history.iter().rfind(|message| message.role() == Role::User);
+    let keeps_context = latest.is_some_and(|latest| !latest.context().is_empty());
+    let retrieval = assembly.retrieval.unwrap_or_default();
+    let is_in_system = move |fragment: &Fragment| {
+        fragment.stability != Stability::Turn
+            || (fragment.source == RETRIEVAL_SOURCE && retrieval == RagPlacement::SystemPrompt)
+    };
+    assembly.fragments.iter().filter(move |fragment| !keeps_context || is_in_system(fragment))
 }
 
 /// Returns the messages that are never left out: the latest turn, and instructions before it; the whole history if the role does

@@ -526,6 +526,12 @@ impl HistoryStep for UnchangedHistory {
 
 #[test]
 fn a_run_beyond_the_window_of_the_first_model_is_replayed_without_a_difference() {
+    check_replay_beyond_the_first_window(Value::Null);
+    // A part of the window is for the schema.
+    check_replay_beyond_the_first_window(json!({"type": "json", "schema": {"type": "object"}}));
+}
+
+fn check_replay_beyond_the_first_window(format: Value) {
     let source = |answers: Vec<ScriptedAnswer>| {
         let model = |name: &str, context_window, answers: Vec<ScriptedAnswer>| {
             let info = ScriptedModel::new([]).info();
@@ -548,6 +554,7 @@ fn a_run_beyond_the_window_of_the_first_model_is_replayed_without_a_difference()
     if let Container::EmbeddedAi(embedded) = &mut role.children[0] {
         let second = FallbackModel { model: Some("second".to_owned()), ..FallbackModel::default() };
         (embedded.model, embedded.fallbacks) = (Some("first".to_owned()), vec![second]);
+        embedded.response_format = serde_json::from_value(format).expect("a format");
     }
     let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), true));
     let backend = EmbeddedBackend::new(ObservedModels::new(models, observers.clone())).with_tools(tools());

@@ -8,7 +8,8 @@ use agent_core::event::Audience;
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::message::{FinishReason, Message, ProviderItem, SharedJson, Usage};
 use agent_core::prompt::{AssemblyInput, Fragment, PromptMessage, Stability};
-use agent_core::role::{Container, EmbeddedAi, ResponseFormat, RoleBlock};
+use agent_core::role::{Container, EmbeddedAi, ResponseFormat, ResponseKind, RoleBlock};
+use agent_core::select::{BackendChoice, select_backend};
 use agent_core::tool::{Caller, ToolChoice, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -292,11 +293,24 @@ pub(super) struct CapturedInputs {
     tools: Vec<Arc<ToolSpec>>,
 }
 
+/// Returns the limit on the prompt in tokens, with the part that the format of the answer takes: a replay takes it again.
+fn prompt_limit(input: &TurnInput, assembly: &AssemblyInput<'_>) -> usize {
+    let choice = select_backend(&input.role).choice;
+    let own = match &choice {
+        Some(BackendChoice::Embedded(settings)) => settings.response_format.as_ref(),
+        _ => None,
+    };
+    let format = input.request.response_format.as_ref().or(own);
+    let format = format.filter(|format| format.kind == ResponseKind::Json);
+    let reserved = format.map_or(0, |format| format.estimated_tokens());
+    input.max_prompt_tokens.max(assembly.budget.max_prompt_tokens.saturating_add(reserved))
+}
+
 impl CapturedInputs {
     pub(super) fn new(input: &TurnInput, assembly: &AssemblyInput<'_>) -> Self {
         Self {
             input: input.clone(),
-            max_prompt_tokens: input.max_prompt_tokens.max(assembly.budget.max_prompt_tokens),
+            max_prompt_tokens: prompt_limit(input, assembly),
             fragments: assembly.fragments.clone(),
             history: assembly.history.clone(),
             tools: assembly.tools.to_vec(),

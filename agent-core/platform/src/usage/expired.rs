@@ -100,6 +100,8 @@ async fn settle_records(
     for record in expired {
         let used = match &record.value.call {
             Some(call) => book_lost_call(call, &record, recorder).await?,
+            // It is renewed as soon as the store takes it.
+            None if budgets.holds_run(company_id, &record.id) => continue,
             None => UsedAmounts::Nothing,
         };
         settlements.push(Settlement { company_id: company_id.clone(), id: record.id, used });

@@ -321,6 +321,24 @@ async fn the_context_of_a_turn_of_this_process_need_not_be_read() {
 }
 
 #[tokio::test]
+async fn the_contexts_of_a_copied_turn_are_seen_after_a_run_with_its_id() {
+    let store = MemoryConversations::default();
+    create(&store, &key(), &["a", "b"]).await;
+    let process = Process::new(&store);
+    process.turn(&key(), "r1").await;
+    let at = nodes(&store, &key()).await.last().map(|node| node.id.clone());
+    let fork = ForkThread { key: key(), at, id: "fork".into(), agent_id: None, title: None, now: now() };
+    store.fork(fork).await.expect("it is forked");
+    // The run is deleted with its thread.
+    process.delete(&key()).await;
+    let fork = ThreadKey { id: "fork".into(), ..key() };
+    process.turn(&fork, "r1").await;
+    let contexts = process.contexts(&fork).await;
+    assert_eq!(contexts[2].as_deref(), Some("context of r1"));
+    assert_eq!(contexts, Process::new(&store).contexts(&fork).await);
+}
+
+#[tokio::test]
 async fn the_contexts_of_turns_are_read_once() {
     let store = MemoryConversations::default();
     create(&store, &key(), &["a", "b"]).await;

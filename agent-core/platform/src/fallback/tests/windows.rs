@@ -1,9 +1,9 @@
 //! Prompts that exceed the window of the container's own model.
 
 use agent_core::backend::EmbeddedBackend;
-use agent_core::context::{RoleLayer, TurnInput};
+use agent_core::context::{ContextLayer, LayerError, RoleLayer, TurnInput};
 use agent_core::event::Event;
-use agent_core::prompt::AssemblyInput;
+use agent_core::prompt::{AssemblyInput, Fragment, Part, Stability};
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{RoleBlock, StaticRoles};
 use agent_core::turn::{HistoryStep, Platform, TurnError, run_turn};
@@ -19,6 +19,20 @@ struct UnchangedHistory;
 impl HistoryStep for UnchangedHistory {
     async fn apply(&self, _: &TurnInput, _: &mut AssemblyInput<'_>) -> Result<(), AgentError> {
         Ok(())
+    }
+}
+
+/// A layer with a long text for the latest turn.
+struct LongTurnLayer;
+
+#[async_trait]
+impl ContextLayer for LongTurnLayer {
+    fn name(&self) -> &'static str {
+        "long-turn"
+    }
+
+    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        Ok(vec![Fragment::new("page", "long-turn", Stability::Turn, Part::new(words(6_000)))])
     }
 }
 
@@ -128,5 +142,19 @@ fn a_history_that_must_not_be_shortened_is_for_the_larger_window() {
         for request in large.sent_requests() {
             assert_eq!(request["messages"].as_array().map(Vec::len), Some(count), "the whole history");
         }
+    }
+}
+
+#[test]
+fn the_context_of_a_turn_that_goes_on_is_counted_once() {
+    for (sent_context, expected) in [(Some(words(700).into()), "by the first"), (None, "by the large one")] {
+        let bench = Bench::new();
+        bench.model("first", 5_000, vec![ScriptedAnswer::from_text("by the first")]);
+        bench.model("large", 30_000, vec![ScriptedAnswer::from_text("by the large one")]);
+        let turn = |_| [Message::user(words(80)), Message::assistant(words(80))];
+        let mut messages: Vec<Message> = (0..40).flat_map(turn).collect();
+        messages.push(Message { sent_context, ..Message::user("And now?") });
+        let platform = platform(&bench, &json!({})).with_layer(LongTurnLayer);
+        assert_eq!(answer(&ask(&platform, messages).expect("a run")), expected);
     }
 }

@@ -10,6 +10,7 @@ use futures_util::future::select;
 use jiff::Timestamp;
 
 use super::demand::AppliedLimit;
+use super::held_runs::HeldRun;
 use super::meter::{METERS, MeterState};
 use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
 use super::state::{
@@ -114,8 +115,8 @@ fn answer_all(settlements: Vec<QueuedSettlement>, result: impl Fn() -> Result<()
 enum AdmissionDecision {
     Admit {
         output: u64,
-        /// Id of the reservation, if something is reserved.
-        reservation: Option<String>,
+        /// Id of the reservation and what it holds, if something is reserved.
+        reservation: Option<(String, Vec<HeldAmount>)>,
     },
     /// The request waits: this limit does not admit it while others have reserved, and may admit it later.
     Wait(Box<BudgetExceededError>),
@@ -169,10 +170,12 @@ impl BudgetState {
         for (admission, decision) in admissions.into_iter().zip(decisions) {
             let result = match decision {
                 AdmissionDecision::Admit { output, reservation } => {
-                    if let Some(id) = reservation.as_deref().filter(|_| admission.call.is_none()) {
-                        self.hold_run(company_id, id);
-                    }
-                    let hold = reservation.map(|id| Hold::new(self.clone(), company_id.clone(), id));
+                    let hold = reservation.map(|(id, held)| {
+                        if admission.call.is_none() {
+                            self.hold_run(company_id, HeldRun { id: id.clone(), held: held.into() });
+                        }
+                        Hold::new(self.clone(), company_id.clone(), id)
+                    });
                     Ok(AdmittedRequest { output, hold })
                 }
                 AdmissionDecision::Wait(_) if admission.deadline > now => {
@@ -370,7 +373,7 @@ impl Batch {
             BudgetReservation { held: held_amounts, expires_ms: expires.as_millisecond(), call };
         let (key, value) = (self.keys.1.key(id.clone())?, to_json(&reservation)?);
         self.writes.push(Write::Put { key, value, precondition: Precondition::Absent });
-        Ok(AdmissionDecision::Admit { output, reservation: Some(id) })
+        Ok(AdmissionDecision::Admit { output, reservation: Some((id, reservation.held)) })
     }
 
     fn into_writes(mut self) -> Result<Vec<Write>, StoreError> {

@@ -1,9 +1,18 @@
 //! Reservations of the runs in progress in this process.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
+
+use super::reservation::HeldAmount;
+
+/// Reservation of a run in progress.
+#[derive(Debug, Clone)]
+pub(super) struct HeldRun {
+    pub(super) id: String,
+    pub(super) held: Arc<[HeldAmount]>,
+}
 
 /// Reservations of the runs in progress in this process, by company. A task of the company renews them.
 #[derive(Default)]
@@ -12,7 +21,8 @@ pub(super) struct HeldRuns(Mutex<HashMap<CompanyId, CompanyRuns>>);
 /// Reservations of a company's runs.
 #[derive(Default)]
 struct CompanyRuns {
-    ids: HashSet<String>,
+    /// Amounts that each reservation holds, by its id.
+    held: HashMap<String, Arc<[HeldAmount]>>,
     /// True while a task renews them.
     is_renewed: bool,
 }
@@ -24,29 +34,35 @@ impl HeldRuns {
     }
 
     /// Adds a reservation. Returns true if the caller must start the company's task.
-    pub(super) fn add(&self, company_id: &CompanyId, id: &str) -> bool {
+    pub(super) fn add(&self, company_id: &CompanyId, HeldRun { id, held }: HeldRun) -> bool {
         let mut companies = self.lock();
         let runs = companies.entry(company_id.clone()).or_default();
-        runs.ids.insert(id.to_owned());
+        runs.held.insert(id, held);
         !std::mem::replace(&mut runs.is_renewed, true)
     }
 
     /// Removes a reservation, if it is one of a run.
     pub(super) fn remove(&self, company_id: &CompanyId, id: &str) {
         if let Some(runs) = self.lock().get_mut(company_id) {
-            runs.ids.remove(id);
+            runs.held.remove(id);
         }
     }
 
+    /// Returns true for the reservation of a run in progress.
+    pub(super) fn contains(&self, company_id: &CompanyId, id: &str) -> bool {
+        self.lock().get(company_id).is_some_and(|runs| runs.held.contains_key(id))
+    }
+
     /// Returns the reservations of a company. `None` ends its task if there are none.
-    pub(super) fn renewed_ids(&self, company_id: &CompanyId) -> Option<Vec<String>> {
+    pub(super) fn renewed(&self, company_id: &CompanyId) -> Option<Vec<HeldRun>> {
         let mut companies = self.lock();
-        let ids: Vec<String> = companies.get(company_id)?.ids.iter().cloned().collect();
-        if ids.is_empty() {
+        let held = &companies.get(company_id)?.held;
+        if held.is_empty() {
             companies.remove(company_id);
             return None;
         }
-        Some(ids)
+        let run = |(id, held): (&String, &Arc<[HeldAmount]>)| HeldRun { id: id.clone(), held: held.clone() };
+        Some(held.iter().map(run).collect())
     }
 
     /// Notes that the task of a company was dropped: its next run starts another one.

@@ -3,7 +3,12 @@
 //! A run holds its place among the concurrent ones by a reservation, as long as it lasts. With the lease of a call, the
 //! places of a killed process would be taken for the time of the longest run, and the company's runs be refused. So the
 //! reservation of a run has a short lease, which the run's process extends.
+//!
+//! A run whose reservation was settled as lost goes on: after the store was away or the process was stopped for longer than the
+//! lease, or if another process's clock is ahead. Its process makes the reservation again, also beyond the limit, which then
+//! admits no further run until enough have ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +16,9 @@ use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
-use super::reservation::{BudgetReservation, RESERVATIONS};
+use super::held_runs::HeldRun;
+use super::meter::{METERS, MeterState};
+use super::reservation::{BudgetReservation, RESERVATIONS, Settlement, UsedAmounts};
 use super::state::BudgetState;
 use crate::records::{Collection, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
 
@@ -34,9 +41,9 @@ impl RenewalTask {
     async fn run(mut self) {
         loop {
             self.state.clock.sleep(RENEWAL_INTERVAL).await;
-            let Some(ids) = self.state.held_runs.renewed_ids(&self.company_id) else { break };
-            for ids in ids.chunks(MAX_BATCH) {
-                if let Err(error) = self.state.renew_runs(&self.company_id, ids).await {
+            let Some(runs) = self.state.held_runs.renewed(&self.company_id) else { break };
+            for runs in runs.chunks(MAX_BATCH) {
+                if let Err(error) = self.state.renew_runs(&self.company_id, runs).await {
                     let company_id = &self.company_id;
                     tracing::warn!(%error, %company_id, "failed to renew the reservations of runs; trying again later");
                 }
@@ -65,38 +72,99 @@ impl BudgetState {
     }
 
     /// Extends the reservation of a run until it is released.
-    pub(super) fn hold_run(self: &Arc<Self>, company_id: &CompanyId, id: &str) {
-        if self.held_runs.add(company_id, id) {
+    pub(super) fn hold_run(self: &Arc<Self>, company_id: &CompanyId, run: HeldRun) {
+        if self.held_runs.add(company_id, run) {
             let (state, company_id) = (self.clone(), company_id.clone());
             let task = RenewalTask { state, company_id, is_done: false };
             self.spawner.spawn(Box::pin(task.run()));
         }
     }
 
-    /// Extends reservations of runs by one commit. One that is not found is released, or was settled as lost.
-    async fn renew_runs(&self, company_id: &CompanyId, ids: &[String]) -> Result<(), StoreError> {
-        let reservations = Collection::of_platform(RESERVATIONS)?.within(company_id)?;
-        let keys = ids.iter().map(|id| reservations.key(id.clone())).collect::<Result<Vec<_>, _>>()?;
+    /// Extends reservations of runs by one commit, and makes those again that were settled as lost.
+    async fn renew_runs(
+        self: &Arc<Self>,
+        company_id: &CompanyId,
+        runs: &[HeldRun],
+    ) -> Result<(), StoreError> {
         let mut attempt = 1;
         loop {
-            let found = self.records.get_many_as::<BudgetReservation>(&keys).await?;
-            let (_, lease_end) = self.lease_ends(self.now());
-            let mut writes = Vec::with_capacity(keys.len());
-            for (key, record) in keys.iter().zip(found) {
-                let Some(record) = record else { continue };
-                let precondition = Precondition::Version(record.version);
-                let renewed = BudgetReservation { expires_ms: lease_end.as_millisecond(), ..record.value };
-                writes.push(Write::Put { key: key.clone(), value: to_json(&renewed)?, precondition });
-            }
+            let (writes, lost) = self.renewal(company_id, runs).await?;
             if writes.is_empty() {
                 return Ok(());
             }
             match self.records.commit(writes).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    for run in lost {
+                        tracing::warn!(%company_id, "a run has lost its place among the concurrent ones, and takes it again");
+                        // It may have ended before the commit, when there was nothing to release.
+                        if !self.held_runs.contains(company_id, &run.id) {
+                            let (company_id, id) = (company_id.clone(), run.id.clone());
+                            Self::release(self, Settlement { company_id, id, used: UsedAmounts::Nothing });
+                        }
+                    }
+                    return Ok(());
+                }
                 // One of the runs has ended meanwhile.
                 Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Returns the writes that extend reservations of runs, and the runs whose reservations they make again.
+    async fn renewal<'r>(
+        &self,
+        company_id: &CompanyId,
+        runs: &'r [HeldRun],
+    ) -> Result<(Vec<Write>, Vec<&'r HeldRun>), StoreError> {
+        let reservations = Collection::of_platform(RESERVATIONS)?.within(company_id)?;
+        let keys = runs.iter().map(|run| reservations.key(run.id.clone())).collect::<Result<Vec<_>, _>>()?;
+        let found = self.records.get_many_as::<BudgetReservation>(&keys).await?;
+        let (_, lease_end) = self.lease_ends(self.now());
+        let (mut writes, mut lost) = (Vec::with_capacity(runs.len()), Vec::new());
+        for ((run, key), record) in runs.iter().zip(keys).zip(found) {
+            let (held, precondition) = match record {
+                Some(record) => (record.value.held, Precondition::Version(record.version)),
+                // A run that has ended is not among the held ones any more when its reservation is settled.
+                None if self.held_runs.contains(company_id, &run.id) => {
+                    lost.push(run);
+                    (run.held.to_vec(), Precondition::Absent)
+                }
+                None => continue,
+            };
+            let renewed = BudgetReservation { held, expires_ms: lease_end.as_millisecond(), call: None };
+            writes.push(Write::Put { key, value: to_json(&renewed)?, precondition });
+        }
+        if !lost.is_empty() {
+            writes.extend(self.reserve_again(company_id, &lost).await?);
+        }
+        Ok((writes, lost))
+    }
+
+    /// Returns the writes that add what these runs hold to what is reserved of the limits.
+    async fn reserve_again(
+        &self,
+        company_id: &CompanyId,
+        runs: &[&HeldRun],
+    ) -> Result<Vec<Write>, StoreError> {
+        let mut amounts: BTreeMap<&str, i64> = BTreeMap::new();
+        for run in runs {
+            for held in &*run.held {
+                let amount = amounts.entry(held.meter.as_str()).or_default();
+                *amount = amount.saturating_add(held.amount);
+            }
+        }
+        let meters = Collection::of_platform(METERS)?.within(company_id)?;
+        let keys = amounts.keys().map(|meter| meters.key(*meter)).collect::<Result<Vec<_>, _>>()?;
+        let found = self.records.get_many_as::<MeterState>(&keys).await?;
+        let mut writes = Vec::with_capacity(keys.len());
+        for ((key, amount), record) in keys.into_iter().zip(amounts.into_values()).zip(found) {
+            // A meter that was deleted has nothing reserved.
+            let Some(record) = record else { continue };
+            let reserved = record.value.reserved.saturating_add(amount);
+            let value = to_json(&MeterState { reserved, ..record.value })?;
+            writes.push(Write::Put { key, value, precondition: Precondition::Version(record.version) });
+        }
+        Ok(writes)
     }
 }

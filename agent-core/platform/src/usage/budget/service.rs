@@ -136,6 +136,11 @@ impl Budgets {
         self.state.now()
     }
 
+    /// Returns true for the reservation of a run in progress in this process.
+    pub(in crate::usage) fn holds_run(&self, company_id: &CompanyId, id: &str) -> bool {
+        self.state.held_runs.contains(company_id, id)
+    }
+
     /// Returns a budget, if the subject has one.
     ///
     /// # Errors
