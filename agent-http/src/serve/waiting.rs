@@ -84,7 +84,16 @@ impl WaitingRoom {
         &mut self,
         is_accepted: impl Fn(IpAddr) -> bool,
     ) -> Option<WaitingConnection> {
-        let found = self.connections.iter().position(|connection| is_accepted(connection.network()))?;
+        // If all are from one address, the condition is evaluated once.
+        let mut rejected = None;
+        let found = self.connections.iter().position(|connection| {
+            let address = connection.network();
+            let is_found = rejected != Some(address) && is_accepted(address);
+            if !is_found {
+                rejected = Some(address);
+            }
+            is_found
+        })?;
         self.connections.remove(found)
     }
 
@@ -190,6 +199,8 @@ fn is_probe(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -267,6 +278,13 @@ mod tests {
             room.push(stream, peer);
             clients.push(client);
         }
+        let evaluated = Cell::new(0);
+        let reject = |_: IpAddr| {
+            evaluated.set(evaluated.get() + 1);
+            false
+        };
+        assert!(room.take_from_address(reject).is_none());
+        assert_eq!(evaluated.get(), 2, "once for each address");
         // The room has not seen the request yet.
         clients[1].write_all(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
         room.connections[1].stream.readable().await.expect("arrived");
