@@ -14,7 +14,8 @@
 //! response body is dropped at once, and with it everything that it was waiting for.
 //!
 //! A request head that is not valid HTTP is answered by hyper itself, with a bare 400, 414 or 431 and no problem
-//! body. So is a request, with 503, whose connection waits for a place and is replaced by a later one.
+//! body. A request whose connection waits for a place is answered with a bare 503 if a later connection replaces it, or
+//! if the server stops.
 
 mod accept;
 mod connection;

@@ -4,9 +4,9 @@ use agent_http::serve::ServeLimits;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Descriptors for all that is not a connection below the limit: standard streams, databases, listeners, timers, and the
-/// connections that wait for a place or carry a health probe beyond the limit.
-const RESERVED_DESCRIPTORS: u64 = 256;
+/// Descriptors for all that is not a connection below the limit: 256 for standard streams, databases, listeners and
+/// timers, and 144 for connections beyond the limit, which wait for a place or carry a health probe.
+const RESERVED_DESCRIPTORS: u64 = 400;
 
 /// Descriptors of a connection to a service that calls others: its own and that of the upstream request.
 pub(crate) const DESCRIPTORS_PER_RELAY: u64 = 2;
@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn connections_fit_into_the_descriptors() {
         for (descriptors, each, expected) in [
-            (1024, 2, 384),
-            (1024, 1, 768),
-            (20_256, 2, 10_000),
+            (1024, 2, 312),
+            (1024, 1, 624),
+            (20_400, 2, 10_000),
             (100, 2, 1),
             (0, 1, 1),
             (u64::MAX, 1, u32::MAX),

@@ -65,8 +65,10 @@ pub(super) async fn run<S: HttpService>(
         shutdown.wait_for(ShutdownStage::LameDuck).await;
         let _ = time::timeout(lame_duck, shutdown.wait_for(ShutdownStage::Draining)).await;
     };
-    accept_until(lame_duck_over, &source, &places, &connections).await;
+    let mut waiting = WaitingRoom::default();
+    accept_until(lame_duck_over, &source, &places, &mut waiting, &connections).await;
     drop(source);
+    waiting.refuse_all();
 
     shutdown.advance(ShutdownStage::Draining);
     drain_all.send_replace(());
@@ -91,14 +93,14 @@ async fn accept_until<S: HttpService>(
     shutdown: impl Future<Output = ()>,
     source: &impl Accept,
     places: &Places,
+    waiting: &mut WaitingRoom,
     connections: &ConnectionSpawner<S>,
 ) {
     let mut shutdown = pin!(shutdown);
     let mut backoff = ACCEPT_BACKOFF;
     let mut last_warning = None;
-    let mut waiting = WaitingRoom::default();
     loop {
-        admit_waiting(&mut waiting, places, connections);
+        admit_waiting(waiting, places, connections);
         if !waiting.is_empty() {
             let is_evicted = connections.evictions().evict_for(waiting.len());
             warn_of_limit(is_evicted, &mut last_warning);
@@ -106,7 +108,7 @@ async fn accept_until<S: HttpService>(
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => return,
-            accepted = next_connection(source, &mut waiting, connections.evictions()) => accepted,
+            accepted = next_connection(source, waiting, connections.evictions()) => accepted,
         };
         match accepted {
             None => {}

@@ -90,17 +90,17 @@ impl<S: HttpService> ConnectionSpawner<S> {
         };
         let (service, limits) = (self.service.clone(), self.limits.clone());
         let (draining, shutdown) = (self.draining.clone(), self.shutdown.clone());
-        // Inserted here, so that connections that wait for their worker thread count.
-        let evictable = Arc::new(self.evictions.insert(Peer(peer).network()));
+        // Inserted here, so that connections that wait for their worker thread count. Dropped in this order, also if
+        // the connection is never served: the place is free before waiting clients are told.
+        let reservation = (place, Arc::new(self.evictions.insert(Peer(peer).network())));
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let input = Arc::<InputWatch>::default();
+            let evictable = reservation.1.clone();
             let guard = Guard::new(stream, &limits, unread.clone(), input.clone(), evictable.clone());
             let (relay, recorder) = (&limits.relay, evictable.clone());
             let exchanges =
                 ExchangeService::new(service, peer, unread, keep_alive, relay, shutdown, recorder);
-            // The last reference: the place is free before waiting clients are told.
-            let entry = evictable.clone();
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
@@ -109,8 +109,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
                 if ended.is_err() {
                     tracing::error!(%peer, "a response body panicked; the connection is closed");
                 }
-                drop(place);
-                drop(entry);
+                drop(reservation);
             })
         };
         match &self.workers {

@@ -269,6 +269,30 @@ async fn connections_over_the_limit_wait_for_a_place() {
 }
 
 #[tokio::test]
+async fn a_request_that_waits_for_a_place_at_shutdown_is_answered() {
+    let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
+    let server = TestServer::start(limits, |request: Request<Body>| async move {
+        if request.uri().path() == "/held" {
+            std::future::pending::<()>().await;
+        }
+        hello(request).await
+    })
+    .await;
+    let mut held = server.connect().await;
+    held.write_all(closing("/held").as_bytes()).await.expect("sent");
+    let mut waiting = server.connect().await;
+    waiting.write_all(closing("/").as_bytes()).await.expect("sent");
+    // Connections are accepted in order: once a probe is answered, the one before it waits.
+    assert!(server.exchange(get("/livez")).await.ends_with("hello"));
+    server.stop();
+    let answer = read_to_end(&mut waiting).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+    server.shutdown.end();
+    assert!(read_to_end(&mut held).await.starts_with("HTTP/1.1 503 "));
+    server.ended().await;
+}
+
+#[tokio::test]
 async fn a_client_that_goes_drops_the_handler() {
     // A pipelined request, an unread body and a half-closed connection each keep hyper from reading the socket.
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";

@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 128;
 /// Maximum size of a probe's request head. A larger head is not recognized, and its connection waits.
 const MAX_PROBE_HEAD_BYTES: usize = 1024;
 
-/// Response to a request whose connection is replaced by another one that waits.
+/// Response to a request whose connection is replaced by another one that waits, or waits when the server stops.
 const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
@@ -84,7 +84,16 @@ impl WaitingRoom {
         &mut self,
         is_accepted: impl Fn(IpAddr) -> bool,
     ) -> Option<WaitingConnection> {
-        let found = self.connections.iter().position(|connection| is_accepted(connection.network()))?;
+        // If all are from one address, the condition is evaluated once.
+        let mut rejected = None;
+        let found = self.connections.iter().position(|connection| {
+            let address = connection.network();
+            let is_found = rejected != Some(address) && is_accepted(address);
+            if !is_found {
+                rejected = Some(address);
+            }
+            is_found
+        })?;
         self.connections.remove(found)
     }
 
@@ -93,6 +102,11 @@ impl WaitingRoom {
         let is_probe = |connection: &WaitingConnection| connection.first_request == FirstRequest::Probe;
         let found = self.connections.iter().position(is_probe)?;
         self.connections.remove(found)
+    }
+
+    /// Closes all connections. Requests that have begun are answered before.
+    pub(super) fn refuse_all(self) {
+        self.connections.into_iter().for_each(WaitingConnection::refuse);
     }
 
     /// Waits until the first bytes of a connection have arrived, or one that has sent none has ended.
@@ -143,19 +157,20 @@ impl WaitingConnection {
 
     /// Closes the connection. If a request has begun, it is answered before.
     fn refuse(self) {
-        if self.first_request == FirstRequest::Missing {
-            return;
-        }
         let socket = SockRef::from(&self.stream);
         // If input is left, the kernel resets the connection, which can destroy the response.
         let mut discarded = [0; 4096];
+        let mut has_request = false;
         for _ in 0..MAX_DISCARDED_READS {
             if !matches!((&*socket).read(&mut discarded), Ok(1..)) {
                 break;
             }
+            has_request = true;
         }
-        // The response is smaller than any send buffer, and nothing was sent before.
-        let _ = socket.send(REFUSAL);
+        if has_request {
+            // The response is smaller than any send buffer, and nothing was sent before.
+            let _ = socket.send(REFUSAL);
+        }
     }
 }
 
@@ -184,6 +199,8 @@ fn is_probe(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -261,8 +278,16 @@ mod tests {
             room.push(stream, peer);
             clients.push(client);
         }
+        let evaluated = Cell::new(0);
+        let reject = |_: IpAddr| {
+            evaluated.set(evaluated.get() + 1);
+            false
+        };
+        assert!(room.take_from_address(reject).is_none());
+        assert_eq!(evaluated.get(), 2, "once for each address");
+        // The room has not seen the request yet.
         clients[1].write_all(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
-        room.wait_for_input().await;
+        room.connections[1].stream.readable().await.expect("arrived");
         let (mut later, stream) = connect(&listener).await;
         room.push(stream, small);
         assert_eq!(room.len(), MAX_WAITING);

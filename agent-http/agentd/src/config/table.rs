@@ -438,7 +438,7 @@ const SETTINGS: &[Setting] = &[
         ALL_SERVICES,
         SettingKind::Number { min: 1, max: 1_000_000 },
         &["10000"],
-        "The maximum number of open connections; further ones wait, or replace [idle ones](security.md#connections-at-the-limit) of an address that holds many. A sixteenth, at most 64, is kept for addresses with few connections, and health probes are answered beyond it. The application and the runtime need two descriptors for each, the scheduler one, and 256 more: at start, the process raises its own limit as far as it may, and lowers this one to what it can reach, with a warning. In `dev` the default is 1000.",
+        "The maximum number of open connections; further ones wait, or replace [idle ones](security.md#connections-at-the-limit) of an address that holds many. A sixteenth, at most 64, is kept for addresses with few connections, and health probes are answered beyond it. The application and the runtime need two descriptors for each, the scheduler one, and 400 more: at start, the process raises its own limit as far as it may, and lowers this one to what it can reach, with a warning. In `dev` the default is 1000.",
     ),
     setting(
         "DRAIN_MS",
