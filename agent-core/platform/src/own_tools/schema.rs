@@ -40,8 +40,8 @@ impl ArgumentSchema {
         if count_patterns(schema) > MAX_PATTERNS {
             return Err(format!("has more than {MAX_PATTERNS} patterns"));
         }
-        let is_draft_4 = schema["$schema"].as_str().is_some_and(|draft| draft.contains("draft-04"));
-        check_addresses(schema, if is_draft_4 { "id" } else { "$id" }, true)?;
+        let id = if schema["$schema"].as_str().is_some_and(is_draft_4) { "id" } else { "$id" };
+        check_addresses(schema, id, true)?;
         if !is_bounded(schema, &json!({})) {
             return Err("refers to itself without an end, or has too many alternatives".to_owned());
         }
@@ -99,6 +99,8 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
         Value::Array(items) => return items.iter().try_for_each(|item| check_addresses(item, id, false)),
         _ => return Ok(()),
     };
+    // Schemas that generators make of a part have a revision of their own.
+    let changes_id = |draft: &str| id == "id" || is_draft_4(draft);
     for (name, value) in fields {
         match value {
             Value::Object(_) | Value::Array(_) => check_addresses(value, id, false)?,
@@ -108,13 +110,18 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
             _ if REFUSED_KEYWORDS.contains(&name.as_str()) => {
                 return Err(format!("has {name}, which is not supported"));
             }
-            Value::String(_) if !is_root && (name == id || name == "$schema") => {
+            Value::String(text) if !is_root && (name == id || (name == "$schema" && changes_id(text))) => {
                 return Err(format!("has {name} within it, which is not supported"));
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Returns true for the revision in which `id` is the keyword that gives a schema an address.
+fn is_draft_4(revision: &str) -> bool {
+    revision.contains("draft-04")
 }
 
 /// Returns the JSON Pointer of a reference to a place in the same schema.
@@ -296,12 +303,17 @@ mod tests {
             (with("$dynamicRef", json!("#name")), "has $dynamicRef, which is not supported"),
             (with("$anchor", json!("name")), "has $anchor, which is not supported"),
             (with("$id", json!("urn:a")), "has $id within it, which is not supported"),
+            (
+                with("$schema", json!("http://json-schema.org/draft-04/schema#")),
+                "has $schema within it, which is not supported",
+            ),
         ] {
             let fault = ArgumentSchema::compile(&schema).err().unwrap_or_default();
             assert!(fault.starts_with(expected), "{fault}");
         }
         for schema in [
             patterns(MAX_PATTERNS, "^[A-Za-z0-9_-]{1,64}$"),
+            with("$schema", json!("http://json-schema.org/draft-07/schema#")),
             json!({"type": "object", "$id": "https://a.example/s", "$schema": "http://json-schema.org/draft-07/schema#",
                 "properties": {"id": {"type": "string"}, "$id": {"type": "string"}, "$ref": {"$ref": "#/definitions/a%20b"}},
                 "definitions": {"a b": {"type": "integer"}}}),
