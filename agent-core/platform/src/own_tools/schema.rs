@@ -72,6 +72,20 @@ impl ArgumentSchema {
     }
 }
 
+/// Returns the path of the first value of arguments that does not conform to a tool's input schema, as a JSON Pointer; `None`
+/// if all conform. The whole does not conform if the check exceeds its limits.
+///
+/// # Errors
+/// Description of the fault of a schema that tools cannot have.
+pub fn nonconforming_path(schema: &Value, arguments: &Value) -> Result<Option<String>, String> {
+    let schema = ArgumentSchema::compile(schema).map_err(|fault| format!("inputSchema {fault}"))?;
+    if !is_bounded(&schema.schema, arguments) {
+        return Ok(Some(String::new()));
+    }
+    let fault = schema.validator.validate(arguments).err();
+    Ok(fault.map(|fault| fault.instance_path().to_string()))
+}
+
 /// Returns true if the check of a value by a schema is within its limits.
 fn is_bounded(schema: &Value, value: &Value) -> bool {
     StepCounter { root: schema, remaining_steps: MAX_CHECK_STEPS }.apply(schema, value, 0)
