@@ -42,7 +42,7 @@ const LIST_SEPARATOR: char = ',';
 /// Separators of the items of a list in one query parameter.
 const QUERY_SEPARATORS: [char; 4] = [',', ' ', '|', ';'];
 /// Maximum number of headers and of query parameters.
-const MAX_FIELDS: usize = 32;
+pub(super) const MAX_FIELDS: usize = 32;
 /// Maximum number of times that a value is percent-decoded in the search for a dot segment or a slash.
 const MAX_DECODINGS: usize = 8;
 /// Headers that a tool cannot set: those that frame and route a message, those of credentials, and the platform's own.

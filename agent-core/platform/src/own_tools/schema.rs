@@ -40,8 +40,8 @@ impl ArgumentSchema {
         if count_patterns(schema) > MAX_PATTERNS {
             return Err(format!("has more than {MAX_PATTERNS} patterns"));
         }
-        let is_draft_4 = schema["$schema"].as_str().is_some_and(|draft| draft.contains("draft-04"));
-        check_addresses(schema, if is_draft_4 { "id" } else { "$id" }, true)?;
+        let id = if schema["$schema"].as_str().is_some_and(is_draft_4) { "id" } else { "$id" };
+        check_addresses(schema, id, true)?;
         if !is_bounded(schema, &json!({})) {
             return Err("refers to itself without an end, or has too many alternatives".to_owned());
         }
@@ -72,6 +72,20 @@ impl ArgumentSchema {
     }
 }
 
+/// Returns the path of the first value of arguments that does not conform to a tool's input schema, as a JSON Pointer; `None`
+/// if all conform. The whole does not conform if the check exceeds its limits.
+///
+/// # Errors
+/// Description of the fault of a schema that tools cannot have.
+pub fn nonconforming_path(schema: &Value, arguments: &Value) -> Result<Option<String>, String> {
+    let schema = ArgumentSchema::compile(schema).map_err(|fault| format!("inputSchema {fault}"))?;
+    if !is_bounded(&schema.schema, arguments) {
+        return Ok(Some(String::new()));
+    }
+    let fault = schema.validator.validate(arguments).err();
+    Ok(fault.map(|fault| fault.instance_path().to_string()))
+}
+
 /// Returns true if the check of a value by a schema is within its limits.
 fn is_bounded(schema: &Value, value: &Value) -> bool {
     StepCounter { root: schema, remaining_steps: MAX_CHECK_STEPS }.apply(schema, value, 0)
@@ -99,6 +113,8 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
         Value::Array(items) => return items.iter().try_for_each(|item| check_addresses(item, id, false)),
         _ => return Ok(()),
     };
+    // Schemas that generators make of a part have a revision of their own.
+    let changes_id = |draft: &str| id == "id" || is_draft_4(draft);
     for (name, value) in fields {
         match value {
             Value::Object(_) | Value::Array(_) => check_addresses(value, id, false)?,
@@ -108,13 +124,18 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
             _ if REFUSED_KEYWORDS.contains(&name.as_str()) => {
                 return Err(format!("has {name}, which is not supported"));
             }
-            Value::String(_) if !is_root && (name == id || name == "$schema") => {
+            Value::String(text) if !is_root && (name == id || (name == "$schema" && changes_id(text))) => {
                 return Err(format!("has {name} within it, which is not supported"));
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Returns true for the revision in which `id` is the keyword that gives a schema an address.
+fn is_draft_4(revision: &str) -> bool {
+    revision.contains("draft-04")
 }
 
 /// Returns the JSON Pointer of a reference to a place in the same schema.
@@ -296,12 +317,17 @@ mod tests {
             (with("$dynamicRef", json!("#name")), "has $dynamicRef, which is not supported"),
             (with("$anchor", json!("name")), "has $anchor, which is not supported"),
             (with("$id", json!("urn:a")), "has $id within it, which is not supported"),
+            (
+                with("$schema", json!("http://json-schema.org/draft-04/schema#")),
+                "has $schema within it, which is not supported",
+            ),
         ] {
             let fault = ArgumentSchema::compile(&schema).err().unwrap_or_default();
             assert!(fault.starts_with(expected), "{fault}");
         }
         for schema in [
             patterns(MAX_PATTERNS, "^[A-Za-z0-9_-]{1,64}$"),
+            with("$schema", json!("http://json-schema.org/draft-07/schema#")),
             json!({"type": "object", "$id": "https://a.example/s", "$schema": "http://json-schema.org/draft-07/schema#",
                 "properties": {"id": {"type": "string"}, "$id": {"type": "string"}, "$ref": {"$ref": "#/definitions/a%20b"}},
                 "definitions": {"a b": {"type": "integer"}}}),

@@ -23,7 +23,7 @@ use url::Url;
 
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
-use super::optional_member::{OptionalMember, after_notice, send_with_optional};
+use super::optional_member::{OptionalMember, OptionalPart, after_notices, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
@@ -82,8 +82,8 @@ impl OpenAi {
         let post = |body| self.post(body);
         let refusal =
             |status, headers: HeaderMap, body: Bytes| vendor_error::refusal(status, &headers, &body);
-        let (response, notice) =
-            send_with_optional(&payload, &STREAM_OPTIONS, &self.model, post, refusal).await?;
+        let parts: [&dyn OptionalPart; 2] = [&STREAM_OPTIONS, &messages::SentReasoning];
+        let (response, notices) = send_with_optional(&payload, &parts, &self.model, post, refusal).await?;
         if !response.status.is_success() {
             return Err(vendor_error::refused(response).await.0);
         }
@@ -98,7 +98,12 @@ impl OpenAi {
             // Compatible servers send streams with various media types.
             _ => ChatStream::new(response, Arc::clone(&self.model), prompt_tokens).boxed(),
         };
-        Ok(after_notice(notice, events))
+        Ok(after_notices(notices, events))
+    }
+
+    /// Returns true if messages with tool calls are sent with the reasoning before the calls.
+    fn sends_reasoning(&self) -> bool {
+        self.model.echoes_reasoning() && !self.model.refuses(messages::REASONING_MEMBER)
     }
 
     async fn post(&self, body: Bytes) -> Result<OutboundResponse, AgentError> {
@@ -139,7 +144,7 @@ impl Model for OpenAi {
         push_extra(&self.model.parameters, &mut body);
         response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
-        match self.model.echoes_reasoning() {
+        match self.sends_reasoning() {
             true => messages::push_with_reasoning(request, &self.model.name, &mut body),
             false => push_messages(request, Dialect::ChatCompletions, &mut body),
         }

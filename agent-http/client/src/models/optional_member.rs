@@ -1,10 +1,10 @@
-//! Members of requests that the APIs of some servers do not have. Such a server refuses each request with one of them, so that
+//! Parts of requests that the APIs of some servers do not have. Such a server refuses each request with one of them, so that
 //! requests are sent again without it.
 
 use std::borrow::Cow;
 
 use agent_core::error::AgentError;
-use agent_core::model::ModelStream;
+use agent_core::model::{ModelEvent, ModelStream};
 use agent_core::payload::Payload;
 use agent_platform::model_notice::ModelNotice;
 use bytes::Bytes;
@@ -29,7 +29,16 @@ const UNKNOWN_MEMBER_PHRASES: [&str; 9] = [
     "additional properties",
 ];
 
-/// Member of a request without which the request means nearly the same.
+/// Part of a request without which the request means nearly the same.
+pub(super) trait OptionalPart: Sync {
+    /// Returns the name of the member of which the part consists.
+    fn name(&self) -> &'static str;
+
+    /// Returns a request without the part; `None` if it does not have it. Nothing in the request may be redacted.
+    fn remove_from(&self, payload: &Payload) -> Option<Payload>;
+}
+
+/// A member of a request with a known text.
 #[derive(Debug, Clone)]
 pub(super) struct OptionalMember {
     /// Name of the member.
@@ -40,8 +49,11 @@ pub(super) struct OptionalMember {
     pub(super) text: Cow<'static, str>,
 }
 
-impl OptionalMember {
-    /// Returns a request without the member; `None` if it has none of this text. Nothing in the request may be redacted.
+impl OptionalPart for OptionalMember {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
     fn remove_from(&self, payload: &Payload) -> Option<Payload> {
         let (bytes, found) = (payload.bytes(), [self.before, &*self.text, ","].concat());
         let start = bytes.windows(found.len()).position(|part| part == found.as_bytes())? + self.before.len();
@@ -50,59 +62,70 @@ impl OptionalMember {
         body.buffer().extend_from_slice(&bytes[start + self.text.len()..]);
         Some(body.finish())
     }
-
-    /// Returns true if the body of an error refuses the member because the server's API does not have it.
-    fn is_refused(&self, body: &[u8]) -> bool {
-        let text = String::from_utf8_lossy(body).to_ascii_lowercase().replace(['\'', '`', '"', '\\'], "");
-        let is_unsupported = || {
-            ["is not supported", "is unsupported"]
-                .iter()
-                .any(|words| text.contains(&format!("{} {words}", self.name)))
-        };
-        text.contains(self.name)
-            && (UNKNOWN_MEMBER_PHRASES.iter().any(|phrase| text.contains(phrase)) || is_unsupported())
-    }
 }
 
-/// Sends a request by `send`. One that is refused because the server's API does not have `member` is sent again without it. If
-/// that succeeds, the refusal is recorded in `model`, whose later requests are to be built without the member. Returns the
-/// response, with a notice if it is that of the second request.
+/// Returns true if the body of an error refuses the member `name` because the server's API does not have it.
+fn is_refused(name: &str, body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body).to_ascii_lowercase().replace(['\'', '`', '"', '\\'], "");
+    let is_unsupported = || {
+        ["is not supported", "is unsupported"].iter().any(|words| text.contains(&format!("{name} {words}")))
+    };
+    text.contains(name)
+        && (UNKNOWN_MEMBER_PHRASES.iter().any(|phrase| text.contains(phrase)) || is_unsupported())
+}
+
+/// Sends a request by `send`. One that is refused because the server's API does not have one of `parts` is sent again without
+/// it, once for each. If that succeeds, the refusals are recorded in `model`, whose later requests are to be built without
+/// these parts. Returns the response, with a notice for each part that was left out.
 ///
 /// # Errors
 /// Those of `send`; that of `refusal` for the status, headers and body of an error whose body had to be read for this.
 pub(super) async fn send_with_optional<S>(
     payload: &Payload,
-    member: &OptionalMember,
+    parts: &[&dyn OptionalPart],
     model: &ModelSpec,
     send: impl Fn(Bytes) -> S,
     refusal: impl FnOnce(StatusCode, HeaderMap, Bytes) -> AgentError,
-) -> Result<(OutboundResponse, Option<ModelNotice>), AgentError>
+) -> Result<(OutboundResponse, Vec<ModelNotice>), AgentError>
 where
     S: Future<Output = Result<OutboundResponse, AgentError>>,
 {
-    let response = send(payload.bytes().clone()).await?;
-    let shorter = match response.status {
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => member.remove_from(payload),
-        _ => None,
-    };
-    let Some(shorter) = shorter else { return Ok((response, None)) };
-    let OutboundResponse { status, headers, body } = response;
-    let body = vendor_error::read_body(body).await;
-    if !member.is_refused(&body) {
-        return Err(refusal(status, headers, body));
+    let mut response = send(payload.bytes().clone()).await?;
+    let mut shortened: Vec<(&'static str, Payload)> = Vec::new();
+    while matches!(response.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
+        let sent = shortened.last().map_or(payload, |(_, shorter)| shorter);
+        let remaining_parts =
+            parts.iter().filter(|part| shortened.iter().all(|(name, _)| *name != part.name()));
+        let removable: Vec<(&'static str, Payload)> =
+            remaining_parts.filter_map(|part| Some((part.name(), part.remove_from(sent)?))).collect();
+        if removable.is_empty() {
+            break;
+        }
+        let OutboundResponse { status, headers, body } = response;
+        let body = vendor_error::read_body(body).await;
+        let refused = removable.into_iter().find(|(name, _)| is_refused(name, &body));
+        let Some((name, shorter)) = refused else { return Err(refusal(status, headers, body)) };
+        response = send(shorter.bytes().clone()).await?;
+        shortened.push((name, shorter));
     }
-    let response = send(shorter.bytes().clone()).await?;
     if response.status.is_success() {
-        model.record_refusal(member.name);
+        for &(name, _) in &shortened {
+            model.record_refusal(name);
+        }
     }
-    let (parameter, request_sha256) = (member.name.to_owned(), shorter.sha256());
-    Ok((response, Some(ModelNotice::ParameterRefused { parameter, request_sha256 })))
+    let request_sha256 = shortened.last().map(|(_, sent)| sent.sha256()).unwrap_or_default();
+    let notice = |(name, _): (&'static str, Payload)| ModelNotice::ParameterRefused {
+        parameter: name.to_owned(),
+        request_sha256: request_sha256.clone(),
+    };
+    Ok((response, shortened.into_iter().map(notice).collect()))
 }
 
-/// Returns the events of an answer after a notice, if there is one.
-pub(super) fn after_notice(notice: Option<ModelNotice>, events: ModelStream) -> ModelStream {
-    match notice {
-        Some(notice) => stream::iter([Ok(notice.into())]).chain(events).boxed(),
-        None => events,
+/// Returns the events of an answer after notices, if there are any.
+pub(super) fn after_notices(notices: Vec<ModelNotice>, events: ModelStream) -> ModelStream {
+    if notices.is_empty() {
+        return events;
     }
+    let notices = notices.into_iter().map(|notice| Ok(ModelEvent::from(notice)));
+    stream::iter(notices).chain(events).boxed()
 }

@@ -37,7 +37,7 @@ use self::server_error::{RESET_HEADER, ServerError};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
-use super::optional_member::{after_notice, send_with_optional};
+use super::optional_member::{OptionalPart, after_notices, send_with_optional};
 use super::prompt_tokens::request_tokens;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -160,8 +160,9 @@ impl Model for Responses {
             model.learn(&error, prompt_tokens);
             error
         };
-        let (response, notice) = send_with_optional(&payload, &member, model, post, refusal).await?;
-        Ok(after_notice(notice, protocol.decode(response, context).await?))
+        let parts: [&dyn OptionalPart; 1] = [&member];
+        let (response, notices) = send_with_optional(&payload, &parts, model, post, refusal).await?;
+        Ok(after_notices(notices, protocol.decode(response, context).await?))
     }
 }
 

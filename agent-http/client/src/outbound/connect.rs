@@ -83,10 +83,14 @@ impl Connector {
 
     /// Opens a connection, until `deadline` at most: the failure of a request without a connection says that it was not sent.
     async fn connect(&self, uri: Uri, deadline: Option<Instant>) -> Result<BoxedIo, ConnectError> {
-        let limit = deadline.map_or(self.timeout, |deadline| {
-            self.timeout.min(deadline.saturating_duration_since(Instant::now()))
-        });
-        match tokio::time::timeout(limit, self.https.clone().call(uri)).await {
+        // Not a duration until the deadline, which could end after the request was given up.
+        let connect_by = Instant::now().checked_add(self.timeout).into_iter().chain(deadline).min();
+        let connecting = self.https.clone().call(uri);
+        let connected = match connect_by {
+            Some(time) => tokio::time::timeout_at(time, connecting).await,
+            None => Ok(connecting.await),
+        };
+        match connected {
             Ok(Ok(MaybeHttpsStream::Http(stream))) => Ok(Box::new(stream)),
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(ConnectError(error)),

@@ -5,6 +5,7 @@ use agent_core::role::ApprovalBy;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_mcp::server::{AuditDecision, DecidedCall};
 use agent_platform::conversation::{Approval, ApprovalState, Decision, Run, ThreadOwner, Verdict};
+use agent_platform::own_tools::nonconforming_path;
 use serde_json::{Map, Value};
 
 use super::super::App;
@@ -95,12 +96,10 @@ fn decided_call<'a>(owner: &'a ThreadOwner, approval: &'a Approval) -> DecidedCa
 }
 
 fn check_arguments(schema: &Value, arguments: &Map<String, Value>) -> Result<(), HttpError> {
-    let validator =
-        jsonschema::validator_for(schema).map_err(|error| HttpError::internal(error.to_string()))?;
     let arguments = Value::Object(arguments.clone());
-    let first_error = validator.iter_errors(&arguments).next();
-    first_error.map_or(Ok(()), |error| {
-        let path = format!("arguments{}", error.instance_path().as_str().replace('/', "."));
+    let path = nonconforming_path(schema, &arguments).map_err(HttpError::internal)?;
+    path.map_or(Ok(()), |path| {
+        let path = format!("arguments{}", path.replace('/', "."));
         Err(HttpError::invalid(&path, "does not conform to the schema of the tool"))
     })
 }
@@ -126,5 +125,20 @@ mod tests {
             assert!(error.detail().starts_with(path), "{}", error.detail());
             assert!(!error.detail().contains('5'), "a value is not repeated");
         }
+    }
+
+    #[test]
+    fn a_check_that_takes_too_many_steps_is_refused() {
+        let level = |level: usize| {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            (format!("d{level}"), json!({"allOf": [next, next]}))
+        };
+        let mut definitions: Map<String, Value> = (0..22).map(level).collect();
+        definitions.insert("d22".to_owned(), json!({"type": "string"}));
+        let schema =
+            json!({"type": "object", "properties": {"q": {"$ref": "#/$defs/d0"}}, "$defs": definitions});
+        let arguments = json!({"q": "x"});
+        let error = check_arguments(&schema, arguments.as_object().expect("an object"));
+        assert!(error.expect_err("too many steps").detail().starts_with("arguments"));
     }
 }

@@ -1,5 +1,5 @@
-//! Decisions, and results of the client's calls, that leave calls open about which others decide: they are stored, and so is a
-//! run that ends with the interrupts of the others, which the client gets again.
+//! Decisions, and results of the client's calls, after which a run still waits for decisions: they are stored, and so is a run
+//! that ends with the open interrupts, which the client gets again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

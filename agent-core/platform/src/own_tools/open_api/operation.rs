@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::request::{DEFAULT_CONTENT_TYPE, FORM_CONTENT_TYPE, check_header_name};
+use super::super::request::{DEFAULT_CONTENT_TYPE, FORM_CONTENT_TYPE, MAX_FIELDS, check_header_name};
 use super::document::{OpenApiDocument, OpenApiOperation};
 use super::schemas::{Schemas, cut};
 use crate::media_type::{essence, is_json};
@@ -32,6 +32,7 @@ pub(super) fn compile<'d>(
     for parameter in parameters(document, operation)? {
         builder.add_parameter(parameter)?;
     }
+    builder.add_optional_objects();
     if let Some(body) = operation.fields.get("requestBody") {
         builder.add_body(operation.method, document.resolve(body)?)?;
     }
@@ -170,6 +171,9 @@ fn list_separator(parameter: &Map<String, Value>, schema: Option<&Value>) -> Opt
     }
 }
 
+/// Property of an object in the query that is a parameter of its own there: name, schema, and true if it is required.
+type ObjectPart<'d> = (String, &'d Value, bool);
+
 /// The request and the arguments of a tool under construction.
 struct RequestBuilder<'d> {
     document: &'d OpenApiDocument<'d>,
@@ -177,6 +181,8 @@ struct RequestBuilder<'d> {
     /// Arguments of the path by the names of their parameters.
     path_arguments: BTreeMap<String, String>,
     query: Map<String, Value>,
+    /// Properties of the optional objects in the query.
+    optional_objects: Vec<Vec<ObjectPart<'d>>>,
     headers: Map<String, Value>,
     body: Option<Value>,
     /// Media type of the body, if it is not the default.
@@ -192,6 +198,7 @@ impl<'d> RequestBuilder<'d> {
             schemas: Schemas::new(document),
             path_arguments: BTreeMap::new(),
             query: Map::new(),
+            optional_objects: Vec::new(),
             headers: Map::new(),
             body: None,
             content_type: None,
@@ -212,10 +219,9 @@ impl<'d> RequestBuilder<'d> {
         if location == "query"
             && let Some(parts) = self.object_parts(parameter, (name, is_required))
         {
-            for (name, schema, is_required) in parts {
-                let schema = self.schemas.convert(schema)?;
-                let argument = self.argument(&name, schema, is_required);
-                self.query.insert(name, placeholder(&argument).into());
+            match is_required {
+                true => parts.into_iter().try_for_each(|part| self.add_part(part))?,
+                false => self.optional_objects.push(parts),
             }
             return Ok(());
         }
@@ -250,19 +256,40 @@ impl<'d> RequestBuilder<'d> {
         Ok(())
     }
 
+    fn add_part(&mut self, (name, schema, is_required): ObjectPart<'d>) -> Result<(), String> {
+        let schema = self.schemas.convert(schema)?;
+        let argument = self.argument(&name, schema, is_required);
+        self.query.insert(name, placeholder(&argument).into());
+        Ok(())
+    }
+
+    /// Adds the optional objects in the query for which there is room beside the other parameters. The operation can be called
+    /// without the others, and without properties that cannot be represented or have the name of a parameter.
+    fn add_optional_objects(&mut self) {
+        for parts in std::mem::take(&mut self.optional_objects) {
+            if self.query.len() + parts.len() > MAX_FIELDS {
+                continue;
+            }
+            for part in parts {
+                if !self.query.contains_key(&part.0) {
+                    let _ = self.add_part(part);
+                }
+            }
+        }
+    }
+
     /// Returns the schema of a parameter, with references followed.
     fn schema(&self, parameter: &'d Map<String, Value>) -> Option<&'d Value> {
         parameter.get("schema").map(|schema| self.document.resolve(schema).unwrap_or(&Value::Null))
     }
 
-    /// Returns the properties of an object in the query that are parameters of their own there: name, schema, and true for
-    /// those that are required. `None` for a parameter of another kind or style. Properties that are lists or objects are
-    /// left out, and so are those that only the service sets.
+    /// Returns the properties of an object in the query. `None` for a parameter of another kind or style. Properties that are
+    /// lists or objects are left out, and so are those that only the service sets.
     fn object_parts(
         &self,
         parameter: &'d Map<String, Value>,
         (name, is_required): (&str, bool),
-    ) -> Option<Vec<(String, &'d Value, bool)>> {
+    ) -> Option<Vec<ObjectPart<'d>>> {
         let schema = self.schema(parameter)?;
         let properties = schema.get("properties")?.as_object()?;
         let is_exploded = parameter.get("explode") != Some(&Value::Bool(false));

@@ -270,6 +270,24 @@ fn parameters_are_sent_in_the_style_of_the_document() {
 }
 
 #[test]
+fn optional_objects_in_the_query_give_way_to_other_parameters() {
+    let query = |count: usize| {
+        let text = json!({"type": "string"});
+        let names = (0..count).map(|i| (format!("f{i}"), text.clone()));
+        let properties: Map<String, Value> = names.chain([("q".to_owned(), text.clone())]).collect();
+        let filter = json!({"type": "object", "properties": properties});
+        let parameters = json!([{"name": "filter", "in": "query", "schema": filter},
+            {"name": "q", "in": "query", "schema": {"type": "integer"}}]);
+        let operation = json!({"operationId": "a", "parameters": parameters});
+        let tool = tool(&json!({"openapi": "3.1.0", "paths": {"/a": {"get": operation}}}), "a");
+        assert_eq!(tool["inputSchema"]["properties"]["q"]["type"], "integer");
+        tool["request"]["query"].as_object().expect("parameters").len()
+    };
+    assert_eq!(query(2), 3);
+    assert_eq!(query(40), 1, "there is no room for the object");
+}
+
+#[test]
 fn recursive_schemas_refer_to_themselves() {
     let shop = document(SHOP);
     let tool = tool(&shop, "putCategory");

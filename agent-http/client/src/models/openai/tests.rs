@@ -12,7 +12,8 @@ use super::*;
 use crate::context_size::ContextSize;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, check_conformance, request, tool};
+use crate::models::answer_parts::ItemMaker;
+use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
 
 const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json; charset=utf-8";
@@ -600,6 +601,71 @@ async fn reasoning_of_calls_goes_back_to_models_that_require_it() {
         assert_eq!(later_reasoning(&model, &[]), of_others, "{name}");
         let other = later_reasoning(&named("deepseek-v3"), &items);
         assert_eq!(other, "I call x.", "{name}");
+    }
+}
+
+/// Servers of others run the same models, and refuse members that they do not know.
+#[tokio::test]
+async fn reasoning_that_the_server_does_not_have_is_left_out_from_then_on() {
+    const NAME: &str = "moonshotai/kimi-k2-instruct";
+    let of_groq = json!({"error": {"message": "'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning_content' is unsupported)]",
+        "type": "invalid_request_error"}});
+    let of_cerebras = json!({"message": "messages.1.assistant.reasoning_content: property 'messages.1.assistant.reasoning_content' is unsupported",
+        "type": "invalid_request_error", "param": "validation_error", "code": "wrong_api_format"});
+    let missing = json!({"error": {"message": "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"}});
+    let reasoning = "so \"}\", \\".to_owned();
+    let kept = ProviderItem {
+        json: ItemMaker::reasoning(NAME).keep(&reasoning).into(),
+        text_before: 0,
+        calls_before: 0,
+    };
+    let calling = |call: &str| Message::with_tool_calls("", vec![ToolCall::new(call, "x", "{}")]);
+    let appended_messages = vec![
+        calling("c1"),
+        Message::tool_result("c1", r#"{"a":1,"reasoning_content":"of the tool"}"#),
+        Message { provider_items: vec![kept], ..calling("c2") },
+        Message::tool_result("c2", "ok"),
+    ];
+    let asked = ModelRequest { appended_messages, ..request() };
+    for (error, refused_members) in [
+        (of_groq.clone(), vec![r#","reasoning_content":""#]),
+        (of_cerebras, vec![r#","reasoning_content":""#]),
+        (of_groq, vec![r#","reasoning_content":""#, r#","stream_options":"#]),
+        (missing, vec![]),
+    ] {
+        let refused = |error: &Value| {
+            chunked_response("400 Bad Request", JSON, error.to_string().as_bytes(), 4096, true)
+        };
+        let of_options = refused(&json!({"error": {"message": "Unknown parameter: 'stream_options'."}}));
+        let (refused, refuses_options) = (refused(&error), refused_members.len() > 1);
+        let body = sse(&[text("a"), finish("stop"), DONE.into()]);
+        let answer = chunked_response("200 OK", SSE, body.as_bytes(), 4096, true);
+        let respond = move |request: &str| {
+            if refuses_options && request.contains("stream_options") {
+                return of_options.clone();
+            }
+            let has_reasoning = request.contains(r#","reasoning_content":""#);
+            if has_reasoning { refused.clone() } else { answer.clone() }
+        };
+        let server = LoopbackServer::respond_by(respond, AfterResponse::Close).await;
+        let model = OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, None, NAME);
+        let model = model.expect("a model");
+        let lines = answer_to(&model, &asked).await;
+        let later = model.prepare(&asked).expect("prepared");
+        let refusals = refused_members.len();
+        if refusals == 0 {
+            assert!(lines.len() == 1 && lines[0].starts_with("refused"), "{lines:?}");
+            assert_eq!(server.requests().len(), 1);
+            continue;
+        }
+        let notices = &lines[..refusals];
+        let is_notice = |line: &String| line.contains("parameterRefused") && line.contains(&later.sha256());
+        assert!(notices.iter().all(is_notice), "{lines:?}");
+        assert_eq!(lines[refusals..], ["text a", "finish Stop"], "{error}");
+        let sent = String::from_utf8_lossy(later.bytes());
+        assert!(refused_members.iter().all(|member| !sent.contains(member)), "{sent}");
+        assert_eq!(answer_to(&model, &asked).await, ["text a", "finish Stop"]);
+        assert_eq!(server.requests().len(), refusals + 2);
     }
 }
 
