@@ -4,10 +4,13 @@ use std::rc::Rc;
 
 use unpdf::parser::backend::{ContentOp, PdfValue, ResourceScope, get_number_from_value};
 
-use super::canvas::{Matrix, Path, Point};
+use super::canvas::{Bounds, Matrix, Path, Point};
 
 /// Difference of a component between colors up to which they are the same to a reader, and opacity up to which nothing is seen.
 pub(super) const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
+
+/// Distance in text space that is longer than any line.
+const LINE_LENGTH: f32 = 20_000.0;
 
 /// A space of colors in which white is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +151,16 @@ impl GraphicsState {
     }
 }
 
+/// Text of an operation.
+#[derive(Debug, Default)]
+pub(super) struct TextExtent {
+    /// The lowest and the highest distance from its beginning, in text space.
+    pub(super) range: (f32, f32),
+    /// The distance of its end.
+    pub(super) end: f32,
+    pub(super) glyphs: usize,
+}
+
 /// What is known while a content stream is drawn.
 pub(super) struct Drawing {
     pub(super) scope: ResourceScope,
@@ -200,6 +213,19 @@ impl Drawing {
     pub(super) fn next_line(&mut self, x: f32, y: f32) {
         self.line = Matrix::translation(x, y).then(self.line);
         self.offset = Some(0.0);
+    }
+
+    /// Returns the area of text at the current position by its extent, if that is known, and by its lower and upper edge for a font
+    /// of size 1.
+    pub(super) fn text_bounds(&self, extent: Option<&TextExtent>, (lower, upper): (f32, f32)) -> Bounds {
+        let text = &self.state.text;
+        let (left, right) = match (self.offset, extent) {
+            (Some(offset), Some(extent)) => (offset + extent.range.0, offset + extent.range.1),
+            _ => (-LINE_LENGTH, LINE_LENGTH),
+        };
+        let height = |edge: f32| text.rise + edge * text.size;
+        let matrix = self.line.then(self.state.matrix);
+        Bounds::of_rectangle((left, height(lower)), (right, height(upper)), matrix)
     }
 
     /// Applies an operation that moves the position of text. Returns false for other operations.

@@ -14,7 +14,7 @@ use unpdf::parser::backend::{
 };
 
 use super::canvas::{Bounds, Canvas, Matrix};
-use super::drawing::{ColorSpace, Drawing, GraphicsState, Ink, MAX_COLOR_DIFFERENCE, numbers};
+use super::drawing::{ColorSpace, Drawing, GraphicsState, Ink, MAX_COLOR_DIFFERENCE, TextExtent, numbers};
 use super::layers::Layers;
 
 /// Size of text in points up to which it is not read.
@@ -25,10 +25,12 @@ const MAX_OPERATIONS: usize = 2_000_000;
 const MAX_SAVED_STATES: usize = 512;
 /// Forms that are drawn within one another.
 const MAX_NESTED_FORMS: usize = 16;
-/// Distance in text space that is longer than any line.
-const LINE_LENGTH: f32 = 20_000.0;
 /// Lower and upper edge of small letters, for a font of size 1.
 const LETTER_EDGES: (f32, f32) = (0.1, 0.5);
+/// Lower and upper edge of symbols, for a font of size 1.
+const SYMBOL_EDGES: (f32, f32) = (-0.2, 1.0);
+/// Fonts of a page whose glyphs are read. Those of any further font may have drawings of their own.
+const MAX_FONTS: usize = 256;
 
 /// The operations that draw text which is not seen, by their positions in the content streams of a page.
 #[derive(Debug, Default)]
@@ -41,6 +43,12 @@ pub(super) struct UnseenText {
 impl UnseenText {
     /// Returns the unseen text of a page of a document with layers, if they are known. A page that cannot be followed has none.
     pub(super) fn find(document: &RawBackend, page: PageId, layers: Option<&Layers>) -> Self {
+        let unseen = Self::follow(document, page, layers, false);
+        // Few pages have text for which it matters what symbols paint.
+        if unseen.is_empty() { unseen } else { Self::follow(document, page, layers, true) }
+    }
+
+    fn follow(document: &RawBackend, page: PageId, layers: Option<&Layers>, paints_symbols: bool) -> Self {
         let mut walk = PageWalk {
             document,
             layers,
@@ -51,6 +59,7 @@ impl UnseenText {
             indexes: HashMap::new(),
             forms: Vec::new(),
             own_drawings: HashMap::new(),
+            paints_symbols,
             stroke_count: 0,
             remaining_operations: MAX_OPERATIONS,
         };
@@ -108,16 +117,6 @@ struct ContentStream {
     visibility: Vec<Visibility>,
 }
 
-/// Text of an operation.
-#[derive(Debug, Default)]
-struct TextExtent {
-    /// The lowest and the highest distance from its beginning, in text space.
-    range: (f32, f32),
-    /// The distance of its end.
-    end: f32,
-    glyphs: usize,
-}
-
 /// The drawing of a page.
 struct PageWalk<'d> {
     document: &'d RawBackend,
@@ -133,6 +132,8 @@ struct PageWalk<'d> {
     forms: Vec<ObjectId>,
     /// Fonts by the form that names them, with true for those that draw their glyphs by operations.
     own_drawings: HashMap<(Option<ObjectId>, Rc<[u8]>), bool>,
+    /// True if text may be over symbols, which are drawn as text.
+    paints_symbols: bool,
     /// Number of lines and curves that were stroked.
     stroke_count: usize,
     remaining_operations: usize,
@@ -353,6 +354,9 @@ impl PageWalk<'_> {
         let is_candidate = |ink: &Ink| ink.is_white || ink.is_transparent || size <= MAX_HIDDEN_SIZE;
         let ink = state.text_ink().filter(is_candidate);
         let Some(ink) = ink.filter(|_| !self.has_own_drawings(drawing)) else {
+            if self.paints_symbols && drawing.state.text_ink().is_some() {
+                self.paint_symbols(drawing, strings);
+            }
             drawing.offset = None;
             return Visibility::Seen;
         };
@@ -378,15 +382,40 @@ impl PageWalk<'_> {
         if is_tiny || ink.is_transparent {
             return true;
         }
-        let (left, right) = match (drawing.offset, extent) {
-            (Some(offset), Some(extent)) => (offset + extent.range.0, offset + extent.range.1),
-            _ => (-LINE_LENGTH, LINE_LENGTH),
+        ink.is_white
+            && !state.is_blended
+            && !self.canvas.is_painted(drawing.text_bounds(extent, LETTER_EDGES))
+    }
+
+    /// Paints text that may be a background: symbols such as circles, and glyphs with drawings of their own.
+    fn paint_symbols(&mut self, drawing: &Drawing, strings: &[PdfValue]) {
+        let edges = if self.has_own_drawings(drawing) {
+            let font_bounds = self.document.font_bounds(drawing.scope, &drawing.state.text.font);
+            let edges = font_bounds.map(|bounds| (bounds.lly.min(SYMBOL_EDGES.0), bounds.ury));
+            edges.map_or(SYMBOL_EDGES, |(lower, upper)| (lower, upper.max(SYMBOL_EDGES.1)))
+        } else if self.is_symbolic(drawing, strings) {
+            SYMBOL_EDGES
+        } else {
+            return;
         };
-        let height = |edge: f32| state.text.rise + edge * state.text.size;
-        let lower_corner = (left, height(LETTER_EDGES.0));
-        let upper_corner = (right, height(LETTER_EDGES.1));
-        let bounds = Bounds::of_rectangle(lower_corner, upper_corner, matrix);
-        ink.is_white && !state.is_blended && !self.canvas.is_painted(bounds)
+        let extent = self.extent(drawing, strings);
+        self.canvas.paint(drawing.text_bounds(extent.as_ref(), edges));
+    }
+
+    /// Returns true for text without letters and digits that is not blank.
+    fn is_symbolic(&self, drawing: &Drawing, strings: &[PdfValue]) -> bool {
+        let mut is_blank = true;
+        for string in strings {
+            let PdfValue::Str(bytes) = string else { continue };
+            let decoded = self.document.decode_text(drawing.scope, &drawing.state.text.font, bytes);
+            if decoded.text.contains(char::is_alphanumeric) {
+                return false;
+            }
+            // A glyph may have no character.
+            let is_space = decoded.text.trim().is_empty() && !decoded.text.is_empty();
+            is_blank &= is_space || bytes.is_empty();
+        }
+        !is_blank
     }
 
     /// Returns the extent of strings with adjustments between them; `None` if the widths of glyphs are unknown.
@@ -430,6 +459,9 @@ impl PageWalk<'_> {
         let font = &drawing.state.text.font;
         let document = self.document;
         let key = (drawing.scope.form, Rc::clone(font));
+        if self.own_drawings.len() >= MAX_FONTS && !self.own_drawings.contains_key(&key) {
+            return true;
+        }
         *self.own_drawings.entry(key).or_insert_with(|| document.type3_font(drawing.scope, font).is_some())
     }
 
