@@ -327,18 +327,22 @@ fn layers_that_are_switched_off_are_not_read() {
         let [first, other] =
             ["First", "Other"].map(|name| pdf.object(format!("<< /Type /OCG /Name ({name}) >>")));
         let members = pdf.object(format!("<< /Type /OCMD /OCGs [{other} 0 R] >>"));
+        // More groups than are looked at.
+        let many = pdf.object(format!("<< /Type /OCMD /OCGs [{}] >>", format!("{other} 0 R ").repeat(257)));
         let either = pdf.object(format!("<< /Type /OCMD /OCGs [{first} 0 R {other} 0 R] >>"));
         let content = format!(
-            "/OC /First BDC {}EMC /OC /Other BDC /Span BMC {}EMC {}EMC /OC /Members BDC {}EMC /OC /Either BDC {}EMC {}",
+            "/OC /First BDC {}EMC /OC /Other BDC /Span BMC {}EMC {}EMC /OC /Members BDC {}EMC /OC /Either BDC {}EMC /OC /Many BDC {}EMC {}",
             line(690, "The first rule."),
             line(650, "Other one."),
             line(610, "Other two."),
             line(570, "Other three."),
             line(530, "The second rule."),
+            line(510, "The third rule."),
             line(490, "The last rule."),
         );
-        let names =
-            format!("/First {first} 0 R /Other {other} 0 R /Members {members} 0 R /Either {either} 0 R");
+        let names = format!(
+            "/First {first} 0 R /Other {other} 0 R /Members {members} 0 R /Either {either} 0 R /Many {many} 0 R"
+        );
         pdf.page(content.as_bytes(), &format!("/Properties << {names} >>"));
         let configuration =
             configuration.replace("FIRST", &first.to_string()).replace("OTHER", &other.to_string());
@@ -346,8 +350,10 @@ fn layers_that_are_switched_off_are_not_read() {
         let text = extracted(MediaType::Pdf, &with_catalogue(pdf, &layers)).unwrap().document.text;
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let expected = match has_other {
-            true => "The first rule. Other one. Other two. Other three. The second rule. The last rule.",
-            false => "The first rule. The second rule. The last rule.",
+            true => {
+                "The first rule. Other one. Other two. Other three. The second rule. The third rule. The last rule."
+            }
+            false => "The first rule. The second rule. The third rule. The last rule.",
         };
         assert_eq!(words, expected, "{configuration}");
     }
