@@ -369,8 +369,44 @@ fn text_of_cells_that_is_not_seen_is_dropped() {
     let rows = format!("<sheetData>{header}{hidden}{shown}</sheetData>");
     assert_eq!(sheet_text(&rows), "## R&D\n\na: plain; b: pattern; c: white");
     // Rules may give cells other colors, and no other size.
-    let text = sheet_text(&format!("{rows}<conditionalFormatting/>"));
-    assert_eq!(text, "## R&D\n\nb: secret; c: secret\na: plain; b: pattern; c: white");
+    for rules in ["<conditionalFormatting/>", "<extLst><ext><x14:conditionalFormattings/></ext></extLst>"] {
+        let text = sheet_text(&format!("{rows}{rules}"));
+        assert_eq!(text, "## R&D\n\nb: secret; c: secret\na: plain; b: pattern; c: white", "{rules}");
+    }
+}
+
+#[test]
+fn numbers_of_white_may_stand_for_other_colors() {
+    let rows = format!(
+        "<row r=\"1\">{}{}</row><row r=\"2\">{}{}</row>",
+        text_cell("A1", 0, "a"),
+        text_cell("B1", 0, "b"),
+        text_cell("A2", 1, "in the palette"),
+        text_cell("B2", 2, "in the theme"),
+    );
+    let palette = "<colors><indexedColors><rgbColor rgb=\"00000000\"/></indexedColors></colors>";
+    let theme = |background: &str| {
+        format!(
+            "<a:theme><a:clrScheme><a:lt1><a:srgbClr val=\"{background}\"/></a:lt1></a:clrScheme></a:theme>"
+        )
+    };
+    for (colors, theme, is_shown) in
+        [("", theme("FFFFFF"), false), (palette, theme("FFFFFF"), true), ("", theme("202020"), true)]
+    {
+        let mut parts = xlsx_parts();
+        let sheet = format!("<worksheet xmlns=\"{SHEET}\"><sheetData>{rows}</sheetData></worksheet>");
+        put(&mut parts, "xl/worksheets/sheet1.xml", &sheet);
+        put(&mut parts, "xl/theme/theme1.xml", &theme);
+        let styles = format!(
+            "<styleSheet xmlns=\"{SHEET}\"><fonts><font/><font><color indexed=\"9\"/></font><font><color theme=\"0\"/></font></fonts>\
+             <fills><fill><patternFill patternType=\"none\"/></fill></fills><cellXfs><xf/><xf fontId=\"1\" fillId=\"0\"/>\
+             <xf fontId=\"2\" fillId=\"0\"/></cellXfs>{colors}</styleSheet>"
+        );
+        put(&mut parts, "xl/styles.xml", &styles);
+        let text = extracted(MediaType::Xlsx, &parts).document.text;
+        assert_eq!(text.contains("in the palette"), is_shown, "{text}");
+        assert_eq!(text.contains("in the theme"), is_shown, "{text}");
+    }
 }
 
 #[test]
