@@ -281,6 +281,7 @@ mod tests {
         assert_eq!(take(&queue, Lane::Main, now), Some("b1".to_owned()));
         assert_eq!(take(&queue, Lane::Main, now), Some("a1".to_owned()));
     }
+
     #[test]
     fn the_attempts_of_one_company_push_out_none_of_another() {
         let queue = EmbeddingQueue::default();
