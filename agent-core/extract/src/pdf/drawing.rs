@@ -2,12 +2,15 @@
 
 use std::rc::Rc;
 
-use unpdf::parser::backend::{ContentOp, PdfValue, ResourceScope, get_number_from_value};
+use unpdf::parser::backend::{
+    BlendMode, ContentOp, ExtGState, ImageColorSpace, ObjectId, PdfBackend, PdfValue, RawBackend,
+    ResourceScope, get_number_from_value,
+};
 
 use super::canvas::{Bounds, Matrix, Path, Point};
 
 /// Difference of a component between colors up to which they are the same to a reader, and opacity up to which nothing is seen.
-pub(super) const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
+const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
 
 /// Distance in text space that is longer than any line.
 const LINE_LENGTH: f32 = 20_000.0;
@@ -21,6 +24,21 @@ pub(super) enum ColorSpace {
 }
 
 impl ColorSpace {
+    /// Returns a space by its name; `None` for one in which white is unknown.
+    pub(super) fn named(document: &RawBackend, scope: ResourceScope, name: &[u8]) -> Option<Self> {
+        match name {
+            b"DeviceGray" => Some(Self::Gray),
+            b"DeviceRGB" => Some(Self::Rgb),
+            b"DeviceCMYK" => Some(Self::Cmyk),
+            _ => match document.named_color_space(scope, name)? {
+                ImageColorSpace::Gray => Some(Self::Gray),
+                ImageColorSpace::Rgb => Some(Self::Rgb),
+                ImageColorSpace::Cmyk => Some(Self::Cmyk),
+                ImageColorSpace::Indexed { .. } | ImageColorSpace::Tint(_) => None,
+            },
+        }
+    }
+
     fn is_white(self, components: &[f32]) -> bool {
         match (self, components.len()) {
             (Self::Gray, 1) | (Self::Rgb, 3) => {
@@ -140,6 +158,20 @@ impl GraphicsState {
         true
     }
 
+    /// Applies a dictionary of parameters.
+    pub(super) fn apply_parameters(&mut self, parameters: &ExtGState) {
+        if let Some(mode) = parameters.blend_mode {
+            self.is_blended = mode != BlendMode::Normal;
+        }
+        for (ink, opacity) in
+            [(&mut self.fill, parameters.fill_alpha), (&mut self.stroke, parameters.stroke_alpha)]
+        {
+            ink.is_transparent =
+                opacity.map_or(ink.is_transparent, |opacity| opacity <= MAX_COLOR_DIFFERENCE);
+        }
+        self.line_width = parameters.line_width.unwrap_or(self.line_width);
+    }
+
     /// Returns the ink of text; `None` if it is not painted, or clips what is painted later.
     pub(super) fn text_ink(&self) -> Option<Ink> {
         match self.text.rendering_mode as i64 {
@@ -149,6 +181,16 @@ impl GraphicsState {
             _ => None,
         }
     }
+}
+
+/// An object that a content stream draws by its name.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum DrawnObject {
+    /// A form with its matrix and the position of its content stream; `None` if that cannot be read.
+    Form(ObjectId, Matrix, Option<usize>),
+    Picture,
+    /// One that is not there. Viewers draw nothing, either.
+    Missing,
 }
 
 /// Text of an operation.
@@ -299,4 +341,18 @@ pub(super) fn numbers<const COUNT: usize>(operation: &ContentOp) -> Option<[f32;
         *number = get_number_from_value(operand)?;
     }
     Some(numbers)
+}
+
+/// Returns the strings of an operation that draws text, with the adjustments between them.
+pub(super) fn strings_of(operation: &ContentOp) -> &[PdfValue] {
+    match (operation.operator.as_str(), operation.operands.last()) {
+        ("TJ", Some(PdfValue::Array(items))) => items.as_slice(),
+        (_, Some(string)) => std::slice::from_ref(string),
+        (_, None) => &[],
+    }
+}
+
+/// Returns the move to the next line that an operation makes before it draws its text; `None` if it makes none.
+pub(super) fn line_move(operation: &ContentOp) -> Option<ContentOp> {
+    matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
 }
