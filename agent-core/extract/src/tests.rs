@@ -259,8 +259,9 @@ fn text_that_is_not_seen_on_a_white_page_is_dropped() {
     ] {
         assert_eq!(page(&hidden), "The first rule. The last rule.", "{hidden}");
     }
-    // Letters are no background, nor are symbols elsewhere.
-    let words = page(&format!("BT /F1 12 Tf 72 600 Td (A rule.) Tj 300 0 Td (\\225) Tj ET 1 g {secret}"));
+    // Letters and punctuation are no background, nor are symbols elsewhere.
+    let visible = "BT /F1 12 Tf 72 600 Td (A rule) Tj (.) Tj 300 0 Td (\\225) Tj ET";
+    let words = page(&format!("{visible} 1 g {secret}"));
     assert!(words.contains("A rule.") && !words.contains("secret"), "{words}");
 }
 

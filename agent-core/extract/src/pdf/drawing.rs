@@ -356,3 +356,9 @@ pub(super) fn strings_of(operation: &ContentOp) -> &[PdfValue] {
 pub(super) fn line_move(operation: &ContentOp) -> Option<ContentOp> {
     matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
 }
+
+/// Returns true for a letter, a digit or punctuation, which is no background of other text.
+pub(super) fn is_writing(character: char) -> bool {
+    let is_dash_or_quote = matches!(character, '\u{2010}'..='\u{201f}');
+    character.is_alphanumeric() || character.is_ascii_punctuation() || is_dash_or_quote
+}

@@ -15,7 +15,8 @@ use unpdf::parser::backend::{
 
 use super::canvas::{Bounds, Canvas, Matrix};
 use super::drawing::{
-    ColorSpace, Drawing, DrawnObject, GraphicsState, Ink, TextExtent, line_move, numbers, strings_of,
+    ColorSpace, Drawing, DrawnObject, GraphicsState, Ink, TextExtent, is_writing, line_move, numbers,
+    strings_of,
 };
 use super::layers::Layers;
 
@@ -416,13 +417,13 @@ impl PageWalk<'_> {
         self.canvas.paint(drawing.text_bounds(extent.as_ref(), edges));
     }
 
-    /// Returns true for text without letters and digits that is not blank.
+    /// Returns true for text without letters, digits and punctuation that is not blank.
     fn is_symbolic(&self, drawing: &Drawing, strings: &[PdfValue]) -> bool {
         let mut is_blank = true;
         for string in strings {
             let PdfValue::Str(bytes) = string else { continue };
             let decoded = self.document.decode_text(drawing.scope, &drawing.state.text.font, bytes);
-            if decoded.text.contains(char::is_alphanumeric) {
+            if decoded.text.contains(is_writing) {
                 return false;
             }
             // A glyph may have no character.
