@@ -199,8 +199,8 @@ fn invisible_text_is_that_of_a_scan_or_dropped() {
     }
 }
 
-/// Returns the words of a page by its content. Its resources are a picture, the forms `Text` with text at 72, 600 and `Dark` with a
-/// dark page, colors, and parameters.
+/// Returns the words of a page by its content. Its resources are a picture, the forms `Text` with text at 72, 600, `Dark` with a
+/// dark page and `Bar` with a dark glyph behind that text, colors, and parameters.
 fn words_of_page(content: &str) -> String {
     let mut pdf = PdfBuilder::new();
     let font = "/Resources << /Font << /F1 3 0 R >> >>";
@@ -210,9 +210,16 @@ fn words_of_page(content: &str) -> String {
     let image = pdf.stream(image, &[128]);
     let text = pdf.stream(&format!("{form} {font}"), b"BT /F1 12 Tf 72 600 Td (A secret invoice.) Tj ET");
     let dark = pdf.stream(form, b"0 0 .5 rg 0 0 612 792 re f");
+    let glyph = pdf.stream("", b"1000 0 0 0 1000 100 d1 0 0 1000 100 re f");
+    let glyphs = pdf.object(format!(
+        "<< /Type /Font /Subtype /Type3 /FontBBox [0 0 1000 100] /FontMatrix [.001 0 0 .001 0 0] /FirstChar 97 /LastChar 97 \
+         /Widths [1000] /Encoding << /Differences [97 /bar] >> /CharProcs << /bar {glyph} 0 R >> >>"
+    ));
+    let bar = format!("{form} /Resources << /Font << /F3 {glyphs} 0 R >> >>");
+    let bar = pdf.stream(&bar, b"0 0 .5 rg BT /F3 500 Tf 60 590 Td (a) Tj ET");
     let tint = pdf.object("<< /FunctionType 2 /Domain [0 1] /C0 [1] /C1 [0] /N 1 >>");
     let resources = format!(
-        "/XObject << /Image {image} 0 R /Text {text} 0 R /Dark {dark} 0 R >> /ColorSpace << /Rgb [/CalRGB << /WhitePoint [.95 1 1.09] >>] \
+        "/XObject << /Image {image} 0 R /Text {text} 0 R /Dark {dark} 0 R /Bar {bar} 0 R >> /ColorSpace << /Rgb [/CalRGB << /WhitePoint [.95 1 1.09] >>] \
          /Spot [/Separation /Ink /DeviceGray {tint} 0 R] >> /ExtGState << /Clear << /ca 0 >> /Difference << /BM /Difference >> >>"
     );
     pdf.page(content.as_bytes(), &resources);
@@ -252,6 +259,10 @@ fn text_that_is_not_seen_on_a_white_page_is_dropped() {
     ] {
         assert_eq!(page(&hidden), "The first rule. The last rule.", "{hidden}");
     }
+    // Letters and punctuation are no background, nor are symbols elsewhere.
+    let visible = "BT /F1 12 Tf 72 600 Td (A rule) Tj (.) Tj 300 0 Td (\\225) Tj ET";
+    let words = page(&format!("{visible} 1 g {secret}"));
+    assert!(words.contains("A rule.") && !words.contains("secret"), "{words}");
 }
 
 #[test]
@@ -279,6 +290,9 @@ fn text_that_may_be_seen_on_a_page_is_kept() {
         format!("q 1 g /Difference gs {shown} Q"),
         // The size is that of the matrix, too.
         format!("q 12 0 0 12 0 0 cm {} Q", shown.replace("12 Tf 72 600", "1 Tf 6 50")),
+        // Over a symbol, and over a glyph that is drawn by operations.
+        format!("0 0 1 rg BT /F1 60 Tf 70 585 Td (\\225) Tj ET 1 g {shown}"),
+        format!("/Bar Do 1 g {shown}"),
         // The turned text of a margin.
         format!("0 0 1 rg 60 100 30 600 re f 1 g {}", shown.replace("72 600 Td", "0 1 -1 0 80 200 Tm")),
     ] {
@@ -314,18 +328,22 @@ fn layers_that_are_switched_off_are_not_read() {
         let [first, other] =
             ["First", "Other"].map(|name| pdf.object(format!("<< /Type /OCG /Name ({name}) >>")));
         let members = pdf.object(format!("<< /Type /OCMD /OCGs [{other} 0 R] >>"));
+        // More groups than are looked at.
+        let many = pdf.object(format!("<< /Type /OCMD /OCGs [{}] >>", format!("{other} 0 R ").repeat(257)));
         let either = pdf.object(format!("<< /Type /OCMD /OCGs [{first} 0 R {other} 0 R] >>"));
         let content = format!(
-            "/OC /First BDC {}EMC /OC /Other BDC /Span BMC {}EMC {}EMC /OC /Members BDC {}EMC /OC /Either BDC {}EMC {}",
+            "/OC /First BDC {}EMC /OC /Other BDC /Span BMC {}EMC {}EMC /OC /Members BDC {}EMC /OC /Either BDC {}EMC /OC /Many BDC {}EMC {}",
             line(690, "The first rule."),
             line(650, "Other one."),
             line(610, "Other two."),
             line(570, "Other three."),
             line(530, "The second rule."),
+            line(510, "The third rule."),
             line(490, "The last rule."),
         );
-        let names =
-            format!("/First {first} 0 R /Other {other} 0 R /Members {members} 0 R /Either {either} 0 R");
+        let names = format!(
+            "/First {first} 0 R /Other {other} 0 R /Members {members} 0 R /Either {either} 0 R /Many {many} 0 R"
+        );
         pdf.page(content.as_bytes(), &format!("/Properties << {names} >>"));
         let configuration =
             configuration.replace("FIRST", &first.to_string()).replace("OTHER", &other.to_string());
@@ -333,8 +351,10 @@ fn layers_that_are_switched_off_are_not_read() {
         let text = extracted(MediaType::Pdf, &with_catalogue(pdf, &layers)).unwrap().document.text;
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let expected = match has_other {
-            true => "The first rule. Other one. Other two. Other three. The second rule. The last rule.",
-            false => "The first rule. The second rule. The last rule.",
+            true => {
+                "The first rule. Other one. Other two. Other three. The second rule. The third rule. The last rule."
+            }
+            false => "The first rule. The second rule. The third rule. The last rule.",
         };
         assert_eq!(words, expected, "{configuration}");
     }

@@ -146,10 +146,16 @@ impl Ingestion {
         Ok(true)
     }
 
-    /// Returns true for a document with a text by another extractor that this one can extract, too.
+    /// Returns true for a document with a text by another extractor that this one can extract, too. It has such a text, too, after
+    /// an attempt to extract it again that failed.
     fn is_outdated(&self, document: &Document) -> bool {
         document.content.as_ref().is_some_and(|content| {
-            content.status == ContentStatus::Ready
+            let has_text = match content.status {
+                ContentStatus::Ready => true,
+                ContentStatus::Failed => content.extractor.is_some(),
+                ContentStatus::Pending | ContentStatus::Extracting => false,
+            };
+            has_text
                 && content.extractor.as_deref() != Some(self.extractor_id())
                 && self.supports(&content.media_type)
         })

@@ -24,6 +24,10 @@ const SLIDE_PLACEHOLDERS: [&str; 1] = ["sldNum"];
 /// A slide without content, whose number is that of a hidden one.
 const EMPTY_SLIDE: &str = "<p:sld xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006/main\">\
     <p:cSld><p:spTree/></p:cSld></p:sld>";
+/// Shapes that paint with which the areas of texts are compared. Behind further ones, nothing is certain.
+const MAX_PAINTED_AREAS: usize = 1_024;
+/// Shapes around a shape whose fill is read, which is done once for each of them.
+const MAX_OUTER_SHAPES: usize = 16;
 /// Ends of the types of relations between a slide and its notes and charts.
 const NOTES_RELATION: &str = "/notesSlide";
 const CHART_RELATION: &str = "/chart";
@@ -284,14 +288,16 @@ impl<'x> ShapeEditor<'x> {
         }
         if self.background.is_some() && self.paints(&shape, end) {
             self.painted.push(self.area_of(&shape, end));
+            if self.painted.len() > MAX_PAINTED_AREAS {
+                self.background = None;
+            }
         }
     }
 
     /// Returns the color behind the text of a shape without a fill, if no other shape may be behind it.
     fn background_of(&self, shape: &Shape, end: usize) -> Option<Color> {
         let background = self.background.filter(|_| shape.name == "sp" && !shape.texts.is_empty())?;
-        let xml = &self.xml[shape.start..end];
-        if may_be_filled(xml) || (self.layout.fills_placeholders && is_placeholder(xml)) {
+        if self.may_be_filled(shape, end) {
             return None;
         }
         let area = self.area_of(shape, end);
@@ -301,13 +307,20 @@ impl<'x> ShapeEditor<'x> {
 
     /// Returns true for a shape that may paint something behind the shapes that follow it.
     fn paints(&self, shape: &Shape, end: usize) -> bool {
-        let xml = &self.xml[shape.start..end];
         match shape.name.as_str() {
-            "sp" => may_be_filled(xml) || (self.layout.fills_placeholders && is_placeholder(xml)),
+            "sp" => self.may_be_filled(shape, end),
             // Their shapes and cells are shapes of their own, or within one.
             "grpSp" | "tc" => false,
             _ => true,
         }
+    }
+
+    /// Returns true for a shape that may have a fill, also that of a placeholder of the layout.
+    fn may_be_filled(&self, shape: &Shape, end: usize) -> bool {
+        let xml = &self.xml[shape.start..end];
+        self.shapes.len() > MAX_OUTER_SHAPES
+            || may_be_filled(xml)
+            || (self.layout.fills_placeholders && is_placeholder(xml))
     }
 
     /// Returns the area of a shape; `None` within a group, which has coordinates of its own.

@@ -67,6 +67,17 @@ fn hidden_runs_are_dropped() {
         ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:fill=\"auto\" w:themeFill=\"text1\"/>", true),
         ("<w:color w:val=\"FFFFFF\"/><w:shd w:val=\"clear\" w:themeFill=\"text1\"/>", true),
         ("<w:color w:val=\"102030\"/><w:shd w:val=\"clear\" w:color=\"auto\" w:fill=\"102030\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w:emboss/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w:shadow w:val=\"0\"/>", false),
+        ("<w:color w:val=\"FFFFFF\"/><w14:glow w14:rad=\"63500\"/>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textOutline><w14:solidFill/></w14:textOutline>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textOutline><w14:noFill/></w14:textOutline>", false),
+        (
+            "<w:color w:val=\"FFFFFF\"/><w14:textOutline><w14:solidFill/></w14:textOutline><w14:textFill><w14:noFill/></w14:textFill>",
+            true,
+        ),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textFill><w14:gradFill/></w14:textFill>", true),
+        ("<w:color w:val=\"FFFFFF\"/><w14:textFill><w14:solidFill/></w14:textFill>", false),
         ("<w:sz w:val=\"2\"/>", false),
         ("<w:sz w:val=\"16\"/>", true),
         ("<w:rStyle w:val=\"Secret\"/>", false),
@@ -358,8 +369,44 @@ fn text_of_cells_that_is_not_seen_is_dropped() {
     let rows = format!("<sheetData>{header}{hidden}{shown}</sheetData>");
     assert_eq!(sheet_text(&rows), "## R&D\n\na: plain; b: pattern; c: white");
     // Rules may give cells other colors, and no other size.
-    let text = sheet_text(&format!("{rows}<conditionalFormatting/>"));
-    assert_eq!(text, "## R&D\n\nb: secret; c: secret\na: plain; b: pattern; c: white");
+    for rules in ["<conditionalFormatting/>", "<extLst><ext><x14:conditionalFormattings/></ext></extLst>"] {
+        let text = sheet_text(&format!("{rows}{rules}"));
+        assert_eq!(text, "## R&D\n\nb: secret; c: secret\na: plain; b: pattern; c: white", "{rules}");
+    }
+}
+
+#[test]
+fn numbers_of_white_may_stand_for_other_colors() {
+    let rows = format!(
+        "<row r=\"1\">{}{}</row><row r=\"2\">{}{}</row>",
+        text_cell("A1", 0, "a"),
+        text_cell("B1", 0, "b"),
+        text_cell("A2", 1, "in the palette"),
+        text_cell("B2", 2, "in the theme"),
+    );
+    let palette = "<colors><indexedColors><rgbColor rgb=\"00000000\"/></indexedColors></colors>";
+    let theme = |background: &str| {
+        format!(
+            "<a:theme><a:clrScheme><a:lt1><a:srgbClr val=\"{background}\"/></a:lt1></a:clrScheme></a:theme>"
+        )
+    };
+    for (colors, theme, is_shown) in
+        [("", theme("FFFFFF"), false), (palette, theme("FFFFFF"), true), ("", theme("202020"), true)]
+    {
+        let mut parts = xlsx_parts();
+        let sheet = format!("<worksheet xmlns=\"{SHEET}\"><sheetData>{rows}</sheetData></worksheet>");
+        put(&mut parts, "xl/worksheets/sheet1.xml", &sheet);
+        put(&mut parts, "xl/theme/theme1.xml", &theme);
+        let styles = format!(
+            "<styleSheet xmlns=\"{SHEET}\"><fonts><font/><font><color indexed=\"9\"/></font><font><color theme=\"0\"/></font></fonts>\
+             <fills><fill><patternFill patternType=\"none\"/></fill></fills><cellXfs><xf/><xf fontId=\"1\" fillId=\"0\"/>\
+             <xf fontId=\"2\" fillId=\"0\"/></cellXfs>{colors}</styleSheet>"
+        );
+        put(&mut parts, "xl/styles.xml", &styles);
+        let text = extracted(MediaType::Xlsx, &parts).document.text;
+        assert_eq!(text.contains("in the palette"), is_shown, "{text}");
+        assert_eq!(text.contains("in the theme"), is_shown, "{text}");
+    }
 }
 
 #[test]
@@ -539,6 +586,9 @@ fn text_of_the_color_of_the_slide_is_dropped_where_nothing_else_is_behind_it() {
         // A group has coordinates of its own.
         ("", format!("{}<p:grpSp>{white}</p:grpSp>", picture(400)), usual, "", true),
         ("", format!("<p:grpSp>{white}</p:grpSp>"), usual, "", false),
+        // Too many shapes to be compared, and too many around one.
+        ("", (400..1_425).map(picture).collect::<String>() + &white, usual, "", true),
+        ("", "<p:grpSp>".repeat(17) + &white + &"</p:grpSp>".repeat(17), usual, "", true),
         ("", white.clone(), usual, "<p:pic/>", true),
         (dark.as_str(), white.clone(), usual, "", true),
         (dark.as_str(), text(&in_color("102030")), usual, "", false),

@@ -38,6 +38,11 @@ impl ThemeColors {
         Self(colors)
     }
 
+    /// Returns the color that is the background, if the theme states it.
+    pub(super) fn background(&self) -> Option<Color> {
+        self.0.get("lt1").copied()
+    }
+
     /// Returns the color that an element of a Word document names by an attribute, unless a tint or shade changes it.
     pub(super) fn word_color(
         &self,

@@ -91,18 +91,27 @@ struct TextProperties {
     color: Option<Option<Color>>,
     size: Option<u32>,
     shading: Option<Shading>,
+    /// True for text that a shadow, a glow, a relief or a gradient shows, whatever its color.
+    has_effects: Option<bool>,
+    has_outline: Option<bool>,
+    /// True behind the element of the fill, whose content is not that of the outline.
+    has_text_fill: bool,
 }
 
 impl TextProperties {
     /// Applies an element of properties.
     fn apply(&mut self, element: &BytesStart<'_>, theme: &ThemeColors) {
         let value = attribute(element, "w:val");
+        let is_off = value.as_deref().is_some_and(|value| matches!(value, "0" | "false" | "off" | "none"));
         match element.name().into_inner() {
-            "w:vanish" => {
-                let is_off =
-                    value.is_some_and(|value| matches!(value.as_str(), "0" | "false" | "off" | "none"));
-                self.is_hidden = Some(!is_off);
+            "w:vanish" => self.is_hidden = Some(!is_off),
+            "w:outline" | "w:shadow" | "w:emboss" | "w:imprint" => {
+                self.has_effects = Some(self.has_effects == Some(true) || !is_off);
             }
+            "w14:glow" | "w14:shadow" | "w14:gradFill" => self.has_effects = Some(true),
+            "w14:textOutline" => self.has_outline = Some(true),
+            "w14:textFill" => self.has_text_fill = true,
+            "w14:noFill" if !self.has_text_fill => self.has_outline = Some(false),
             "w:color" => {
                 // The value is that for readers without themes.
                 let color = theme.word_color(element, TEXT_THEME_COLOR);
@@ -128,6 +137,9 @@ impl TextProperties {
             color: self.color.or(other.color),
             size: self.size.or(other.size),
             shading: self.shading.or(other.shading),
+            has_effects: self.has_effects.or(other.has_effects),
+            has_outline: self.has_outline.or(other.has_outline),
+            has_text_fill: self.has_text_fill,
         }
     }
 }
@@ -455,6 +467,9 @@ impl<'x> PartEditor<'x> {
     fn is_unseen(&self, properties: &TextProperties) -> bool {
         if properties.size.is_some_and(|size| size <= MAX_HIDDEN_SIZE) {
             return true;
+        }
+        if properties.has_effects == Some(true) || properties.has_outline == Some(true) {
+            return false;
         }
         let Some(Some(color)) = properties.color else { return false };
         match properties.shading.unwrap_or_else(|| self.background()) {

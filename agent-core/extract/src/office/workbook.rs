@@ -8,6 +8,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::color::{Color, look_alike, parse_color};
 use super::number_format::NumberFormat;
 use super::parts::OfficeParts;
+use super::theme::ThemeColors;
 use super::xml::{XmlChanges, XmlEvents, attribute, is_on};
 
 /// Number of columns that a sheet can have.
@@ -33,17 +34,20 @@ pub(super) fn change(parts: &mut OfficeParts<'_>) {
     {
         parts.put(WORKBOOK, changed);
     }
-    let styles = parts.xml("xl/styles.xml").map(|xml| read_styles(&xml)).unwrap_or_default();
+    let styles = parts.xml("xl/styles.xml").unwrap_or_default();
+    let has_usual_white = has_usual_white(parts, &styles);
+    let styles = read_styles(&styles, has_usual_white);
     for name in parts.names() {
         if !name.ends_with(".xml") || name == WORKBOOK {
             continue;
         }
         let Some(xml) = parts.xml(&name) else { continue };
         let changed = if xml.contains("<sheetData") {
-            SheetEditor::new(&xml, &styles, has_epoch_1904).edit()
+            let editor = SheetEditor::new(&xml, &styles, has_epoch_1904);
+            SheetEditor { has_usual_white, ..editor }.edit()
         } else if xml.contains("<rPh") || xml.contains("<rPr") {
             let is_on_white = name == SHARED_STRINGS && is_white(parts, &styles);
-            without_unseen_text(&xml, is_on_white)
+            without_unseen_text(&xml, is_on_white, has_usual_white)
         } else {
             None
         };
@@ -74,6 +78,14 @@ fn without_hidden_sheets(xml: &str, has_epoch_1904: &mut bool) -> Option<String>
     changes.finish()
 }
 
+/// Returns true if the numbers that usually stand for white do so: neither the theme has another background, nor has the workbook a
+/// palette of its own.
+fn has_usual_white(parts: &mut OfficeParts<'_>, styles: &str) -> bool {
+    let theme = parts.xml("xl/theme/theme1.xml").map(|xml| ThemeColors::read(&xml)).unwrap_or_default();
+    let is_white = theme.background().is_none_or(|background| look_alike(background, [255; 3]));
+    is_white && !styles.contains("<indexedColors")
+}
+
 /// Returns true if no cell of a workbook can have another background than white.
 fn is_white(parts: &mut OfficeParts<'_>, styles: &[CellStyle]) -> bool {
     if !styles.iter().all(|style| style.has_white_fill) {
@@ -86,12 +98,15 @@ fn is_white(parts: &mut OfficeParts<'_>, styles: &[CellStyle]) -> bool {
 
 /// Returns true if rules or tables give cells of a sheet other colors, or a picture is behind it.
 fn has_other_colors(sheet: &str) -> bool {
-    ["<tablePart", "<conditionalFormatting", "<picture"].iter().any(|sign| sheet.contains(sign))
+    // Rules that refer to other sheets are extensions with a prefix.
+    ["<tablePart", "<conditionalFormatting", ":conditionalFormatting", "<picture"]
+        .iter()
+        .any(|sign| sheet.contains(sign))
 }
 
 /// Removes the phonetic readings beside texts in East Asian scripts, which would be read as a part of them, and runs of text that
 /// are not seen.
-fn without_unseen_text(xml: &str, is_on_white: bool) -> Option<String> {
+fn without_unseen_text(xml: &str, is_on_white: bool, has_usual_white: bool) -> Option<String> {
     let mut changes = XmlChanges::new(xml);
     let mut events = XmlEvents::new(xml);
     while let Some((event, range)) = events.next() {
@@ -100,7 +115,7 @@ fn without_unseen_text(xml: &str, is_on_white: bool) -> Option<String> {
             "rPh" => changes.remove(range.start..events.skip(&element)),
             "r" => {
                 let run = range.start..events.skip(&element);
-                if is_unseen_run(&xml[run.clone()], is_on_white) {
+                if is_unseen_run(&xml[run.clone()], is_on_white, has_usual_white) {
                     changes.remove(run);
                 }
             }
@@ -111,12 +126,12 @@ fn without_unseen_text(xml: &str, is_on_white: bool) -> Option<String> {
 }
 
 /// Returns true for a run of text of a point or less, or of white text on white.
-fn is_unseen_run(run: &str, is_on_white: bool) -> bool {
+fn is_unseen_run(run: &str, is_on_white: bool, has_usual_white: bool) -> bool {
     let mut font = CellFont::default();
     let mut events = XmlEvents::new(run);
     while let Some((event, _)) = events.next() {
         if let Event::Start(element) | Event::Empty(element) = event {
-            apply_to_font(Some(&mut font), element.name().into_inner(), &element);
+            apply_to_font(Some(&mut font), element.name().into_inner(), &element, has_usual_white);
         }
     }
     font.size <= MAX_HIDDEN_SIZE || (is_on_white && font.color.looks_like(&CellColor::WHITE))
@@ -134,8 +149,8 @@ enum CellColor {
 impl CellColor {
     const WHITE: Self = Self::Known([255; 3]);
 
-    /// Reads the color of an element.
-    fn read(element: &BytesStart<'_>) -> Self {
+    /// Reads the color of an element. The usual numbers of white may stand for another color.
+    fn read(element: &BytesStart<'_>, has_usual_white: bool) -> Self {
         let tint: f64 = attribute(element, "tint").and_then(|tint| tint.parse().ok()).unwrap_or_default();
         if let Some(value) = attribute(element, "rgb") {
             // The opacity comes first, and is not applied.
@@ -146,7 +161,7 @@ impl CellColor {
             if let Some(number) = attribute(element, list).and_then(|number| number.parse::<u32>().ok()) {
                 return match (list, number) {
                     // The first color of themes is the background.
-                    ("theme", 0) | ("indexed", 9) if tint == 0.0 => Self::WHITE,
+                    ("theme", 0) | ("indexed", 9) if tint == 0.0 && has_usual_white => Self::WHITE,
                     _ => Self::Numbered(list, number, tint),
                 };
             }
@@ -196,7 +211,7 @@ struct CellStyle {
 }
 
 /// Reads the styles of cells by their numbers.
-fn read_styles(xml: &str) -> Vec<CellStyle> {
+fn read_styles(xml: &str, has_usual_white: bool) -> Vec<CellStyle> {
     let mut formats: HashMap<u32, NumberFormat> = HashMap::new();
     let (mut fonts, mut fills): (Vec<CellFont>, Vec<CellFill>) = (Vec::new(), Vec::new());
     let mut styles = Vec::new();
@@ -215,10 +230,10 @@ fn read_styles(xml: &str) -> Vec<CellStyle> {
                 }
             }
             ("fonts", "font") => fonts.push(CellFont::default()),
-            ("fonts", name) => apply_to_font(fonts.last_mut(), name, &element),
+            ("fonts", name) => apply_to_font(fonts.last_mut(), name, &element, has_usual_white),
             // A fill that is no pattern is a gradient.
             ("fills", "fill") => fills.push(CellFill { color: CellColor::Unknown, is_solid: false }),
-            ("fills", name) => apply_to_fill(fills.last_mut(), name, &element),
+            ("fills", name) => apply_to_fill(fills.last_mut(), name, &element, has_usual_white),
             ("cellXfs", "xf") if styles.len() < MAX_STYLES => {
                 let id = number("numFmtId").unwrap_or_default();
                 let font = number("fontId").and_then(|number| fonts.get(number as usize));
@@ -239,10 +254,10 @@ fn read_styles(xml: &str) -> Vec<CellStyle> {
 }
 
 /// Applies an element within a font.
-fn apply_to_font(font: Option<&mut CellFont>, name: &str, element: &BytesStart<'_>) {
+fn apply_to_font(font: Option<&mut CellFont>, name: &str, element: &BytesStart<'_>, has_usual_white: bool) {
     let Some(font) = font else { return };
     match name {
-        "color" => font.color = CellColor::read(element),
+        "color" => font.color = CellColor::read(element, has_usual_white),
         "sz" => {
             let size = attribute(element, "val").and_then(|size| size.parse().ok());
             font.size = size.unwrap_or(font.size);
@@ -252,12 +267,12 @@ fn apply_to_font(font: Option<&mut CellFont>, name: &str, element: &BytesStart<'
 }
 
 /// Applies an element within a fill. The foreground of a solid pattern is all that is seen of it.
-fn apply_to_fill(fill: Option<&mut CellFill>, name: &str, element: &BytesStart<'_>) {
+fn apply_to_fill(fill: Option<&mut CellFill>, name: &str, element: &BytesStart<'_>, has_usual_white: bool) {
     let Some(fill) = fill else { return };
     match (name, attribute(element, "patternType").as_deref()) {
         ("patternFill", None | Some("none")) => fill.color = CellColor::WHITE,
         ("patternFill", Some("solid")) => fill.is_solid = true,
-        ("fgColor", _) if fill.is_solid => fill.color = CellColor::read(element),
+        ("fgColor", _) if fill.is_solid => fill.color = CellColor::read(element, has_usual_white),
         _ => {}
     }
 }
@@ -299,6 +314,8 @@ struct SheetEditor<'x> {
     has_filter: bool,
     /// True if rules or tables give cells other colors, or a picture is behind the sheet.
     has_other_colors: bool,
+    /// True if the numbers that usually stand for white do so.
+    has_usual_white: bool,
     hidden_columns: Vec<bool>,
     /// The last columns of merged cells by the references of their first ones.
     merged: HashMap<String, usize>,
@@ -317,6 +334,7 @@ impl<'x> SheetEditor<'x> {
                     .iter()
                     .any(|sign| xml.contains(sign)),
             has_other_colors: has_other_colors(xml),
+            has_usual_white: true,
             hidden_columns: Vec::new(),
             merged: merged_columns(xml),
             changes: XmlChanges::new(xml),
@@ -349,7 +367,8 @@ impl<'x> SheetEditor<'x> {
                     "r" => {
                         let run = range.start..events.skip(&element);
                         let has_white_fill = cell.as_ref().is_some_and(|cell| cell.style.has_white_fill);
-                        if is_unseen_run(&self.xml[run.clone()], has_white_fill && !self.has_other_colors) {
+                        let is_on_white = has_white_fill && !self.has_other_colors;
+                        if is_unseen_run(&self.xml[run.clone()], is_on_white, self.has_usual_white) {
                             self.changes.remove(run);
                         }
                     }

@@ -2,12 +2,18 @@
 
 use std::rc::Rc;
 
-use unpdf::parser::backend::{ContentOp, PdfValue, ResourceScope, get_number_from_value};
+use unpdf::parser::backend::{
+    BlendMode, ContentOp, ExtGState, ImageColorSpace, ObjectId, PdfBackend, PdfValue, RawBackend,
+    ResourceScope, get_number_from_value,
+};
 
-use super::canvas::{Matrix, Path, Point};
+use super::canvas::{Bounds, Matrix, Path, Point};
 
 /// Difference of a component between colors up to which they are the same to a reader, and opacity up to which nothing is seen.
-pub(super) const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
+const MAX_COLOR_DIFFERENCE: f32 = 8.0 / 255.0;
+
+/// Distance in text space that is longer than any line.
+const LINE_LENGTH: f32 = 20_000.0;
 
 /// A space of colors in which white is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +24,21 @@ pub(super) enum ColorSpace {
 }
 
 impl ColorSpace {
+    /// Returns a space by its name; `None` for one in which white is unknown.
+    pub(super) fn named(document: &RawBackend, scope: ResourceScope, name: &[u8]) -> Option<Self> {
+        match name {
+            b"DeviceGray" => Some(Self::Gray),
+            b"DeviceRGB" => Some(Self::Rgb),
+            b"DeviceCMYK" => Some(Self::Cmyk),
+            _ => match document.named_color_space(scope, name)? {
+                ImageColorSpace::Gray => Some(Self::Gray),
+                ImageColorSpace::Rgb => Some(Self::Rgb),
+                ImageColorSpace::Cmyk => Some(Self::Cmyk),
+                ImageColorSpace::Indexed { .. } | ImageColorSpace::Tint(_) => None,
+            },
+        }
+    }
+
     fn is_white(self, components: &[f32]) -> bool {
         match (self, components.len()) {
             (Self::Gray, 1) | (Self::Rgb, 3) => {
@@ -137,6 +158,20 @@ impl GraphicsState {
         true
     }
 
+    /// Applies a dictionary of parameters.
+    pub(super) fn apply_parameters(&mut self, parameters: &ExtGState) {
+        if let Some(mode) = parameters.blend_mode {
+            self.is_blended = mode != BlendMode::Normal;
+        }
+        for (ink, opacity) in
+            [(&mut self.fill, parameters.fill_alpha), (&mut self.stroke, parameters.stroke_alpha)]
+        {
+            ink.is_transparent =
+                opacity.map_or(ink.is_transparent, |opacity| opacity <= MAX_COLOR_DIFFERENCE);
+        }
+        self.line_width = parameters.line_width.unwrap_or(self.line_width);
+    }
+
     /// Returns the ink of text; `None` if it is not painted, or clips what is painted later.
     pub(super) fn text_ink(&self) -> Option<Ink> {
         match self.text.rendering_mode as i64 {
@@ -146,6 +181,26 @@ impl GraphicsState {
             _ => None,
         }
     }
+}
+
+/// An object that a content stream draws by its name.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum DrawnObject {
+    /// A form with its matrix and the position of its content stream; `None` if that cannot be read.
+    Form(ObjectId, Matrix, Option<usize>),
+    Picture,
+    /// One that is not there. Viewers draw nothing, either.
+    Missing,
+}
+
+/// Text of an operation.
+#[derive(Debug, Default)]
+pub(super) struct TextExtent {
+    /// The lowest and the highest distance from its beginning, in text space.
+    pub(super) range: (f32, f32),
+    /// The distance of its end.
+    pub(super) end: f32,
+    pub(super) glyphs: usize,
 }
 
 /// What is known while a content stream is drawn.
@@ -200,6 +255,19 @@ impl Drawing {
     pub(super) fn next_line(&mut self, x: f32, y: f32) {
         self.line = Matrix::translation(x, y).then(self.line);
         self.offset = Some(0.0);
+    }
+
+    /// Returns the area of text at the current position by its extent, if that is known, and by its lower and upper edge for a font
+    /// of size 1.
+    pub(super) fn text_bounds(&self, extent: Option<&TextExtent>, (lower, upper): (f32, f32)) -> Bounds {
+        let text = &self.state.text;
+        let (left, right) = match (self.offset, extent) {
+            (Some(offset), Some(extent)) => (offset + extent.range.0, offset + extent.range.1),
+            _ => (-LINE_LENGTH, LINE_LENGTH),
+        };
+        let height = |edge: f32| text.rise + edge * text.size;
+        let matrix = self.line.then(self.state.matrix);
+        Bounds::of_rectangle((left, height(lower)), (right, height(upper)), matrix)
     }
 
     /// Applies an operation that moves the position of text. Returns false for other operations.
@@ -273,4 +341,24 @@ pub(super) fn numbers<const COUNT: usize>(operation: &ContentOp) -> Option<[f32;
         *number = get_number_from_value(operand)?;
     }
     Some(numbers)
+}
+
+/// Returns the strings of an operation that draws text, with the adjustments between them.
+pub(super) fn strings_of(operation: &ContentOp) -> &[PdfValue] {
+    match (operation.operator.as_str(), operation.operands.last()) {
+        ("TJ", Some(PdfValue::Array(items))) => items.as_slice(),
+        (_, Some(string)) => std::slice::from_ref(string),
+        (_, None) => &[],
+    }
+}
+
+/// Returns the move to the next line that an operation makes before it draws its text; `None` if it makes none.
+pub(super) fn line_move(operation: &ContentOp) -> Option<ContentOp> {
+    matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
+}
+
+/// Returns true for a letter, a digit or punctuation, which is no background of other text.
+pub(super) fn is_writing(character: char) -> bool {
+    let is_dash_or_quote = matches!(character, '\u{2010}'..='\u{201f}');
+    character.is_alphanumeric() || character.is_ascii_punctuation() || is_dash_or_quote
 }

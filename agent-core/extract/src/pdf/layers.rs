@@ -8,6 +8,9 @@ use unpdf::parser::raw::{PdfDict, PdfObject, RawDocument};
 /// Nodes of the page tree above a page that are looked for resources.
 const MAX_PARENTS: usize = 32;
 
+/// Groups to which marked content can belong together; each of its operations looks at all of them.
+const MAX_MEMBERS: usize = 256;
+
 /// The layers of a document.
 pub(super) struct Layers {
     document: RawDocument,
@@ -47,14 +50,17 @@ impl Layers {
         self.document.resolve(marked).as_dict().is_some_and(|membership| self.hides_members(membership))
     }
 
-    /// Returns true for the content of several groups that is not shown. Expressions, and content that is shown where groups are
-    /// switched off, count as shown.
+    /// Returns true for the content of several groups that is not shown. Expressions, content of very many groups, and content that
+    /// is shown where groups are switched off, count as shown.
     fn hides_members(&self, membership: &PdfDict) -> bool {
         let Some(groups) = membership.get(b"OCGs".as_slice()) else { return false };
         let groups = match groups.as_reference() {
             Some(group) if self.document.resolve(groups).as_dict().is_some() => vec![group],
             _ => {
                 let groups = self.document.resolve(groups).as_array().unwrap_or_default();
+                if groups.len() > MAX_MEMBERS {
+                    return false;
+                }
                 groups.iter().filter_map(PdfObject::as_reference).collect()
             }
         };

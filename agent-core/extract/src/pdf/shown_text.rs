@@ -11,8 +11,9 @@ use unpdf::parser::backend::{
 };
 use unpdf::parser::{BlockType, LayoutAnalyzer, LinkAnnotations, TextBlock};
 
+use super::drawing::line_move;
 use super::layers::Layers;
-use super::unseen_text::{UnseenText, line_move};
+use super::unseen_text::UnseenText;
 
 /// Rendering mode in which text is not painted.
 const INVISIBLE: i64 = 3;

@@ -9,12 +9,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use unpdf::parser::backend::{
-    BlendMode, ContentOp, FormXObject, ImageColorSpace, ObjectId, PageId, PaintedXObject, PdfBackend,
-    PdfValue, RawBackend, ResourceScope, get_number_from_value,
+    ContentOp, ExtGState, ObjectId, PageId, PaintedXObject, PdfBackend, PdfValue, RawBackend, ResourceScope,
+    get_number_from_value,
 };
 
 use super::canvas::{Bounds, Canvas, Matrix};
-use super::drawing::{ColorSpace, Drawing, GraphicsState, Ink, MAX_COLOR_DIFFERENCE, numbers};
+use super::drawing::{
+    ColorSpace, Drawing, DrawnObject, GraphicsState, Ink, TextExtent, is_writing, line_move, numbers,
+    strings_of,
+};
 use super::layers::Layers;
 
 /// Size of text in points up to which it is not read.
@@ -25,10 +28,12 @@ const MAX_OPERATIONS: usize = 2_000_000;
 const MAX_SAVED_STATES: usize = 512;
 /// Forms that are drawn within one another.
 const MAX_NESTED_FORMS: usize = 16;
-/// Distance in text space that is longer than any line.
-const LINE_LENGTH: f32 = 20_000.0;
 /// Lower and upper edge of small letters, for a font of size 1.
 const LETTER_EDGES: (f32, f32) = (0.1, 0.5);
+/// Lower and upper edge of symbols, for a font of size 1.
+const SYMBOL_EDGES: (f32, f32) = (-0.2, 1.0);
+/// Fonts of a page whose glyphs are read. Those of any further font may have drawings of their own.
+const MAX_FONTS: usize = 256;
 
 /// The operations that draw text which is not seen, by their positions in the content streams of a page.
 #[derive(Debug, Default)]
@@ -41,6 +46,12 @@ pub(super) struct UnseenText {
 impl UnseenText {
     /// Returns the unseen text of a page of a document with layers, if they are known. A page that cannot be followed has none.
     pub(super) fn find(document: &RawBackend, page: PageId, layers: Option<&Layers>) -> Self {
+        let unseen = Self::follow(document, page, layers, false);
+        // Few pages have text for which it matters what symbols paint.
+        if unseen.is_empty() { unseen } else { Self::follow(document, page, layers, true) }
+    }
+
+    fn follow(document: &RawBackend, page: PageId, layers: Option<&Layers>, paints_symbols: bool) -> Self {
         let mut walk = PageWalk {
             document,
             layers,
@@ -49,13 +60,18 @@ impl UnseenText {
             canvas: Canvas::new(document.page_box(page)),
             streams: Vec::new(),
             indexes: HashMap::new(),
+            objects: HashMap::new(),
+            spaces: HashMap::new(),
+            parameters: HashMap::new(),
             forms: Vec::new(),
             own_drawings: HashMap::new(),
+            paints_symbols,
             stroke_count: 0,
             remaining_operations: MAX_OPERATIONS,
         };
         let content = document.page_content(page).ok();
-        match content.and_then(|content| walk.draw(content, None, GraphicsState::default())) {
+        let stream = content.and_then(|content| walk.stream(content));
+        match stream.and_then(|stream| walk.draw(stream, None, GraphicsState::default())) {
             Some(()) => walk.finish(),
             None => Self::default(),
         }
@@ -87,11 +103,6 @@ impl UnseenText {
     }
 }
 
-/// Returns the move to the next line that an operation makes before it draws its text; `None` if it makes none.
-pub(super) fn line_move(operation: &ContentOp) -> Option<ContentOp> {
-    matches!(operation.operator.as_str(), "'" | "\"").then(|| ContentOp::new("T*", Vec::new()))
-}
-
 /// Visibility of what an operation draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
@@ -108,15 +119,8 @@ struct ContentStream {
     visibility: Vec<Visibility>,
 }
 
-/// Text of an operation.
-#[derive(Debug, Default)]
-struct TextExtent {
-    /// The lowest and the highest distance from its beginning, in text space.
-    range: (f32, f32),
-    /// The distance of its end.
-    end: f32,
-    glyphs: usize,
-}
+/// Name of a resource, and the form that has it.
+type ResourceName = (Option<ObjectId>, Vec<u8>);
 
 /// The drawing of a page.
 struct PageWalk<'d> {
@@ -129,10 +133,16 @@ struct PageWalk<'d> {
     streams: Vec<ContentStream>,
     /// Positions of the content streams among them.
     indexes: HashMap<Vec<u8>, usize>,
+    /// Objects, spaces of colors and parameters of the graphics state, which are read once however often they are named.
+    objects: HashMap<ResourceName, DrawnObject>,
+    spaces: HashMap<ResourceName, Option<ColorSpace>>,
+    parameters: HashMap<ResourceName, Option<ExtGState>>,
     /// The forms that are being drawn.
     forms: Vec<ObjectId>,
     /// Fonts by the form that names them, with true for those that draw their glyphs by operations.
     own_drawings: HashMap<(Option<ObjectId>, Rc<[u8]>), bool>,
+    /// True if text may be over symbols, which are drawn as text.
+    paints_symbols: bool,
     /// Number of lines and curves that were stroked.
     stroke_count: usize,
     remaining_operations: usize,
@@ -151,9 +161,8 @@ impl PageWalk<'_> {
         Some(self.streams.len() - 1)
     }
 
-    /// Draws a content stream. Returns `None` if it exceeds a limit or cannot be read.
-    fn draw(&mut self, content: Vec<u8>, form: Option<ObjectId>, state: GraphicsState) -> Option<()> {
-        let stream = self.stream(content)?;
+    /// Draws the content stream at a position. Returns `None` if it exceeds a limit.
+    fn draw(&mut self, stream: usize, form: Option<ObjectId>, state: GraphicsState) -> Option<()> {
         let operations = Rc::clone(&self.streams[stream].operations);
         self.remaining_operations = self.remaining_operations.checked_sub(operations.len())?;
         let mut drawing = Drawing::new(ResourceScope { page: self.page, form }, state);
@@ -217,7 +226,8 @@ impl PageWalk<'_> {
     }
 
     /// Applies an operation that sets a color or its space. Returns false for other operations.
-    fn set_color(&self, drawing: &mut Drawing, operation: &ContentOp) -> bool {
+    fn set_color(&mut self, drawing: &mut Drawing, operation: &ContentOp) -> bool {
+        let (document, scope) = (self.document, drawing.scope);
         let operator = operation.operator.as_str();
         let is_fill = operator.starts_with(|character: char| character.is_ascii_lowercase());
         let ink = if is_fill { &mut drawing.state.fill } else { &mut drawing.state.stroke };
@@ -230,7 +240,10 @@ impl PageWalk<'_> {
                 // The first color of each of the spaces is black.
                 ink.is_white = false;
                 ink.space = match operation.operands.first() {
-                    Some(PdfValue::Name(name)) => self.color_space(drawing.scope, name),
+                    Some(PdfValue::Name(name)) => {
+                        let space = self.spaces.entry((scope.form, name.clone()));
+                        *space.or_insert_with(|| ColorSpace::named(document, scope, name))
+                    }
                     _ => None,
                 };
             }
@@ -239,35 +252,17 @@ impl PageWalk<'_> {
         true
     }
 
-    fn color_space(&self, scope: ResourceScope, name: &[u8]) -> Option<ColorSpace> {
-        match name {
-            b"DeviceGray" => Some(ColorSpace::Gray),
-            b"DeviceRGB" => Some(ColorSpace::Rgb),
-            b"DeviceCMYK" => Some(ColorSpace::Cmyk),
-            _ => match self.document.named_color_space(scope, name)? {
-                ImageColorSpace::Gray => Some(ColorSpace::Gray),
-                ImageColorSpace::Rgb => Some(ColorSpace::Rgb),
-                ImageColorSpace::Cmyk => Some(ColorSpace::Cmyk),
-                ImageColorSpace::Indexed { .. } | ImageColorSpace::Tint(_) => None,
-            },
-        }
-    }
-
     /// Applies a dictionary of parameters of the graphics state.
-    fn apply_parameters(&self, drawing: &mut Drawing, operation: &ContentOp) {
+    fn apply_parameters(&mut self, drawing: &mut Drawing, operation: &ContentOp) {
         let Some(PdfValue::Name(name)) = operation.operands.first() else { return };
-        let Some(parameters) = self.document.ext_gstate(drawing.scope, name) else { return };
-        let state = &mut drawing.state;
-        if let Some(mode) = parameters.blend_mode {
-            state.is_blended = mode != BlendMode::Normal;
+        let (document, scope) = (self.document, drawing.scope);
+        let parameters = self.parameters.entry((scope.form, name.clone())).or_insert_with(|| {
+            // A mask has the content of a form.
+            document.ext_gstate(scope, name).map(|found| ExtGState { soft_mask: None, ..found })
+        });
+        if let Some(parameters) = parameters {
+            drawing.state.apply_parameters(parameters);
         }
-        for (ink, opacity) in
-            [(&mut state.fill, parameters.fill_alpha), (&mut state.stroke, parameters.stroke_alpha)]
-        {
-            ink.is_transparent =
-                opacity.map_or(ink.is_transparent, |opacity| opacity <= MAX_COLOR_DIFFERENCE);
-        }
-        state.line_width = parameters.line_width.unwrap_or(state.line_width);
     }
 
     /// Returns true for the begin of marked content that is part of a layer that is switched off.
@@ -307,28 +302,49 @@ impl PageWalk<'_> {
     /// Draws a picture or form. Returns `None` if a limit is exceeded.
     fn draw_object(&mut self, drawing: &Drawing, operation: &ContentOp) -> Option<()> {
         let Some(PdfValue::Name(name)) = operation.operands.first() else { return Some(()) };
-        match self.document.xobject(drawing.scope, name) {
-            Some(PaintedXObject::Form(form)) => return self.draw_form(drawing, form),
-            Some(PaintedXObject::Image | PaintedXObject::Other) => self.paint_picture(drawing),
-            // Viewers draw nothing, either.
-            None => {}
+        if self.forms.len() >= MAX_NESTED_FORMS {
+            self.canvas.paint_all();
+            return Some(());
+        }
+        let key = (drawing.scope.form, name.clone());
+        let object = match self.objects.get(&key) {
+            Some(&object) => object,
+            None => {
+                let object = self.read_object(drawing.scope, name)?;
+                self.objects.insert(key, object);
+                object
+            }
+        };
+        match object {
+            DrawnObject::Form(id, matrix, Some(stream)) if !self.forms.contains(&id) => {
+                let matrix = matrix.then(drawing.state.matrix);
+                let is_hidden = drawing.is_hidden();
+                let state = GraphicsState { matrix, is_hidden, ..drawing.state.clone() };
+                self.forms.push(id);
+                let outcome = self.draw(stream, Some(id), state);
+                self.forms.pop();
+                return outcome;
+            }
+            DrawnObject::Form(..) => self.canvas.paint_all(),
+            DrawnObject::Picture => self.paint_picture(drawing),
+            DrawnObject::Missing => {}
         }
         Some(())
     }
 
-    fn draw_form(&mut self, drawing: &Drawing, form: FormXObject) -> Option<()> {
-        let is_followed = self.forms.len() < MAX_NESTED_FORMS && !self.forms.contains(&form.id);
-        let Some(content) = form.content.filter(|_| is_followed) else {
-            self.canvas.paint_all();
-            return Some(());
-        };
-        let matrix = Matrix(form.matrix).then(drawing.state.matrix);
-        let is_hidden = drawing.is_hidden();
-        let state = GraphicsState { matrix, is_hidden, ..drawing.state.clone() };
-        self.forms.push(form.id);
-        let outcome = self.draw(content, Some(form.id), state);
-        self.forms.pop();
-        outcome
+    /// Reads an object by its name. Returns `None` if a form cannot be followed.
+    fn read_object(&mut self, scope: ResourceScope, name: &[u8]) -> Option<DrawnObject> {
+        Some(match self.document.xobject(scope, name) {
+            Some(PaintedXObject::Form(form)) => {
+                let stream = match form.content {
+                    Some(content) => Some(self.stream(content)?),
+                    None => None,
+                };
+                DrawnObject::Form(form.id, Matrix(form.matrix), stream)
+            }
+            Some(PaintedXObject::Image | PaintedXObject::Other) => DrawnObject::Picture,
+            None => DrawnObject::Missing,
+        })
     }
 
     /// Draws the text of an operation and returns its visibility.
@@ -353,6 +369,9 @@ impl PageWalk<'_> {
         let is_candidate = |ink: &Ink| ink.is_white || ink.is_transparent || size <= MAX_HIDDEN_SIZE;
         let ink = state.text_ink().filter(is_candidate);
         let Some(ink) = ink.filter(|_| !self.has_own_drawings(drawing)) else {
+            if self.paints_symbols && drawing.state.text_ink().is_some() {
+                self.paint_symbols(drawing, strings);
+            }
             drawing.offset = None;
             return Visibility::Seen;
         };
@@ -378,15 +397,40 @@ impl PageWalk<'_> {
         if is_tiny || ink.is_transparent {
             return true;
         }
-        let (left, right) = match (drawing.offset, extent) {
-            (Some(offset), Some(extent)) => (offset + extent.range.0, offset + extent.range.1),
-            _ => (-LINE_LENGTH, LINE_LENGTH),
+        ink.is_white
+            && !state.is_blended
+            && !self.canvas.is_painted(drawing.text_bounds(extent, LETTER_EDGES))
+    }
+
+    /// Paints text that may be a background: symbols such as circles, and glyphs with drawings of their own.
+    fn paint_symbols(&mut self, drawing: &Drawing, strings: &[PdfValue]) {
+        let edges = if self.has_own_drawings(drawing) {
+            let font_bounds = self.document.font_bounds(drawing.scope, &drawing.state.text.font);
+            let edges = font_bounds.map(|bounds| (bounds.lly.min(SYMBOL_EDGES.0), bounds.ury));
+            edges.map_or(SYMBOL_EDGES, |(lower, upper)| (lower, upper.max(SYMBOL_EDGES.1)))
+        } else if self.is_symbolic(drawing, strings) {
+            SYMBOL_EDGES
+        } else {
+            return;
         };
-        let height = |edge: f32| state.text.rise + edge * state.text.size;
-        let lower_corner = (left, height(LETTER_EDGES.0));
-        let upper_corner = (right, height(LETTER_EDGES.1));
-        let bounds = Bounds::of_rectangle(lower_corner, upper_corner, matrix);
-        ink.is_white && !state.is_blended && !self.canvas.is_painted(bounds)
+        let extent = self.extent(drawing, strings);
+        self.canvas.paint(drawing.text_bounds(extent.as_ref(), edges));
+    }
+
+    /// Returns true for text without letters, digits and punctuation that is not blank.
+    fn is_symbolic(&self, drawing: &Drawing, strings: &[PdfValue]) -> bool {
+        let mut is_blank = true;
+        for string in strings {
+            let PdfValue::Str(bytes) = string else { continue };
+            let decoded = self.document.decode_text(drawing.scope, &drawing.state.text.font, bytes);
+            if decoded.text.contains(is_writing) {
+                return false;
+            }
+            // A glyph may have no character.
+            let is_space = decoded.text.trim().is_empty() && !decoded.text.is_empty();
+            is_blank &= is_space || bytes.is_empty();
+        }
+        !is_blank
     }
 
     /// Returns the extent of strings with adjustments between them; `None` if the widths of glyphs are unknown.
@@ -430,6 +474,9 @@ impl PageWalk<'_> {
         let font = &drawing.state.text.font;
         let document = self.document;
         let key = (drawing.scope.form, Rc::clone(font));
+        if self.own_drawings.len() >= MAX_FONTS && !self.own_drawings.contains_key(&key) {
+            return true;
+        }
         *self.own_drawings.entry(key).or_insert_with(|| document.type3_font(drawing.scope, font).is_some())
     }
 
@@ -444,14 +491,5 @@ impl PageWalk<'_> {
             }
         }
         UnseenText { positions, stroke_count: self.stroke_count, has_layers: self.has_layers }
-    }
-}
-
-/// Returns the strings of an operation that draws text, with the adjustments between them.
-fn strings_of(operation: &ContentOp) -> &[PdfValue] {
-    match (operation.operator.as_str(), operation.operands.last()) {
-        ("TJ", Some(PdfValue::Array(items))) => items.as_slice(),
-        (_, Some(string)) => std::slice::from_ref(string),
-        (_, None) => &[],
     }
 }

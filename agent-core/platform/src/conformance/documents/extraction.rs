@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::bench::{UploadBench, begin, company, expect_no_task, extractor, upload, user, work};
 use crate::ingestion::Ingestion;
-use crate::records::Precondition;
+use crate::records::{Key, Precondition, RecordsExt as _};
 use crate::testing::ScriptedExtractor;
 use crate::workspace::{
-    ContentStatus, Document, delete_document, get_document, list_document_versions, read_document_text,
-    read_page_starts, reindex_document, rename_upload,
+    ContentStatus, Document, collection, delete_document, get_document, list_document_versions,
+    read_document_text, read_page_starts, reindex_document, rename_upload,
 };
 
 pub(super) async fn a_text_is_extracted(bench: &UploadBench) {
@@ -156,6 +156,17 @@ pub(super) async fn a_text_of_another_extractor_is_extracted_again(bench: &Uploa
     let content = bench.get("d").await.value.content.expect("an upload");
     assert_eq!((content.extractor.as_deref(), content.status), (Some("scripted/2"), ContentStatus::Ready));
     assert!(!is_begun(&process, "d").await, "it is extracted");
+    // An attempt that failed leaves the text of the former extractor.
+    let mut failed = bench.get("d").await.value;
+    let content = failed.content.as_mut().expect("an upload");
+    content.status = ContentStatus::Failed;
+    content.extractor = Some("scripted/1".to_owned());
+    let key = Key::new(&company(), collection::DOCUMENTS, "d").expect("a key");
+    bench.records.put_as(&key, &failed, Precondition::Any).await.expect("put");
+    assert!(is_begun(&process, "d").await, "it is tried again");
+    work(&process).await;
+    let content = bench.get("d").await.value.content.expect("an upload");
+    assert_eq!((content.extractor.as_deref(), content.status), (Some("scripted/2"), ContentStatus::Ready));
     expect_no_task(&process).await;
 }
 
