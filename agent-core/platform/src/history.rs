@@ -3,7 +3,7 @@
 //! Four kinds of client post a conversation and do not identify themselves: this platform's own body, the AG-UI
 //! `RunAgentInput` envelope, the AI SDK's UI messages with `parts`, and OpenAI's format. As they differ in shape, the
 //! format is detected for each element, and one body may mix them. The parsed conversation is then
-//! [repaired](repair()), since models reject a tool call without its result and a result without its call.
+//! [repaired](repair_shared()), since models reject a tool call without its result and a result without its call.
 //!
 //! Unknown fields, roles and part types are ignored, because clients may be newer than the server; `null` counts as
 //! absent; a known field of the wrong type is an error that contains its path, such as `messages[2].toolCalls[0].id`,
