@@ -8,6 +8,9 @@ const MAX_PLACEHOLDER_BYTES: usize = 64;
 /// Maximum number of items of a list in one text.
 const MAX_LIST_ITEMS: usize = 1_000;
 
+/// Message for the body of a form that has no fields.
+pub(super) const NOT_FIELDS: &str = "must be an object, whose members are the fields of a form";
+
 /// A text in which `{name}` stands for an argument. `{{` and `}}` are braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template(Vec<Piece>);
@@ -202,6 +205,48 @@ impl BodyTemplate {
             Self::Text(template) => names.extend(template.arguments()),
             Self::List(items) => items.iter().for_each(|item| item.collect_arguments(names)),
             Self::Object(fields) => fields.iter().for_each(|(_, value)| value.collect_arguments(names)),
+        }
+    }
+
+    /// Checks that the value can be encoded as a form: an object of texts, numbers, booleans and lists of these. An argument
+    /// in place of the object or of a member is checked once it is given. The error is the path below the value, and the
+    /// message.
+    pub(super) fn check_form(&self) -> Result<(), (String, &'static str)> {
+        let fields = match self {
+            Self::Object(fields) => fields,
+            Self::Text(template) if template.sole_argument().is_some() => return Ok(()),
+            _ => return Err((String::new(), NOT_FIELDS)),
+        };
+        for (name, value) in fields {
+            let is_field = match value {
+                Self::Constant(_) | Self::Text(_) => true,
+                Self::List(items) => items.iter().all(|item| match item {
+                    Self::Constant(value) => !value.is_null(),
+                    Self::Text(_) => true,
+                    Self::List(_) | Self::Object(_) => false,
+                }),
+                Self::Object(_) => false,
+            };
+            if !is_field {
+                return Err((format!(".{name}"), "must be a text, a number, a boolean, or a list of these"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the path of the argument whose value a member of the filled value has.
+    pub(super) fn member_argument(&self, member: &str) -> String {
+        let mut names = Vec::new();
+        match self {
+            Self::Object(fields) => {
+                let values = fields.iter().filter(|(name, _)| name == member);
+                values.for_each(|(_, value)| value.collect_arguments(&mut names));
+                names.first().copied().unwrap_or_default().to_owned()
+            }
+            _ => {
+                self.collect_arguments(&mut names);
+                format!("{}/{member}", names.first().copied().unwrap_or_default())
+            }
         }
     }
 
