@@ -132,8 +132,11 @@ pub(super) fn joined_text(
     encode: impl Fn(&str) -> Result<String, ArgumentError>,
 ) -> Result<String, ArgumentError> {
     let Value::Array(items) = value else { return encode(&value_text(name, value)?) };
-    if items.is_empty() || items.len() > MAX_LIST_ITEMS {
-        return Err(ArgumentError::new(name, "is a list without items or with too many"));
+    if items.is_empty() {
+        return Err(ArgumentError::new(name, "is an empty list"));
+    }
+    if items.len() > MAX_LIST_ITEMS {
+        return Err(ArgumentError::new(name, "is a list of more than 1,000 items"));
     }
     let mut joined = String::new();
     for (i, item) in items.iter().enumerate() {
@@ -301,6 +304,19 @@ mod tests {
         assert_eq!(filled("{z}"), Err(ArgumentError::new("z", "is missing")));
         for text in ["{", "{}", "{a", "a}", "{a b}", "{ä}", "{a{b}}"] {
             assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_joined_has_its_own_error() {
+        let joined = |list: Value| joined_text("a", &list, ',', |text| Ok(text.to_owned()));
+        assert_eq!(joined(json!(vec![0; MAX_LIST_ITEMS])).map(|text| text.len()), Ok(2 * MAX_LIST_ITEMS - 1));
+        for (list, message) in [
+            (json!([]), "is an empty list"),
+            (json!(vec![0; MAX_LIST_ITEMS + 1]), "is a list of more than 1,000 items"),
+            (json!(["a,b"]), "has an item with the character that separates the items"),
+        ] {
+            assert_eq!(joined(list), Err(ArgumentError::new("a", message)));
         }
     }
 
