@@ -113,7 +113,7 @@ const OWN_TOOLS = {
   tools: [
     { name: 'getOrder', source: 'http', status: 'ok', approval: 'ask' }, { name: 'shop_search', source: 'toolServer', status: 'changed', fingerprint: 'f'.repeat(64) },
   ],
-  skipped: [{ openApiId: 'images', operation: 'upload', reason: 'has a body that is not JSON' }],
+  skipped: [{ openApiId: 'images', operation: 'upload', reason: 'has a body that is neither JSON nor a form' }],
 };
 const DEFINITION = { name: 'search', description: 'Searches orders.', inputSchema: { type: 'object' } };
 const FOUND = {

@@ -604,7 +604,7 @@ inPage('a tool server is compared with the accepted definitions', async (page) =
   const panel = page.locator('#debug-panel');
   await panel.locator('.fold', { hasText: 'getOrder' }).filter({ hasText: 'defined by the role' }).waitFor();
   await panel.getByRole('listitem').filter({ hasText: 'shop_search' }).filter({ hasText: 'new' }).waitFor();
-  await panel.getByRole('listitem').filter({ hasText: 'upload of images has a body that is not JSON' }).waitFor();
+  await panel.getByRole('listitem').filter({ hasText: 'upload of images has a body that is neither JSON nor a form' }).waitFor();
   const server = page.getByRole('region', { name: 'tool server shop' });
   await server.getByRole('button', { name: 'Compare' }).click();
   await server.getByRole('button', { name: 'Accept 1 definition' }).waitFor();

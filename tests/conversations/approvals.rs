@@ -224,6 +224,11 @@ async fn a_decision_by_the_route_continues_the_run_in_the_background() {
     // The same again changes nothing, another is a conflict.
     assert_eq!(test.decide("u9", &interrupt, json!({"decision": "approve"})).await.0, 200);
     assert_eq!(test.decide("u1", &interrupt, json!({"decision": "deny"})).await.0, 409);
+    // The chat has nothing left to decide.
+    let resume = resume_entry(&interrupt, json!(true));
+    let late = json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": resume});
+    let problem = expect_problem(test.app.chat(&late).await, 400, "INVALID_REQUEST").await;
+    assert_eq!(problem["detail"], "resume has decisions for which the thread does not wait");
     assert_eq!(test.titles().await.len(), 2);
     let approvals = test.get("/api/approvals?state=approved").await;
     assert_eq!(approvals["approvals"][0]["id"], interrupt["id"]);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
 use super::ToolSettingsError;
-use super::template::{ArgumentError, BodyTemplate, Template, is_given, joined_text, value_text};
+use super::template::{ArgumentError, BodyTemplate, NOT_FIELDS, Template, is_given, joined_text, value_text};
 use crate::media_type::{essence, is_json};
 
 /// Request of a tool, with placeholders.
@@ -133,18 +133,21 @@ impl RequestTemplate {
             }
             Ok((name.clone(), template))
         });
-        let body =
-            match &settings.body {
-                Some(_) if method == "GET" => {
-                    return Err(ToolSettingsError::new("request.body", "is not allowed with GET"));
-                }
-                Some(body) => Some(BodyTemplate::parse(body).map_err(|(path, message)| {
-                    ToolSettingsError::new(format!("request.body{path}"), message)
-                })?),
-                None => None,
-            };
+        let body_fault = |(path, message): (String, &'static str)| {
+            ToolSettingsError::new(format!("request.body{path}"), message)
+        };
+        let body = match &settings.body {
+            Some(_) if method == "GET" => {
+                return Err(ToolSettingsError::new("request.body", "is not allowed with GET"));
+            }
+            Some(body) => Some(BodyTemplate::parse(body).map_err(body_fault)?),
+            None => None,
+        };
         let content_type = parse_content_type(settings)
             .map_err(|message| ToolSettingsError::new("request.contentType", message))?;
+        if let Some(form) = body.as_ref().filter(|_| !is_json(&content_type)) {
+            form.check_form().map_err(body_fault)?;
+        }
         let (query, headers) = (query.collect::<Result<_, _>>()?, headers.collect::<Result<_, _>>()?);
         Ok(Self { method, origin, segments, query, headers, body, content_type })
     }
@@ -213,9 +216,7 @@ impl RequestTemplate {
         if is_json(&self.content_type) {
             return Ok(Some(body.to_string().into_bytes()));
         }
-        let mut names = Vec::new();
-        template.collect_arguments(&mut names);
-        encode_form(names.first().copied().unwrap_or_default(), &body).map(Some)
+        encode_form(template, &body).map(Some)
     }
 
     fn fill_path(&self, arguments: &Map<String, Value>) -> Result<Url, ArgumentError> {
@@ -374,18 +375,19 @@ fn is_header_value(text: &str) -> bool {
     text.len() <= MAX_HEADER_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Encodes the members of an object as the fields of a form. A list is repeated for each of its items, and null is left out.
-fn encode_form(argument: &str, body: &Value) -> Result<Vec<u8>, ArgumentError> {
+/// Encodes the members of a filled template as the fields of a form. A list is repeated for each of its items, and null is left
+/// out.
+fn encode_form(template: &BodyTemplate, body: &Value) -> Result<Vec<u8>, ArgumentError> {
     let Value::Object(fields) = body else {
-        return Err(ArgumentError::new(
-            argument,
-            "must be an object, whose members are the fields of a form",
-        ));
+        let mut names = Vec::new();
+        template.collect_arguments(&mut names);
+        return Err(ArgumentError::new(names.first().copied().unwrap_or_default(), NOT_FIELDS));
     };
     let mut form = form_urlencoded::Serializer::new(String::new());
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let argument = template.member_argument(name);
         for item in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
-            form.append_pair(name, &value_text(name, item)?);
+            form.append_pair(name, &value_text(&argument, item)?);
         }
     }
     Ok(form.finish().into_bytes())

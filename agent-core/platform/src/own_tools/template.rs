@@ -8,6 +8,9 @@ const MAX_PLACEHOLDER_BYTES: usize = 64;
 /// Maximum number of items of a list in one text.
 const MAX_LIST_ITEMS: usize = 1_000;
 
+/// Message for the body of a form that has no fields.
+pub(super) const NOT_FIELDS: &str = "must be an object, whose members are the fields of a form";
+
 /// A text in which `{name}` stands for an argument. `{{` and `}}` are braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template(Vec<Piece>);
@@ -129,8 +132,11 @@ pub(super) fn joined_text(
     encode: impl Fn(&str) -> Result<String, ArgumentError>,
 ) -> Result<String, ArgumentError> {
     let Value::Array(items) = value else { return encode(&value_text(name, value)?) };
-    if items.is_empty() || items.len() > MAX_LIST_ITEMS {
-        return Err(ArgumentError::new(name, "is a list without items or with too many"));
+    if items.is_empty() {
+        return Err(ArgumentError::new(name, "is an empty list"));
+    }
+    if items.len() > MAX_LIST_ITEMS {
+        return Err(ArgumentError::new(name, "is a list of more than 1,000 items"));
     }
     let mut joined = String::new();
     for (i, item) in items.iter().enumerate() {
@@ -205,6 +211,48 @@ impl BodyTemplate {
         }
     }
 
+    /// Checks that the value can be encoded as a form: an object of texts, numbers, booleans and lists of these. An argument
+    /// in place of the object or of a member is checked once it is given. The error is the path below the value, and the
+    /// message.
+    pub(super) fn check_form(&self) -> Result<(), (String, &'static str)> {
+        let fields = match self {
+            Self::Object(fields) => fields,
+            Self::Text(template) if template.sole_argument().is_some() => return Ok(()),
+            _ => return Err((String::new(), NOT_FIELDS)),
+        };
+        for (name, value) in fields {
+            let is_field = match value {
+                Self::Constant(_) | Self::Text(_) => true,
+                Self::List(items) => items.iter().all(|item| match item {
+                    Self::Constant(value) => !value.is_null(),
+                    Self::Text(_) => true,
+                    Self::List(_) | Self::Object(_) => false,
+                }),
+                Self::Object(_) => false,
+            };
+            if !is_field {
+                return Err((format!(".{name}"), "must be a text, a number, a boolean, or a list of these"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the path of the argument whose value a member of the filled value has.
+    pub(super) fn member_argument(&self, member: &str) -> String {
+        let mut names = Vec::new();
+        match self {
+            Self::Object(fields) => {
+                let values = fields.iter().filter(|(name, _)| name == member);
+                values.for_each(|(_, value)| value.collect_arguments(&mut names));
+                names.first().copied().unwrap_or_default().to_owned()
+            }
+            _ => {
+                self.collect_arguments(&mut names);
+                format!("{}/{member}", names.first().copied().unwrap_or_default())
+            }
+        }
+    }
+
     /// Fills the placeholders. A text that is one placeholder becomes the argument's value, of any type; if the argument is not
     /// given, the result is `None`, and the text is left out of its list or object.
     pub(super) fn expand(&self, arguments: &Map<String, Value>) -> Result<Option<Value>, ArgumentError> {
@@ -256,6 +304,19 @@ mod tests {
         assert_eq!(filled("{z}"), Err(ArgumentError::new("z", "is missing")));
         for text in ["{", "{}", "{a", "a}", "{a b}", "{ä}", "{a{b}}"] {
             assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_joined_has_its_own_error() {
+        let joined = |list: Value| joined_text("a", &list, ',', |text| Ok(text.to_owned()));
+        assert_eq!(joined(json!(vec![0; MAX_LIST_ITEMS])).map(|text| text.len()), Ok(2 * MAX_LIST_ITEMS - 1));
+        for (list, message) in [
+            (json!([]), "is an empty list"),
+            (json!(vec![0; MAX_LIST_ITEMS + 1]), "is a list of more than 1,000 items"),
+            (json!(["a,b"]), "has an item with the character that separates the items"),
+        ] {
+            assert_eq!(joined(list), Err(ArgumentError::new("a", message)));
         }
     }
 

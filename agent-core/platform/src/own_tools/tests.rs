@@ -239,10 +239,17 @@ async fn a_form_has_the_members_of_its_body() {
     let expected = [("n", "1"), ("note", "a&b=\u{fc}"), ("paid", "true"), ("tag", "x"), ("tag", "y z")];
     assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(sent[0].content_type, "application/x-www-form-urlencoded");
-    for body in [json!("{lang}"), json!({"deep": {"a": 1}}), json!({"tags": ["{tags}"]})] {
+    for (body, argument) in [(json!("{lang}"), "/lang"), (json!({"label": ["{tags}"]}), "/tags")] {
         let (result, sent) = call(with_body(body.clone()), arguments.clone(), good()).await;
-        assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty(), "{body}");
+        assert!(sent.is_empty(), "{body}");
+        let Err(ToolError::InvalidArguments(message)) = result else { panic!("{body} is sent") };
+        assert!(message.starts_with(argument), "{message}");
     }
+    let mut tool = with_body(json!("{lang}"));
+    tool["inputSchema"]["properties"]["lang"] = json!({});
+    let (result, _) = call(tool, json!({"lang": {"a": {"b": 1}}}), good()).await;
+    let Err(ToolError::InvalidArguments(message)) = result else { panic!("it is sent") };
+    assert!(message.starts_with("/lang/a: "), "{message}");
 }
 
 #[tokio::test]
@@ -581,6 +588,24 @@ fn faults_of_definitions_have_their_path() {
         assert_eq!(fault_paths(std::slice::from_ref(&tool)), expected, "{content_type:?}");
         tool["request"].as_object_mut().expect("an object").remove("body");
         assert_eq!(fault_paths(&[tool]), ["httpTools[0].request.contentType"], "without a body");
+    }
+    for (body, expected) in [
+        (json!([1]), Some("")),
+        (json!("a={lang}"), Some("")),
+        (json!({"a": {"b": 1}}), Some(".a")),
+        (json!({"a": 1, "b": [{"c": 1}]}), Some(".b")),
+        (json!({"b": ["x", [1]]}), Some(".b")),
+        (json!({"b": [null]}), Some(".b")),
+        (json!({"a": null, "b": [1, true, "{lang}"], "c": "x{lang}"}), None),
+        (json!("{tags}"), None),
+    ] {
+        let mut tool = get_order();
+        tool["request"]["method"] = json!("POST");
+        tool["request"]["contentType"] = json!("application/x-www-form-urlencoded");
+        tool["request"]["body"] = body.clone();
+        let expected: Vec<_> =
+            expected.into_iter().map(|path| format!("httpTools[0].request.body{path}")).collect();
+        assert_eq!(fault_paths(&[tool]), expected, "{body}");
     }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();

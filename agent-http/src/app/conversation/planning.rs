@@ -64,8 +64,7 @@ impl KeptTurn {
         let messages = if is_waiting { messages } else { repair_shared(messages) };
         // A run that waits gets the results of its calls before the model is asked.
         if !is_waiting && !expects_answer(&messages) {
-            let error = HttpError::invalid("messages", "must end with a user message or a tool result");
-            return Err(BeginError::Request(error));
+            return Err(BeginError::Request(self.nothing_to_answer()));
         }
         let trigger = self.trigger(principal, turn, merged.trigger);
         let disconnect = DisconnectPolicy::of(&self.fields);
@@ -87,6 +86,14 @@ impl KeptTurn {
             trigger,
             sent_context,
         })
+    }
+
+    /// Returns the error of a request that leaves the model nothing to answer.
+    fn nothing_to_answer(&self) -> HttpError {
+        match self.fields.resume.is_empty() {
+            true => HttpError::invalid("messages", "must end with a user message or a tool result"),
+            false => HttpError::invalid("resume", "has decisions for which the thread does not wait"),
+        }
     }
 
     /// Places the request's messages in the tree, of which a path is known. `open_run` is the run whose calls wait. Decisions

@@ -342,16 +342,17 @@ impl<'d> RequestBuilder<'d> {
     fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
         let is_required = body.get("required") == Some(&Value::Bool(true));
         let content = body.get("content").and_then(Value::as_object).and_then(sendable_content);
-        let is_sendable = |&(name, media_type): &(&str, &'d Value)| {
-            name != FORM_CONTENT_TYPE || self.is_plain_form(media_type)
-        };
-        let content = content.filter(is_sendable);
+        let is_nested_form = content
+            .is_some_and(|(name, media_type)| name == FORM_CONTENT_TYPE && !self.is_plain_form(media_type));
         let (content_type, media_type) = match content {
-            Some(content) if method != "get" => content,
+            Some(content) if method != "get" && !is_nested_form => content,
             // The operation can be called without it.
             _ if !is_required => return Ok(()),
+            Some(_) if is_nested_form => {
+                return Err("has a form that is not an object of plain values".to_owned());
+            }
             Some(_) => return Err("has a body, which GET does not allow".to_owned()),
-            None => return Err("has a body that is not JSON".to_owned()),
+            None => return Err("has a body that is neither JSON nor a form".to_owned()),
         };
         let schema = match media_type.get("schema") {
             Some(schema) => self.schemas.convert(schema)?,
