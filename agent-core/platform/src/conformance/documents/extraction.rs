@@ -161,7 +161,7 @@ pub(super) async fn a_text_of_another_extractor_is_extracted_again(bench: &Uploa
     let content = failed.content.as_mut().expect("an upload");
     content.status = ContentStatus::Failed;
     content.extractor = Some("scripted/1".to_owned());
-    let key = Key::new(&company(), collection::DOCUMENTS, "d").expect("a key");
+    let key = Key::new(company(), collection::DOCUMENTS, "d").expect("a key");
     bench.records.put_as(&key, &failed, Precondition::Any).await.expect("put");
     assert!(is_begun(&process, "d").await, "it is tried again");
     work(&process).await;
