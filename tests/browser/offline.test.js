@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 
-import { ask, launch, pageTests, visit } from './support.js';
+import { ask, launch, openGate, pageTests, until, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -56,9 +56,8 @@ inPage('a message that does not reach the server is sent again, or is there to b
   await say(page, 'Are you there?');
   const alert = page.locator('.conversation').getByRole('alert').filter({ hasText: 'NETWORK' });
   await again(alert).click();
-  await alert.waitFor();
+  await until(() => count === 2, 'the message is sent again');
   await page.waitForFunction(() => !document.querySelector('[aria-busy=true]'));
-  assert.equal(count, 2);
   await page.unroute('**/api/agent/chat');
   await again(alert).click();
   await page.locator('.message.answer', { hasText: 'Hello from the model.' }).waitFor();
@@ -91,10 +90,11 @@ inPage('a message whose answer was lost is not sent twice', async (page) => {
 
 inPage('what could not be read while the browser was offline is there once it is online', async (page, { context }) => {
   await visit(page, 'chat/count');
-  await say(page, 'Count');
+  await say(page, 'Count behind offline');
   const answer = page.locator('.message.answer');
   await answer.filter({ hasText: /\d \d/ }).waitFor();
   await context.setOffline(true);
+  await openGate('offline');
   // The answer is whole, and neither its thread nor the preview can be read.
   await answer.filter({ hasText: /\b100\b/ }).waitFor();
   const alerts = page.getByRole('alert').filter({ hasText: 'NETWORK' });
@@ -103,7 +103,7 @@ inPage('what could not be read while the browser was offline is there once it is
   await page.waitForFunction(() => !document.querySelector('[role=alert]'));
   await answer.getByRole('button', { name: 'Regenerate' }).waitFor();
   assert.deepEqual((await answer.locator('.markdown').innerText()).trim().split(/\s+/).map(Number), Array.from({ length: 100 }, (_, place) => place + 1));
-  assert.deepEqual(await page.locator('.message.user .bubble').allInnerTexts(), ['Count']);
+  assert.deepEqual(await page.locator('.message.user .bubble').allInnerTexts(), ['Count behind offline']);
 });
 
 inPage('two tabs have the same thread, and a message that comes while the other tab is answered can be sent after it', async (page, { context }) => {
@@ -112,16 +112,17 @@ inPage('two tabs have the same thread, and a message that comes while the other 
   const other = await context.newPage();
   await other.goto(page.url());
   await other.locator('.message.answer').waitFor();
-  await say(other, 'From the second');
+  await say(other, 'Count behind two tabs');
   await other.locator('.message.answer').nth(1).filter({ hasText: /\d \d/ }).waitFor();
   await say(page, 'From the first again');
   const alert = page.locator('.conversation').getByRole('alert').filter({ hasText: 'THREAD_BUSY' });
   await alert.waitFor();
+  await openGate('two tabs');
   await isIdle(other);
   await again(alert).click();
   await page.locator('.message.answer').nth(2).waitFor();
   await isIdle(page);
-  assert.deepEqual(await page.locator('.message.user .bubble').allInnerTexts(), ['From the first', 'From the second', 'From the first again']);
+  assert.deepEqual(await page.locator('.message.user .bubble').allInnerTexts(), ['From the first', 'Count behind two tabs', 'From the first again']);
 });
 
 inPage('the buttons of the browser go back and forward among threads and views', async (page) => {

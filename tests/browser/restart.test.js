@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { startApplication, startProxy } from './application.js';
-import { base, launch, required, signedIn, until, visit } from './support.js';
+import { base, launch, openGate, required, signedIn, until, visit } from './support.js';
 
 /** Numbers that the agent `count` says. */
 const NUMBERS = Array.from({ length: 100 }, (_, place) => place + 1);
@@ -37,14 +37,6 @@ const stored = (at, threadId, condition) => until(async () => {
 
 /** Waits until the server has a thread's run to its end, and returns it. */
 const ended = (at, threadId) => stored(at, threadId, (run) => run.endedAt);
-
-/** Lets the model go on with an answer that waits behind a gate. */
-async function openGate(name) {
-  const body = JSON.stringify({ model: 'release', messages: [{ role: 'user', content: name }] });
-  const response = await fetch(`${required('MODEL_URL')}/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
-  assert.equal(response.status, 200);
-  await response.text();
-}
 
 const threadOf = (page) => page.url().split('/').at(-1);
 

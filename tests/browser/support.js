@@ -143,6 +143,14 @@ export async function until(condition, words) {
   }
 }
 
+/** Lets the model `count` go on with its answer to "Count behind" and the name of the gate. */
+export async function openGate(name) {
+  const body = JSON.stringify({ model: 'release', messages: [{ role: 'user', content: name }] });
+  const response = await fetch(`${required('MODEL_URL')}/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+  assert.equal(response.status, 200);
+  await response.text();
+}
+
 /** Sends a message as soon as the page takes one, and waits for the end of the answer. */
 export async function ask(page, text) {
   await page.locator('.composer [type=submit]').waitFor();
