@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib';
 
 import { corpus } from './corpus.js';
 import { manage, mint, openHost, revoke, startHost, startProxy } from './host.js';
-import { base, forbidden, launch, picture, until } from './support.js';
+import { base, forbidden, launch, openGate, picture, until } from './support.js';
 import { answers, ask, checkWidget, input, isIdle, openWidget, say, script, showPanel, wholePage } from './widget.js';
 
 let browser, host;
@@ -126,7 +126,7 @@ test('an answer goes on after its connection is lost, at any time', async () => 
   const proxy = await startProxy();
   const { context, page, faults } = await open('count', { data: { 'data-api': proxy.address } });
   await showPanel(page);
-  await say(page, 'Count');
+  await say(page, 'Count behind losses');
   for (let time = 0; time < 2; time += 1) {
     await isCounting(page);
     proxy.cut();
@@ -136,11 +136,12 @@ test('an answer goes on after its connection is lost, at any time', async () => 
     await page.evaluate(() => dispatchEvent(new Event('online')));
     await page.locator('.notice').waitFor({ state: 'hidden' });
   }
+  await openGate('losses');
   await isIdle(page);
   assert.equal((await answers(page).innerText()).trim(), counted);
   // A message whose request is lost is sent again, and is there once.
   proxy.cut();
-  await say(page, 'Count');
+  await say(page, 'Count behind a stop');
   await page.getByText('Connection lost').first().waitFor();
   proxy.restore();
   await page.evaluate(() => dispatchEvent(new Event('online')));
