@@ -1,4 +1,4 @@
-//! What keeping a run adds to it: time before the first token, and CPU time of a short run.
+//! Cost of keeping a run: time before the first token, and CPU time of a short run.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

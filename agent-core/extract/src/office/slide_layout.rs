@@ -1,4 +1,4 @@
-//! What is behind the shapes of slides: the backgrounds and shapes of their layouts and masters.
+//! Backgrounds and shapes of the layouts and masters of slides, which are behind the shapes of the slides.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Where a PDF page is painted, in the cells of a grid.
+//! Grid of the cells of a PDF page that are painted.
 
 use std::ops::RangeInclusive;
 

@@ -203,7 +203,7 @@ pub(super) struct TextExtent {
     pub(super) glyphs: usize,
 }
 
-/// What is known while a content stream is drawn.
+/// State of the drawing of a content stream.
 pub(super) struct Drawing {
     pub(super) scope: ResourceScope,
     pub(super) state: GraphicsState,

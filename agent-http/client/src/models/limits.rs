@@ -174,7 +174,7 @@ fn learnt_window(
 #[derive(Debug, Default)]
 pub struct LearntLimits(Mutex<HashMap<String, LearntModel>>);
 
-/// What is learnt of one model.
+/// Limits and refused members of one model.
 #[derive(Debug, Clone)]
 struct LearntModel {
     /// Context window, in tokens.
