@@ -87,7 +87,7 @@ pub struct ExecutionContext {
     /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.
     #[serde(skip)]
     pub idempotency_key: Option<String>,
-    /// True if a call may be suspended: the run is kept, and a later run can continue it. Not serialized.
+    /// True if a call may be suspended: the run is stored, and a later run can continue it. Not serialized.
     #[serde(skip)]
     pub can_suspend: bool,
     /// That of the [request](crate::request::TurnRequest::whole_delivery). Not serialized.

@@ -189,7 +189,7 @@ pub struct AppConfig {
     pub embedding: EmbeddingConfig,
     /// Keeps conversations.
     pub conversations: bool,
-    /// Times of the runs that are kept.
+    /// Times of the runs that are stored.
     pub run_settings: RunSettings,
     /// Repetition of models' calls.
     pub fallback: FallbackConfig,
