@@ -42,7 +42,7 @@ pub(crate) struct StreamTimer {
     deadline: Instant,
     /// Time at which the source was last found pending after it had yielded items.
     idle_since: Instant,
-    /// The same without the items that the client does not receive, or the time of the latest sign of life.
+    /// Time since which the client has received neither an item nor a sign of life.
     unseen_since: Instant,
     is_keep_alive_due: bool,
     items_since_idle: u32,

@@ -320,7 +320,7 @@ fn owner(turn: &TurnInput) -> SummaryOwner {
     }
 }
 
-/// Puts the shortened history into the prompt.
+/// Replaces the prompt's history by the shortened one.
 fn replace_history(
     assembly: &mut AssemblyInput<'_>,
     history: &History,

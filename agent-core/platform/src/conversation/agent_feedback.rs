@@ -31,7 +31,7 @@ impl AgentFeedback {
 pub struct RatedMessage {
     /// Role of the message.
     pub role: &'static str,
-    /// Its text.
+    /// Text of the message.
     pub content: String,
 }
 

@@ -77,7 +77,7 @@ impl IndexRetriever {
         Ok(found)
     }
 
-    /// Puts a document into the index as it is stored now, or removes it if it was deleted.
+    /// Updates the index to the stored version of a document, or removes the document if it was deleted.
     ///
     /// # Errors
     /// Those of the index; [`IndexError::Unavailable`] if the store fails, or if it takes more than a minute.

@@ -199,7 +199,7 @@ fn sample(text: &str) -> Cow<'_, str> {
 pub(super) struct Stemming {
     language: Language,
     stemmer: Option<Stemmer>,
-    /// For Latin words in a document of another script: names, code and borrowed words are mostly English.
+    /// Stemmer of Latin words in a document of another script: names, code and borrowed words are mostly English.
     latin: Option<Stemmer>,
 }
 
