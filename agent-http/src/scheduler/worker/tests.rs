@@ -2,7 +2,7 @@ use agent_client::outbound::{OutboundClient, OutboundConfig};
 use agent_core::ids::JobId;
 use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
-use agent_jobs::job::{ClaimRequest, JobKind, JobPayload, JobState, MemoryJobStore, NewJob};
+use agent_jobs::job::{ClaimRequest, JobPayload, JobState, MemoryJobStore, NewJob};
 use agent_jobs::schedule::Schedule;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -181,18 +181,5 @@ impl WorkerHarness {
 }
 
 fn payload(company: &str) -> JobPayload {
-    JobPayload {
-        kind: JobKind::Tool,
-        user_id: "u".into(),
-        company_id: company.into(),
-        agent_id: "a".into(),
-        tool_id: Some("createTodo".to_owned()),
-        assignment_id: None,
-        arguments: None,
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
-        timezone: None,
-        traceparent: None,
-    }
+    JobPayload::for_tool(company, "u", "a", "createTodo")
 }
