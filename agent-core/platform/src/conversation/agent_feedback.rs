@@ -66,7 +66,7 @@ impl FeedbackPage {
     }
 }
 
-/// Place in an agent's feedback, which is in descending order of time and id.
+/// Position in an agent's feedback, which is in descending order of time and id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FeedbackCursor {
     /// Time of the rating, in milliseconds since 1970.

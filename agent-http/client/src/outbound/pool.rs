@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 
 /// Maximum number of idle connections over all origins, since requests may name any number of hosts. For a further one, the one
-/// that has been idle for the longest time is closed, so that a tenant with many hosts keeps no place from others.
+/// that has been idle for the longest time is closed, so that a tenant with many hosts takes no slot from others.
 const MAX_IDLE_CONNECTIONS: usize = 1024;
 
 /// Safety margin subtracted from the server's keep-alive time: a request may still be in flight when the server's timer

@@ -1,6 +1,6 @@
-//! Runs that wait for their thread: their places in its queue, and their beginning when it is their turn.
+//! Runs that wait for their thread: their positions in its queue, and their beginning when it is their turn.
 //!
-//! A queued run is a row with a place in the thread's list. Each waits in the process that has its client, which the end of
+//! A queued run is a row with a position in the thread's list. Each waits in the process that has its client, which the end of
 //! the run before wakes: in the same process at once, in another one by a signal. A poll every [`POLL_INTERVAL`] finds
 //! changes without a signal, such as the interruption of a run whose process has ended.
 
