@@ -75,7 +75,7 @@ impl Replay {
         for (index, call) in calls.into_iter().enumerate() {
             let recorded = ModelAnswer::of(call.recorded);
             let live = match call.model {
-                Some(model) => answer(&*model, call.payload.clone()).await,
+                Some(model) => call_model(&*model, call.payload.clone()).await,
                 None => ModelAnswer::failed(&AgentError::new(
                     AgentErrorKind::NotConfigured,
                     "the model's key or address is not set here",
@@ -95,7 +95,7 @@ impl Replay {
     }
 }
 
-async fn answer(model: &dyn Model, payload: Payload) -> ModelAnswer {
+async fn call_model(model: &dyn Model, payload: Payload) -> ModelAnswer {
     let mut stream = match model.start(payload).await {
         Ok(stream) => stream,
         Err(error) => return ModelAnswer::failed(&error),

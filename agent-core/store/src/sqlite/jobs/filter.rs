@@ -4,7 +4,7 @@ use agent_core::ids::JobId;
 use agent_jobs::job::{Job, JobFilter, JobOrder, JobState};
 use rusqlite::{Connection, ToSql, named_params};
 
-use super::rows::{found, id_of};
+use super::rows::{id_of, parse_stored_job};
 use crate::job_row::state_condition;
 use crate::sqlite::fault::WriteError;
 
@@ -63,7 +63,7 @@ impl<'f> JobQuery<'f> {
         let mut rows = statement.query(&parameters[..])?;
         let mut jobs = Vec::new();
         while let Some(row) = rows.next()? {
-            match found(row) {
+            match parse_stored_job(row) {
                 Ok(found) => jobs.push((found.job.id.clone(), Some(found.job))),
                 Err(WriteError::Refused(_)) => jobs.push((id_of(row)?, None)),
                 Err(failed) => return Err(failed),

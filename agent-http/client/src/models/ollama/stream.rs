@@ -149,11 +149,11 @@ impl AnswerDecoder {
         if line.done == Some(true) { self.finish(&line) } else { Ok(()) }
     }
 
-    fn take_message(&mut self, said: ResponseMessage<'_>) {
-        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        self.ready.extend(given(said.thinking).map(ModelEvent::Reasoning));
-        self.ready.extend(given(said.content).map(ModelEvent::Text));
-        for call in said.tool_calls.unwrap_or_default() {
+    fn take_message(&mut self, message: ResponseMessage<'_>) {
+        let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+        self.ready.extend(non_empty(message.thinking).map(ModelEvent::Reasoning));
+        self.ready.extend(non_empty(message.content).map(ModelEvent::Text));
+        for call in message.tool_calls.unwrap_or_default() {
             self.take_call(call);
         }
     }
