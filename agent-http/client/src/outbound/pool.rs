@@ -46,7 +46,7 @@ struct PoolState {
     /// Oldest first per origin: the newest is at the back.
     idle: HashMap<PoolKey, VecDeque<Idle>>,
     count: usize,
-    sweeping: bool,
+    is_sweeping: bool,
 }
 
 struct Idle {
@@ -94,8 +94,8 @@ impl Pool {
         let server_limit = announced.map_or(Duration::MAX, |time| time.saturating_sub(KEEP_ALIVE_MARGIN));
         let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(server_limit) };
         state.idle.entry(origin).or_default().push_back(idle);
-        if !state.sweeping {
-            state.sweeping = true;
+        if !state.is_sweeping {
+            state.is_sweeping = true;
             runtime.spawn(sweep(Arc::downgrade(self), self.max_age));
         }
     }
@@ -110,8 +110,8 @@ impl Pool {
             !idle.is_empty()
         });
         state.count = count;
-        state.sweeping = count > 0;
-        state.sweeping
+        state.is_sweeping = count > 0;
+        state.is_sweeping
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
