@@ -170,7 +170,7 @@ fn split_sentences<'a>(fragments: &[&'a Fragment]) -> Vec<Sentence<'a>> {
 }
 
 /// Returns the words of the question that say what it is about. The words of the operator's own prompt, such as the
-/// company's name, are in every question and tell nothing.
+/// company's name, are in every question and say nothing about it.
 fn content_words(question: &str, system: &str) -> Vec<String> {
     let system_words = words(system);
     let mut terms = words(question);

@@ -15,7 +15,7 @@ use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentC
 /// Fields of a chat request that concern its thread. They have no effect on a run that is not stored.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ThreadFields {
-    /// Field `store`: keeps the run, or does not keep it.
+    /// Field `store`: true to store the run, false not to store it.
     pub store: Option<bool>,
     /// Field `history`.
     pub history: HistorySource,

@@ -305,7 +305,7 @@ impl DocumentsLayer {
         Ok(Some(settings.retriever.search(search).await?))
     }
 
-    /// Chooses fragments of what was found.
+    /// Chooses fragments of the search result, and reports them.
     fn report(
         &self,
         turn: &TurnInput,

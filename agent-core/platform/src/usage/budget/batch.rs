@@ -327,7 +327,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Decides about a request, and reserves what it may use.
+    /// Decides on a request, and reserves the amounts that it may use.
     fn decide(&mut self, admission: &Admission, expires: Timestamp) -> Result<AdmissionDecision, StoreError> {
         let mut output = admission.output.wanted;
         for (applied, demand) in &admission.demands {
