@@ -187,7 +187,7 @@ pub struct AppConfig {
     pub extraction: ExtractionConfig,
     /// Embedding model of the documents.
     pub embedding: EmbeddingConfig,
-    /// Keeps conversations.
+    /// True if conversations are stored.
     pub conversations: bool,
     /// Times of the runs that are stored.
     pub run_settings: RunSettings,

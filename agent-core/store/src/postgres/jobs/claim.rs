@@ -108,7 +108,7 @@ async fn lock_due(
     Ok(results.pop().unwrap_or_default())
 }
 
-/// Asks for the decision on a locked row, and adds it to the update. Returns the id of a job that cannot be read.
+/// Plans the decision on a locked row, and adds it to the update. Returns the id of a job that cannot be read.
 async fn decide(
     session: &Session,
     planner: &mut ClaimPlanner,
