@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use expect_test::expect;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 

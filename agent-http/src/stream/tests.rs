@@ -13,7 +13,6 @@ use agent_core::event::{
 };
 use agent_core::message::{FinishReason, Usage};
 use bytes::Bytes;
-use expect_test::expect;
 use futures_util::task::{ArcWake, waker_ref};
 use futures_util::{StreamExt, stream};
 use http_body::Body;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use expect_test::Expect;
+use expect_test::{Expect, expect};
 
 use super::*;
 use crate::error::AgentErrorKind;

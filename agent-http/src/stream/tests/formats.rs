@@ -1,6 +1,6 @@
 //! Encoded formats: lines, server-sent events, UI messages, n8n chunks and one JSON object.
 
-use expect_test::Expect;
+use expect_test::{Expect, expect};
 use serde_json::Value;
 
 use super::*;
