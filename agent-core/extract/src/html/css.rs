@@ -47,7 +47,7 @@ const NAMED_COLORS: [(&str, u32); 29] = [
 pub(super) enum Paint {
     /// Red, green and blue.
     Solid([u8; 3]),
-    /// Nothing is painted.
+    /// No color: nothing is painted.
     Transparent,
     /// A picture, a gradient, a translucent color, or a value that is not understood.
     Unknown,

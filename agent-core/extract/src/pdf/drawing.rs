@@ -189,7 +189,7 @@ pub(super) enum DrawnObject {
     /// A form with its matrix and the position of its content stream; `None` if that cannot be read.
     Form(ObjectId, Matrix, Option<usize>),
     Picture,
-    /// One that is not there. Viewers draw nothing, either.
+    /// A name without an object, for which viewers draw nothing.
     Missing,
 }
 

@@ -106,10 +106,10 @@ impl UnseenText {
 /// Visibility of what an operation draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
-    /// It draws no text.
+    /// The operation draws no text.
     Blank,
     Unseen,
-    /// Its text is seen at least once.
+    /// The text is seen at least once.
     Seen,
 }
 

@@ -276,7 +276,7 @@ impl<'a> SchemaCheck<'a> {
         }
     }
 
-    /// Returns the place that a reference names.
+    /// Returns the subschema that a reference names.
     fn target(&self, reference: &str) -> Option<&'a Value> {
         let pointer = reference.strip_prefix('#')?;
         if pointer.is_empty() {

@@ -49,7 +49,7 @@ enum Progress {
     Skipped,
     /// Some chunks have no vector yet, and others have got one.
     Unfinished,
-    /// Only chunks that have failed were tried so far; those behind them are next.
+    /// Only chunks that have failed were attempted so far; those behind them follow in the next slice.
     Continued,
     /// Another process embeds the company's documents.
     Leased,

@@ -206,7 +206,7 @@ impl DocumentRetriever {
         decoded.ok_or_else(|| StoreError::unavailable("the decoding of indexes was interrupted"))
     }
 
-    /// Puts the stored vectors of documents at these versions into the index in memory.
+    /// Loads the stored vectors of documents at these versions into the index in memory.
     pub(super) async fn load_vectors(
         &self,
         company_id: &CompanyId,

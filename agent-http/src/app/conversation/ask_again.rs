@@ -16,11 +16,11 @@ use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, stream};
 
 use super::super::App;
-use super::kept_turn::KeptTurn;
+use super::stored_turn::StoredTurn;
 use crate::error::HttpError;
 use crate::stream::{Departure, RunRecorder, RunSource};
 
-impl KeptTurn {
+impl StoredTurn {
     /// Stores results of the client's calls in a run that waits for decisions. Returns the run as it is then.
     ///
     /// # Errors

@@ -147,7 +147,7 @@ impl MessageDecoder {
             "redacted_thinking" => {
                 let data = block.data.unwrap_or_default();
                 self.count_thinking(data.len())?;
-                self.keep(&json!({"type": "redacted_thinking", "data": data}));
+                self.push_provider_item(&json!({"type": "redacted_thinking", "data": data}));
                 BlockKind::Other
             }
             // Blocks of tools that the server runs itself, which no request asks for.
@@ -208,7 +208,9 @@ impl MessageDecoder {
                 self.ready.push_back(ModelEvent::ToolCallArgs { index, delta: input });
             }
             Some(BlockKind::Thinking { thinking, signature }) => {
-                self.keep(&json!({"type": "thinking", "thinking": thinking, "signature": signature}));
+                self.push_provider_item(
+                    &json!({"type": "thinking", "thinking": thinking, "signature": signature}),
+                );
             }
             _ => {}
         }
@@ -238,7 +240,7 @@ impl MessageDecoder {
     }
 
     /// Keeps a block that the next request of the run repeats.
-    fn keep(&mut self, block: &serde_json::Value) {
+    fn push_provider_item(&mut self, block: &serde_json::Value) {
         let json = ItemMaker::thinking(&self.requested_model).keep(block).into();
         self.items.push(ProviderItem { json, text_before: self.text_bytes, calls_before: self.calls });
     }
