@@ -81,6 +81,8 @@ pub struct HttpToolRequest {
 pub struct HttpToolResponse {
     /// The status, never a redirection.
     pub status: u16,
+    /// True if the response has `Retry-After`.
+    pub has_retry_after: bool,
     /// Media type in lower case, without parameters.
     pub media_type: String,
     /// The body.
