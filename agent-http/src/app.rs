@@ -66,8 +66,8 @@ pub(crate) use endpoints::endpoints;
 pub use run_bundle::PROGRAM;
 pub use services::{
     AnonymousBodies, ApprovedCalls, CodingLink, CodingLinkConfig, ConsoleService, ConversationService,
-    DocumentUploads, LeasedTools, McpEndpoint, ProviderService, RateLimits, ResourceQuotas, RunSettings,
-    SchedulerLink, SchedulerLinkConfig, UsageService, console_link,
+    DocumentUploads, LeasedTools, LogReaders, McpEndpoint, ProviderService, RateLimits, ResourceQuotas,
+    RunSettings, SchedulerLink, SchedulerLinkConfig, UsageService, console_link,
 };
 pub use state::App;
 

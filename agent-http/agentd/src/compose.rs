@@ -30,7 +30,7 @@ use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
     AnonymousBodies, App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    ProviderService, RateLimits, UsageService,
+    LogReaders, ProviderService, RateLimits, UsageService,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -146,6 +146,7 @@ pub fn application(
         quotas: config.quotas,
         catalog: server.catalog.clone(),
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
+        log_readers: LogReaders::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base,
     })

@@ -14,7 +14,7 @@ use agent_platform::token::Tokens;
 
 use super::services::{
     AnonymousBodies, ApprovedCalls, CodingLink, ConsoleService, ConversationService, DocumentUploads,
-    McpEndpoint, ProviderService, RateLimits, ResourceQuotas, SchedulerLink, UsageService,
+    LogReaders, McpEndpoint, ProviderService, RateLimits, ResourceQuotas, SchedulerLink, UsageService,
 };
 use crate::auth::Authenticator;
 use crate::state::{ServiceBase, ServiceState};
@@ -64,6 +64,8 @@ pub struct App {
     pub uploads: DocumentUploads,
     /// Bounds on bodies that are read before their sender is authenticated.
     pub anonymous_bodies: AnonymousBodies,
+    /// Bounds on the readers of runs' logs.
+    pub log_readers: LogReaders,
     /// The MCP server for agents' tools.
     pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.
