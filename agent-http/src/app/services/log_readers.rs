@@ -17,12 +17,11 @@ const FREE_SHARE: u32 = 4;
 ///
 /// A reader of a live run holds its connection as long as the run lasts, and a run may have many of them.
 #[derive(Debug)]
-pub struct LogReaders(Arc<CompanyPermits>);
+pub(in crate::app) struct LogReaders(Arc<CompanyPermits>);
 
 impl LogReaders {
     /// Creates the bounds of a server with at most `connections` connections.
-    #[must_use]
-    pub fn new(connections: u32) -> Self {
+    pub(super) fn new(connections: u32) -> Self {
         let total = (connections - connections / FREE_SHARE).max(1) as usize;
         let of_company = (connections / COMPANY_SHARE).max(1) as usize;
         Self(CompanyPermits::new(total, of_company))
