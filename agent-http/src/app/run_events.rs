@@ -144,7 +144,7 @@ async fn attach(
     let service = &conversations.app.conversations;
     let is_queued = run.state == RunState::Queued;
     let key = RunKey { owner: conversations.owner.clone(), id: run.id };
-    let permit = conversations.app.bounds.log_readers.admit(&key.owner.company)?;
+    let permit = conversations.app.bounds.log_readers.admit(&key.owner.company, framing == Framing::Json)?;
     let reader = LogReader::open(service, &conversations.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(|| {
         let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
