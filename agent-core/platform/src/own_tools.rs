@@ -59,8 +59,10 @@ pub use tool_server::ToolDefinition;
 pub struct HttpToolRequest {
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     pub method: &'static str,
-    /// The address.
+    /// The address, without the parameter of `secret_query`.
     pub url: Url,
+    /// Parameter with a secret that the client appends to the query.
+    pub secret_query: Option<(String, Secret)>,
     /// Headers, whose values may be secret.
     pub headers: Vec<(String, Secret)>,
     /// Body of the type `content_type`.

@@ -15,6 +15,7 @@ use super::tool_server::{check_group_id, parse_server_url};
 use super::{MAX_OWN_TOOLS, ToolSettingsError};
 
 use document::OpenApiDocument;
+use operation::CredentialParameter;
 
 /// Maximum length of an operation's key, in bytes.
 const MAX_KEY_BYTES: usize = 256;
@@ -82,6 +83,7 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
     let document =
         OpenApiDocument::new(document).map_err(|message| ToolSettingsError::new("document", message))?;
     let keys = entry.get("operations").and_then(Value::as_array).cloned().unwrap_or_default();
+    let credential = entry.get("auth").and_then(credential_parameter);
     let (mut compiled, mut skipped) = (Vec::new(), Vec::new());
     for (i, key) in keys.iter().take(MAX_OWN_TOOLS).enumerate() {
         let key = key.as_str().unwrap_or_default();
@@ -90,8 +92,8 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
             return Err(ToolSettingsError::new(format!("operations[{i}]"), message));
         };
         let tool = found.and_then(|operation| {
-            let settings = operation::compile(&document, &operation, (&grouped_name(&id, key), &server))?;
-            check(settings)
+            let name = grouped_name(&id, key);
+            check(operation::compile(&document, &operation, (&name, &server), credential)?)
         });
         match tool {
             Ok(settings) => compiled.push(Value::Object(settings)),
@@ -106,6 +108,13 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
         }
     }
     Ok(())
+}
+
+/// Returns the parameter that a credential sets.
+fn credential_parameter(auth: &Value) -> Option<CredentialParameter<'_>> {
+    let text = |field: &str| auth.get(field)?.as_str();
+    let location = text("type").filter(|kind| matches!(*kind, "cookie" | "header" | "query"))?;
+    Some((location, text("name")?))
 }
 
 /// Returns the settings of a tool that passes the checks of HTTP tools, without patterns that cannot be matched in linear

@@ -225,10 +225,12 @@ impl OwnToolRegistry {
             headers.push(tool.credential.identity(&tool.spec.name, (context, Some(&key)), now, redactor)?);
         }
         headers.extend(tool.credential.header(redactor)?);
+        let secret_query = tool.credential.query(redactor)?;
         let HttpTool { request, timeout, .. } = tool;
         Ok(HttpToolRequest {
             method: request.method,
             url,
+            secret_query,
             headers,
             body,
             content_type: request.content_type.clone(),

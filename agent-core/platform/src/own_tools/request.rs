@@ -152,6 +152,11 @@ impl RequestTemplate {
         Ok(Self { method, origin, segments, query, headers, body, content_type })
     }
 
+    /// Returns true if the query has a parameter of this name.
+    pub(super) fn has_query_parameter(&self, name: &str) -> bool {
+        self.query.iter().any(|(other, _)| other == name)
+    }
+
     /// Returns each placeholder: the field's path, the argument's name, and true if the request cannot be made without it.
     pub(super) fn arguments(&self) -> Vec<(String, &str, bool)> {
         let mut all = Vec::new();
@@ -360,15 +365,19 @@ fn append_query(url: &mut Url, name: &str, value: &str) {
 
 /// Checks a header's name.
 pub(super) fn check_header_name(name: &str) -> Result<(), &'static str> {
-    let is_token = (1..=64).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte));
-    if !is_token {
+    if !is_token(name) {
         return Err("is not the name of a header, which has no placeholders");
     }
     match RESERVED_HEADERS.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
         true => Err("is a header that a tool cannot set"),
         false => Ok(()),
     }
+}
+
+/// Returns true for a token (RFC 9110, section 5.6.2) of at most 64 bytes. A percent sign counts as none.
+pub(super) fn is_token(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte))
 }
 
 fn is_header_value(text: &str) -> bool {

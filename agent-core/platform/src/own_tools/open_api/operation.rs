@@ -16,6 +16,9 @@ const LIST_STYLES: [&str; 3] = ["form", "pipeDelimited", "spaceDelimited"];
 /// Headers that a parameter cannot describe (OpenAPI 3, Parameter Object).
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
+/// Location and name of the parameter that the credential of a document's entry sets, so that no argument does.
+pub(super) type CredentialParameter<'d> = (&'d str, &'d str);
+
 /// Returns the settings of the tool `name` at `server`.
 ///
 /// # Errors
@@ -24,11 +27,12 @@ pub(super) fn compile<'d>(
     document: &'d OpenApiDocument<'d>,
     operation: &OpenApiOperation<'d>,
     (name, server): (&str, &str),
+    credential: Option<CredentialParameter<'d>>,
 ) -> Result<Map<String, Value>, String> {
     if !operation.path.starts_with('/') {
         return Err("has a path that does not begin with a slash".to_owned());
     }
-    let mut builder = RequestBuilder::new(document);
+    let mut builder = RequestBuilder::new(document, credential);
     for parameter in parameters(document, operation)? {
         builder.add_parameter(parameter)?;
     }
@@ -177,6 +181,7 @@ type ObjectPart<'d> = (String, &'d Value, bool);
 /// The request and the arguments of a tool under construction.
 struct RequestBuilder<'d> {
     document: &'d OpenApiDocument<'d>,
+    credential: Option<CredentialParameter<'d>>,
     schemas: Schemas<'d>,
     /// Arguments of the path by the names of their parameters.
     path_arguments: BTreeMap<String, String>,
@@ -192,9 +197,10 @@ struct RequestBuilder<'d> {
 }
 
 impl<'d> RequestBuilder<'d> {
-    fn new(document: &'d OpenApiDocument<'d>) -> Self {
+    fn new(document: &'d OpenApiDocument<'d>, credential: Option<CredentialParameter<'d>>) -> Self {
         Self {
             document,
+            credential,
             schemas: Schemas::new(document),
             path_arguments: BTreeMap::new(),
             query: Map::new(),
@@ -207,13 +213,24 @@ impl<'d> RequestBuilder<'d> {
         }
     }
 
+    /// Returns true for the parameter that the entry's credential sets.
+    fn is_credential(&self, location: &str, name: &str) -> bool {
+        self.credential.is_some_and(|(credential_location, credential_name)| {
+            credential_location == location
+                && match location {
+                    "header" => credential_name.eq_ignore_ascii_case(name),
+                    _ => credential_name == name,
+                }
+        })
+    }
+
     fn add_parameter(&mut self, parameter: &'d Map<String, Value>) -> Result<(), String> {
         let text = |field: &str| parameter.get(field).and_then(Value::as_str).unwrap_or_default();
         let (name, location) = (text("name"), text("in"));
         let is_required = location == "path" || parameter.get("required") == Some(&Value::Bool(true));
         let is_ignored =
             location == "header" && IGNORED_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
-        if is_ignored {
+        if is_ignored || self.is_credential(location, name) {
             return Ok(());
         }
         if location == "query"
@@ -306,9 +323,12 @@ impl<'d> RequestBuilder<'d> {
             let resolved = self.document.resolve(schema).ok();
             let is_plain = !has_type(resolved, "array") && !has_type(resolved, "object");
             let is_sent = resolved.and_then(|schema| schema.get("readOnly")) != Some(&Value::Bool(true));
+            let part_name = if is_deep { format!("{name}[{property}]") } else { property.clone() };
+            if self.is_credential("query", &part_name) {
+                continue;
+            }
             match is_plain && is_sent {
-                true if is_deep => parts.push((format!("{name}[{property}]"), schema, is_required)),
-                true => parts.push((property.clone(), schema, is_required)),
+                true => parts.push((part_name, schema, is_required)),
                 false if is_required && is_sent => return None,
                 false => {}
             }

@@ -440,6 +440,38 @@ fn parameters_of_a_path_whose_names_are_alike_keep_their_places() {
 }
 
 #[test]
+fn the_parameter_of_the_credential_is_no_argument() {
+    for (auth, location, name) in [
+        (json!({"type": "query", "name": "api_key"}), "query", "api_key"),
+        (json!({"type": "header", "name": "x-api-key"}), "header", "X-Api-Key"),
+        (json!({"type": "cookie", "name": "sid"}), "cookie", "sid"),
+    ] {
+        let parameter = |name: &str, location: &str| json!({"name": name, "in": location, "required": true, "schema": {"type": "string"}});
+        let document = json!({"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a",
+            "parameters": [parameter(name, location), parameter("q", "query")]}}}});
+        let mut with_auth = entry(&["a".to_owned()]);
+        with_auth.insert("auth".to_owned(), auth.clone());
+        compile_open_api(&mut with_auth, &document).expect("compiled");
+        let properties =
+            with_auth["compiled"][0]["inputSchema"]["properties"].as_object().expect("properties");
+        assert_eq!(properties.keys().collect::<Vec<_>>(), ["q"], "{auth}");
+        let without = compile(&document, &["a"]);
+        if location == "cookie" {
+            assert_eq!(without["skipped"][0]["reason"], "has the parameter \"sid\", which is a cookie");
+            continue;
+        }
+        assert!(without["compiled"][0]["inputSchema"]["properties"].get(name).is_some(), "{without:?}");
+        // Compiled with another credential, the model could choose the key.
+        let auth = serde_json::from_value(auth).expect("auth");
+        let parsed = parse_open_api(&OwnTool { auth: Some(auth), settings: without });
+        assert_eq!(
+            parsed.err().map(|fault| fault.path),
+            (location == "query").then(|| "operations[0]".to_owned())
+        );
+    }
+}
+
+#[test]
 fn compiled_tools_belong_to_their_entry() {
     let pets = document(PETS_3_0);
     let compiled = compile(&pets, &["getPetById", "uploadImage"]);
