@@ -12,7 +12,7 @@ use super::http::put_agent;
 use crate::support::log::LogBuffer;
 use crate::support::packages::npm_folder;
 use crate::support::server::{self, session_token};
-use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
+use crate::support::vendor::{ReceivedRequest, Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{poll_until, report, workspace};
 
 const SERVER: &str = "https://api.acme.example/v1";
@@ -373,4 +373,83 @@ async fn keys_in_the_query_and_in_cookies_are_sent_and_shown_nowhere() {
     let log = log.text();
     assert!(log.contains("answered"), "{log}");
     assert_eq!(log.lines().find(|line| is_clear(line)), None, "the log has a secret");
+}
+
+/// Returns the parts of a form (RFC 7578): the name, the media type and the value of each.
+fn parts(request: &ReceivedRequest) -> Vec<(String, Option<String>, String)> {
+    let field = |head: &str, name: &str| {
+        let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+    };
+    let content_type = field(&request.head, "content-type").expect("a media type");
+    let boundary = content_type.strip_prefix("multipart/form-data; boundary=").expect("a boundary");
+    let is_boundary_char = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    assert!((1..=70).contains(&boundary.len()) && boundary.chars().all(is_boundary_char), "{boundary}");
+    let body = std::str::from_utf8(&request.body).expect("text");
+    let body = body.strip_prefix(&format!("--{boundary}\r\n")).expect("a first part");
+    let body = body.strip_suffix(&format!("\r\n--{boundary}--\r\n")).expect("an end");
+    let part = |part: &str| {
+        let (head, value) = part.split_once("\r\n\r\n").expect("a head");
+        let disposition = field(head, "content-disposition").expect("a disposition");
+        let name = disposition.strip_prefix("form-data; name=\"").expect("a name").strip_suffix('"');
+        (name.expect("a name").to_owned(), field(head, "content-type"), value.to_owned())
+    };
+    body.split(&format!("\r\n--{boundary}\r\n")).map(part).collect()
+}
+
+#[tokio::test]
+async fn forms_with_parts_are_sent_without_their_files() {
+    let (vendor, service) = (Vendor::start().await, Vendor::start().await);
+    service.on_all(json_response("200 OK", "", r#"{"done":true}"#));
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let app = server::app(&workspace, &[]).await;
+    let entries = [
+        ("v30", "3.0.3", json!({"type": "string", "format": "binary"})),
+        ("v31", "3.1.0", json!({"type": "string", "contentMediaType": "image/png"})),
+    ]
+    .map(|(id, revision, image)| {
+        let schema = json!({"type": "object", "required": ["title", "meta"], "properties": {
+            "title": {"type": "string"}, "meta": {"type": "object"}, "count": {"type": "integer"},
+            "labels": {"type": "array", "items": {"type": "string"}}, "csv": {"type": "string"}, "image": image}});
+        let content = json!({"multipart/form-data": {"schema": schema,
+            "encoding": {"csv": {"contentType": "text/csv"}, "image": {"contentType": "image/png, image/jpeg"}}}});
+        let document = json!({"openapi": revision, "paths": {"/photos": {"post": {"operationId": "addPhoto",
+            "requestBody": {"required": true, "content": content}}}}});
+        json!({"id": id, "document": document, "server": format!("http://{}", service.address),
+            "operations": ["addPhoto"]})
+    });
+    workspace["agents"][0]["content"]["openApi"] = json!(entries);
+    assert_eq!(put_agent(&app, &workspace).await.status(), 200);
+
+    let list = app.request("GET", "/api/agents/a1/tools").bearer_auth(session_token("u1", "c1"));
+    let list: Value = list.send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(list["skipped"], json!([]));
+    let incomplete = list["incomplete"].as_array().expect("a list");
+    assert_eq!(incomplete.len(), 2, "{list}");
+    for (report, id) in incomplete.iter().zip(["v30", "v31"]) {
+        assert_eq!((&report["openApiId"], &report["operation"]), (&json!(id), &json!("addPhoto")));
+        assert!(report["reason"].as_str().expect("text").starts_with("is called without \"image\", "));
+    }
+    let title = "A \"photo\"\r\n--agentd-0\r\nContent-Disposition: form-data; name=\"admin\"\r\n\r\n1";
+    let form = json!({"title": title, "meta": {"tags": ["\u{fc}", null]}, "count": 3, "labels": ["x", "y z"],
+        "csv": "a,b\r\n"});
+    for (index, id) in ["v30", "v31"].into_iter().enumerate() {
+        let call = app.request("POST", &format!("/api/agents/a1/tools/{id}_addPhoto/test"));
+        let call = call.bearer_auth(session_token("u1", "c1")).json(&json!({"arguments": {"body": form}}));
+        let result: Value = call.send().await.expect("an answer").json().await.expect("JSON");
+        assert_eq!((&result["isError"], &result["structured"]), (&json!(false), &json!({"done": true})));
+        let request = &service.received()[index];
+        let expected = [
+            ("title", None, title),
+            ("meta", Some("application/json"), "{\"tags\":[\"\u{fc}\",null]}"),
+            ("count", None, "3"),
+            ("labels", None, "x"),
+            ("labels", None, "y z"),
+            ("csv", Some("text/csv"), "a,b\r\n"),
+        ];
+        let expected = expected.map(|(name, media_type, value)| {
+            (name.to_owned(), media_type.map(str::to_owned), value.to_owned())
+        });
+        assert_eq!(parts(request), expected, "{id}");
+    }
 }

@@ -15,6 +15,7 @@ mod changes;
 mod credential;
 mod definition;
 mod fingerprint;
+mod form;
 mod inspection;
 mod limits;
 mod offered_schema;
@@ -46,7 +47,7 @@ pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };
 pub use limits::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS};
-pub use open_api::{SkippedOperationReport, compile_open_api, skipped_operations};
+pub use open_api::{SkippedOperationReport, compile_open_api, incomplete_operations, skipped_operations};
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
 pub use schema::nonconforming_path;

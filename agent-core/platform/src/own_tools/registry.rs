@@ -209,7 +209,8 @@ impl OwnToolRegistry {
         let invalid = |ArgumentError { argument, message }| {
             ToolError::InvalidArguments(format!("/{argument}: {message}"))
         };
-        let FilledRequest { url, headers, body } = tool.request.fill(&arguments).map_err(invalid)?;
+        let FilledRequest { url, headers, body, content_type } =
+            tool.request.fill(&arguments).map_err(invalid)?;
         if body.as_ref().is_some_and(|body| body.len() > MAX_REQUEST_BYTES) {
             let text = format!("they make a request of more than {MAX_REQUEST_BYTES} bytes");
             return Err(ToolError::InvalidArguments(text));
@@ -233,7 +234,7 @@ impl OwnToolRegistry {
             secret_query,
             headers,
             body,
-            content_type: request.content_type.clone(),
+            content_type,
             timeout: *timeout,
             max_response_bytes: MAX_RESPONSE_BYTES,
         })
