@@ -188,7 +188,7 @@ pub(super) async fn test(context: RequestContext<App>, principal: Principal) -> 
 
 fn inspection_error(error: InspectionError) -> HttpError {
     match error {
-        InspectionError::UnknownServer => HttpError::invalid("serverId", error),
+        InspectionError::UnknownServer { .. } => HttpError::invalid("serverId", error),
         InspectionError::NotPinnable { tool, message } => {
             HttpError::invalid(&format!("fingerprints.{tool}"), message)
         }

@@ -78,7 +78,10 @@ impl Credential {
         let kind: CredentialKind = settings::read(settings).map_err(in_auth)?;
         match &kind {
             CredentialKind::Basic { user } if user.contains(':') || user.chars().any(char::is_control) => {
-                return Err(ToolSettingsError::new("auth.user", "has a character that is not allowed"));
+                return Err(ToolSettingsError::new(
+                    "auth.user",
+                    "must not have a colon or a control character",
+                ));
             }
             CredentialKind::Header { name } => {
                 check_header_name(name).map_err(|message| ToolSettingsError::new("auth.name", message))?;

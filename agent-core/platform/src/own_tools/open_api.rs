@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::definition::HttpTool;
-use super::settings::read;
+use super::settings::{list_names, read};
 use super::tool_server::{check_group_id, parse_server_url};
 use super::{MAX_OWN_TOOLS, ToolSettingsError};
 
@@ -106,7 +106,10 @@ pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Res
     for (i, key) in keys.iter().take(MAX_OWN_TOOLS).enumerate() {
         let key = key.as_str().unwrap_or_default();
         let Some(found) = document.operation(key) else {
-            let message = "is not the operationId of an operation of the document, nor its method and path";
+            let known = list_names(document.operation_names());
+            let message = format!(
+                "is not the operationId of an operation of the document, nor its method and path; it has {known}"
+            );
             return Err(ToolSettingsError::new(format!("operations[{i}]"), message));
         };
         let tool = found.and_then(|operation| {

@@ -316,6 +316,9 @@ fn recursive_schemas_refer_to_themselves() {
         compile_open_api(&mut entry(&["GET /loop".to_owned()]), &root).expect_err("none").path,
         "operations[0]"
     );
+    let named = json!({"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "b"}, "post": {}}}});
+    let fault = compile_open_api(&mut entry(&["c".to_owned()]), &named).expect_err("none");
+    assert!(fault.message.ends_with("; it has b, POST /a"), "{}", fault.message);
 }
 
 #[test]
