@@ -16,8 +16,13 @@ const MAX_PATTERN_BYTES: usize = 256 << 10;
 const MAX_CHECK_STEPS: usize = 500_000;
 /// Maximum number of schemas that are applied within one another.
 const MAX_CHECK_DEPTH: usize = 256;
-/// Number of bytes of text that a pattern reads in the time of one step.
-const PATTERN_BYTES_PER_STEP: usize = 64;
+/// Number of bytes of text that are read in the time of one step.
+const TEXT_BYTES_PER_STEP: usize = 64;
+/// Number of names that are looked up in the time of one step.
+const NAMES_PER_STEP: usize = 8;
+/// Keywords that read the whole of a text.
+const TEXT_KEYWORDS: [&str; 6] =
+    ["contentEncoding", "contentMediaType", "format", "maxLength", "minLength", "pattern"];
 /// Keywords that give a schema another address, or refer to one by something else than its place.
 const REFUSED_KEYWORDS: [&str; 5] =
     ["$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
@@ -157,10 +162,9 @@ impl<'s> StepCounter<'s> {
     /// Counts the application of a schema to a value. Returns false if a limit is exceeded.
     fn apply(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
         let steps = 1 + schema.as_object().map_or(0, |keywords| comparison_steps(keywords, value));
-        if depth > MAX_CHECK_DEPTH || steps > self.remaining_steps {
+        if depth > MAX_CHECK_DEPTH || !self.spend(steps) {
             return false;
         }
-        self.remaining_steps -= steps;
         let Value::Object(keywords) = schema else { return true };
         // What is unevaluated is found by another look at the schemas that are applied to the same value.
         let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
@@ -171,6 +175,18 @@ impl<'s> StepCounter<'s> {
                 Value::Array(items) => self.apply_to_items(keywords, items, depth + 1),
                 _ => true,
             }
+    }
+
+    /// Takes steps from those that remain. Returns false if fewer remain.
+    fn spend(&mut self, steps: usize) -> bool {
+        let remaining = self.remaining_steps.checked_sub(steps);
+        self.remaining_steps = remaining.unwrap_or_default();
+        remaining.is_some()
+    }
+
+    /// Counts the reading of a member's name by a pattern.
+    fn read_name(&mut self, name: &str) -> bool {
+        self.spend(name.len() / TEXT_BYTES_PER_STEP)
     }
 
     /// Counts the schemas that are applied to the same value.
@@ -206,9 +222,9 @@ impl<'s> StepCounter<'s> {
                 .iter()
                 .filter_map(|(name, schema)| Some((schema, members.get(name)?)))
                 .all(|(schema, member)| self.apply(schema, member, depth)),
-            ("patternProperties", Value::Object(schemas)) => schemas
-                .values()
-                .all(|schema| members.values().all(|member| self.apply(schema, member, depth))),
+            ("patternProperties", Value::Object(schemas)) => schemas.values().all(|schema| {
+                members.iter().all(|(name, member)| self.read_name(name) && self.apply(schema, member, depth))
+            }),
             ("additionalProperties", schema) => members
                 .iter()
                 .filter(|(name, _)| named.is_none_or(|named| !named.contains_key(name.as_str())))
@@ -216,7 +232,9 @@ impl<'s> StepCounter<'s> {
             ("unevaluatedProperties", schema) => {
                 members.values().all(|member| self.apply(schema, member, depth))
             }
-            ("propertyNames", schema) => members.keys().all(|_| self.apply(schema, &Value::Null, depth)),
+            ("propertyNames", schema) => members
+                .keys()
+                .all(|name| self.read_name(name) && self.apply(schema, &Value::String(name.clone()), depth)),
             _ => true,
         })
     }
@@ -237,9 +255,34 @@ impl<'s> StepCounter<'s> {
 
 /// Returns the steps for the comparisons that a schema's own keywords make.
 fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
-    let choices = keywords.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
-    let read = value.as_str().filter(|_| keywords.contains_key("pattern")).map_or(0, str::len);
-    choices + read / PATTERN_BYTES_PER_STEP
+    let length = |keyword: &str| match keywords.get(keyword) {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::Object(members)) => members.len(),
+        _ => 0,
+    };
+    let of_value = match value {
+        Value::String(text) if TEXT_KEYWORDS.iter().any(|name| keywords.contains_key(*name)) => {
+            text.len() / TEXT_BYTES_PER_STEP
+        }
+        Value::Object(_) => (length("properties") + length("required")) / NAMES_PER_STEP,
+        Value::Array(_) if keywords.get("uniqueItems") == Some(&Value::Bool(true)) => size_steps(value),
+        _ => 0,
+    };
+    length("enum") + of_value
+}
+
+/// Returns the steps for a look at all parts of a value.
+fn size_steps(value: &Value) -> usize {
+    let of_text = |text: &str| text.len() / TEXT_BYTES_PER_STEP;
+    let of_parts: usize = match value {
+        Value::String(text) => of_text(text),
+        Value::Array(items) => items.iter().map(size_steps).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, member)| of_text(name) + size_steps(member)).sum()
+        }
+        _ => 0,
+    };
+    1 + of_parts
 }
 
 fn cut(mut text: String) -> String {
@@ -295,6 +338,28 @@ mod tests {
         assert!(tree.check(wide).is_ok());
         let deep = (0..60).fold(json!({"kind": "c"}), |child, _| json!({"children": [child]}));
         assert!(tree.check(deep).is_err_and(|fault| fault.starts_with("/children/0/children/0")));
+    }
+
+    #[test]
+    fn work_of_the_keywords_of_one_schema_is_counted() {
+        const FAULT: &str = "their check against inputSchema takes too many steps";
+        let text = "a".repeat(100_000);
+        let patterns: Map<_, _> = (0..MAX_PATTERNS).map(|i| (format!("(a|b{i})+$"), json!({}))).collect();
+        let names: Vec<String> = (0..5_000).map(|i| format!("n{i}")).collect();
+        let members: Map<_, _> = names.iter().map(|name| (name.clone(), json!({}))).collect();
+        for (schema, value, times) in [
+            (json!({"patternProperties": patterns}), json!({(text.as_str()): 1}), 8),
+            (json!({"propertyNames": {"pattern": "(a|b)+$"}}), json!({(text.as_str()): 1}), 200),
+            (json!({"uniqueItems": true}), json!((0..50_000).collect::<Vec<_>>()), 20),
+            (json!({"maxLength": 300_000}), json!(text), 400),
+            (json!({"properties": members}), json!({}), 1_000),
+            (json!({"required": names}), json!({}), 1_000),
+        ] {
+            let schema = compile(&json!({"type": "object", "properties": {"v": {"items": schema}}}));
+            let once = schema.check(json!({"v": [value]}));
+            assert!(once.err().is_none_or(|fault| fault != FAULT), "one check is within the limit");
+            assert_eq!(schema.check(json!({"v": vec![value; times]})), Err(FAULT.to_owned()), "{times}");
+        }
     }
 
     #[test]
