@@ -3,8 +3,8 @@
 use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value, json};
 
-use super::request::percent_decode;
 use crate::json::invalid_schema_message;
+use crate::schema_steps::{is_bounded, local_pointer};
 
 /// Maximum number of bytes of a reported fault: it may quote the arguments.
 const MAX_FAULT_BYTES: usize = 500;
@@ -12,17 +12,8 @@ const MAX_FAULT_BYTES: usize = 500;
 const MAX_PATTERNS: usize = 50;
 /// Maximum size of a compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 << 10;
-/// Maximum number of steps of a check; see [`StepCounter`].
+/// Maximum number of steps of a check.
 const MAX_CHECK_STEPS: usize = 500_000;
-/// Maximum number of schemas that are applied within one another.
-const MAX_CHECK_DEPTH: usize = 256;
-/// Number of bytes of text that are read in the time of one step.
-const TEXT_BYTES_PER_STEP: usize = 64;
-/// Number of names that are looked up in the time of one step.
-const NAMES_PER_STEP: usize = 8;
-/// Keywords that read the whole of a text.
-const TEXT_KEYWORDS: [&str; 6] =
-    ["contentEncoding", "contentMediaType", "format", "maxLength", "minLength", "pattern"];
 /// Keywords that give a schema another address, or refer to one by something else than its place.
 const REFUSED_KEYWORDS: [&str; 5] =
     ["$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
@@ -47,7 +38,7 @@ impl ArgumentSchema {
         }
         let id = if schema["$schema"].as_str().is_some_and(is_draft_4) { "id" } else { "$id" };
         check_addresses(schema, id, true)?;
-        if !is_bounded(schema, &json!({})) {
+        if !is_bounded(schema, &json!({}), MAX_CHECK_STEPS) {
             return Err("refers to itself without an end, or has too many alternatives".to_owned());
         }
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
@@ -62,7 +53,7 @@ impl ArgumentSchema {
     /// Description of the first fault, with its path.
     pub(super) fn check(&self, arguments: Value) -> Result<Map<String, Value>, String> {
         let arguments = if arguments.is_null() { Value::Object(Map::new()) } else { arguments };
-        if !is_bounded(&self.schema, &arguments) {
+        if !is_bounded(&self.schema, &arguments, MAX_CHECK_STEPS) {
             return Err("their check against inputSchema takes too many steps".to_owned());
         }
         if let Err(error) = self.validator.validate(&arguments) {
@@ -84,16 +75,11 @@ impl ArgumentSchema {
 /// Description of the fault of a schema that tools cannot have.
 pub fn nonconforming_path(schema: &Value, arguments: &Value) -> Result<Option<String>, String> {
     let schema = ArgumentSchema::compile(schema).map_err(|fault| format!("inputSchema {fault}"))?;
-    if !is_bounded(&schema.schema, arguments) {
+    if !is_bounded(&schema.schema, arguments, MAX_CHECK_STEPS) {
         return Ok(Some(String::new()));
     }
     let fault = schema.validator.validate(arguments).err();
     Ok(fault.map(|fault| fault.instance_path().to_string()))
-}
-
-/// Returns true if the check of a value by a schema is within its limits.
-fn is_bounded(schema: &Value, value: &Value) -> bool {
-    StepCounter { root: schema, remaining_steps: MAX_CHECK_STEPS }.apply(schema, value, 0)
 }
 
 /// Returns the number of patterns in a schema.
@@ -109,7 +95,7 @@ fn count_patterns(schema: &Value) -> usize {
     }
 }
 
-/// Checks that each reference names a place in the schema, so that [`StepCounter`] finds what the validator finds. `id` is the
+/// Checks that each reference names a place in the schema, so that the count of steps finds what the validator finds. `id` is the
 /// keyword that gives a schema an address, which only the whole one may have. Values that are data are checked too, since a
 /// reference may lead to them.
 fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String> {
@@ -141,148 +127,6 @@ fn check_addresses(schema: &Value, id: &str, is_root: bool) -> Result<(), String
 /// Returns true for the revision in which `id` is the keyword that gives a schema an address.
 fn is_draft_4(revision: &str) -> bool {
     revision.contains("draft-04")
-}
-
-/// Returns the JSON Pointer of a reference to a place in the same schema.
-pub(super) fn local_pointer(reference: &str) -> Option<String> {
-    let pointer = String::from_utf8(percent_decode(reference.strip_prefix('#')?.as_bytes())).ok()?;
-    (pointer.is_empty() || pointer.starts_with('/')).then_some(pointer)
-}
-
-/// Count of the steps of a check: the applications of a schema to a value, each time that one is reached.
-///
-/// The validator keeps no results of most references. With two references to the next definition in each of thirty definitions,
-/// or with two ways from a definition back to itself, its work would double with each level, and no other task could end it.
-struct StepCounter<'s> {
-    root: &'s Value,
-    remaining_steps: usize,
-}
-
-impl<'s> StepCounter<'s> {
-    /// Counts the application of a schema to a value. Returns false if a limit is exceeded.
-    fn apply(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
-        let steps = 1 + schema.as_object().map_or(0, |keywords| comparison_steps(keywords, value));
-        if depth > MAX_CHECK_DEPTH || !self.spend(steps) {
-            return false;
-        }
-        let Value::Object(keywords) = schema else { return true };
-        // What is unevaluated is found by another look at the schemas that are applied to the same value.
-        let is_repeated = ["unevaluatedItems", "unevaluatedProperties"];
-        let rounds = if is_repeated.into_iter().any(|name| keywords.contains_key(name)) { 3 } else { 1 };
-        (0..rounds).all(|_| self.apply_in_place(keywords, value, depth + 1))
-            && match value {
-                Value::Object(members) => self.apply_to_members(keywords, members, depth + 1),
-                Value::Array(items) => self.apply_to_items(keywords, items, depth + 1),
-                _ => true,
-            }
-    }
-
-    /// Takes steps from those that remain. Returns false if fewer remain.
-    fn spend(&mut self, steps: usize) -> bool {
-        let remaining = self.remaining_steps.checked_sub(steps);
-        self.remaining_steps = remaining.unwrap_or_default();
-        remaining.is_some()
-    }
-
-    /// Counts the reading of a member's name by a pattern.
-    fn read_name(&mut self, name: &str) -> bool {
-        self.spend(name.len() / TEXT_BYTES_PER_STEP)
-    }
-
-    /// Counts the schemas that are applied to the same value.
-    fn apply_in_place(&mut self, keywords: &'s Map<String, Value>, value: &Value, depth: usize) -> bool {
-        let root = self.root;
-        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
-            ("$ref", Value::String(reference)) => {
-                let target = local_pointer(reference).and_then(|pointer| root.pointer(&pointer));
-                target.is_some_and(|target| self.apply(target, value, depth))
-            }
-            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
-                schemas.iter().all(|schema| self.apply(schema, value, depth))
-            }
-            ("not" | "if" | "then" | "else", schema) => self.apply(schema, value, depth),
-            ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
-                let mut schemas = schemas.iter().filter(|(name, _)| value.get(name.as_str()).is_some());
-                schemas.all(|(_, schema)| self.apply(schema, value, depth))
-            }
-            _ => true,
-        })
-    }
-
-    /// Counts the schemas that are applied to the members of an object.
-    fn apply_to_members(
-        &mut self,
-        keywords: &'s Map<String, Value>,
-        members: &Map<String, Value>,
-        depth: usize,
-    ) -> bool {
-        let named = keywords.get("properties").and_then(Value::as_object);
-        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
-            ("properties", Value::Object(schemas)) => schemas
-                .iter()
-                .filter_map(|(name, schema)| Some((schema, members.get(name)?)))
-                .all(|(schema, member)| self.apply(schema, member, depth)),
-            ("patternProperties", Value::Object(schemas)) => schemas.values().all(|schema| {
-                members.iter().all(|(name, member)| self.read_name(name) && self.apply(schema, member, depth))
-            }),
-            ("additionalProperties", schema) => members
-                .iter()
-                .filter(|(name, _)| named.is_none_or(|named| !named.contains_key(name.as_str())))
-                .all(|(_, member)| self.apply(schema, member, depth)),
-            ("unevaluatedProperties", schema) => {
-                members.values().all(|member| self.apply(schema, member, depth))
-            }
-            ("propertyNames", schema) => members
-                .keys()
-                .all(|name| self.read_name(name) && self.apply(schema, &Value::String(name.clone()), depth)),
-            _ => true,
-        })
-    }
-
-    /// Counts the schemas that are applied to the items of a list.
-    fn apply_to_items(&mut self, keywords: &'s Map<String, Value>, items: &[Value], depth: usize) -> bool {
-        keywords.iter().all(|(keyword, operand)| match (keyword.as_str(), operand) {
-            ("items" | "prefixItems", Value::Array(schemas)) => {
-                schemas.iter().zip(items).all(|(schema, item)| self.apply(schema, item, depth))
-            }
-            ("items" | "additionalItems" | "contains" | "unevaluatedItems", schema) => {
-                items.iter().all(|item| self.apply(schema, item, depth))
-            }
-            _ => true,
-        })
-    }
-}
-
-/// Returns the steps for the comparisons that a schema's own keywords make.
-fn comparison_steps(keywords: &Map<String, Value>, value: &Value) -> usize {
-    let length = |keyword: &str| match keywords.get(keyword) {
-        Some(Value::Array(items)) => items.len(),
-        Some(Value::Object(members)) => members.len(),
-        _ => 0,
-    };
-    let of_value = match value {
-        Value::String(text) if TEXT_KEYWORDS.iter().any(|name| keywords.contains_key(*name)) => {
-            text.len() / TEXT_BYTES_PER_STEP
-        }
-        Value::Object(_) => (length("properties") + length("required")) / NAMES_PER_STEP,
-        Value::Array(_) if keywords.get("uniqueItems") == Some(&Value::Bool(true)) => size_steps(value),
-        _ => 0,
-    };
-    length("enum") + of_value
-}
-
-/// Returns the steps for a look at all parts of a value.
-fn size_steps(value: &Value) -> usize {
-    let of_text = |text: &str| text.len() / TEXT_BYTES_PER_STEP;
-    let of_parts: usize = match value {
-        Value::String(text) => of_text(text),
-        Value::Array(items) => items.iter().map(size_steps).sum(),
-        Value::Object(members) => {
-            members.iter().map(|(name, member)| of_text(name) + size_steps(member)).sum()
-        }
-        _ => 0,
-    };
-    1 + of_parts
 }
 
 fn cut(mut text: String) -> String {
