@@ -648,6 +648,27 @@ fn faults_of_definitions_have_their_path() {
             expected.into_iter().map(|path| format!("httpTools[0].request.body{path}")).collect();
         assert_eq!(fault_paths(&[tool]), expected, "{body}");
     }
+    for (content_type, body, part_types, expected) in [
+        (
+            "multipart/form-data",
+            json!({"a": {"b": [1]}, "c": [[1], "{lang}"]}),
+            json!({"a": "text/csv"}),
+            None,
+        ),
+        ("Multipart/Form-Data", json!("{lang}"), json!({"a": "application/vnd.acme+json"}), None),
+        ("multipart/form-data; boundary=x", json!({}), json!({}), Some("contentType")),
+        ("multipart/form-data", json!({"a": [null]}), json!({}), Some("body.a")),
+        ("multipart/form-data", json!({}), json!({"a": "image/png"}), Some("partTypes.a")),
+        ("multipart/form-data", json!({}), json!({"a": "text/csv\r\nX-Evil: 1"}), Some("partTypes.a")),
+        ("application/json", json!({}), json!({"a": "text/csv"}), Some("partTypes")),
+    ] {
+        let mut tool = get_order();
+        tool["request"] = json!({"method": "POST", "url": "https://api.acme.example/{orderId}", "body": body,
+            "contentType": content_type, "partTypes": part_types});
+        let expected: Vec<_> =
+            expected.into_iter().map(|path| format!("httpTools[0].request.{path}")).collect();
+        assert_eq!(fault_paths(&[tool]), expected, "{content_type} {body} {part_types}");
+    }
     let with = |field: &str, value: Value| {
         let mut tool = get_order();
         tool[field] = value;
