@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::super::form::{FORM_CONTENT_TYPE, MULTIPART_CONTENT_TYPE, is_part_type};
 use super::super::super::request::DEFAULT_CONTENT_TYPE;
+use super::super::super::settings::list_names;
 use super::{RequestBuilder, has_type, placeholder};
 use crate::media_type::{essence, is_json};
 
@@ -66,8 +67,7 @@ impl<'d> RequestBuilder<'d> {
         self.content_type = Some(content_type).filter(|name| *name != DEFAULT_CONTENT_TYPE);
         self.part_types = part_types;
         if !left_out.is_empty() {
-            let names: Vec<_> = left_out.iter().map(|name| format!("{name:?}")).collect();
-            let names = names.join(", ");
+            let names = list_names(left_out.iter().map(|name| format!("{name:?}")));
             self.omission = Some(format!("is called without {names}, {NOT_SENDABLE}"));
         }
         Ok(())
