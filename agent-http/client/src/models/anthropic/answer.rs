@@ -11,12 +11,12 @@ use serde_json::json;
 use super::wire::{BlockDelta, Event, EventKind, MessageUsage, WireBlock};
 use crate::models::answer_parts::ItemMaker;
 use crate::models::answer_stream::DecodeAnswer;
-use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
+use crate::models::errors::{
+    MAX_CALLS, malformed_response, reported_error, too_many_calls, truncated_answer, unknown_response,
+};
 use crate::models::names::wire_tool_name;
 use crate::models::vendor_error::VendorError;
 
-/// Limit on the tool calls of an answer.
-const MAX_CALLS: usize = 32;
 /// Limit on the arguments of a call, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 256 << 10;
 /// Limit on the thinking of an answer, in bytes.
@@ -159,8 +159,7 @@ impl MessageDecoder {
 
     fn begin_call(&mut self, block: WireBlock) -> Result<BlockKind, AgentError> {
         if self.calls == MAX_CALLS {
-            let message = format!("the model made more than {MAX_CALLS} tool calls in one response");
-            return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
+            return Err(too_many_calls());
         }
         let index = self.calls;
         self.calls += 1;

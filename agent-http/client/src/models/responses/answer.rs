@@ -21,11 +21,11 @@ use super::server_error::{Account, ServerError};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
 use crate::models::answer_parts::ItemMaker;
 use crate::models::answer_stream::DecodeAnswer;
-use crate::models::errors::{malformed_response, reported_error, truncated_answer, unknown_response};
+use crate::models::errors::{
+    MAX_CALLS, malformed_response, reported_error, too_many_calls, truncated_answer, unknown_response,
+};
 use crate::models::vendor_error::plain_word;
 
-/// Limit on the tool calls of an answer.
-const MAX_CALLS: usize = 32;
 /// Limit on the arguments of a call, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 256 << 10;
 /// Limit on the items of an answer that are sent back, in bytes.
@@ -236,8 +236,7 @@ impl AnswerReader {
             Wanted::Provider => ItemKind::Provider(None),
             Wanted::Call => {
                 if self.calls == MAX_CALLS {
-                    let message = format!("the model made more than {MAX_CALLS} tool calls in one response");
-                    return Err(AgentError::new(AgentErrorKind::ToolLoopLimit, message));
+                    return Err(too_many_calls());
                 }
                 self.calls += 1;
                 let (index, arguments) = (self.calls - 1, String::new());
