@@ -51,6 +51,8 @@ async fn the_cron_route_needs_its_secret() {
     expect_problem(cron(&app, "guess-0123456789abcdef", "?run=true").await, 401, "UNAUTHENTICATED").await;
     let status = expect_json(cron(&app, CRON_SECRET, "").await, 200).await;
     assert_eq!(status, json!({"status": "ok", "canonicalScheduler": "pulse"}));
+    let misspelt = expect_problem(cron(&app, CRON_SECRET, "?run=1").await, 400, "INVALID_REQUEST").await;
+    assert_eq!(misspelt["detail"], "run must be true or false", "it would never run anything");
     let nothing = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await;
     assert_eq!((&nothing["run"]["source"], &nothing["run"]["due"]), (&json!("memory"), &json!(0)));
 }
