@@ -52,7 +52,8 @@ pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
     let run = match query.get("run")? {
         Some("true") => Some(run(&context.state).await?),
-        _ => None,
+        None | Some("false") => None,
+        Some(_) => return Err(HttpError::invalid("run", "must be true or false")),
     };
     let status = CronStatus { status: "ok", canonical_scheduler: "pulse", run };
     answer::json(StatusCode::OK, &status)

@@ -110,7 +110,7 @@ impl RunPlan {
             }
             Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
-                recorder.fail(error.code().as_str(), error.detail());
+                recorder.fail(error.code().as_str(), error.detail()).await;
                 Err(BeginError::Request(error))
             }
             Some(Err(error)) => Err(error),

@@ -35,6 +35,8 @@ use crate::stream::{Departure, RunRecorder};
 
 /// Maximum time for which a client waits for its run's end to be stored.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for which the response to a run that cannot begin waits until the run's end is stored.
+const FAILED_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
 const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
 /// Initial pause between attempts to store the end of a run; it doubles up to [`MAX_END_RETRY_PAUSE`].
@@ -192,13 +194,18 @@ impl StoredRunRecorder {
         }
     }
 
-    /// Stores that the run has failed before it had events.
-    pub(super) fn fail(mut self, code: &str, message: &str) {
+    /// Stores that the run has failed before it had events. The future is ready once that is stored, since a client that then
+    /// sends its message again must not find the thread busy, or after [`FAILED_END_TIMEOUT`]. If it is dropped, the end is
+    /// stored all the same.
+    pub(super) fn fail(mut self, code: &str, message: &str) -> impl Future<Output = ()> + Send + use<> {
         let terminal =
             Event::RunError { message: message.to_owned(), code: code.to_owned(), usage: Vec::new() };
         self.record(&self.run_started());
         self.record(&terminal);
-        drop(self.spawn_end(&terminal));
+        let stored_end = self.spawn_end(&terminal);
+        async move {
+            let _ = tokio::time::timeout(FAILED_END_TIMEOUT, stored_end).await;
+        }
     }
 
     fn run_id(&self) -> RunId {
@@ -738,13 +745,14 @@ mod tests {
         drop(other);
         assert!(run(&store, "r2").await.is_none());
         assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Running);
-        recorder.fail("BACKEND_FAILED", "the backend refused");
-        drained(&service).await;
+        recorder.fail("BACKEND_FAILED", "the backend refused").await;
         let failed = run(&store, "r1").await.expect("it has begun");
         assert_eq!(
             (failed.state, failed.error.expect("an error").code),
-            (RunState::Failed, "BACKEND_FAILED".into())
+            (RunState::Failed, "BACKEND_FAILED".into()),
+            "when the client has its response, the thread is free"
         );
+        drained(&service).await;
     }
 
     #[tokio::test]
