@@ -271,7 +271,7 @@ async fn store_vectors(
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let embeddings = embedder.embed(&inputs, EmbedRole::Document).await.expect("vectors");
     let index = index.with_embeddings(&embedder.id, text, &chunks, &embeddings).expect("as many as chunks");
-    let document = IndexedDocument { id: id.to_owned(), version };
+    let document = IndexedDocument { id: id.to_owned(), version, source_digest: None };
     let (status, encoded) = (IndexStatus::of(&index), index.encode());
     let key = index_key(&"c".into(), id).expect("a valid key");
     let replaced = records.versions(&[key]).await.expect("the store answers").pop().flatten();
