@@ -246,7 +246,7 @@ pub(super) struct Declaration {
 }
 
 /// Properties that decide on whether a text is seen. Shorthands stand for some of them.
-const PROPERTIES: [&str; 44] = [
+const PROPERTIES: [&str; 46] = [
     "-webkit-background-clip",
     "-webkit-text-fill-color",
     "-webkit-text-stroke",
@@ -289,7 +289,9 @@ const PROPERTIES: [&str; 44] = [
     "text-shadow",
     "top",
     "transform",
+    "translate",
     "visibility",
+    "white-space",
     "z-index",
 ];
 
