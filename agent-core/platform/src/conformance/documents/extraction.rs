@@ -115,9 +115,10 @@ pub(super) async fn a_text_is_extracted_again(bench: &UploadBench) {
     let (document, _) = bench.put("d", text.clone()).await;
     let new = upload("d", text.clone());
     assert!(!new.is_extracted_in(&document, "scripted/1"), "it is not extracted yet");
+    assert!(new.is_waiting_in(&document) && !upload("d", "other").is_waiting_in(&document));
     work(&bench.process(&extractor())).await;
     let before = bench.get("d").await;
-    assert!(new.is_extracted_in(&before.value, "scripted/1"));
+    assert!(new.is_extracted_in(&before.value, "scripted/1") && !new.is_waiting_in(&before.value));
     assert!(!new.is_extracted_in(&before.value, "scripted/2"), "another extractor may do better");
     assert!(!upload("d", "other").is_extracted_in(&before.value, "scripted/1"));
     let counts = bench.counts("acme").await;
