@@ -22,8 +22,8 @@ const OFFSETS: [&str; 9] = [
     "text-indent",
     "top",
 ];
-/// Values of `display` of elements whose content may be wider than they are.
-const ROWS: [&str; 4] = ["flex", "grid", "inline-flex", "inline-grid"];
+/// Values of `display` of elements that put their children beside one another, each in a box. They may be wider than the element.
+pub(super) const ROWS: [&str; 4] = ["flex", "grid", "inline-flex", "inline-grid"];
 
 /// Distance by which an element and those that contain it are moved from their places, in pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -98,6 +98,8 @@ fn text_that_styles_hide_is_dropped() {
         "<p style='clip-path:polygon(0 0, 0px 0, 0 0)'>x</p><p style='clip-path:polygon(1px 0,1px 9px,1px 5px)'>y</p>",
         "<span style='display:inline-block;transform:scale(0)'>x</span>",
         "<a style='display:block;text-indent:-9999px'>x</a>",
+        "<div style='display:flex'><span style='transform:scale(0)'>x</span></div>",
+        "<p><span style='float:left;width:0;overflow:hidden'>x</span></p>",
     ] {
         assert_eq!(markdown(&format!("<p>seen</p>{hidden}")), "seen", "{hidden}");
     }

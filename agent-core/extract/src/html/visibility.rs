@@ -11,7 +11,7 @@
 use super::css::{
     MEDIUM_FONT_PIXELS, PAGE_PIXELS, Paint, flattens, is_flat, is_transparent, pixels, split_at_top,
 };
-use super::movement::Movement;
+use super::movement::{Movement, ROWS};
 use super::sheets::{Cascade, PropertyValue, StyleSheets, StyledElement};
 
 /// Size of text in pixels up to which it is not read: a point.
@@ -131,6 +131,8 @@ pub(super) struct TextVisibility {
     is_invisible: bool,
     is_indented_away: bool,
     movement: Movement,
+    /// True if the elements that are directly in this one have boxes of their own.
+    has_items: bool,
     /// True if a shadow, an outline, a filter or a clipped background shows the text, whatever its color.
     has_effects: bool,
 }
@@ -150,6 +152,7 @@ impl TextVisibility {
             is_invisible: false,
             is_indented_away: false,
             movement: Movement::default(),
+            has_items: false,
             has_effects: false,
         }
     }
@@ -179,10 +182,12 @@ impl TextVisibility {
     pub(super) fn within(&self, element: &VisualElement<'_>, sheets: &StyleSheets) -> Option<Self> {
         let cascade = sheets.cascade(&element.styled);
         let font_pixels = self.font_pixels(&cascade);
-        if hides_all(element.styled.tag, &cascade, font_pixels) {
+        let has_box = has_box(element.styled.tag, self.has_items, &cascade);
+        if hides_all(element.styled.tag, has_box, &cascade, font_pixels) {
             return None;
         }
-        let mut inner = Self { font_pixels, ..self.clone() };
+        let has_items = ROWS.contains(&cascade.certain("display"));
+        let mut inner = Self { font_pixels, has_items, ..self.clone() };
         inner.set_colors(element, &cascade);
         inner.set_background(element, &cascade, sheets.is_layered());
         match cascade.get("visibility") {
@@ -193,14 +198,14 @@ impl TextVisibility {
         match cascade.get("text-indent") {
             PropertyValue::Set("inherit" | "unset") | PropertyValue::Unset => {}
             PropertyValue::Set(value) if is_off_page(value, font_pixels) => {
-                inner.is_indented_away |= has_box(element.styled.tag, &cascade);
+                inner.is_indented_away |= has_box;
             }
             PropertyValue::Set(_) | PropertyValue::Uncertain => inner.is_indented_away = false,
         }
         // A script may move the page's elements, as slides.
         inner.movement = match sheets.is_incomplete() {
             true => Movement::default(),
-            false => self.movement.within(has_box(element.styled.tag, &cascade), &cascade, font_pixels),
+            false => self.movement.within(has_box, &cascade, font_pixels),
         };
         Some(inner)
     }
@@ -281,7 +286,7 @@ impl TextVisibility {
 }
 
 /// Returns true for an element of which nothing is seen, whatever the styles of the elements within it.
-fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
+fn hides_all(tag: &str, has_box: bool, cascade: &Cascade, font_pixels: f32) -> bool {
     let value = |name: &str| cascade.certain(name);
     if value("display") == "none" || value("content-visibility") == "hidden" {
         return true;
@@ -292,7 +297,6 @@ fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
     }
     let is_positioned = !matches!(value("position"), "" | "static");
     let lies_off_page = |name: &str| is_off_page(value(name), font_pixels);
-    let has_box = has_box(tag, cascade);
     let clips = has_box
         && ["hidden", "clip"].iter().any(|clip| value("overflow").contains(clip))
         && !TABLE_PARTS.contains(&tag)
@@ -310,9 +314,13 @@ fn hides_all(tag: &str, cascade: &Cascade, font_pixels: f32) -> bool {
         || clips_path(value("clip-path"))
 }
 
-/// Returns true for an element that certainly has a box of its own, and is no part of a line of text.
-fn has_box(tag: &str, cascade: &Cascade) -> bool {
-    if matches!(cascade.certain("position"), "absolute" | "fixed") {
+/// Returns true for an element that certainly has a box of its own, as an item beside others or by itself, and is no part of a line
+/// of text.
+fn has_box(tag: &str, is_item: bool, cascade: &Cascade) -> bool {
+    let is_outside_lines = is_item
+        || matches!(cascade.certain("position"), "absolute" | "fixed")
+        || matches!(cascade.certain("float"), "left" | "right");
+    if is_outside_lines && cascade.get("display") != PropertyValue::Set("contents") {
         return true;
     }
     match cascade.get("display") {
