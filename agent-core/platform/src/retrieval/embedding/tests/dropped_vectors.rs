@@ -127,6 +127,63 @@ async fn dropped_vectors_are_not_taken_over_by_the_next_version_of_a_document() 
     assert_eq!(inputs.len(), embedded(&records, "d").await.1, "all chunks: {inputs:?}");
 }
 
+/// Gives a document another owner, so that its record has another version and its text is the same.
+async fn change_owner(records: &MemoryRecords, id: &str, owner_id: &str) {
+    let company_id = CompanyId::from("c");
+    let mut document = get_document(records, &company_id, id).await.expect("read").expect("it exists").value;
+    document.owner_id = Some(owner_id.into());
+    let key = Key::new(&company_id, workspace::collection::DOCUMENTS, id).expect("a key");
+    records.put_as(&key, &document, Precondition::Any).await.expect("written");
+}
+
+/// Records in memory in which another process drops the vectors of a document before the first write.
+struct DroppingRecords {
+    records: Arc<MemoryRecords>,
+    other: Mutex<Option<DocumentRetriever>>,
+}
+
+#[async_trait]
+impl Records for DroppingRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let other = self.other.lock().expect("no panic").take();
+        if let Some(other) = other {
+            assert!(other.drop_vectors(&"c".into(), "fleet").await.expect("dropped"), "it had some");
+        }
+        self.records.commit(writes).await
+    }
+}
+
+#[tokio::test]
+async fn a_document_with_the_same_text_keeps_its_vectors_unless_they_are_dropped() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let first = retriever(&records, &embedder);
+    first.announce(&"c".into(), "fleet");
+    run_until_embedded(&first, &records, "fleet").await;
+    embedder.inputs();
+    change_owner(&records, "fleet", "bob").await;
+    let second = retriever(&records, &embedder);
+    assert_eq!(found(&search(&second, &["fleet"], "car").await), ["fleet"]);
+    assert_eq!((embedded(&records, "fleet").await, embedder.inputs()), ((1, 1), Vec::<String>::new()));
+    // The vectors are dropped while the index gets the version of the document.
+    change_owner(&records, "fleet", "eve").await;
+    let dropping = DroppingRecords { records: records.clone(), other: Mutex::new(Some(second)) };
+    let config = RetrieverConfig { records: Arc::new(dropping), ..retriever(&records, &embedder).config };
+    let third = DocumentRetriever::new(config);
+    search(&third, &["fleet"], "car").await;
+    assert_eq!(embedded(&records, "fleet").await, (0, 1), "the index has the document's version");
+    assert_eq!(skipped(&search(&third, &["fleet"], "car").await), Some(EmbedderSkip::NoVectors));
+}
+
 #[tokio::test]
 async fn vectors_of_a_slice_that_began_before_a_drop_are_not_stored() {
     let records = Arc::new(MemoryRecords::default());
