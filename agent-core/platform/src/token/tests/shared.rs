@@ -34,10 +34,11 @@ impl ManualSpawner {
 
 /// A store whose next commits fail.
 #[derive(Default)]
-struct FailingRecords {
+pub(super) struct FailingRecords {
     records: MemoryRecords,
     failures: Mutex<usize>,
-    commits: Mutex<Vec<usize>>,
+    /// Numbers of writes of the commits, in order.
+    pub(super) commits: Mutex<Vec<usize>>,
 }
 
 #[async_trait]
