@@ -13,7 +13,7 @@ use super::grant::Caps;
 use crate::minute_rate::{MinuteState, RateLimitError};
 use crate::records::{Collection, Key, Precondition, RecordsExt, StoreError, UpdateAttempts, Write, to_json};
 use crate::run_registry::{NewRunId, RunIdClaim};
-use agent_core::ids::RunId;
+use agent_core::ids::{CompanyId, RunId};
 use agent_core::request::Principal;
 
 /// Name of the platform's collection of counts, by the token's id. A record holds the latest day only, so that counts
@@ -53,12 +53,16 @@ impl From<RateLimitError> for RunCapError {
 }
 
 impl Tokens {
-    /// Counts a run of a token against its caps, over all processes that share the store.
+    /// Counts a run of a company's token against its caps, over all processes that share the store.
     ///
     /// # Errors
     /// [`RunCapError::PerDay`] and [`RunCapError::PerMinute`] if a cap is reached; then the run is not counted.
-    pub async fn count_run(&self, token_id: &str, caps: &Caps) -> Result<(), RunCapError> {
-        self.count(token_id, caps, None).await.map(drop)
+    pub async fn count_run(
+        &self,
+        (company_id, token_id): (&CompanyId, &str),
+        caps: &Caps,
+    ) -> Result<(), RunCapError> {
+        self.count((company_id, token_id), caps, None).await.map(drop)
     }
 
     /// Counts a run of a token as [`count_run`](Self::count_run) does, and claims the id that the client has chosen for it by
@@ -74,13 +78,13 @@ impl Tokens {
         (principal, run_id): (&Principal, &RunId),
     ) -> Result<Option<RunIdClaim>, RunCapError> {
         let new_id = NewRunId::new(principal, run_id, self.clock.now())?;
-        self.count(token_id, caps, Some(new_id)).await
+        self.count((&principal.company_id, token_id), caps, Some(new_id)).await
     }
 
     /// Counts a run, and claims an id unless it is used.
     async fn count(
         &self,
-        token_id: &str,
+        (company_id, token_id): (&CompanyId, &str),
         caps: &Caps,
         mut new_id: Option<NewRunId>,
     ) -> Result<Option<RunIdClaim>, RunCapError> {
@@ -91,8 +95,13 @@ impl Tokens {
             let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
             let counts = RunCounts::admit(found.map(|record| record.value), caps, self.clock.now())?;
             let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&counts)?, precondition }];
-            if let Some(new_id) = &new_id {
-                writes.extend(new_id.writes()?);
+            match &new_id {
+                Some(new_id) => writes.extend(new_id.writes()?),
+                // Always holds. By its key, the store counts the commit as the company's.
+                None => writes.push(Write::Check {
+                    key: Collection::of_platform(TOKEN_DAYS)?.within(company_id)?.key(token_id)?,
+                    precondition: Precondition::Any,
+                }),
             }
             let error = match self.records.commit(writes).await {
                 Ok(versions) => {

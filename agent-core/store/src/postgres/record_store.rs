@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use super::fair_queue::FairQueue;
 use super::fault::{OperationError, PostgresErrorKind};
 use super::lock_wait::LockQueues;
+use super::owner::{owner_of_collection, owner_of_keys};
 use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
@@ -132,8 +133,7 @@ impl PostgresRecords {
     }
 
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
-        self.read(company.unwrap_or_default(), |session| async move {
+        self.read(&owner_of_keys(keys), |session| async move {
             let result = rows::get_many(&session, keys).await;
             session.release(result).await
         })
@@ -171,8 +171,7 @@ impl Records for PostgresRecords {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
-        self.read(company.unwrap_or_default(), |session| async move {
+        self.read(&owner_of_keys(keys), |session| async move {
             let result = rows::versions(&session, keys).await;
             session.release(result).await
         })
@@ -185,11 +184,15 @@ impl Records for PostgresRecords {
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
-        let read = self.read(collection.company(), |session| async {
-            let session = session;
-            let result = rows::list(&session, collection, list, after.as_deref()).await;
-            session.release(result).await
-        });
+        let read = async {
+            let owner = owner_of_collection(collection);
+            self.read(&owner, |session| async {
+                let session = session;
+                let result = rows::list(&session, collection, list, after.as_deref()).await;
+                session.release(result).await
+            })
+            .await
+        };
         match &self.cache {
             Some(cache) => cache.list(PageKey::new(collection, list), read).await,
             None => read.await,
@@ -197,7 +200,7 @@ impl Records for PostgresRecords {
     }
 
     async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
-        self.read(collection.company(), |session| async move {
+        self.read(&owner_of_collection(collection), |session| async move {
             let result = rows::count(&session, collection).await;
             session.release(result).await
         })

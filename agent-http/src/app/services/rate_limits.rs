@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::ids::RunId;
+use agent_core::ids::{CompanyId, RunId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::records::StoreError;
@@ -47,9 +47,9 @@ impl RateLimits {
         visitor: &Visitor,
         run_id: &RunId,
     ) -> Result<Option<ChosenRunId>, HttpError> {
-        let Visitor { token_id, caps, .. } = visitor;
+        let Visitor { token_id, company_id, caps, .. } = visitor;
         if run_id.is_empty() {
-            return self.count_token_run(token_id, caps).await.map(|()| None);
+            return self.count_token_run((company_id, token_id.as_str()), caps).await.map(|()| None);
         }
         let counted =
             self.tokens.count_run_with_id((token_id.as_str(), caps), (&visitor.principal(), run_id)).await;
@@ -64,15 +64,15 @@ impl RateLimits {
     /// 429 if a limit is reached; 503 if the store is unavailable.
     pub(crate) async fn count_api_run(&self, client: &ApiClient) -> Result<(), HttpError> {
         if let Some(caps) = &client.caps {
-            self.count_token_run(&client.token_id, caps).await?;
+            self.count_token_run((&client.company_id, client.token_id.as_str()), caps).await?;
         }
         let ApiClient { user_id, company_id, .. } = client;
         let user = Principal::new(user_id.clone(), company_id.clone(), Caller::Api);
         self.count_session(&user, UserRate::Runs).await
     }
 
-    async fn count_token_run(&self, token_id: &str, caps: &Caps) -> Result<(), HttpError> {
-        self.tokens.count_run(token_id, caps).await.map_err(|error| cap_error(error, caps))
+    async fn count_token_run(&self, token: (&CompanyId, &str), caps: &Caps) -> Result<(), HttpError> {
+        self.tokens.count_run(token, caps).await.map_err(|error| cap_error(error, caps))
     }
 
     /// Counts a run of a session that is about to start.

@@ -45,9 +45,9 @@ fn one_commit_counts_a_run_and_claims_its_id() {
     let test = CountedRuns::new(4);
     assert!(test.count(0, "a").expect("below the cap").is_some());
     assert_eq!(test.commits(), [4], "the count, the id, and two checks");
-    // A used id is counted without it.
+    // The run of a used id is counted alone.
     assert!(test.count(1, "a").expect("below the cap").is_none());
-    assert_eq!(test.commits(), [4, 1]);
+    assert_eq!(test.commits(), [4, 2]);
     assert!(test.count(1, "b").expect("below the cap").is_some());
     let released = test.count(0, "c").expect("below the cap").expect("it is new");
     now(released.release());
