@@ -298,8 +298,13 @@ impl Batch {
         Ok(Self { now, zone, company_id, meters, reservations, writes: Vec::new(), keys })
     }
 
-    /// Replaces what was reserved by what was used. A reservation that is not found is settled already.
+    /// Replaces what was reserved by what was used. A reservation that is not found is settled already, and one of another
+    /// version than the settlement's was renewed.
     fn settle(&mut self, settlement: &super::Settlement) -> Result<(), StoreError> {
+        let found_version = self.reservations.get(&settlement.id).map(|(_, version, _)| *version);
+        if settlement.version.is_some() && settlement.version != found_version {
+            return Ok(());
+        }
         let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
             return Ok(());
         };
