@@ -49,9 +49,9 @@
 //! - collections of the platform itself, such as tokens, and used run ids are never cached.
 //!
 //! The connections of a pool, of records as of jobs, are granted in turn to the companies that wait, and no company holds
-//! all of them. Records of the platform that are about one company, such as its meters, are counted as the company's. A
-//! commit that finds a lock held gives its connection back; such commits then wait on half of the connections, one for each
-//! company.
+//! all of them. Records of the platform that are about one company, such as its meters, are counted as the company's; reads
+//! of others, such as tokens, take turns by record. A commit that finds a lock held gives its connection back; such commits
+//! then wait on half of the connections, one for each company.
 //!
 //! # Jobs
 //!

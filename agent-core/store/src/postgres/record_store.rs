@@ -12,7 +12,7 @@ use agent_platform::records::{
 use async_trait::async_trait;
 use tokio::task::AbortHandle;
 
-use super::fair_queue::FairQueue;
+use super::fair_queue::{FairQueue, Permit};
 use super::fault::{OperationError, PostgresErrorKind};
 use super::lock_wait::LockQueues;
 use super::owner::{owner_of_collection, owner_of_keys};
@@ -31,6 +31,8 @@ pub struct PostgresRecords {
     pub(super) blocked: Arc<FairQueue>,
     /// Turns of the writes of an owner's conversations, which hold no connection while they wait for one another.
     pub(super) owners: FairQueue,
+    /// Turns of reads of the platform's own records, such as tokens, by record: as many at a time as the platform has permits.
+    lookups: FairQueue,
     commits: CommitQueue,
     queues: WriterQueues,
     cache: Option<ReadCache<ChangeTracker>>,
@@ -86,6 +88,7 @@ impl PostgresRecords {
             permits,
             blocked,
             owners: FairQueue::with_share(usize::MAX, 1),
+            lookups: FairQueue::new(options.connections * 3 / 4),
             cache,
             max_value_bytes: options.max_value_bytes,
             wait_timeout: options.wait_timeout,
@@ -132,8 +135,19 @@ impl PostgresRecords {
         read(self.sessions.get().await?).await
     }
 
+    /// Waits for the turn of a read of records for their owner, if that is the platform. A token is looked up before its company
+    /// is known, so that in one queue, many lookups of one token would delay those of all others.
+    async fn wait_lookup(&self, owner: &str, keys: &[Key]) -> Result<Option<Permit>, StoreError> {
+        let Some(key) = keys.first().filter(|_| owner.is_empty()) else { return Ok(None) };
+        let record = [key.collection().path(), key.id()].join("/");
+        let turn = self.lookups.acquire(&record, self.wait_timeout).await;
+        Ok(Some(turn.map_err(OperationError::from)?))
+    }
+
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.read(&owner_of_keys(keys), |session| async move {
+        let owner = owner_of_keys(keys);
+        let _lookup = self.wait_lookup(&owner, keys).await?;
+        self.read(&owner, |session| async move {
             let result = rows::get_many(&session, keys).await;
             session.release(result).await
         })
@@ -171,7 +185,9 @@ impl Records for PostgresRecords {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        self.read(&owner_of_keys(keys), |session| async move {
+        let owner = owner_of_keys(keys);
+        let _lookup = self.wait_lookup(&owner, keys).await?;
+        self.read(&owner, |session| async move {
             let result = rows::versions(&session, keys).await;
             session.release(result).await
         })
