@@ -21,7 +21,7 @@ use super::error::used_run_id;
 use super::starting_client::StartingClient;
 use super::stored_run_recorder::StoredRunRecorder;
 use super::stored_turn::{StoredTurn, thread_key};
-use crate::app::services::ConversationService;
+use crate::app::services::{ChosenRunId, ConversationService};
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
@@ -148,11 +148,11 @@ impl StoredTurn {
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
-        is_new_id: bool,
+        chosen_id: Option<ChosenRunId>,
     ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
-        let claim = match is_new_id {
-            true => None,
-            false => Some(self.claim_run_id(app, principal, &turn).await?),
+        let claim = match chosen_id {
+            Some(chosen_id) => Some(self.claim_run_id(app, principal, &turn, chosen_id).await?),
+            None => None,
         };
         let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
         let error = match self.begin(app, principal, turn).await {
@@ -176,8 +176,9 @@ impl StoredTurn {
         app: &App,
         principal: &Principal,
         turn: &TurnRequest,
+        chosen_id: ChosenRunId,
     ) -> Result<RunIdClaim, HttpError> {
-        if let Some(claim) = app.runs.claim(principal, &turn.run_id).await? {
+        if let Some(claim) = chosen_id.claim(&app.runs, principal, &turn.run_id).await? {
             return Ok(claim);
         }
         let owner = thread_key(principal, turn).thread_owner();
