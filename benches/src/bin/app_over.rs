@@ -13,6 +13,10 @@ use agentd::run;
 use agentd::stores::Stores;
 use anyhow::{Context, Result, bail};
 
+/// The product's allocator, on which time and memory of a run depend.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> Result<()> {
     const USAGE: &str = "usage: app_over memory|database [FILE]";
