@@ -298,6 +298,39 @@ async fn results_of_the_clients_tools_are_kept_while_another_call_waits() {
 }
 
 #[tokio::test]
+async fn results_that_are_sent_again_are_answered_as_the_first_time() {
+    let test = OpenAiApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["It is red."])]);
+    let in_thread = [("x-thread-id", "t1")];
+    let asked = json!({"role": "user", "content": "Paint"});
+    let body = json!({"tools": client_tools(), "messages": [asked]});
+    let first = expect_json(test.send(body, &in_thread).await).await;
+    let with_result = |content: &str, is_streamed: bool| {
+        let result = json!({"role": "tool", "tool_call_id": "c1", "content": content});
+        let messages = json!([asked, first["choices"][0]["message"], result]);
+        json!({"tools": client_tools(), "messages": messages, "stream": is_streamed})
+    };
+    let answered = test.send(with_result("painted", false), &in_thread).await;
+    let run = answered.headers()["x-agent-run-id"].clone();
+    let answered = expect_json(answered).await;
+    assert_eq!(answered["choices"][0]["message"]["content"], "It is red.");
+    let again = test.send(with_result("painted", false), &in_thread).await;
+    assert_eq!(again.headers()["x-agent-run-id"], run);
+    let again = expect_json(again).await;
+    for member in ["id", "choices", "usage"] {
+        assert_eq!(again[member], answered[member], "{member}");
+    }
+    let streamed = test.send(with_result("painted", true), &in_thread).await;
+    assert_eq!(text(&frames(streamed).await), "It is red.");
+    for is_streamed in [false, true] {
+        let other = test.send(with_result("painted blue", is_streamed), &in_thread).await;
+        expect_error(other, 409, "conflict").await;
+    }
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
+    assert_eq!(test.call("GET", "/api/threads/t1").await["messageCount"], 4);
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_ends_the_run() {
     let test = OpenAiApp::start().await;
     let slow = vec![stream_head(), delta(json!({"content": "tick"})), Step::Stall];
