@@ -16,7 +16,7 @@
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
 //! | `thread_cache` | [`ThreadCache`] |
-//! | `export` | threads as text, in pieces |
+//! | `visitor_nodes`, `export` | what a visitor sees of a thread; threads as text, in pieces |
 
 mod agent_feedback;
 mod approval;
@@ -50,6 +50,7 @@ mod thread_limit;
 mod time;
 mod title;
 mod tree;
+mod visitor_nodes;
 
 pub use agent_core::role::OnDisconnect;
 pub use agent_feedback::{AgentFeedback, FeedbackCursor, FeedbackPage, RatedMessage};
@@ -59,7 +60,7 @@ pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentC
 pub use decision::{AskAgain, ChangeRun, ChangedRun, Decision, MAX_REASON_CHARS, RunChange, Verdict};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
-pub use export::{ExportFormat, OwnerExport, ThreadExport, VisitorNodes};
+pub use export::{ExportFormat, OwnerExport, ThreadExport};
 pub use feedback::{Feedback, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, Rating};
 pub use fold::{FoldedRun, RunFold, fold};
 pub use id_check::{MAX_CONVERSATION_ID_BYTES, check_conversation_id};
@@ -103,6 +104,7 @@ pub use thread_limit::{
     MAX_NODE_CHILDREN, MAX_THREAD_NODES, MAX_USER_THREADS, MAX_VISITOR_THREADS, ThreadLimit, max_threads,
 };
 pub use title::{MAX_MESSAGE_TITLE_CHARS, title};
+pub use visitor_nodes::VisitorNodes;
 
 #[cfg(test)]
 mod wire_tests;

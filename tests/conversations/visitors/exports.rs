@@ -174,6 +174,15 @@ async fn no_number_tells_a_visitor_how_much_is_hidden() {
         let hidden = NewNode { origin, ..NewNode::user(head, message) };
         store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
     }
+    // Siblings of the question and of its answer, on branches that are not shown.
+    let stored = store.links(&key).await.expect("it reads").expect("a thread");
+    for parent in [None, Some(stored.links[0].id.clone())] {
+        let hidden = NewNode::user(parent, Message::user("canary"));
+        let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
+        store.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    }
+    let shown = ThreadPatch { head: stored.thread.head, ..ThreadPatch::default() };
+    store.patch(&key, shown, jiff::Timestamp::now()).await.expect("it is changed");
     for ((path, before), (_, after)) in before.into_iter().zip(look().await) {
         assert_eq!(after, before, "{path}");
     }

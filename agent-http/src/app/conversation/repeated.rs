@@ -149,12 +149,14 @@ impl KeptTurn {
         key: &ThreadKey,
         links: &[&NodeLink],
     ) -> Result<Vec<NodeContent>, ConversationError> {
-        let is_result = |link: &&&NodeLink| link.role == NodeRole::Tool && link.status != NodeStatus::Deleted;
+        let is_result = |link: &&&NodeLink| {
+            (link.role, link.origin) == (NodeRole::Tool, NodeOrigin::Client)
+                && link.status != NodeStatus::Deleted
+        };
         let seqs: Vec<u32> = links.iter().filter(is_result).map(|link| link.seq).collect();
         let mut results = Vec::new();
         for page in seqs.chunks(MAX_PAGE_NODES) {
-            let contents = self.store.contents(key, page).await?;
-            results.extend(contents.into_iter().filter(|content| content.origin == NodeOrigin::Client));
+            results.extend(self.store.contents(key, page).await?);
         }
         Ok(results)
     }

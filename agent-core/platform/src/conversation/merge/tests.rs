@@ -34,6 +34,7 @@ impl StoredTree {
             turn_id: turn.into(),
             role: node.message.role(),
             status: node.status,
+            origin: node.origin,
             hash: node.message.hash(),
         });
         self.messages.push(node.message);

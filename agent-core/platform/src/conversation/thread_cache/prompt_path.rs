@@ -111,7 +111,7 @@ impl PromptPath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{ContentHash, NodeStatus};
+    use crate::conversation::{ContentHash, NodeOrigin, NodeStatus};
 
     /// Returns the links of a chain of two turns, a message without an answer and one turn more: u0 a1 u2 a3 u4 u5 a6.
     fn links() -> Vec<NodeLink> {
@@ -126,6 +126,7 @@ mod tests {
             turn_id: turn.into(),
             role,
             status: NodeStatus::Complete,
+            origin: NodeOrigin::default(),
             hash: ContentHash::default(),
         };
         (0..).zip(roles.zip(turns)).map(link).collect()
