@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback`, `agent_feedback` | data, in its JSON form on the wire |
 //! | `id_check`, `thread_limit` | checks of identifiers, limits on numbers |
+//! | `node_ids`, `pairing` | ids of nodes, tool calls and their results, as later turns look at what is new |
 //! | `approval_request`, `decision` | questions for approval, decisions about them |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
@@ -35,7 +36,9 @@ mod key;
 mod memory;
 mod merge;
 mod node;
+mod node_ids;
 pub mod page;
+mod pairing;
 mod retention;
 mod run;
 mod run_failure;
@@ -74,6 +77,8 @@ pub use node::{
     ContentHash, NewNode, Node, NodeContent, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus,
     ReasoningMessage, ReasoningMessageRole, Siblings, StoredNode,
 };
+pub use node_ids::NodeIds;
+pub(crate) use pairing::is_paired;
 pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{
     CancelReason, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents, RunState, RunStep,
