@@ -2,8 +2,8 @@
 
 use agent_core::event::Audience;
 use agent_platform::conversation::{
-    ConversationError, Conversations, Node, NodePage, NodeQuery, NodeRole, NodeSelection, ThreadKey,
-    VisitorNodes,
+    ConversationError, Conversations, MAX_PAGE_NODES, Node, NodePage, NodeQuery, NodeRole, NodeSelection,
+    ThreadKey, ThreadLinks, VisitorNodes,
 };
 
 use super::thread_view::NodeFormat;
@@ -20,16 +20,34 @@ pub(super) async fn read_page(
     format: NodeFormat,
     audience: Audience,
 ) -> Result<Option<NodePage>, ConversationError> {
+    if audience == Audience::Visitor {
+        return read_visitor_page(store, key, query, format).await;
+    }
     let Some(mut page) = store.nodes(key, query).await? else { return Ok(None) };
     if format == NodeFormat::UiMessage {
         complete_turn(store, key, query, &mut page).await?;
     }
-    if audience == Audience::Visitor {
-        let links = store.links(key).await?.map(|found| found.links).unwrap_or_default();
-        let visitor_nodes = VisitorNodes::new(&links);
-        page.nodes = page.nodes.into_iter().filter_map(|node| visitor_nodes.show(node)).collect();
-    }
     Ok(Some(page))
+}
+
+/// Reads a page of what a visitor sees.
+async fn read_visitor_page(
+    store: &dyn Conversations,
+    key: &ThreadKey,
+    query: &NodeQuery,
+    format: NodeFormat,
+) -> Result<Option<NodePage>, ConversationError> {
+    let Some(ThreadLinks { thread, links }) = store.links(key).await? else { return Ok(None) };
+    let visitor_nodes = VisitorNodes::new(&links);
+    let (seqs, next_cursor) = visitor_nodes.page(&thread, query, format == NodeFormat::UiMessage)?;
+    let mut nodes = Vec::with_capacity(seqs.len());
+    for part in seqs.chunks(MAX_PAGE_NODES) {
+        let select = NodeSelection::Positions(part.to_vec());
+        let part = NodeQuery { select, cursor: None, limit: Some(MAX_PAGE_NODES) };
+        let Some(page) = store.nodes(key, &part).await? else { return Ok(None) };
+        nodes.extend(page.nodes.into_iter().filter_map(|node| visitor_nodes.show(node)));
+    }
+    Ok(Some(NodePage { thread, nodes, next_cursor }))
 }
 
 /// Adds the nodes of later pages that belong to the turn with which a page ends.
