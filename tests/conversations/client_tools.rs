@@ -148,6 +148,9 @@ async fn results_that_are_sent_again_are_answered_as_the_first_time() {
             assert_eq!(read(run).await, answered, "{format} {run}");
             expect_problem(send(run, "painted blue").await, 409, "CONFLICT").await;
         }
+        // That of another run is used.
+        let used = expect_problem(send("r1", "painted").await, 409, "CONFLICT").await;
+        assert_eq!(used["run"]["id"], "r1");
         assert_eq!(test.vendor.received_bodies("m").len(), 2, "the model is not asked again");
         assert_eq!(test.call("GET", "/api/runs/r3", None).await.0, 404, "the request has no run");
         let thread = test.get("/api/threads/t").await;
@@ -156,6 +159,31 @@ async fn results_that_are_sent_again_are_answered_as_the_first_time() {
         test.say("t", "Thank you").await;
         assert_eq!(test.get("/api/threads/t").await["messageCount"], 6);
     }
+}
+
+#[tokio::test]
+async fn results_are_answered_again_in_their_own_thread_alone() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("call-1", "paint", "{}")]), answer(&["It is red."])]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    test.chat(input_with_result(&first, "r2", "painted")).await;
+    let result = json!([{"role": "tool", "toolCallId": "call-1", "content": "painted"}]);
+    let results = |thread: &str| json!({"agentId": "a1", "threadId": thread, "messages": result});
+    let colleague = session_token("u2", "c1");
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello"});
+    let said = test.app.chat_as(&colleague, "", &body).await;
+    assert_eq!(said.status(), 200);
+    said.text().await.expect("a whole body");
+    test.say("other", "Hello").await;
+    for (session, thread) in
+        [(&colleague, "t"), (&session_token("u1", "c1"), "other"), (&session_token("u1", "c1"), "never")]
+    {
+        let response = test.app.chat_as(session, "", &results(thread)).await;
+        expect_problem(response, 400, "INVALID_REQUEST").await;
+    }
+    let again = test.app.chat(&results("t")).await;
+    assert_eq!(again.status(), 200);
+    assert!(again.text().await.expect("a whole body").contains("It is red."));
 }
 
 #[tokio::test]
